@@ -1,0 +1,16 @@
+"""Which folder installs as which package; everything else stands in pyproject.toml."""
+
+from setuptools import setup
+
+FOLDERS = {
+    "evflow": "evflow",
+    "evflow.codgen": "codgen",
+    "evflow.gpu": "gpu",
+    "evflow.stones": "stones",
+}
+
+setup(
+    package_dir=FOLDERS,
+    packages=[*FOLDERS, "evflow.cli", "evflow.demo"],
+    package_data={"evflow": ["py.typed"]},
+)

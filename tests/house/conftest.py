@@ -1,0 +1,56 @@
+"""What the tests of the house share: the checkout, its files, and fresh interpreters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import evflow
+
+FOLDERS = ("evflow", "codgen", "gpu", "stones", "examples", "benchmarks", "tests", "docs")
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The folder that holds setup.py."""
+    return Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def files(checkout: Path) -> list[Path]:
+    """The project's own files, each once: the links in evflow/ are not followed."""
+    top = [path for path in checkout.iterdir() if path.is_file()]
+    deep = [
+        Path(folder, name)
+        for start in FOLDERS
+        for folder, _, names in os.walk(checkout / start)
+        for name in names
+        if "__pycache__" not in folder and "results" not in folder
+    ]
+    return sorted(top + deep)
+
+
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """An environment whose Python imports the evflow under test from any folder."""
+    assert evflow.__file__ is not None
+    return os.environ | {"PYTHONPATH": str(Path(evflow.__file__).parents[1]), "PYTHONWARNINGS": "error"}
+
+
+@pytest.fixture
+def python(environment: dict[str, str], tmp_path: Path) -> Callable[..., str]:
+    """Runs a fresh interpreter in a temporary folder and gives what it printed."""
+
+    def run(*arguments: str | Path) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{arguments} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    return run

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import evflow
+
+CHECKOUT = Path(__file__).parents[2]
+EXAMPLES = sorted((CHECKOUT / "examples").glob("*.py"))
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages(evflow.__path__, "evflow.")
+    if not module.name.endswith("__main__")
+]
+EXTRAS = {"numba", "pycuda", "pyspark"}
+"""Packages that a user adds for one part of evflow, and that the tests do without."""
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert list(evflow.__all__) == sorted(evflow.__all__)
+    assert [name for name in evflow.__all__ if not hasattr(evflow, name)] == []
+
+
+def test_dir_shows_every_public_name() -> None:
+    assert set(evflow.__all__) <= set(dir(evflow))
+
+
+@pytest.mark.parametrize("name", [name for name in evflow.__all__ if not name.startswith("__")])
+def test_public_name_has_a_docstring(name: str) -> None:
+    thing = getattr(evflow, name)
+    if inspect.isclass(thing) or inspect.isroutine(thing):
+        assert inspect.getdoc(thing), f"evflow.{name} has no docstring"
+        for member, value in vars(thing).items() if inspect.isclass(thing) else ():
+            if inspect.isfunction(value) and not member.startswith("_"):
+                assert inspect.getdoc(getattr(thing, member)), f"evflow.{name}.{member} has no docstring"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_doctests_pass(module: str) -> None:
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name not in EXTRAS:
+            raise
+        pytest.skip(f"needs {missing.name}")
+    assert doctest.testmod(loaded, optionflags=doctest.ELLIPSIS).failed == 0
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs_and_prints(example: Path, python: Callable[..., str]) -> None:
+    assert python(example).strip()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_holds_one_idea(example: Path) -> None:
+    assert 10 <= len(example.read_text().splitlines()) <= 80
