@@ -1,0 +1,109 @@
+"""evflow: typed events through overlay graphs of stones.
+
+Where to look: ``schema`` and ``types`` say what an event is, ``event`` and ``batch`` hold it, ``stone`` is the
+contract of the stones (which are in ``evflow.stones``), ``graph`` describes, ``check`` checks, ``plan``
+compiles, ``engine`` runs, ``flow`` is the running graph. ``codgen`` compiles stone functions.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from evflow.batch import EventBatch
+from evflow.errors import (
+    CodeError,
+    DeployError,
+    DeviceError,
+    EvflowError,
+    FlowError,
+    GraphError,
+    LinkError,
+    SchemaError,
+    SubscriptionError,
+)
+from evflow.event import Event
+from evflow.graph import Graph
+from evflow.schema import Schema
+from evflow.types import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+
+if TYPE_CHECKING:
+    from evflow.flow import Flow
+    from evflow.letters import DeadLetter, DeadLetters
+    from evflow.stones.filter import Filter
+    from evflow.stones.generator import Generator
+    from evflow.stones.queue import Queue
+    from evflow.stones.router import Router
+    from evflow.stones.split import Split
+    from evflow.stones.storage import Storage
+    from evflow.stones.terminal import Terminal
+    from evflow.stones.transform import Transform
+
+__all__ = [
+    "Array",
+    "Bytes",
+    "CodeError",
+    "DeadLetter",
+    "DeadLetters",
+    "DeployError",
+    "DeviceError",
+    "Event",
+    "EventBatch",
+    "EvflowError",
+    "Filter",
+    "Flow",
+    "FlowError",
+    "Generator",
+    "Graph",
+    "GraphError",
+    "LinkError",
+    "Queue",
+    "Router",
+    "Schema",
+    "SchemaError",
+    "Split",
+    "Storage",
+    "Str",
+    "SubscriptionError",
+    "Terminal",
+    "Transform",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+]
+
+__version__ = "0.1.0"
+
+# Found on first use: the stones stand above this package, and the flow brings in the compiler.
+_LAZY = {
+    "DeadLetter": "evflow.letters",
+    "DeadLetters": "evflow.letters",
+    "Filter": "evflow.stones.filter",
+    "Flow": "evflow.flow",
+    "Generator": "evflow.stones.generator",
+    "Queue": "evflow.stones.queue",
+    "Router": "evflow.stones.router",
+    "Split": "evflow.stones.split",
+    "Storage": "evflow.stones.storage",
+    "Terminal": "evflow.stones.terminal",
+    "Transform": "evflow.stones.transform",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'evflow' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,162 @@
+"""Attributes: named values that go along with events beside their fields, held in columns.
+
+An attribute is an integer of 64 bits, a float or a text. Over the events of a batch one name has one kind;
+integers among floats become floats where that is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evflow.errors import SchemaError
+from evflow.types import f64, i64
+from evflow.values import Misfit, describe, to_number
+
+__all__ = ["AttributeColumn", "AttributeValue", "Attributes"]
+
+AttributeValue = int | float | str
+
+_DTYPES: dict[str, Any] = {"i": np.int64, "f": np.float64, "s": object}
+_EMPTY: dict[str, Any] = {"i": 0, "f": 0.0, "s": ""}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttributeColumn:
+    """The values of one attribute over the events of a batch.
+
+    Attributes:
+        kind: ``i`` (``values`` is int64), ``f`` (float64) or ``s`` (an object array of str).
+        values: one value an event; 0 or "" where the event has none.
+        present: one bool an event: whether it has the attribute.
+    """
+
+    kind: str
+    values: np.ndarray[Any, np.dtype[Any]]
+    present: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Attributes:
+    """The attributes of the events of a batch.
+
+    Args:
+        columns: name → column; all of one length.
+    """
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: dict[str, AttributeColumn]) -> None:
+        self.columns = columns
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Mapping[str, AttributeValue] | None]) -> Attributes:
+        """Columns from one mapping an event.
+
+        Raises:
+            SchemaError: a value is no integer of 64 bits, float or text, or one name has text and numbers.
+        """
+        names = dict.fromkeys(name for row in rows if row for name in row)
+        return cls({name: _column(name, [(row or {}).get(name) for row in rows]) for name in names})
+
+    @classmethod
+    def constant(cls, values: Mapping[str, AttributeValue], n: int) -> Attributes:
+        """The same attributes for each of ``n`` events.
+
+        Raises:
+            SchemaError: a value is no integer of 64 bits, float or text.
+        """
+        one = cls.from_rows([values])
+        return one.take(np.zeros(n, np.intp))
+
+    @classmethod
+    def concat(cls, parts: Iterable[tuple[Attributes | None, int]]) -> Attributes | None:
+        """The attributes of batches one after the other: (attributes or None, number of events) each.
+
+        Raises:
+            SchemaError: a name is text in one part and a number in another.
+        """
+        known = [(part, n) for part, n in parts if n]
+        names = dict.fromkeys(name for part, _ in known if part is not None for name in part.columns)
+        if not names:
+            return None
+        joined = {}
+        for name in names:
+            columns = [
+                _empty(n) if part is None else part.columns.get(name) or _empty(n) for part, n in known
+            ]
+            joined[name] = _join(name, columns)
+        return cls(joined)
+
+    def take(self, positions: np.ndarray[Any, np.dtype[Any]] | slice) -> Attributes:
+        """The attributes of the events at these positions, in this order."""
+        return Attributes(
+            {
+                n: AttributeColumn(c.kind, c.values[positions], c.present[positions])
+                for n, c in self.columns.items()
+            }
+        )
+
+    def of(self, position: int) -> dict[str, AttributeValue]:
+        """The attributes of one event."""
+        return {
+            name: column.values[position] if column.kind == "s" else column.values[position].item()
+            for name, column in self.columns.items()
+            if column.present[position]
+        }
+
+    def __repr__(self) -> str:
+        return f"Attributes({', '.join(f'{name} {column.kind}' for name, column in self.columns.items())})"
+
+
+def _column(name: str, values: list[Any]) -> AttributeColumn:
+    if not isinstance(name, str):
+        raise SchemaError(f"attribute {name!r}: expected a name that is text")
+    kinds = {_kind(name, value) for value in values if value is not None}
+    if "s" in kinds and len(kinds) > 1:
+        raise SchemaError(f"attribute {name}: text for some events, numbers for others; choose one")
+    kind = "s" if "s" in kinds else "f" if "f" in kinds else "i"
+    filled = [_EMPTY[kind] if value is None else _convert(name, kind, value) for value in values]
+    present = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    return AttributeColumn(kind, np.array(filled, _DTYPES[kind]), present)
+
+
+def _kind(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return "s"
+    if isinstance(value, (bool, int, np.integer, np.bool_)):
+        return "i"
+    if isinstance(value, (float, np.floating)):
+        return "f"
+    raise SchemaError(f"attribute {name}: expected an int, a float, a bool or a str, found {describe(value)}")
+
+
+def _convert(name: str, kind: str, value: Any) -> AttributeValue:
+    if kind == "s":
+        return str(value)
+    try:
+        return to_number(i64 if kind == "i" else f64, value)
+    except Misfit as error:
+        raise SchemaError(f"attribute {name}: {error}") from None
+
+
+def _empty(n: int) -> AttributeColumn:
+    return AttributeColumn("", np.zeros(n, np.int64), np.zeros(n, np.bool_))
+
+
+def _join(name: str, columns: list[AttributeColumn]) -> AttributeColumn:
+    kinds = {column.kind for column in columns} - {""}
+    present = np.concatenate([column.present for column in columns])
+    if len(kinds) == 1:
+        kind = kinds.pop()
+        values = [
+            column.values if column.kind else np.full(len(column.values), _EMPTY[kind], _DTYPES[kind])
+            for column in columns
+        ]
+        return AttributeColumn(kind, np.concatenate(values), present)
+    rows = [
+        v if p else None for c in columns for v, p in zip(c.values.tolist(), c.present.tolist(), strict=True)
+    ]
+    return _column(name, rows)

@@ -1,0 +1,323 @@
+"""Batches: the unit that flows. Encoded events back to back, and which of them are meant."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, repeat
+from typing import Any
+
+import numpy as np
+
+from evflow.attributes import Attributes
+from evflow.column import decoded_column, raw_column, structured
+from evflow.columns import encode_columns
+from evflow.encode import encoder
+from evflow.errors import SchemaError
+from evflow.event import Event
+from evflow.gather import ByteArray, Offsets, frozen, gather, running, starts_of
+from evflow.schema import Schema
+from evflow.tables import columns_of
+from evflow.view import View, view_class
+from evflow.wirecheck import check
+
+__all__ = ["EventBatch"]
+
+_Rows = np.ndarray[Any, np.dtype[np.int32]]
+_Positions = np.ndarray[Any, np.dtype[Any]]
+
+
+class EventBatch:
+    """Encoded events of one schema, back to back in one buffer, of which all or some are selected.
+
+    Iterating gives read-only views, ``batch["price"]`` a column. The constructor trusts what it gets; use
+    ``from_bytes`` for bytes from outside.
+
+    Args:
+        schema: the schema of the events.
+        data: uint8, 1-D, C-contiguous, not writeable: exactly ``rows`` events.
+        rows: how many events are in ``data``.
+        offsets: int64, ``rows + 1``: where each event starts and the last ends, if their width varies.
+        selection: int32, increasing: the rows that are meant; None for all.
+        attributes: columns as long as the batch (the selected events), or None.
+    """
+
+    __slots__ = ("_buffer", "attributes", "data", "offsets", "rows", "schema", "selection")
+
+    def __init__(
+        self,
+        schema: Schema,
+        data: ByteArray,
+        rows: int,
+        offsets: Offsets | None = None,
+        selection: _Rows | None = None,
+        attributes: Attributes | None = None,
+    ) -> None:
+        self.schema = schema
+        self.data = data
+        self.rows = rows
+        self.offsets = offsets
+        self.selection = selection
+        self.attributes = attributes
+
+    @classmethod
+    def from_encoded(
+        cls, schema: Schema, events: Sequence[bytes], attributes: Attributes | None = None
+    ) -> EventBatch:
+        """A batch of events that ``encoder(schema)`` encoded."""
+        rows = len(events)
+        data = np.frombuffer(b"".join(events), np.uint8)
+        return cls(
+            schema, data, rows, None if schema.width else running(map(len, events), rows), None, attributes
+        )
+
+    @classmethod
+    def from_bytes(
+        cls, schema: Schema, data: bytes | bytearray | memoryview, count: int | None = None
+    ) -> EventBatch:
+        """A batch of bytes from outside, validated; without a copy where they cannot change.
+
+        Args:
+            schema: the schema they claim to have.
+            data: events back to back, nothing before or behind.
+            count: how many events there are; None for as many as there are.
+
+        Raises:
+            SchemaError: the bytes are not exactly so many valid events; names event, field, byte, expected
+                and found.
+        """
+        held = data if memoryview(data).readonly else bytes(data)
+        array = np.frombuffer(held, np.uint8)
+        rows, offsets = check(schema, array, count)
+        return cls(schema, array, rows, offsets)
+
+    @classmethod
+    def from_events(cls, events: Iterable[Any], schema: Schema | None = None) -> EventBatch:
+        """A batch of events, all of one schema (by default that of the first).
+
+        Raises:
+            SchemaError: an event does not fit the schema, or there is none to tell it.
+        """
+        listed = list(events)
+        if schema is None:
+            if not listed:
+                raise SchemaError("a batch of no events: expected schema= to say of what")
+            schema = listed[0].schema
+        return cls.from_encoded(schema, list(map(encoder(schema), listed)))
+
+    @classmethod
+    def from_columns(
+        cls, schema: Schema, columns: Mapping[str, Any], attributes: Attributes | None = None
+    ) -> EventBatch:
+        """A batch of rows given as columns: field name → numpy array, sequence, or column of pandas or
+        pyarrow.
+
+        A field of a nested record may be a column of its own, ``position.x``. A column of floats may stand
+        for integers if all are integral. Columns that are no field are ignored; fields without a column take their defaults.
+
+        Raises:
+            SchemaError: a column is missing or of another length, or a value does not fit; names column
+                and first row.
+        """
+        data, rows, offsets = encode_columns(schema, columns)
+        return cls(schema, frozen(data), rows, offsets, None, attributes)
+
+    @classmethod
+    def from_numpy(cls, schema: Schema, rows: np.ndarray[Any, np.dtype[Any]]) -> EventBatch:
+        """A batch of the rows of a structured array; see ``from_columns``."""
+        return cls.from_columns(schema, columns_of(schema, rows))
+
+    @classmethod
+    def from_pandas(cls, schema: Schema, frame: Any) -> EventBatch:
+        """A batch of the rows of a DataFrame; see ``from_columns``."""
+        return cls.from_columns(schema, columns_of(schema, frame))
+
+    @classmethod
+    def from_arrow(cls, schema: Schema, table: Any) -> EventBatch:
+        """A batch of the rows of a Table or RecordBatch; see ``from_columns``."""
+        return cls.from_columns(schema, columns_of(schema, table))
+
+    @classmethod
+    def from_table(cls, schema: Schema, table: Any) -> EventBatch:
+        """A batch of the rows of any table: dict of columns, structured array, DataFrame, Table, or a
+        batch itself.
+
+        Raises:
+            SchemaError: see ``from_columns``; or a batch of another schema.
+        """
+        if not isinstance(table, EventBatch):
+            return cls.from_columns(schema, columns_of(schema, table))
+        if table.schema is not schema and table.schema != schema:
+            raise SchemaError(f"expected a batch of {schema!r}, found one of {table.schema!r}")
+        return table
+
+    @property
+    def buffer(self) -> memoryview:
+        """The bytes of ``data``, for views."""
+        try:
+            return self._buffer
+        except AttributeError:
+            self._buffer: memoryview = self.data.data
+            return self._buffer
+
+    def __len__(self) -> int:
+        return self.rows if self.selection is None else len(self.selection)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def __iter__(self) -> Iterator[View]:
+        return map(view_class(self.schema), repeat(self.buffer), self.starts(), repeat(self), count())
+
+    def starts(self) -> Iterable[int]:
+        """Where each selected event starts in ``data``."""
+        width = self.schema.width or 0
+        if self.offsets is None and self.selection is None:
+            return range(0, self.rows * width, width)
+        if self.offsets is None:
+            starts = np.arange(self.rows, dtype=np.int64) * width
+        else:
+            starts = self.offsets[:-1]
+        listed: list[int] = (starts if self.selection is None else starts[self.selection]).tolist()
+        return listed
+
+    def __getitem__(self, key: int | slice | str) -> Any:
+        """A view of one event, a batch of a slice (step 1), or a column by its name."""
+        if isinstance(key, str):
+            return self.column(key)
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step != 1:
+                return self.take(np.arange(start, stop, step))
+            return self.slice(start, stop)
+        n = len(self)
+        position = key + n if key < 0 else key
+        if not 0 <= position < n:
+            raise IndexError(f"event {key} is out of range: the batch has {n}")
+        row = position if self.selection is None else int(self.selection[position])
+        at = row * (self.schema.width or 0) if self.offsets is None else int(self.offsets[row])
+        return view_class(self.schema)(self.buffer, at, self, position)
+
+    def column(self, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+        """One field of every (selected) event; ``position.x`` names a field of a nested record.
+
+        Where the field is of fixed width and nothing is selected this is a view without a copy: numbers
+        big-endian, ``Str`` as ``S`` (UTF-8), static arrays with their shape, nested records structured.
+        ``bool`` is a copy; ``Bytes`` and everything of variable width is an object array.
+
+        Raises:
+            SchemaError: there is no such field.
+        """
+        return raw_column(self, name)
+
+    def select(self, positions: _Positions) -> EventBatch:
+        """The events at these increasing positions, by reference."""
+        rows = np.asarray(positions, np.int32)
+        attributes = None if self.attributes is None else self.attributes.take(rows)
+        selection = rows if self.selection is None else self.selection[rows]
+        return EventBatch(self.schema, self.data, self.rows, self.offsets, selection, attributes)
+
+    def slice(self, start: int, stop: int) -> EventBatch:
+        """The events from position ``start`` up to ``stop``, by reference."""
+        attributes = None if self.attributes is None else self.attributes.take(slice(start, stop))
+        if self.selection is not None:
+            selection = self.selection[start:stop]
+            return EventBatch(self.schema, self.data, self.rows, self.offsets, selection, attributes)
+        start, stop, _ = slice(start, stop).indices(self.rows)
+        stop = max(start, stop)
+        if self.offsets is None:
+            width = self.schema.width or 0
+            data = self.data[start * width : stop * width]
+            return EventBatch(self.schema, data, stop - start, None, None, attributes)
+        offsets = self.offsets[start : stop + 1]
+        data = self.data[offsets[0] : offsets[-1]]
+        return EventBatch(self.schema, data, stop - start, offsets - offsets[0], None, attributes)
+
+    def take(self, positions: _Positions | Sequence[int]) -> EventBatch:
+        """The events at these positions, in this order, copied."""
+        chosen = np.asarray(positions, np.intp)
+        attributes = None if self.attributes is None else self.attributes.take(chosen)
+        rows = chosen if self.selection is None else self.selection[chosen]
+        if self.offsets is None:
+            width = self.schema.width or 0
+            data = self.data.reshape(self.rows, width)[rows].reshape(-1)
+            return EventBatch(self.schema, frozen(data), len(rows), None, None, attributes)
+        starts = self.offsets[rows]
+        lengths = self.offsets[1:][rows] - starts
+        data = frozen(gather(self.data, starts, lengths))
+        return EventBatch(self.schema, data, len(rows), starts_of(lengths), None, attributes)
+
+    def with_attributes(self, attributes: Attributes | None) -> EventBatch:
+        """The same events with other attributes (columns as long as the batch)."""
+        return EventBatch(self.schema, self.data, self.rows, self.offsets, self.selection, attributes)
+
+    def compact(self) -> EventBatch:
+        """The same events with nothing between them and no selection; itself if it is so already."""
+        return self if self.selection is None else self.take(np.arange(len(self.selection)))
+
+    @classmethod
+    def concat(cls, batches: Sequence[EventBatch]) -> EventBatch:
+        """The events of several batches of one schema, in order.
+
+        Raises:
+            SchemaError: there is no batch, or their schemas differ.
+        """
+        if not batches:
+            raise SchemaError("no batches to put together")
+        first = batches[0]
+        if len(batches) == 1:
+            return first.compact()
+        for batch in batches:
+            if batch.schema is not first.schema and batch.schema != first.schema:
+                raise SchemaError(
+                    f"batches of two schemas, {first.schema!r} and {batch.schema!r}, cannot be one"
+                )
+        whole = [batch.compact() for batch in batches]
+        data = frozen(np.concatenate([batch.data for batch in whole]))
+        offsets = None
+        if first.schema.width is None:
+            offsets = starts_of(np.concatenate([np.diff(b.offsets) for b in whole if b.offsets is not None]))
+        attributes = Attributes.concat((batch.attributes, len(batch)) for batch in batches)
+        return cls(first.schema, data, sum(batch.rows for batch in whole), offsets, None, attributes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the selected events."""
+        if self.selection is None:
+            return len(self.data)
+        if self.offsets is None:
+            return len(self.selection) * (self.schema.width or 0)
+        return int((self.offsets[1:][self.selection] - self.offsets[self.selection]).sum())
+
+    def to_bytes(self) -> bytes:
+        """The selected events as msgpack arrays, back to back."""
+        return self.compact().data.tobytes()
+
+    def to_events(self) -> list[Event]:
+        """The selected events as mutable objects."""
+        return [view.to_event() for view in self]
+
+    def to_columns(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+        """Every field as a column: numbers in native byte order, text as object arrays of str, nested
+        records as dicts."""
+        return {f.name: decoded_column(self, f.name) for f in self.schema.fields}
+
+    def to_numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """The events as a structured array (``schema.dtype``), a view without a copy where nothing is
+        selected.
+
+        Raises:
+            SchemaError: the events vary in width.
+        """
+        return structured(self)
+
+    def to_pandas(self) -> Any:
+        """The events as a pandas DataFrame; nested records and arrays are objects."""
+        return importlib.import_module("evflow.frames").write_table(self.to_columns())
+
+    def to_arrow(self) -> Any:
+        """The events as a pyarrow Table; nested records are structs, arrays lists."""
+        return importlib.import_module("evflow.arrow").write_table(self.schema, self.to_columns())
+
+    def __repr__(self) -> str:
+        return f"EventBatch({self.schema.name}: {len(self)} events, {self.nbytes} bytes)"

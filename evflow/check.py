@@ -1,0 +1,150 @@
+"""Checking a graph: every rule about names, links, cycles, types and functions, in one place.
+
+A check reports everything that is wrong at once. On the way it finds, for each stone, which schemas
+are expected to arrive, and that is what a stone without a declared input is compiled for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
+
+from evflow.errors import CodeError, EvflowError, GraphError
+from evflow.schema import Schema
+from evflow.stone import Acting, Compiled
+from evflow.topology import Hop, Slot, Topology
+
+if TYPE_CHECKING:
+    from evflow.graph import Graph
+
+__all__ = ["build_topology", "check_graph", "find_arrivals"]
+
+
+def check_graph(graph: Graph) -> Topology:
+    """Checks a graph; see ``Graph.check``.
+
+    Returns:
+        Its stones and links, ready to be planned.
+    """
+    problems: list[EvflowError] = []
+    problems.extend(_check_links(graph))
+    topology = build_topology(graph)
+    try:
+        order = _order(topology)
+    except GraphError as error:
+        raise GraphError(*(str(p) for p in problems), str(error)) from None
+    _propagate(order)
+    for slot in order:
+        problems.extend(_check_stone(slot, topology))
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise GraphError(*(str(p) for p in problems))
+    return topology
+
+
+def build_topology(graph: Graph) -> Topology:
+    """The graph's stones as slots, linked; links to stones that are not there are left out."""
+    slots = {name: Slot(name, stone) for name, stone in graph.stones.items()}
+    for link in graph.links:
+        if link.source in slots and link.target in slots:
+            slots[link.source].ports.setdefault(link.port, []).append(Hop(slots[link.target], link.input))
+    return Topology(slots, tuple(graph.morphs))
+
+
+def find_arrivals(topology: Topology) -> None:
+    """Finds anew which schemas are expected at each stone.
+
+    Raises:
+        GraphError: the links form a cycle.
+    """
+    _propagate(_order(topology))
+
+
+def _check_links(graph: Graph) -> list[EvflowError]:
+    problems: list[EvflowError] = []
+    if not graph.stones:
+        problems.append(GraphError(f"graph {graph.name} has no stones; begin with graph.source(…)"))
+    for link in graph.links:
+        for name in (link.source, link.target):
+            if name not in graph.stones:
+                problems.append(GraphError(f"link {link.source!r} → {link.target!r}: there is no stone {name!r}"))
+        if link.target in graph.stones and link.input and link.input not in graph.stones[link.target].inputs:
+            problems.append(GraphError(f"link {link.source!r} → {link.target!r}: no input {link.input!r} there"))
+        if graph.stones.get(link.target) is not None and graph.stones[link.target].kind in ("source", "generator"):
+            problems.append(GraphError(f"link {link.source!r} → {link.target!r}: a source takes no links"))
+    for name, stone in graph.stones.items():
+        ports = {link.port for link in graph.links if link.source == name}
+        problems.extend(_check_ports(name, stone.kind, stone.linked_ports, ports))
+    return problems
+
+
+def _check_ports(name: str, kind: str, rule: str, ports: set[int]) -> list[EvflowError]:
+    if rule == "none" and ports:
+        return [GraphError(f"stone {name!r} ({kind}) has no output, but is linked to another stone")]
+    if rule == "one" and ports != {0} and ports:
+        extra = ", ".join(str(p) for p in sorted(ports - {0}))
+        return [GraphError(f"stone {name!r} ({kind}) has output port 0 only; port {extra} is linked")]
+    if rule != "none" and not ports:
+        return [
+            GraphError(f"stone {name!r} ({kind}): its output leads nowhere; link it with '>>', if only to a Terminal")
+        ]
+    if any(port < 0 for port in ports):
+        return [GraphError(f"stone {name!r} ({kind}): port {min(ports)} is linked; ports count from 0")]
+    return []
+
+
+def _order(topology: Topology) -> list[Slot]:
+    upstream: dict[str, set[str]] = {name: set() for name in topology.slots}
+    for slot in topology.slots.values():
+        for hops in slot.ports.values():
+            for hop in hops:
+                upstream[hop.slot.name].add(slot.name)
+    try:
+        return [topology.slots[name] for name in TopologicalSorter(upstream).static_order()]
+    except CycleError as error:
+        cycle = " → ".join(error.args[1][::-1])
+        raise GraphError(f"the links form a cycle: {cycle}; an event would never end") from None
+
+
+def _propagate(order: list[Slot]) -> None:
+    arriving: dict[str, dict[str, Schema | None]] = {slot.name: {} for slot in order}
+    for slot in order:
+        slot.arrivals = tuple(arriving[slot.name].values())
+        leaving = [s for arrival in slot.arrivals or (None,) for s in slot.stone.emits(arrival)]
+        for hops in slot.ports.values():
+            for hop in hops:
+                for schema in leaving:
+                    key = "" if schema is None else schema.fingerprint
+                    arriving[hop.slot.name].setdefault(key, schema)
+
+
+def _check_stone(slot: Slot, topology: Topology) -> list[EvflowError]:
+    """What is wrong with a stone's function, or with what is linked to it."""
+    where = f"stone {slot.name!r} ({slot.stone.kind})"
+    problems: list[EvflowError] = []
+    for work in _checks(slot, topology):
+        try:
+            work()
+        except CodeError as error:
+            problems.append(error.within(where))
+        except EvflowError as error:
+            problems.append(type(error)(f"{where}: {error}"))
+    return problems
+
+
+def _checks(slot: Slot, topology: Topology) -> list[Callable[[], object]]:
+    stone = slot.stone
+    known = [schema for schema in slot.arrivals if schema is not None]
+    fits = [partial(slot.fit, schema, topology.morphs) for schema in known]
+    if isinstance(stone, Acting):
+        return [stone.check, *fits]
+    if not isinstance(stone, Compiled):
+        return []
+    declared = next(iter(stone.inputs.values()))
+    if declared is not None:
+        return [partial(stone.function, declared, declared), *fits]
+    # Without a declared input the function is compiled for each schema that arrives.
+    return [partial(stone.function, schema, schema) for schema in known or [None]]

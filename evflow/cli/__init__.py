@@ -1,0 +1,115 @@
+"""The command ``evflow``: what a shell can do with graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+import evflow
+from evflow.errors import EvflowError, GraphError
+
+__all__ = ["main"]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_OUT = click.Path(dir_okay=False, path_type=Path)
+_ENDINGS = ".svg, .png or .pdf"
+
+file_argument = click.argument("file", type=_FILE)
+graph_option = click.option(
+    "--graph", metavar="NAME", help="The graph's name, or its variable's; needed if FILE makes several."
+)
+
+
+@contextmanager
+def _tidy(file: Path | None = None) -> Iterator[None]:
+    """Errors of evflow as a text and exit code 1, without a traceback."""
+    from evflow.cli.program import where
+
+    try:
+        yield
+    except EvflowError as error:
+        problems = error.problems if isinstance(error, GraphError) else ()
+        text = str(error) if len(problems) < 2 else f"{len(problems)} problems\n\n" + "\n\n".join(problems)
+        place = "" if file is None else where(file, error)
+        raise click.ClickException(place + text) from error
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(evflow.__version__, prog_name="evflow", message="%(prog)s %(version)s")
+def main() -> None:
+    """Typed events through graphs of compiled stones.
+
+    A graph FILE is a Python file that makes an evflow.Graph, or the JSON of its to_dict().
+    """
+
+
+@main.command()
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the results as one JSON object and nothing else."
+)
+@click.option(
+    "--picture", type=_OUT, show_default="./evflow-demo.svg", help=f"Draw the graph to FILE: {_ENDINGS}."
+)
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def demo(as_json: bool, picture: Path | None, quiet: bool) -> None:
+    """Send a year of real flights through a graph.
+
+    The 336,776 flights that left New York in 2013: how many were late at which airport, and how fast did the
+    others fly, by the hour? Draws the graph with its counts. With --json it draws only where --picture says.
+    """
+    with _tidy():
+        from evflow.demo.show import show
+
+        show(as_json=as_json, picture=picture, quiet=quiet or as_json)
+
+
+@main.command()
+@file_argument
+@graph_option
+@click.option("--draw", "picture", type=_OUT, help=f"Draw the graph with its counts to FILE: {_ENDINGS}.")
+@click.pass_context
+def run(context: click.Context, file: Path, graph: str | None, picture: Path | None) -> None:
+    """Run a graph and print what happened at each stone.
+
+    FILE may define feed(flow), which submits events. The graph runs until feed returns, or until Ctrl-C (exit
+    code 130); either way all that was submitted is handled first.
+    """
+    from evflow.cli.program import load
+    from evflow.cli.run import run_program
+
+    with _tidy(file):
+        interrupted = run_program(load(file, graph), picture)
+    if interrupted:
+        context.exit(130)
+
+
+@main.command()
+@file_argument
+@graph_option
+@click.option("-o", "--output", type=_OUT, show_default="./NAME.svg", help=f"Where to: {_ENDINGS}.")
+def draw(file: Path, graph: str | None, output: Path | None) -> None:
+    """Draw a graph; it need not be complete."""
+    from evflow.cli.program import load
+
+    with _tidy(file):
+        path = output or Path(file.with_suffix(".svg").name)
+        load(file, graph).graph.draw(str(path))
+        click.echo(path)
+
+
+@main.command()
+@file_argument
+@graph_option
+def validate(file: Path, graph: str | None) -> None:
+    """Check a graph and its functions without running it."""
+    from evflow.cli.program import load
+
+    with _tidy(file):
+        found = load(file, graph).graph
+        found.check()
+        click.echo(f"{found.name}: {len(found.stones)} stones, {len(found.links)} links, nothing wrong")

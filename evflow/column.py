@@ -1,0 +1,137 @@
+"""Columns out of a batch: one field of every event as a numpy array, without a copy where the layout
+allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evflow.errors import SchemaError
+from evflow.gather import gather
+from evflow.schema import Schema, array_dtype
+from evflow.types import Array, Bytes, FieldType, Number, Record, Str
+
+if TYPE_CHECKING:
+    from evflow.batch import EventBatch
+
+__all__ = ["decoded_column", "raw_column", "structured"]
+
+AnyArray = np.ndarray[Any, np.dtype[Any]]
+
+
+def raw_column(batch: EventBatch, name: str) -> AnyArray:
+    """A field of each selected event, as it stands on the wire where that is what numpy can show.
+
+    Numbers are big-endian, ``Str`` is ``S`` (UTF-8), static arrays have their shape, nested records are
+    structured; ``Bytes`` and everything of variable width is an object array.
+
+    Args:
+        batch: the events.
+        name: a field, or a field of a nested record: ``position.x``.
+
+    Raises:
+        SchemaError: there is no such field.
+    """
+    kind, at = _find(batch.schema, name)
+    if at is None:
+        return _read_each(batch, name)
+    if isinstance(kind, Number) and kind.kind == "b":
+        return np.equal(cells(batch, at, np.dtype("u1")), 0xC3)
+    if isinstance(kind, Number):
+        return cells(batch, at + 1, kind.dtype.newbyteorder(">"))
+    if isinstance(kind, Str):
+        return cells(batch, at + kind.head, np.dtype(f"S{kind.capacity}"))
+    if isinstance(kind, Array):
+        return cells(batch, at + kind.data_offset, np.dtype((array_dtype(kind), kind.shape)))
+    if isinstance(kind, Record):
+        return cells(batch, at, kind.schema.dtype)
+    assert isinstance(kind, Bytes)
+    lengths = cells(batch, at + kind.head, np.dtype("<u2")).tolist()
+    values = cells(batch, at + kind.head + 2, np.dtype(f"V{kind.capacity}")).tolist()
+    return _objects([value[:length] for value, length in zip(values, lengths, strict=True)])
+
+
+def decoded_column(batch: EventBatch, name: str) -> AnyArray:
+    """A field of each selected event: numbers in native byte order, text as an object array of str."""
+    kind, at = _find(batch.schema, name)
+    if isinstance(kind, Record):
+        return _objects([value.to_dict() for value in _read_each(batch, name)])
+    raw = raw_column(batch, name)
+    if at is not None and isinstance(kind, Str):
+        return _decode_text(raw)
+    return raw.astype(raw.dtype.newbyteorder("="))
+
+
+def structured(batch: EventBatch) -> AnyArray:
+    """The events as a structured array of ``schema.dtype``, without a copy where nothing is selected.
+
+    Raises:
+        SchemaError: the events are of variable width.
+    """
+    if batch.schema.width is None:
+        variable = ", ".join(f.name for f in batch.schema.fields if f.offset is None)
+        raise SchemaError(
+            f"schema {batch.schema.name} has no structured type: {variable} vary in width; use to_columns()"
+        )
+    return cells(batch, 0, batch.schema.dtype)
+
+
+def cells(batch: EventBatch, at: int, dtype: np.dtype[Any]) -> AnyArray:
+    """What stands ``at`` bytes behind the start of each selected event."""
+    width, size = batch.schema.width, dtype.itemsize
+    shape, base = dtype.shape, dtype.base
+    if batch.rows == 0 or size == 0:
+        return np.empty((len(batch), *shape), base)
+    if width is not None:
+        column: AnyArray = np.ndarray(
+            (batch.rows, *shape), base, batch.data, at, (width, *_strides(shape, base.itemsize))
+        )
+        return column if batch.selection is None else column[batch.selection]
+    assert batch.offsets is not None
+    starts = batch.offsets[:-1] if batch.selection is None else batch.offsets[batch.selection]
+    found = gather(batch.data, starts + at, np.full(len(starts), size, np.int64))
+    return found.view(base).reshape(len(starts), *shape)
+
+
+def _strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    strides = [size]
+    for n in reversed(shape[1:]):
+        strides.append(strides[-1] * n)
+    return tuple(reversed(strides[: len(shape)]))
+
+
+def _find(schema: Schema, name: str) -> tuple[FieldType, int | None]:
+    """The type and, if it is fixed, the offset of a field, by its dotted name."""
+    first, *rest = name.split(".")
+    field = schema[first]
+    kind, at = field.type, field.offset
+    for step in rest:
+        if not isinstance(kind, Record):
+            raise SchemaError(f"schema {schema.name}: {name!r}: {kind.text} has no field {step}")
+        inner = kind.schema[step]
+        at = None if at is None or inner.offset is None else at + inner.offset
+        kind = inner.type
+    return kind, at
+
+
+def _read_each(batch: EventBatch, name: str) -> AnyArray:
+    values: list[Any] = list(batch)
+    for step in name.split("."):
+        values = [getattr(value, step) for value in values]
+    return _objects(values)
+
+
+def _objects(values: list[Any]) -> AnyArray:
+    # Element by element, since numpy would make one array of equally long lists.
+    column = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        column[i] = value
+    return column
+
+
+def _decode_text(raw: AnyArray) -> AnyArray:
+    column = np.ascontiguousarray(raw)
+    if not len(column) or column.view(np.uint8).max() < 0x80:
+        return column.astype(np.str_).astype(object)
+    return _objects([value.decode() for value in column.tolist()])

@@ -1,0 +1,222 @@
+"""Tables in: columns of numbers, text and records as encoded rows.
+
+What all rows have in common, the markers, is written once and repeated; each column of fixed width is then
+one strided assignment into the rows. Columns of variable width become pieces, and the pieces of a row are
+put behind its fixed part. Only lists and arrays of varying shape take a Python step for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from evflow.careful import array_head, bytes_head, encode_scalar, str_head
+from evflow.encode import value_encoder
+from evflow.errors import SchemaError
+from evflow.gather import ByteArray, Offsets, Ragged, expand, interleave, join, put_into_rows
+from evflow.intake import Constant, member_columns, required_values, split_missing
+from evflow.numeric import AnyArray, array_of, convert_array
+from evflow.schema import Schema, array_dtype
+from evflow.texts import bytes_pieces, padded_text, text_pieces
+from evflow.types import Array, Blob, Bytes, FieldType, Maybe, Number, Record, Str, Text
+from evflow.values import Misfit
+
+__all__ = ["encode_columns"]
+
+
+def encode_columns(schema: Schema, columns: Mapping[str, Any]) -> tuple[ByteArray, int, Offsets | None]:
+    """Encoded rows: the bytes, how many rows, and their offsets where their width varies.
+
+    Args:
+        schema: the schema of the rows.
+        columns: field name → column: a numpy array, a sequence, a column of pandas or pyarrow, for a
+            nested record a mapping of columns (or columns named ``record.field``). Columns that are no
+            field are ignored.
+
+    Raises:
+        SchemaError: a column is missing and the field has no default, columns differ in length, or a value
+            does not fit; names the column and the first row.
+    """
+    n = _common_length(schema, columns)
+    parts = _record_parts(schema, member_columns(schema, columns), n, f"schema {schema.name}: column ")
+    if schema.width is not None:
+        return parts[0].data, n, None
+    data, offsets = interleave(parts)
+    return data, n, offsets
+
+
+def _common_length(schema: Schema, columns: Mapping[str, Any]) -> int:
+    lengths: dict[str, int] = {}
+    for name, column in columns.items():
+        if name.partition(".")[0] in schema:
+            inner = column if isinstance(column, Mapping) else {"": column}
+            for key, values in inner.items():
+                if not hasattr(values, "__len__") or isinstance(values, (str, bytes)):
+                    raise SchemaError(
+                        f"schema {schema.name}: column {name}: expected a column, found {values!r}"
+                    )
+                lengths[f"{name}.{key}" if key else name] = len(values)
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} {n}" for name, n in lengths.items())
+        raise SchemaError(f"schema {schema.name}: columns of different length: {listed}")
+    return next(iter(lengths.values()), 0)
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """Makes a misfit within an error that names column and row."""
+    try:
+        yield
+    except Misfit as error:
+        row = "" if error.index is None else f"row {error.index}: "
+        raise SchemaError(f"{place}: {row}{error}") from None
+
+
+def _record_parts(schema: Schema, given: Mapping[str, Any], n: int, place: str) -> list[Ragged]:
+    """The fixed parts of n records, then the pieces of each variable field."""
+    rows = np.frombuffer(bytearray(_template(schema)) * n, np.uint8).reshape(n, schema.fixed_width)
+    if n:
+        _fill_record(rows, 0, schema, given, place)
+    parts = [Ragged.even(rows)]
+    for field in schema.wire_fields:
+        if field.offset is None:
+            with _naming(place + field.name):
+                parts += _pieces(field.type, given[field.name], n, place + field.name)
+    return parts
+
+
+def _pieces(kind: FieldType, given: Any, n: int, place: str) -> list[Ragged]:
+    """A column of any type as pieces, of which those of one row belong behind each other."""
+    if isinstance(given, Constant):
+        piece = np.frombuffer(value_encoder(kind)(given.value), np.uint8)
+        return [Ragged.even(np.broadcast_to(piece, (n, len(piece))))]
+    if isinstance(kind, Maybe):
+        present, column = split_missing(kind, given, n)
+        inner = join(_pieces(kind.element, column, int(present.sum()), place))
+        return [expand(inner, present, b"\xc0")]
+    if isinstance(kind, Record):
+        return _record_parts(
+            kind.schema, member_columns(kind.schema, required_values(kind, given)), n, place + "."
+        )
+    if kind.width is not None:
+        rows = np.frombuffer(bytearray(_type_template(kind)) * n, np.uint8).reshape(n, kind.width)
+        if n:
+            _fill(rows, 0, kind, given, place)
+        return [Ragged.even(rows)]
+    values: Any = required_values(kind, given)
+    if isinstance(kind, (Text, Blob)):
+        body = text_pieces(kind, values) if isinstance(kind, Text) else bytes_pieces(kind, values)
+        heads = np.empty((n, 5), np.uint8)
+        heads[:, 0] = 0xDB if isinstance(kind, Text) else 0xC6
+        heads[:, 1:] = body.lengths.astype(">u4").view(np.uint8).reshape(n, 4)
+        return [Ragged.even(heads), body]
+    return [_one_by_one(kind, values)]
+
+
+def _one_by_one(kind: FieldType, values: Any) -> Ragged:
+    encode = value_encoder(kind)
+    pieces = []
+    for row, value in enumerate(values):
+        try:
+            pieces.append(encode(value))
+        except SchemaError as error:
+            raise Misfit(f"a value of type {kind.text} ({error})", value, row) from None
+    return Ragged.of(pieces)
+
+
+def _fill_record(rows: ByteArray, at: int, schema: Schema, given: Mapping[str, Any], place: str) -> None:
+    for field in schema.fields:
+        if field.offset is not None:
+            with _naming(place + field.name):
+                _fill(rows, at + field.offset, field.type, given[field.name], place + field.name)
+
+
+def _fill(rows: ByteArray, at: int, kind: FieldType, given: Any, place: str) -> None:
+    """Writes a column of fixed width into the rows, behind the markers that stand there."""
+    if isinstance(given, Constant):
+        encoded = encode_scalar(kind, given.value)
+        rows[:, at : at + len(encoded)] = np.frombuffer(encoded, np.uint8)
+        return
+    values: Any = required_values(kind, given)
+    if isinstance(kind, Number):
+        numbers = convert_array(kind, _one_dimensional(kind, values))
+        if kind.kind == "b":
+            rows[:, at] = numbers.view(np.uint8) + 0xC2
+        else:
+            _cells(rows, at + 1, kind.dtype.newbyteorder(">"), ())[...] = numbers
+    elif isinstance(kind, Str):
+        padded = padded_text(kind, values)
+        if padded is None:
+            put_into_rows(rows, at + kind.head, text_pieces(kind, values))
+        else:
+            _cells(rows, at + kind.head, padded.dtype, ())[...] = padded
+    elif isinstance(kind, Bytes):
+        pieces = bytes_pieces(kind, values)
+        _cells(rows, at + kind.head, np.dtype("<u2"), ())[...] = pieces.lengths
+        put_into_rows(rows, at + kind.head + 2, pieces)
+    elif isinstance(kind, Array):
+        _fill_arrays(rows, at, kind, values)
+    elif isinstance(kind, Record):
+        _fill_record(rows, at, kind.schema, member_columns(kind.schema, values), place + ".")
+
+
+def _fill_arrays(rows: ByteArray, at: int, kind: Array, values: Any) -> None:
+    shape = tuple(n or 0 for n in kind.shape)
+    if isinstance(values, np.ndarray) and values.dtype.kind != "O":
+        if values.shape[1:] != shape:
+            raise Misfit(f"a column of shape {(len(rows), *shape)} ({kind.text})", values.shape)
+        try:
+            numbers = convert_array(kind.element, values)
+        except Misfit as error:
+            size = int(np.prod(shape)) or 1
+            raise Misfit(
+                error.expected, error.found, None if error.index is None else error.index // size
+            ) from None
+        _cells(rows, at + kind.data_offset, array_dtype(kind), shape)[...] = numbers
+    else:
+        width = kind.width or 0
+        rows[:, at : at + width] = _one_by_one(kind, values).data.reshape(len(rows), width)
+
+
+def _one_dimensional(kind: Number, values: Any) -> AnyArray:
+    array = values if isinstance(values, np.ndarray) else array_of(values)
+    if array.ndim != 1:
+        raise Misfit(f"a column of single numbers ({kind.text})", array.shape)
+    return array
+
+
+def _cells(rows: ByteArray, at: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
+    """What stands at ``at`` in each row, as an array that can be assigned to."""
+    cells: AnyArray = rows[:, at : at + dtype.itemsize * int(np.prod(shape))]
+    if not cells.size:
+        return np.empty((len(rows), *shape), dtype)
+    inner = np.empty(shape, dtype).strides
+    return np.ndarray((len(rows), *shape), dtype, rows, at, (rows.strides[0], *inner))
+
+
+def _template(schema: Schema) -> bytes:
+    """The fixed part of an event whose values are all zero."""
+    made = schema.made.get("template")
+    if made is None:
+        fixed = [_type_template(f.type) for f in schema.wire_fields if f.offset is not None]
+        made = schema.made["template"] = schema.header + b"".join(fixed)
+    template: bytes = made
+    return template
+
+
+def _type_template(kind: FieldType) -> bytes:
+    if isinstance(kind, Record):
+        return _template(kind.schema)
+    if isinstance(kind, Number):
+        head = bytes([kind.marker])
+    elif isinstance(kind, Str):
+        head = str_head(kind)
+    elif isinstance(kind, Bytes):
+        head = bytes_head(kind)
+    else:
+        assert isinstance(kind, Array)
+        head = array_head(kind, tuple(n or 0 for n in kind.shape))
+    return head.ljust(kind.width or 0, b"\0")

@@ -1,0 +1,297 @@
+"""Pictures of graphs: Graphviz lays the stones out, from left to right, and a notebook shows the SVG.
+
+What a user wrote (names, sources, hosts) stands in HTML-like labels only, escaped, and never as an
+identifier of Graphviz; so no text can change the picture's structure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryFile
+from textwrap import wrap
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+
+from evflow.errors import GraphError
+
+if TYPE_CHECKING:
+    from evflow.graph import Graph, Link
+    from evflow.stone import Stone
+
+__all__ = ["Picture", "Stats", "draw"]
+
+Stats = Mapping[str, Mapping[str, float]]
+"""What ``Flow.stats`` gives: stone → count → number."""
+
+ENDINGS = (".svg", ".png", ".pdf")
+
+_FONT = "Helvetica,Arial,sans-serif"
+_CODE_FONT = "Menlo,Consolas,monospace"
+_TEXT, _FAINT, _RED = "#1f2933", "#6b7785", "#c62828"
+_SHORT, _LINE = 44, 30
+
+# Graphviz has global state.
+_lock = Lock()
+
+# What XML 1.0 cannot hold, not even escaped.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Look(NamedTuple):
+    """How a kind of stone is drawn: shape, line and fill."""
+
+    shape: str
+    line: str
+    fill: str
+    margin: str = "0.1,0.06"
+
+
+_LOOKS: dict[str, Look] = {
+    "source": Look("cds", "#2f855a", "#eef8f1", "0.22,0.09"),
+    "generator": Look("cds", "#2f855a", "#eef8f1", "0.22,0.09"),
+    "filter": Look("box", "#2b6cb0", "#eef5fc"),
+    "transform": Look("component", "#6b46c1", "#f5f1fd"),
+    "router": Look("octagon", "#b7791f", "#fdf7e8", "0,0"),
+    "split": Look("box", "#718096", "#f5f7fa"),
+    "queue": Look("box3d", "#0e7490", "#ebf8fa"),
+    "storage": Look("cylinder", "#975a16", "#faf3ea"),
+    "terminal": Look("box", "#4a5568", "#ffffff"),
+}
+_OTHER = Look("box", "#4a5568", "#f5f7fa")
+
+
+class Picture:
+    """A drawn graph; a notebook shows it by itself.
+
+    Attributes:
+        svg: the picture as an SVG document.
+    """
+
+    def __init__(self, dot: str, svg: str) -> None:
+        self._dot = dot
+        self.svg = svg
+
+    def save(self, path: str | Path) -> None:
+        """Writes the picture to a file.
+
+        Args:
+            path: where to; its ending says as what: ``.svg``, ``.png`` or ``.pdf``.
+
+        Raises:
+            GraphError: it has another ending, or cannot be written.
+        """
+        path = Path(path)
+        ending = path.suffix.lower()
+        if ending not in ENDINGS:
+            raise GraphError(f"picture {str(path)!r}: expected a name that ends in {', '.join(ENDINGS)}")
+        data = self.svg.encode() if ending == ".svg" else _render(self._dot, ending[1:])
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            raise GraphError(f"picture {str(path)!r} cannot be written: {error.strerror}") from error
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        return f"<Picture: {len(self.svg)} characters of SVG>"
+
+
+def draw(graph: Graph, path: str | Path | None = None, stats: Stats | None = None) -> Picture:
+    """A picture of a graph: stones with their functions, links, and hosts as frames.
+
+    Args:
+        graph: the graph; it need not be complete.
+        path: a file to write the picture to; see ``Picture.save``.
+        stats: the counts of ``Flow.stats``, to be shown with the stones and links.
+
+    Raises:
+        GraphError: the library for the layout is not installed, or ``path`` cannot be written.
+    """
+    dot = _dot(graph, stats or {})
+    svg = re.sub(r"<title>[^<]*</title>\n?", "", _render(dot, "svg").decode())
+    # Without its prologue a page can hold it as it is; without titles a browser shows tooltips only.
+    picture = Picture(dot, svg[svg.index("<svg") :])
+    if path is not None:
+        picture.save(path)
+    return picture
+
+
+def _render(dot: str, kind: str) -> bytes:
+    try:
+        from pygraphviz import AGraph
+    except ImportError:
+        raise GraphError(
+            "drawing a graph needs the package pygraphviz, which is not installed: pip install 'evflow[demo]'"
+        ) from None
+    with _lock, _without_font_warnings():
+        graph = AGraph(dot)
+        # Finer than the 96 dpi of a screen, so that an enlarged picture stays sharp.
+        if kind == "png":
+            graph.graph_attr["dpi"] = "144"
+        drawn: bytes = graph.draw(format=kind, prog="dot")
+    return drawn
+
+
+@contextmanager
+def _without_font_warnings() -> Iterator[None]:
+    # The font library complains of the system's own settings, straight to the standard error.
+    with TemporaryFile() as caught:
+        error = os.dup(2)
+        os.dup2(caught.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(error, 2)
+            os.close(error)
+            caught.seek(0)
+            os.write(2, b"".join(line for line in caught if not line.startswith(b"Fontconfig")))
+
+
+def _dot(graph: Graph, stats: Stats) -> str:
+    ids = {name: f"n{number}" for number, name in enumerate(graph.stones)}
+    hosts = list(dict.fromkeys(stone.on for stone in graph.stones.values()))
+    lines = [
+        "digraph {",
+        f'graph [rankdir=LR bgcolor=white nodesep=0.28 ranksep=0.5 pad=0.2 fontname="{_FONT}"];',
+        f'node [fontname="{_FONT}" fontsize=12 fontcolor="{_TEXT}" style="filled,rounded" penwidth=1.3];',
+        f'edge [fontname="{_FONT}" fontsize=10 fontcolor="{_FAINT}" color="#9aa5b1" arrowsize=0.7];',
+    ]
+    for number, host in enumerate(hosts):
+        nodes = [
+            _node(ids[name], name, stone, stats.get(name, {}))
+            for name, stone in graph.stones.items()
+            if stone.on == host
+        ]
+        lines += nodes if host is None else _cluster(number, host, nodes)
+    lines += [
+        _edge(ids[link.source], ids[link.target], link, graph, stats)
+        for link in graph.links
+        if link.source in ids and link.target in ids
+    ]
+    return "\n".join([*lines, "}"])
+
+
+def _cluster(number: int, host: str, nodes: list[str]) -> list[str]:
+    return [
+        f"subgraph cluster_{number} {{",
+        f'style="rounded,dashed"; color="#b8c2cc"; margin=14; label=<{_font(host, 11, _FAINT)}>;',
+        *nodes,
+        "}",
+    ]
+
+
+def _node(id_: str, name: str, stone: Stone, counts: Mapping[str, float]) -> str:
+    look = _LOOKS.get(stone.kind, _OTHER)
+    about = _about(stone)
+    face = _CODE_FONT if _code(stone) else ""
+    rows = [
+        f"<b>{_clean(_shorten(name))}</b>",
+        _font(stone.kind, 10, look.line),
+        *(_font(line, 10, _FAINT, face) for line in _wrap(about)),
+        *_counts(stone.kind, counts),
+    ]
+    label = "".join(f"<tr><td>{row}</td></tr>" for row in rows)
+    tooltip = _quoted(f"{name}\n{about}" if about else name)
+    return (
+        f'{id_} [shape={look.shape} margin="{look.margin}" color="{look.line}" fillcolor="{look.fill}" '
+        f"tooltip={tooltip} "
+        f'label=<<table border="0" cellborder="0" cellspacing="0" cellpadding="1">{label}</table>>];'
+    )
+
+
+def _code(stone: Stone) -> str:
+    code = getattr(stone, "code", "")
+    return code if isinstance(code, str) else f"{getattr(code, '__name__', 'function')}()"
+
+
+def _about(stone: Stone) -> str:
+    """A function's source, or what else there is to say of a stone."""
+    if code := _code(stone):
+        return code
+    if handlers := getattr(stone, "handlers", None):
+        return ", ".join(
+            getattr(handler, "__name__", type(handler).__name__) for handler in handlers.values()
+        )
+    if (limit := getattr(stone, "limit", None)) is not None:
+        return f"limit {limit:,}"
+    return ""
+
+
+def _counts(kind: str, counts: Mapping[str, float]) -> list[str]:
+    """The lines of numbers beneath a stone: what went through, and in red what did not."""
+    if not counts:
+        return []
+    lines = []
+    through = [f"{int(counts[key]):,} {key}" for key in ("in", "out") if counts.get(key)]
+    if through:
+        lines.append(_font("\xa0\xa0".join(through), 10, _TEXT))
+    # What a filter drops it drops by intention.
+    bad = (
+        ("queued", "errors", "unmatched")
+        if kind == "filter"
+        else ("queued", "dropped", "errors", "unmatched")
+    )
+    trouble = [f"{int(counts[key]):,} {key}" for key in bad if counts.get(key)]
+    if trouble:
+        lines.append(_font("\xa0\xa0".join(trouble), 10, _RED))
+    return lines
+
+
+def _edge(start: str, end: str, link: Link, graph: Graph, stats: Stats) -> str:
+    labels = []
+    if graph.stones[link.source].kind == "router" or link.port:
+        labels.append(f"<b>{link.port}</b>")
+    if link.input:
+        labels.append(f"→ {_clean(_shorten(link.input))}")
+    if (passed := _passed(link, graph, stats)) is not None:
+        labels.append(f"{passed:,}")
+    label = f" [label=<&#160;{'&#160;&#160;'.join(labels)}&#160;>]" if labels else ""
+    return f"{start} -> {end}{label};"
+
+
+def _passed(link: Link, graph: Graph, stats: Stats) -> int | None:
+    """The events that went over a link, where the stones' counts tell."""
+    source, target = stats.get(link.source), stats.get(link.target)
+    if source is None or target is None:
+        return None
+    if sum(other.target == link.target for other in graph.links) == 1:
+        return int(target["in"])
+    if graph.stones[link.source].kind == "split":
+        return int(source["in"])
+    if sum(other.source == link.source for other in graph.links) == 1:
+        return int(source["out"])
+    return None
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split()) or "␣"
+    return line if len(line) <= _SHORT else line[: _SHORT - 1].rstrip() + "…"
+
+
+def _wrap(text: str) -> list[str]:
+    """The text in at most two lines, cut off where it is longer."""
+    lines = wrap(" ".join(text.split()), _LINE, max_lines=2, placeholder=" …")
+    return [_shorten(line) for line in lines]
+
+
+def _clean(text: str) -> str:
+    # Graphviz replaces \\N and the like in such labels too.
+    return escape(_NOT_XML.sub("�", text)).replace("\\", "\\\\")
+
+
+def _font(text: str, size: int, colour: str, face: str = "") -> str:
+    named = f' face="{face}"' if face else ""
+    return f'<font point-size="{size}" color="{colour}"{named}>{_clean(text)}</font>'
+
+
+def _quoted(text: str) -> str:
+    # Graphviz reads entities in quoted text, and escapes twice: those of labels, then those of lines.
+    kept = _NOT_XML.sub("�", text)[:2000].replace("&", "&amp;")
+    kept = kept.replace("\\", "\\" * 4).replace('"', '\\"').replace("\r", "").replace("\n", "\\n")
+    return f'"{kept}"'

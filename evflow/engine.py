@@ -1,0 +1,320 @@
+"""The engine: executes the plan of one node's stones.
+
+It is sans-I/O: no socket, thread or clock of its own. Events go in by ``submit``; ``run`` takes them as far
+as they go and returns when nothing moves any more; ``tick`` is told the time. A change of the graph is
+made between two runs, so it never meets an event half-way: routes are thrown away and planned anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from evflow.adapter import Adapter
+from evflow.batch import EventBatch
+from evflow.errors import CodeError, EvflowError, FlowError, SchemaError
+from evflow.host import system_values
+from evflow.passes import faulted, left
+from evflow.plan import Meter, Route, plan_route
+from evflow.schema import Schema
+from evflow.stone import Acting, Compiled
+from evflow.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
+
+if TYPE_CHECKING:
+    from evflow.codgen.kernel import Result
+    from evflow.letters import LetterBox
+
+__all__ = ["Engine"]
+
+class Engine:
+    """Runs the stones of a topology.
+
+    Args:
+        topology: the stones and links.
+        letters: where events that are given up go.
+
+    Raises:
+        EvflowError: a stone cannot be opened, as a storage file that is damaged.
+    """
+
+    def __init__(self, topology: Topology, letters: LetterBox) -> None:
+        self.topology = topology
+        self._letters = letters
+        self._pending: deque[tuple[Slot, str, EventBatch]] = deque()
+        self._routes: dict[tuple[str, str, str], Route | str] = {}
+        self._adapters: dict[tuple[str, str, str], Adapter | str] = {}
+        self._emitted: set[str] = set()
+        self._due: dict[str, float] = {}
+        self._ticks: dict[str, int] = {}
+        for slot in topology.slots.values():
+            self.open(slot)
+
+    def open(self, slot: Slot) -> None:
+        """Starts a stone's running half."""
+        if isinstance(slot.stone, Acting):
+            slot.actor = slot.stone.open(_StoneContext(self, slot))
+
+    def submit(self, slot: Slot, batch: EventBatch, input: str = "") -> None:
+        """Takes events in at a stone; ``run`` moves them."""
+        self._pending.append((slot, input, batch))
+
+    def run(self) -> None:
+        """Moves events until none moves any more."""
+        pending = self._pending
+        while pending:
+            slot, input, batch = pending.popleft()
+            if slot.frozen:
+                slot.parked.append((input, batch))
+            elif slot.actor is not None:
+                self._act(slot, input, batch)
+            else:
+                self._route(slot, input, batch)
+
+    def settle(self) -> None:
+        """Tells each actor that what it emitted has been handled; to be called when nothing moves any more."""
+        for name in self._emitted:
+            actor = self.topology.slots[name].actor
+            assert actor is not None
+            actor.settled()
+        self._emitted.clear()
+
+    def changed(self) -> None:
+        """Forgets every route; to be called after a change of the topology."""
+        self._routes.clear()
+        self._adapters.clear()
+
+    def freeze(self, slot: Slot) -> None:
+        """From now on the stone queues what arrives."""
+        slot.frozen = True
+        self.changed()
+
+    def unfreeze(self, slot: Slot) -> None:
+        """The stone goes on, with what it queued first."""
+        slot.frozen = False
+        self.changed()
+        for input, batch in slot.parked:
+            self._pending.append((slot, input, batch))
+        slot.parked.clear()
+
+    def extract(self, slot: Slot) -> list[EventBatch]:
+        """Takes out what waits at a stone: first what its actor holds, then what was parked."""
+        held: list[EventBatch] = []
+        if slot.actor is not None:
+            held = slot.actor.extract()
+            slot.actor.settled()
+        parked = [batch for _, batch in slot.parked]
+        slot.parked.clear()
+        return held + parked
+
+    def send_stored(self, slot: Slot, count: int | None) -> int:
+        """Lets the oldest ``count`` events that an actor holds go on; returns how many went."""
+        if slot.actor is None:
+            raise FlowError(f"stone {slot.name!r} is a {slot.stone.kind} and stores nothing")
+        sent = slot.actor.extract(count)
+        for batch in sent:
+            self.emit(slot, batch)
+        return sum(len(batch) for batch in sent)
+
+    def transfer(self, source: Slot, target: Slot) -> None:
+        """Moves the events that wait at one stone to another, in order, before what arrives there later."""
+        for batch in self.extract(source):
+            if target.frozen:
+                target.parked.append(("", batch))
+            else:
+                self._pending.append((target, "", batch))
+
+    def tick(self, now: float, wall: float) -> None:
+        """Gives every generator that is due its tick.
+
+        Args:
+            now: seconds on a clock that only goes forward.
+            wall: seconds since 1970 (UTC).
+        """
+        from evflow.stones.generator import TICK
+
+        for slot, period in self._periodic():
+            due = self._due.setdefault(slot.name, now + period)
+            if now < due or slot.frozen:
+                continue
+            number = self._ticks.get(slot.name, 0)
+            self._ticks[slot.name] = number + 1
+            # After a delay the missed ticks are left out, and the rhythm is kept.
+            self._due[slot.name] = due + period * max(1, int((now - due) / period) + 1)
+            self.submit(slot, EventBatch.from_columns(TICK, {"count": [number], "time": [wall]}))
+
+    def next_due(self, now: float) -> float | None:
+        """When ``tick`` is needed next, on the same clock; None if never."""
+        return min(
+            (self._due.setdefault(slot.name, now + period) for slot, period in self._periodic()),
+            default=None,
+        )
+
+    def _periodic(self) -> list[tuple[Slot, float]]:
+        return [
+            (slot, slot.stone.period)
+            for slot in self.topology.slots.values()
+            if isinstance(slot.stone, Compiled) and slot.stone.period is not None
+        ]
+
+    def close(self) -> None:
+        """Ends every stone; what they hold and cannot keep becomes dead letters."""
+        for slot in self.topology.slots.values():
+            if slot.actor is not None:
+                if not slot.actor.keeps:
+                    for batch in slot.actor.extract():
+                        self.give_up(slot, batch, "the flow was closed while the stone held the event")
+                slot.actor.close()
+
+    def give_up(
+        self, slot: Slot, batch: EventBatch, reason: str, error: BaseException | None = None
+    ) -> None:
+        """Puts events among the dead letters."""
+        self._letters.put(slot.name, batch, [reason] * len(batch), error)
+
+    def _refuse(self, slot: Slot, batch: EventBatch, reason: str) -> None:
+        slot.counts[IN] += len(batch)
+        slot.unmatched += len(batch)
+        self.give_up(slot, batch, reason)
+
+    # --- passing and compiled stones
+
+    def _route(self, slot: Slot, input: str, batch: EventBatch) -> None:
+        key = (slot.name, input, batch.schema.fingerprint)
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = self._plan(slot, input, batch.schema)
+        if isinstance(route, str):
+            self._refuse(slot, batch, route)
+            return
+        for hop in route.direct:
+            self._pending.append((hop.slot, hop.input, batch))
+        result = None
+        if route.kernel is not None:
+            start = time.perf_counter()
+            result = route.kernel.run(
+                batch.data,
+                batch.offsets,
+                batch.selection,
+                batch.rows,
+                batch.attributes.columns if batch.attributes is not None else None,
+                route.states,
+                route.stone_attributes,
+                system_values(route.system),
+            )
+            self._account(route, result, time.perf_counter() - start)
+            self._leave(route, result, batch)
+            for event, reason, stage in faulted(result, batch):
+                self.give_up(route.stages[stage][0], event, reason)
+        for meter in route.meters:
+            _count_passing(meter, result, len(batch))
+
+    def _plan(self, slot: Slot, input: str, schema: Schema) -> Route | str:
+        try:
+            return plan_route(slot, schema, self.topology, input)
+        except (SchemaError, CodeError) as error:
+            return str(error)
+
+    def _account(self, route: Route, result: Result, seconds: float) -> None:
+        counts = result.counts
+        total = max(int(counts[:, IN].sum()), 1)
+        for (slot, own), row in zip(route.stages, counts, strict=True):
+            if own:
+                slot.counts += row
+            else:
+                slot.counts[IN] += row[ERRORS]
+                slot.counts[ERRORS] += row[ERRORS]
+            slot.busy += seconds * int(row[IN]) / total
+
+    def _leave(self, route: Route, result: Result, batch: EventBatch) -> None:
+        for hops, segments in zip(route.exits, result.exits, strict=True):
+            if not hops:
+                continue
+            for segment in segments:
+                leaving = left(result, segment, batch)
+                for hop in hops:
+                    self._pending.append((hop.slot, hop.input, leaving))
+
+    # --- acting stones
+
+    def _act(self, slot: Slot, input: str, batch: EventBatch) -> None:
+        key = (slot.name, input, batch.schema.fingerprint)
+        adapter = self._adapters.get(key)
+        if adapter is None:
+            adapter = self._adapters[key] = self._adapt(slot, input, batch.schema)
+        if isinstance(adapter, str):
+            self._refuse(slot, batch, adapter)
+            return
+        slot.counts[IN] += len(batch)
+        start = time.perf_counter()
+        if adapter.idle:
+            self._receive(slot, adapter.input, batch)
+        else:
+            for converted, rejected in adapter.apply(batch):
+                for event, reason in rejected:
+                    self.fault(slot, event, reason)
+                if len(converted):
+                    self._receive(slot, adapter.input, converted)
+        slot.busy += time.perf_counter() - start
+
+    def _receive(self, slot: Slot, input: str, batch: EventBatch) -> None:
+        assert slot.actor is not None
+        try:
+            slot.actor.receive(batch, input)
+        except EvflowError as error:
+            self.fault(slot, batch, error)
+
+    def _adapt(self, slot: Slot, input: str, schema: Schema) -> Adapter | str:
+        try:
+            fit = slot.fit(schema, self.topology.morphs, input)
+            return Adapter(fit, schema, slot.stone.inputs[fit.input] is not None)
+        except (SchemaError, CodeError) as error:
+            return str(error)
+
+    def emit(self, slot: Slot, batch: EventBatch, port: int = 0) -> None:
+        """Sends events out of a port of an acting stone."""
+        hops = slot.ports.get(port)
+        if not hops:
+            slot.counts[DROPPED] += len(batch)
+            return
+        slot.counts[OUT] += len(batch)
+        self._emitted.add(slot.name)
+        for hop in hops:
+            self._pending.append((hop.slot, hop.input, batch))
+
+    def fault(self, slot: Slot, batch: EventBatch, reason: str | BaseException) -> None:
+        """Counts events as errors of a stone and puts them among the dead letters."""
+        slot.counts[ERRORS] += len(batch)
+        if isinstance(reason, BaseException):
+            self.give_up(slot, batch, f"{type(reason).__name__}: {reason}", reason)
+        else:
+            self.give_up(slot, batch, reason)
+
+
+class _StoneContext:
+    """An actor's way to the engine; see ``evflow.stone.Context``."""
+
+    def __init__(self, engine: Engine, slot: Slot) -> None:
+        self._engine = engine
+        self._slot = slot
+
+    def emit(self, batch: EventBatch, port: int = 0) -> None:
+        self._engine.emit(self._slot, batch, port)
+
+    def fault(self, batch: EventBatch, reason: str | BaseException) -> None:
+        self._engine.fault(self._slot, batch, reason)
+
+    def drop(self, count: int) -> None:
+        self._slot.counts[DROPPED] += count
+
+    @property
+    def attributes(self) -> dict[str, int | float | str]:
+        return self._slot.attributes
+
+def _count_passing(meter: Meter, result: Result | None, arrived: int) -> None:
+    if result is not None and meter.stage is not None:
+        arrived = int(result.counts[meter.stage, IN])
+    elif result is not None and meter.exit is not None:
+        arrived = sum(len(segment) for segment in result.exits[meter.exit])
+    meter.slot.counts[IN] += arrived
+    meter.slot.counts[OUT] += arrived * len(meter.slot.ports.get(0, ()))

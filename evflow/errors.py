@@ -1,0 +1,99 @@
+"""Every error that evflow raises.
+
+    EvflowError
+    ├── SchemaError         a schema, or a value that does not fit one
+    ├── CodeError           a stone function that cannot be compiled; carries line, column and a caret
+    ├── GraphError          a graph that is described wrongly; lists every problem at once
+    ├── FlowError           a running flow that cannot do what was asked: closed, full, no such stone
+    ├── LinkError           a connection to another node
+    ├── DeployError         a roll-out over several nodes
+    ├── SubscriptionError   a subscription of the matcher
+    └── DeviceError         a GPU
+
+A message names the thing, what was expected, what was found, and what to do.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CodeError",
+    "DeployError",
+    "DeviceError",
+    "EvflowError",
+    "FlowError",
+    "GraphError",
+    "LinkError",
+    "SchemaError",
+    "SubscriptionError",
+]
+
+
+class EvflowError(Exception):
+    """Base class of all errors of evflow."""
+
+
+class SchemaError(EvflowError):
+    """A schema is malformed, or a value or bytes do not fit a schema."""
+
+
+class CodeError(EvflowError):
+    """A stone function is refused when it is built.
+
+    Attributes:
+        line: 1-based line in the function's source.
+        column: 1-based column in that line.
+        source: the function's whole source text.
+        message: what is wrong, without the excerpt of the source.
+    """
+
+    def __init__(self, message: str, source: str = "", line: int = 1, column: int = 1) -> None:
+        self.message = message
+        self.line = line
+        self.column = column
+        self.source = source
+        super().__init__(message + _excerpt(source, line, column))
+
+    def within(self, where: str) -> CodeError:
+        """The same error, its message begun with where it was found."""
+        return CodeError(f"{where}: {self.message}", self.source, self.line, self.column)
+
+
+class GraphError(EvflowError):
+    """A graph is described wrongly.
+
+    Attributes:
+        problems: one text for each thing that is wrong.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class FlowError(EvflowError):
+    """A running flow cannot do what was asked of it."""
+
+
+class LinkError(EvflowError):
+    """A connection to another node failed or was refused."""
+
+
+class DeployError(EvflowError):
+    """A graph could not be rolled out over its nodes."""
+
+
+class SubscriptionError(EvflowError):
+    """A subscription of the matcher is malformed."""
+
+
+class DeviceError(EvflowError):
+    """A GPU, its driver or its memory cannot do what was asked."""
+
+
+def _excerpt(source: str, line: int, column: int) -> str:
+    lines = source.splitlines()
+    if not 1 <= line <= len(lines):
+        return ""
+    number = f"{line:4d} | "
+    text = lines[line - 1].expandtabs(1)
+    return f"\n{number}{text}\n{' ' * (len(number) + column - 1)}^ line {line}, column {column}"

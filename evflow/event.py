@@ -1,0 +1,262 @@
+"""Events: classes whose annotations are a schema, and the mutable objects that users make of them.
+
+A class that derives from ``Event`` becomes a dataclass, and its annotations become ``cls.schema``.
+Annotations may name the class itself and classes that are defined later; the schema is then made when it
+is first asked for, and classes that hold each other are made together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import sys
+import typing
+from collections.abc import Mapping, Sequence
+from reprlib import recursive_repr
+from types import FrameType, new_class
+from typing import Any, ClassVar, cast, dataclass_transform
+
+import numpy as np
+
+from evflow.errors import SchemaError
+from evflow.schema import REQUIRED, Schema
+from evflow.specs import FieldSpec, Scope
+from evflow.types import Record
+
+__all__ = ["Event", "event_class", "make_event", "same_value", "same_values"]
+
+
+@dataclass_transform(field_specifiers=(dataclasses.field,))
+class Event:
+    """The base of all typed events.
+
+    The annotations of a class are its fields, class attributes their defaults::
+
+        class Trade(ev.Event):
+            symbol: ev.Str[8]
+            price: float
+            size: int = 0
+
+    An event is an ordinary mutable object, made as ``Trade("IBM", 80.0)``; what it holds is checked when
+    it is encoded. Two events are equal when their schemas and all their fields are.
+
+    Attributes:
+        schema: the schema of the class.
+
+    Raises:
+        SchemaError: (where a class is defined) an annotation is no field type, or a default does not fit.
+    """
+
+    schema: ClassVar[Schema]
+
+    def __init_subclass__(cls, *, _schema: Schema | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if _schema is not None:
+            cls.schema = _schema
+            _make_dataclass(cls, kw_only=True)
+            return
+        cls.schema = cast(Schema, _LateSchema(cls, sys._getframe(1)))
+        _make_dataclass(cls, kw_only=False)
+        with contextlib.suppress(_UnknownName):  # the name may be defined when the schema is asked for
+            _resolve(cls)
+
+    @classmethod
+    def as_record(cls, where: str, scope: Scope) -> Record:
+        """This class as the type of a field of another."""
+        late = cls.__dict__.get("schema")
+        if not isinstance(late, _LateSchema) or not isinstance(scope, _ClassScope):
+            return cls.schema.as_record(where, scope)
+        holder = scope.pending.get(cls.__name__)
+        if holder not in (None, cls):
+            raise SchemaError(f"{where}: two different records are named {cls.__name__}; rename one")
+        if holder is None and scope.classes.get(cls.__name__) is not cls:
+            _build(cls, scope)
+        return Record(cls.__name__, scope.records)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name; events within are dicts too."""
+        return {f.name: _to_plain(getattr(self, f.name)) for f in self.schema.fields}
+
+    def __eq__(self, other: object) -> bool:
+        return same_values(self, other) if hasattr(other, "schema") else NotImplemented
+
+    @recursive_repr()
+    def __repr__(self) -> str:
+        return f"{self.schema.name}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in self.schema.fields)})"
+
+
+class _UnknownName(SchemaError):
+    """An annotation names something that is not defined, or not yet."""
+
+
+class _LateSchema:
+    """Stands as ``cls.schema`` until the schema is asked for; making the schema replaces it.
+
+    Args:
+        owner: the class.
+        frame: where the class statement stands, for the local names that its annotations use.
+    """
+
+    def __init__(self, owner: type[Event], frame: FrameType) -> None:
+        self._owner = owner
+        self._frame = frame
+
+    def __get__(self, instance: object, owner: type) -> Schema:
+        return _resolve(self._owner)
+
+    def names(self) -> dict[str, Any]:
+        """The local names that the class's annotations may use."""
+        levels: list[Mapping[str, Any]] = []
+        frame: FrameType | None = self._frame
+        while frame is not None and frame.f_locals is not frame.f_globals:
+            levels.append(frame.f_locals)
+            # A class statement may stand in the body of another class; a function is the end.
+            frame = None if frame.f_code.co_flags & inspect.CO_OPTIMIZED else frame.f_back
+        found: dict[str, Any] = {}
+        for level in reversed(levels):
+            found.update(level)
+        return {**found, **vars(self._owner), self._owner.__name__: self._owner}
+
+
+class _ClassScope(Scope):
+    """A scope that also makes the schemas of the classes that are met."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classes: dict[str, type[Event]] = {}
+
+
+def _resolve(cls: type[Event]) -> Schema:
+    """Makes the schema of a class, and of the classes that it holds and that have none yet."""
+    scope = _ClassScope()
+    _build(cls, scope)
+    for name, made in scope.classes.items():
+        made.schema = scope.records[name]
+        made.schema.made["event class"] = made
+    return cls.schema
+
+
+def _build(cls: type[Event], scope: _ClassScope) -> None:
+    scope.pending[cls.__name__] = cls
+    specs = _specs(cls)
+    defaults: dict[str, Any] = {}
+    fields: dict[str, FieldSpec] = {}
+    for field in dataclasses.fields(cast(Any, cls)):
+        fields[field.name] = specs[field.name]
+        if field.default is not dataclasses.MISSING:
+            defaults[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            defaults[field.name] = field.default_factory()
+    Schema(cls.__name__, fields, defaults, _scope=scope)
+    scope.classes[cls.__name__] = cls
+
+
+def _specs(cls: type[Event]) -> dict[str, FieldSpec]:
+    """The evaluated annotations of a class and its bases."""
+    specs: dict[str, FieldSpec] = {}
+    for base in reversed(cls.__mro__):
+        late = base.__dict__.get("schema")
+        if isinstance(late, Schema):
+            specs.update((f.name, f.type) for f in late.fields)
+        elif isinstance(late, _LateSchema):
+            names = late.names()
+            for name, annotation in _annotations(base).items():
+                specs[name] = _evaluate(base, name, annotation, names)
+    return specs
+
+
+def _annotations(cls: type) -> dict[str, Any]:
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
+    return inspect.get_annotations(cls)
+
+
+def _evaluate(cls: type, name: str, annotation: Any, names: dict[str, Any]) -> FieldSpec:
+    holder = type(cls.__name__, (), {"__annotations__": {name: annotation}, "__module__": cls.__module__})
+    try:
+        return typing.get_type_hints(holder, localns=names, include_extras=True)[name]
+    except NameError as error:
+        raise _UnknownName(
+            f"event {cls.__name__}: field {name}: {annotation!r}: {error}; "
+            "define or import it before the schema is used"
+        ) from None
+    except (TypeError, SyntaxError, AttributeError) as error:
+        raise SchemaError(
+            f"event {cls.__name__}: field {name}: {annotation!r} is no field type: {error}"
+        ) from None
+
+
+def _make_dataclass(cls: type[Event], *, kw_only: bool) -> None:
+    for name in _annotations(cls):
+        default = cls.__dict__.get(name)
+        if isinstance(default, list):
+            setattr(cls, name, dataclasses.field(default_factory=default.copy))
+    try:
+        dataclasses.dataclass(eq=False, repr=False, kw_only=kw_only)(cls)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"event {cls.__name__}: {error}") from None
+
+
+def event_class(schema: Schema) -> type[Event]:
+    """The class of the events of a schema: the one that the schema was made from, or else a generated one."""
+    made = schema.made.get("event class")
+    if made is None:
+        made = schema.made.setdefault("event class", _generate(schema))
+    return cast("type[Event]", made)
+
+
+def _generate(schema: Schema) -> type[Event]:
+    def body(namespace: dict[str, Any]) -> None:
+        namespace["__module__"] = __name__
+        namespace["__annotations__"] = {f.name: Any for f in schema.fields}
+        namespace["__reduce__"] = _reduce
+        namespace.update((f.name, f.default) for f in schema.fields if not f.required)
+
+    return new_class(schema.name, (Event,), {"_schema": schema}, body)
+
+
+def _reduce(event: Event) -> Any:
+    return make_event, (event.schema, vars(event))
+
+
+def make_event(schema: Schema, fields: Mapping[str, Any]) -> Event:
+    """An event of a schema.
+
+    Raises:
+        SchemaError: a field without default is missing, or a name is no field.
+    """
+    unknown = [name for name in fields if name not in schema]
+    missing = [f.name for f in schema.fields if f.default is REQUIRED and f.name not in fields]
+    if unknown or missing:
+        problem = f"no such field: {', '.join(unknown)}" if unknown else f"missing: {', '.join(missing)}"
+        raise SchemaError(
+            f"event {schema.name}: {problem}; its fields are {', '.join(f.name for f in schema.fields)}"
+        )
+    return event_class(schema)(**fields)
+
+
+def same_values(one: Any, other: Any) -> bool:
+    """Whether two events or views have equal schemas and equal fields."""
+    return bool(one.schema == other.schema) and all(
+        same_value(getattr(one, f.name), getattr(other, f.name)) for f in one.schema.fields
+    )
+
+
+def same_value(one: Any, other: Any) -> bool:
+    """Whether two values of a field are equal: sequences and arrays by length, shape and elements."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, (str, bytes)):
+        return len(one) == len(other) and all(map(same_value, one, other))
+    return bool(one == other)
+
+
+def _to_plain(value: Any) -> Any:
+    if hasattr(value, "to_dict") and hasattr(value, "schema"):
+        return value.to_dict()
+    if isinstance(value, (list, tuple)):
+        return [_to_plain(item) for item in value]
+    return value

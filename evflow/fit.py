@@ -1,0 +1,118 @@
+"""Fitting an event to a stone: which input takes a schema, and what must happen to the event before.
+
+In order of preference an input takes an event
+
+1. whose schema is the declared one,
+2. that has all declared fields, of the same types (it passes on whole),
+3. whose fields can be converted to the declared ones,
+4. that a morph turns into one of the above,
+5. whatever its schema, if the input declares none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from evflow.codgen.adapt import adapt, needs
+from evflow.codgen.tree import Function
+from evflow.errors import SchemaError
+from evflow.morph import Morph
+from evflow.schema import Schema
+
+__all__ = ["Fit", "best_fit"]
+
+_RANK = {"same": 0, "subset": 1, "convert": 2, "morph": 3, "any": 4}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How an event of one schema is taken.
+
+    Attributes:
+        how: "same", "subset", "convert", "morph" or "any".
+        input: the input that takes it.
+        declared: the schema that the input wants; None for any.
+        morph: what must be done first, if anything.
+    """
+
+    how: str
+    input: str
+    declared: Schema | None
+    morph: Morph | None = None
+
+    def steps(self, actual: Schema, exact: bool) -> tuple[tuple[Function, ...], Schema | None]:
+        """What turns an event of ``actual`` into what an acting stone wants.
+
+        Args:
+            actual: the event's schema.
+            exact: whether the stone declares its input and so wants the declared types; otherwise it
+                takes the event whole.
+
+        Returns:
+            The transforms, in order, and the schema to convert to event by event where no transform can
+            (None: nothing left to do).
+        """
+        steps: list[Function] = []
+        if self.morph is not None:
+            steps.append(self.morph.function(actual))
+            actual = self.morph.old
+        if not exact or self.declared is None or needs(actual, self.declared) != "convert":
+            return tuple(steps), None
+        function = adapt(actual, self.declared)
+        if function is None:
+            return tuple(steps), self.declared
+        return (*steps, function), None
+
+
+def best_fit(
+    actual: Schema,
+    inputs: Mapping[str, Sequence[Schema | None]],
+    morphs: Sequence[Morph],
+    only: str = "",
+) -> Fit:
+    """The input of a stone that takes events of ``actual`` best.
+
+    Args:
+        actual: the event's schema.
+        inputs: for each input the schemas it may take; None among them for any.
+        morphs: the graph's morphs.
+        only: the one input to consider, where the link names it.
+
+    Raises:
+        SchemaError: none takes it; the message says why each does not.
+    """
+    found: list[Fit] = []
+    reasons: list[str] = []
+    for name, candidates in inputs.items():
+        if only and name != only:
+            continue
+        for declared in candidates:
+            try:
+                found.append(_fit(actual, name, declared, morphs))
+            except SchemaError as error:
+                reasons.append(str(error))
+    if not found:
+        raise SchemaError(f"schema {actual.name} fits no input: " + "; ".join(reasons or ["there is none"]))
+    return min(found, key=lambda fit: _RANK[fit.how])
+
+
+def _fit(actual: Schema, name: str, declared: Schema | None, morphs: Sequence[Morph]) -> Fit:
+    if declared is None:
+        return Fit("any", name, None)
+    try:
+        return Fit(needs(actual, declared), name, declared)
+    except SchemaError:
+        for morph in morphs:
+            if _can(actual, morph.new) and _can(morph.old, declared):
+                return Fit("morph", name, declared, morph)
+        raise
+
+
+def _can(actual: Schema, declared: Schema) -> bool:
+    try:
+        needs(actual, declared)
+    except SchemaError:
+        return False
+    return True
+

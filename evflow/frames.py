@@ -1,0 +1,58 @@
+"""Columns from and to pandas; imported only where a pandas object is at hand or asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from evflow.intake import Column, as_column
+from evflow.types import FieldType, Maybe, Number
+
+__all__ = ["read_column", "read_table", "write_table"]
+
+
+def read_table(frame: Any) -> dict[str, Any]:
+    """The columns of a DataFrame by name; its index is no column."""
+    return {str(name): frame[name] for name in frame.columns}
+
+
+def read_column(kind: FieldType, given: Any) -> Column:
+    """A Series, Index or extension array as a column.
+
+    In pandas NaN stands for a missing float; a field that is optional takes it as None.
+    """
+    series = given if isinstance(given, pd.Series) else pd.Series(given)
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _read_categories(kind, series)
+    if isinstance(dtype, np.dtype):
+        values = series.to_numpy()
+        missing = isinstance(kind, Maybe) and dtype.kind in "fO"
+        return Column(values, series.notna().to_numpy() if missing else None)
+    if isinstance(dtype, pd.ArrowDtype) or (isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow"):
+        return as_column(kind, series.array.__arrow_array__())
+    present = series.notna().to_numpy()
+    numpy_dtype = getattr(dtype, "numpy_dtype", None)
+    if numpy_dtype is not None and numpy_dtype.kind in "biuf":
+        filled = series.to_numpy(dtype=numpy_dtype, na_value=numpy_dtype.type(0))
+        return Column(filled, None if present.all() else present)
+    return Column(series.to_numpy(dtype=object, na_value=None), None if present.all() else present)
+
+
+def _read_categories(kind: FieldType, series: pd.Series[Any]) -> Column:
+    codes = series.cat.codes.to_numpy()
+    categories = series.cat.categories.to_numpy()
+    present = codes >= 0
+    if not len(categories):
+        return Column(np.full(len(codes), None, object), present)
+    inner = kind.element if isinstance(kind, Maybe) else kind
+    if not isinstance(inner, Number):
+        categories = categories.astype(object)
+    return Column(categories[np.maximum(codes, 0)], None if present.all() else present)
+
+
+def write_table(columns: dict[str, np.ndarray[Any, np.dtype[Any]]]) -> pd.DataFrame:
+    """A DataFrame; where a value is itself an array, the column holds arrays."""
+    return pd.DataFrame({name: list(c) if c.ndim > 1 else c for name, c in columns.items()})

@@ -1,0 +1,193 @@
+"""Columns from anywhere in the few forms that encoding works on."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evflow.errors import SchemaError
+from evflow.gather import Ragged
+from evflow.numeric import AnyArray
+from evflow.schema import Schema
+from evflow.types import FieldType, Maybe, Number, Record
+from evflow.values import Misfit
+
+__all__ = [
+    "Column",
+    "Constant",
+    "as_column",
+    "library_of",
+    "member_columns",
+    "owned_columns",
+    "required_values",
+    "split_missing",
+]
+
+_READERS = {"pandas": "evflow.frames", "pyarrow": "evflow.arrow"}
+
+
+def library_of(value: object) -> str | None:
+    """The name of evflow's module that reads what pandas or pyarrow made; None for anything else."""
+    return _READERS.get(type(value).__module__.partition(".")[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """A column of one type of field.
+
+    Attributes:
+        values: an array whose first axis is the rows, pieces of text or bytes, a list of Python values,
+            or, for a nested record, a mapping of columns.
+        present: which rows have a value; None where the values themselves say it.
+    """
+
+    values: AnyArray | Ragged | list[Any] | Mapping[str, Any]
+    present: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+
+    def __len__(self) -> int:
+        if isinstance(self.values, Ragged):
+            return len(self.values.lengths)
+        if isinstance(self.values, Mapping):
+            return max(map(len, self.values.values()), default=0)
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The default of a field that has no column."""
+
+    value: Any
+
+
+def as_column(kind: FieldType, given: Any) -> Column:
+    """A column as it was given, for a field of ``kind``.
+
+    Raises:
+        Misfit: it is no column.
+    """
+    if isinstance(given, Column):
+        return given
+    reader = library_of(given)
+    if reader is not None:
+        # The table's own library is loaded by now; evflow loads it for nobody else.
+        read: Column = importlib.import_module(reader).read_column(kind, given)
+        return read
+    if isinstance(given, np.ma.MaskedArray):
+        return Column(np.asarray(given.data), ~np.ma.getmaskarray(given))
+    if isinstance(given, (np.ndarray, Mapping)):
+        return Column(given)
+    if isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray)):
+        return Column(list(given))
+    if hasattr(given, "__array__"):
+        return Column(np.asarray(given))
+    raise Misfit("a column: an array, a list, a column of pandas or pyarrow", given)
+
+
+def required_values(kind: FieldType, given: Any) -> AnyArray | Ragged | list[Any] | Mapping[str, Any]:
+    """The values of a column of which no row may be missing.
+
+    Raises:
+        Misfit: a row is missing.
+    """
+    column = as_column(kind, given)
+    if column.present is not None and not column.present.all():
+        raise Misfit(
+            "a value in every row, since the field is not optional", None, int(np.argmin(column.present))
+        )
+    return column.values
+
+
+def split_missing(kind: Maybe, given: Any, n: int) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], Column]:
+    """Which rows of an optional column have a value, and the column of those rows."""
+    column = as_column(kind, given)
+    values, present = column.values, column.present
+    if isinstance(values, Mapping):
+        return np.ones(n, np.bool_) if present is None else present, Column(values)
+    if present is None:
+        present = _present(kind.element, values, n)
+    if isinstance(values, np.ndarray):
+        return present, Column(values[present])
+    if isinstance(values, Ragged):
+        return present, Column(values.take(np.flatnonzero(present)))
+    return present, Column([value for value, there in zip(values, present.tolist(), strict=True) if there])
+
+
+def _present(kind: FieldType, values: Any, n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    holds_nan = isinstance(kind, Number) and kind.kind == "f"
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f" and not holds_nan:
+        return ~np.isnan(values)
+    if isinstance(values, list) or (isinstance(values, np.ndarray) and values.dtype.kind == "O"):
+        listed = values if isinstance(values, list) else values.tolist()
+        missing = (v is None or (not holds_nan and isinstance(v, float) and v != v) for v in listed)
+        return ~np.fromiter(missing, np.bool_, n)
+    return np.ones(n, np.bool_)
+
+
+def member_columns(schema: Schema, given: Any) -> dict[str, Any]:
+    """A column or a ``Constant`` for each field of a record.
+
+    Args:
+        schema: the record.
+        given: a mapping of columns, a structured array, or a list of objects or mappings.
+
+    Raises:
+        SchemaError: a field has neither column nor default.
+        Misfit: a row is no such record.
+    """
+    if isinstance(given, np.ndarray) and given.dtype.names is not None:
+        given = {name: given[name] for name in given.dtype.names}
+    if isinstance(given, np.ndarray):
+        given = given.tolist()
+    if isinstance(given, list):
+        return {
+            f.name: [_member(schema, f.name, value, row) for row, value in enumerate(given)]
+            for f in schema.fields
+        }
+    found: dict[str, Any] = {}
+    for field in schema.fields:
+        dotted = {key[len(field.name) + 1 :]: given[key] for key in given if key.startswith(field.name + ".")}
+        if field.name in given:
+            found[field.name] = given[field.name]
+        elif isinstance(field.type, Record) and dotted:
+            found[field.name] = dotted
+        elif not field.required:
+            found[field.name] = Constant(field.default)
+    missing = [f.name for f in schema.fields if f.name not in found]
+    if missing:
+        raise SchemaError(
+            f"schema {schema.name}: no column for {', '.join(missing)}; the columns are {', '.join(map(str, given))}"
+        )
+    return found
+
+
+def _member(schema: Schema, name: str, value: Any, row: int) -> Any:
+    default = schema[name].default
+    found = value.get(name, default) if isinstance(value, Mapping) else getattr(value, name, default)
+    if found is default and schema[name].required:
+        raise Misfit(f"a {schema.name} with field {name}", value, row)
+    return found
+
+
+def owned_columns(schema: Schema, rows: AnyArray) -> dict[str, Any]:
+    """The columns of an array of ``schema.dtype``, where booleans are markers and bytes have their length
+    beside them."""
+    columns: dict[str, Any] = {}
+    for field in schema.fields:
+        values = rows[field.name]
+        if isinstance(field.type, Number) and field.type.kind == "b":
+            columns[field.name] = values == 0xC3
+        elif field.name + "#" in (rows.dtype.names or ()):
+            padded = np.ascontiguousarray(values).view(np.uint8).reshape(len(rows), -1)
+            lengths = rows[field.name + "#"].astype(np.int64)
+            columns[field.name] = Column(
+                Ragged(lengths, padded[np.arange(padded.shape[1]) < lengths[:, None]])
+            )
+        elif isinstance(field.type, Record):
+            columns[field.name] = owned_columns(field.type.schema, values)
+        else:
+            columns[field.name] = values
+    return columns

@@ -1,0 +1,66 @@
+"""What a native pass gives back, as batches: the events that left by an exit, and those given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from evflow.attributes import AttributeColumn, Attributes
+from evflow.batch import EventBatch
+from evflow.codgen.result import Records, Result, Segment
+from evflow.codgen.tree import Fault
+
+__all__ = ["faulted", "left"]
+
+_REASONS = {
+    Fault.DIVISION: "integer division by zero",
+    Fault.INDEX: "index out of range",
+    Fault.FUEL: "out of fuel: its loops took more turns than allowed",
+    Fault.RANGE: "a number does not fit the type it is converted to",
+    Fault.ABSENT: "a field of an optional record that is absent",
+    Fault.TEXT: "a text is too long for its field, or ends with NUL",
+    Fault.LIMIT: "one event made more output than allowed",
+}
+
+
+def left(result: Result, segment: Segment, batch: EventBatch) -> EventBatch:
+    """The events of one segment, with the attributes they leave with."""
+    attributes = _attributes(segment, batch)
+    if segment.buffer == 0:
+        selection = batch.selection if segment.rows is None else segment.rows
+        return EventBatch(batch.schema, batch.data, batch.rows, batch.offsets, selection, attributes)
+    records = result.buffers[segment.buffer]
+    assert records is not None
+    return EventBatch(
+        records.schema, records.data, records.rows, records.offsets, segment.rows, attributes
+    )
+
+
+def _attributes(segment: Segment, batch: EventBatch) -> Attributes | None:
+    before = batch.attributes
+    if before is not None and segment.positions is not None:
+        before = before.take(segment.positions)
+    if not segment.attributes:
+        return before
+    columns = {} if before is None else dict(before.columns)
+    for name, (kind, values, present) in segment.attributes.items():
+        columns[name] = AttributeColumn(kind, values, present)
+    return Attributes(columns)
+
+
+def faulted(result: Result, batch: EventBatch) -> Iterator[tuple[EventBatch, str, int]]:
+    """Each event given up as the stage saw it, why, and the stage's index."""
+    for note in result.faults:
+        if note.buffer == 0:
+            event = batch.slice(note.position, note.position + 1)
+        else:
+            event = _record(result.buffers[note.buffer], note.row, batch, note.position)
+        yield event, f"{_REASONS[note.fault]} (line {note.line})", note.stone
+
+
+def _record(records: Records | None, row: int, batch: EventBatch, position: int) -> EventBatch:
+    assert records is not None
+    attributes = None if batch.attributes is None else batch.attributes.take(slice(position, position + 1))
+    selection = np.array([row], np.int32)
+    return EventBatch(records.schema, records.data, records.rows, records.offsets, selection, attributes)

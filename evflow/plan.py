@@ -1,0 +1,184 @@
+"""The plan: for events of one schema at one stone, the native pass that takes them as far as it can.
+
+Neighbouring compiled stones become one kernel, a tree of stages. It ends at exits, each of which leads to
+the stones that come next: those that are Python, that are frozen, or that take these events only
+after a conversion in Python. Passing stones (source, split) vanish into the exits and are only counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from evflow.codgen.jit import kernel
+from evflow.codgen.kernel import Kernel, Port, Stage, new_state
+from evflow.codgen.tree import Function, Submit, walk
+from evflow.errors import CodeError, SchemaError
+from evflow.schema import Schema
+from evflow.stone import Acting, Compiled, Passing
+from evflow.topology import Hop, Slot, Topology
+
+__all__ = ["Route", "plan_route"]
+
+_MAX_STAGES = 64
+_MAX_DEPTH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A passing stone, and what tells how many events went through it: a stage, an exit, or else all."""
+
+    slot: Slot
+    stage: int | None
+    exit: int | None
+
+
+@dataclass
+class Route:
+    """What happens to events of one schema at one stone.
+
+    Attributes:
+        kernel: the native pass, or None where the events go straight to the exits.
+        stages: for each stage of the kernel its stone, and whether it is the stone itself and not a step before.
+        exits: for each exit the stones that come next.
+        direct: the stones that get the arriving events as they are.
+        meters: the passing stones on the way.
+        system: names of the system values that the functions read.
+    """
+
+    kernel: Kernel | None = None
+    stages: list[tuple[Slot, bool]] = field(default_factory=list)
+    exits: list[list[Hop]] = field(default_factory=list)
+    direct: list[Hop] = field(default_factory=list)
+    meters: list[Meter] = field(default_factory=list)
+    system: frozenset[str] = frozenset()
+
+    @property
+    def states(self) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
+        """The statics of each stage, as the kernel takes them."""
+        return [_EMPTY if not own or slot.state is None else slot.state for slot, own in self.stages]
+
+    @property
+    def stone_attributes(self) -> list[Mapping[str, int | float | str]]:
+        """The stone attributes of each stage."""
+        return [slot.attributes for slot, _ in self.stages]
+
+
+_EMPTY = np.zeros(0, np.uint8)
+
+
+def plan_route(entry: Slot, schema: Schema, topology: Topology, only: str = "") -> Route:
+    """The route of events of ``schema`` that arrive at ``entry``, a passing or compiled stone.
+
+    Raises:
+        SchemaError: the stone takes no such events.
+        CodeError: its function cannot be compiled for them.
+    """
+    builder = _Builder(topology)
+    if isinstance(entry.stone, Passing):
+        reach = builder.reach([Hop(entry, "")], schema, 0)
+        builder.meter(reach, None)
+        return builder.route(reach.stages, schema, reach.ends)
+    return builder.route([builder.stage(entry, schema, only, 0)], schema, [])
+
+
+@dataclass
+class _Reach:
+    """What events get to from a port: stages, the stones that end the pass, and passing stones crossed."""
+
+    stages: list[Stage] = field(default_factory=list)
+    ends: list[Hop] = field(default_factory=list)
+    crossed: list[Slot] = field(default_factory=list)
+
+
+class _Builder:
+    def __init__(self, topology: Topology) -> None:
+        self._morphs = topology.morphs
+        self._stages: list[tuple[Slot, bool]] = []
+        self._functions: list[Function] = []
+        self._exits: list[list[Hop]] = []
+        self._meters: list[Meter] = []
+
+    def route(self, stages: list[Stage], schema: Schema, direct: list[Hop]) -> Route:
+        system = frozenset(name for function in self._functions for name in function.system)
+        compiled = kernel(tuple(stages), schema) if stages else None
+        return Route(compiled, self._stages, self._exits, direct, self._meters, system)
+
+    def reach(self, hops: Sequence[Hop], schema: Schema, depth: int, fuse: bool = True) -> _Reach:
+        """What events of ``schema`` get to over these hops; with ``fuse`` as far as compiled stones go."""
+        reach = _Reach()
+        todo = list(hops)[::-1]
+        while todo:
+            hop = todo.pop()
+            if hop.slot.frozen or isinstance(hop.slot.stone, Acting):
+                reach.ends.append(hop)
+            elif isinstance(hop.slot.stone, Passing):
+                reach.crossed.append(hop.slot)
+                todo.extend(hop.slot.ports.get(0, [])[::-1])
+            else:
+                stage = self._try_stage(hop, schema, depth) if fuse else None
+                if stage is None:
+                    reach.ends.append(hop)
+                else:
+                    reach.stages.append(stage)
+        return reach
+
+    def meter(self, reach: _Reach, exit_: int | None) -> None:
+        """Notes what will tell the counts of the passing stones crossed."""
+        stage = reach.stages[0].stone if reach.stages else None
+        self._meters.extend(Meter(slot, stage, exit_) for slot in reach.crossed)
+
+    def _port(self, hops: Sequence[Hop], schema: Schema, depth: int, fuse: bool) -> Port:
+        reach = self.reach(hops, schema, depth, fuse)
+        exit_ = None
+        if reach.ends or (reach.crossed and not reach.stages):
+            exit_ = len(self._exits)
+            self._exits.append(reach.ends)
+        self.meter(reach, exit_)
+        return Port(tuple(reach.stages), exit_)
+
+    def _try_stage(self, hop: Hop, schema: Schema, depth: int) -> Stage | None:
+        if depth >= _MAX_DEPTH or len(self._stages) >= _MAX_STAGES:
+            return None
+        try:
+            return self.stage(hop.slot, schema, hop.input, depth)
+        except (SchemaError, CodeError):
+            # The stone's own entry reports why, and the events become dead letters there.
+            return None
+
+    def stage(self, slot: Slot, schema: Schema, only: str, depth: int) -> Stage:
+        """A compiled stone as a stage, after whatever its input needs first."""
+        assert isinstance(slot.stone, Compiled)
+        fit = slot.fit(schema, self._morphs, only)
+        if fit.morph is None:
+            function = slot.stone.function(fit.declared, schema)
+            return self._own(slot, function, schema, depth)
+        before = fit.morph.function(schema)
+        own = slot.stone.function(fit.declared, fit.morph.old)
+        index = self._add(slot, before, False)
+        return Stage(before, index, (Port((self._own(slot, own, fit.morph.old, depth),)),))
+
+    def _add(self, slot: Slot, function: Function, own: bool) -> int:
+        self._stages.append((slot, own))
+        self._functions.append(function)
+        return len(self._stages) - 1
+
+    def _own(self, slot: Slot, function: Function, schema: Schema, depth: int) -> Stage:
+        index = self._add(slot, function, True)
+        if slot.state is None or len(slot.state) == 0:
+            slot.state = new_state(function)
+        leaving = function.outputs[0][1] if function.outputs else schema
+        # Events of two schemas may leave such a stone by one port, so what follows is planned on its own.
+        fuse = not (function.outputs and _forwards_input(function))
+        ports = [
+            self._port(slot.ports[n], leaving, depth + 1, fuse) if n in slot.ports else Port()
+            for n in range(max(slot.ports, default=-1) + 1)
+        ]
+        return Stage(function, index, tuple(ports))
+
+
+def _forwards_input(function: Function) -> bool:
+    return any(isinstance(node, Submit) and node.event is not None for node in walk(function.body))

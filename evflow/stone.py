@@ -1,0 +1,187 @@
+"""The stone contract: what a stone says of itself, and what it may do when events come.
+
+A stone is a description, plain and without side effects, until a graph runs. There are three kinds:
+
+* ``Passing``: hands every event on by reference (source, split).
+* ``Compiled``: a function decides (filter, transform, router, generator). It only names its function;
+  neighbouring compiled stones become one native pass over a batch.
+* ``Acting``: Python that sees each batch once (terminal, storage, queue, and whatever you write).
+  ``open`` makes its ``Actor``, which lives as long as the graph runs.
+
+A new stone is one file in ``stones/`` and one line in ``KINDS``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from evflow.errors import GraphError
+
+if TYPE_CHECKING:
+    from evflow.batch import EventBatch
+    from evflow.codgen.tree import Function
+    from evflow.schema import Schema
+
+__all__ = ["KINDS", "Acting", "Actor", "Compiled", "Context", "Passing", "Stone", "stone_class"]
+
+KINDS: dict[str, str] = {
+    "source": "evflow.stones.source:Source",
+    "split": "evflow.stones.split:Split",
+    "filter": "evflow.stones.filter:Filter",
+    "transform": "evflow.stones.transform:Transform",
+    "router": "evflow.stones.router:Router",
+    "generator": "evflow.stones.generator:Generator",
+    "queue": "evflow.stones.queue:Queue",
+    "storage": "evflow.stones.storage:Storage",
+    "terminal": "evflow.stones.terminal:Terminal",
+}
+"""Every kind of stone and where its class is; imported on use."""
+
+
+def stone_class(kind: str) -> type[Stone]:
+    """The class of a kind of stone.
+
+    Raises:
+        GraphError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise GraphError(f"stone kind {kind!r} is not known; expected one of {', '.join(KINDS)}")
+    module, name = KINDS[kind].split(":")
+    found: type[Stone] = getattr(importlib.import_module(module), name)
+    return found
+
+
+class Stone:
+    """What every stone says of itself.
+
+    Args:
+        name: its name in the graph; by default its kind and a number.
+        on: the node it is placed on; by default that of ``Graph.on``.
+
+    Attributes:
+        kind: the stone's kind, a key of ``KINDS``.
+        linked_ports: "one" output that must be linked, "any" number of which at least one must be, or "none".
+    """
+
+    kind: ClassVar[str]
+    linked_ports: ClassVar[str] = "one"
+
+    def __init__(self, *, name: str | None = None, on: str | None = None) -> None:
+        self.name = name
+        self.on = on
+
+    @property
+    def inputs(self) -> Mapping[str, Schema | None]:
+        """What it takes: input name → the least schema an event needs; None for whatever is linked to it."""
+        return {"input": None}
+
+    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
+        """The schemas that may leave it when events of ``schema`` arrive; (None,) when any may."""
+        return (schema,)
+
+    def settings(self) -> dict[str, Any]:
+        """Its parameters as plain data, as ``from_settings`` takes them."""
+        return {}
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Stone:
+        """The stone that ``settings()`` described."""
+        return cls(**settings)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name or ''})"
+
+
+class Passing(Stone):
+    """A stone that hands each event to everything linked to it."""
+
+
+class Compiled(Stone):
+    """A stone whose function becomes machine code."""
+
+    def function(self, declared: Schema | None, actual: Schema | None) -> Function:
+        """Its function, checked for events of ``declared`` and loading them from ``actual``.
+
+        Raises:
+            CodeError: the function is wrong; carries line and column.
+            SchemaError: ``actual`` lacks fields of ``declared``.
+        """
+        raise NotImplementedError
+
+    @property
+    def period(self) -> float | None:
+        """Seconds between the ticks that the engine gives it, or None."""
+        return None
+
+
+class Context(Protocol):
+    """What the engine offers an actor."""
+
+    def emit(self, batch: EventBatch, port: int = 0) -> None:
+        """Sends events out of a port; they arrive after ``receive`` has returned."""
+
+    def fault(self, batch: EventBatch, reason: str | BaseException) -> None:
+        """Counts the events as errors of this stone and puts them among the dead letters."""
+
+    def drop(self, count: int) -> None:
+        """Counts events that end here by intention."""
+
+    @property
+    def attributes(self) -> dict[str, int | float | str]:
+        """The stone's own attributes, read and set by anyone."""
+
+
+class Actor:
+    """The running half of an ``Acting`` stone. Called by one thread only.
+
+    Attributes:
+        context: its way to the engine.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def receive(self, batch: EventBatch, input: str) -> None:
+        """Takes events that arrived at an input; they already fit the input's declared schema."""
+        raise NotImplementedError
+
+    def settled(self) -> None:
+        """All that it emitted so far has been handled, or is held safely further on."""
+
+    @property
+    def queued(self) -> int:
+        """Events it holds."""
+        return 0
+
+    def extract(self, count: int | None = None) -> list[EventBatch]:
+        """Gives up the oldest ``count`` events it holds (None: all), in order."""
+        return []
+
+    def close(self) -> None:
+        """Ends; what it still holds and cannot keep it has given up through ``extract`` before."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what it holds survives ``close``."""
+        return False
+
+
+class Acting(Stone):
+    """A stone that is Python."""
+
+    def open(self, context: Context) -> Actor:
+        """Its running half."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Refuses what would fail later; called before anything runs.
+
+        Raises:
+            EvflowError: what is wrong.
+        """
+
+
+Handler = Callable[[Any], object]
+"""A user's function that takes an event or a batch."""

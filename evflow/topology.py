@@ -1,0 +1,84 @@
+"""The stones of a running graph and how they are linked; what a plan reads and what a change edits."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from evflow.fit import Fit, best_fit
+from evflow.morph import Morph
+from evflow.schema import Schema
+from evflow.stone import Actor, Stone
+
+if TYPE_CHECKING:
+    from evflow.batch import EventBatch
+
+__all__ = ["DROPPED", "ERRORS", "IN", "OUT", "Hop", "Slot", "Topology"]
+
+IN, OUT, DROPPED, ERRORS = range(4)
+"""Columns of ``Slot.counts``."""
+
+
+class Hop(NamedTuple):
+    """Where a port leads: a stone and the input that takes the events ("" for the best fit)."""
+
+    slot: Slot
+    input: str
+
+
+@dataclass(eq=False)
+class Slot:
+    """One stone of a running graph.
+
+    Attributes:
+        name: the stone's name.
+        stone: its description.
+        ports: port → where it leads, in the order linked.
+        arrivals: the schemas that are expected to arrive; None among them for any.
+        counts: int64[4], events in, out, dropped, errors.
+        unmatched: events that no input took.
+        busy: seconds spent in it.
+        state: the statics of its function, once it ran (uint8 array).
+        attributes: its own attributes.
+        frozen: whether it queues what arrives.
+        parked: what it queued while frozen, in order.
+        actor: the running half of an acting stone.
+    """
+
+    name: str
+    stone: Stone
+    ports: dict[int, list[Hop]] = field(default_factory=dict)
+    arrivals: tuple[Schema | None, ...] = ()
+    counts: np.ndarray[Any, np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(4, np.int64))
+    unmatched: int = 0
+    busy: float = 0.0
+    state: np.ndarray[Any, np.dtype[np.uint8]] | None = None
+    attributes: dict[str, int | float | str] = field(default_factory=dict)
+    frozen: bool = False
+    parked: deque[tuple[str, EventBatch]] = field(default_factory=deque)
+    actor: Actor | None = None
+
+    @property
+    def queued(self) -> int:
+        """Events that wait here: parked while frozen, or held by the actor."""
+        return sum(len(batch) for _, batch in self.parked) + (self.actor.queued if self.actor else 0)
+
+    def fit(self, schema: Schema, morphs: Sequence[Morph], only: str = "") -> Fit:
+        """How it takes events of ``schema``; see ``best_fit``."""
+        candidates = {
+            name: (self.arrivals or (None,)) if declared is None else (declared,)
+            for name, declared in self.stone.inputs.items()
+        }
+        return best_fit(schema, candidates, morphs, only)
+
+
+@dataclass
+class Topology:
+    """Every stone of a node by name, and the graph's morphs."""
+
+    slots: dict[str, Slot]
+    morphs: tuple[Morph, ...] = ()

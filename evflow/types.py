@@ -1,0 +1,383 @@
+"""The types that a field of a schema can have, and how each stands on the wire.
+
+Every type is written in the one msgpack form given here, never a shorter one, so that a type of
+fixed width has the same number of bytes in every event (``docs/wire-format.md``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from evflow.errors import SchemaError
+
+if TYPE_CHECKING:
+    from evflow.schema import Schema
+
+__all__ = [
+    "BLOB",
+    "MAX_CAPACITY",
+    "MAX_DEPTH",
+    "MAX_DIMENSIONS",
+    "MAX_WIDTH",
+    "NUMBERS",
+    "TEXT",
+    "Array",
+    "Blob",
+    "Bytes",
+    "FieldType",
+    "ListOf",
+    "Maybe",
+    "Number",
+    "Record",
+    "Str",
+    "Text",
+    "boolean",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+]
+
+MAX_CAPACITY = 65_533
+"""The greatest capacity in bytes of ``Str[n]`` and ``Bytes[n]``."""
+
+MAX_DIMENSIONS = 8
+"""The greatest number of dimensions of an array."""
+
+MAX_WIDTH = (1 << 31) - 1
+"""The greatest number of bytes of the fixed part of an event."""
+
+MAX_DEPTH = 500
+"""How many records of one event may stand in each other, the event itself being the first."""
+
+_MAX_DIMENSION = (1 << 32) - 1
+
+
+class FieldType:
+    """A type of a field.
+
+    Attributes:
+        text: the canonical spelling, as it stands in a schema's description.
+        width: bytes on the wire, markers included; None where it varies from event to event.
+    """
+
+    __slots__ = ()
+
+    @property
+    def text(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def width(self) -> int | None:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __or__(self, other: None) -> Maybe:
+        """``Str[8] | None``: optional."""
+        return Maybe(self) if other is None and not isinstance(self, Maybe) else NotImplemented
+
+    __ror__ = __or__
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Number(FieldType):
+    """An integer, a float or a boolean of fixed width.
+
+    Attributes:
+        name: ``i8`` … ``u64``, ``f32``, ``f64``, ``bool``.
+        kind: ``i`` signed, ``u`` unsigned, ``f`` float, ``b`` boolean.
+        size: bytes of the value, without its marker; 0 for ``bool``, whose marker is the value.
+        marker: the msgpack marker byte; for ``bool`` the marker of False.
+        code: the msgpack ext type of an array of such elements.
+    """
+
+    name: str
+    kind: str
+    size: int
+    marker: int
+    code: int
+
+    @property
+    def text(self) -> str:
+        return self.name
+
+    @property
+    def width(self) -> int:
+        return 1 + self.size
+
+    @property
+    def letter(self) -> str:
+        """The letter of the value in a format of ``struct``."""
+        return _LETTERS[self.name]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy type of the value in native byte order."""
+        return np.dtype("?" if self.kind == "b" else f"{self.kind}{self.size}")
+
+
+_LETTERS = dict(
+    zip(
+        ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "bool"),
+        "bhiqBHIQfd?",
+        strict=True,
+    )
+)
+
+i8 = Number("i8", "i", 1, 0xD0, 1)
+i16 = Number("i16", "i", 2, 0xD1, 2)
+i32 = Number("i32", "i", 4, 0xD2, 3)
+i64 = Number("i64", "i", 8, 0xD3, 4)
+u8 = Number("u8", "u", 1, 0xCC, 5)
+u16 = Number("u16", "u", 2, 0xCD, 6)
+u32 = Number("u32", "u", 4, 0xCE, 7)
+u64 = Number("u64", "u", 8, 0xCF, 8)
+f32 = Number("f32", "f", 4, 0xCA, 9)
+f64 = Number("f64", "f", 8, 0xCB, 10)
+boolean = Number("bool", "b", 0, 0xC2, 11)
+
+NUMBERS: dict[str, Number] = {t.name: t for t in (i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, boolean)}
+"""The number types by name."""
+
+
+def _check_capacity(kind: str, n: object) -> None:
+    if type(n) is not int or not 1 <= n <= MAX_CAPACITY:
+        raise SchemaError(f"{kind}[{n!r}]: expected a capacity of 1 to {MAX_CAPACITY} bytes")
+
+
+def _head(size: int) -> int:
+    return 2 if size <= 0xFF else 3
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Str(FieldType):
+    """Text of at most ``capacity`` bytes of UTF-8, at a constant offset: ``Str[8]``.
+
+    On the wire a msgpack string of exactly ``capacity`` bytes, padded with NUL; a text that ends
+    with NUL cannot be told from its padding and is refused.
+    """
+
+    capacity: int
+
+    def __post_init__(self) -> None:
+        _check_capacity("Str", self.capacity)
+
+    def __class_getitem__(cls, n: int) -> Str:
+        return cls(n)
+
+    @property
+    def text(self) -> str:
+        return f"str[{self.capacity}]"
+
+    @property
+    def head(self) -> int:
+        """Bytes before the text: marker and length."""
+        return _head(self.capacity)
+
+    @property
+    def width(self) -> int:
+        return self.head + self.capacity
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Bytes(FieldType):
+    """At most ``capacity`` bytes, at a constant offset: ``Bytes[16]``.
+
+    On the wire a msgpack binary of ``capacity + 2`` bytes: the length as a little-endian 16-bit
+    integer, the value, and zeros up to the capacity, so that a value may end with zeros.
+    """
+
+    capacity: int
+
+    def __post_init__(self) -> None:
+        _check_capacity("Bytes", self.capacity)
+
+    def __class_getitem__(cls, n: int) -> Bytes:
+        return cls(n)
+
+    @property
+    def text(self) -> str:
+        return f"bytes[{self.capacity}]"
+
+    @property
+    def head(self) -> int:
+        """Bytes before the two length bytes: marker and msgpack length."""
+        return _head(self.capacity + 2)
+
+    @property
+    def width(self) -> int:
+        return self.head + 2 + self.capacity
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Text(FieldType):
+    """Text of any length (``str``): msgpack str 32, UTF-8."""
+
+    @property
+    def text(self) -> str:
+        return "str"
+
+    @property
+    def width(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Blob(FieldType):
+    """Bytes of any length (``bytes``): msgpack bin 32."""
+
+    @property
+    def text(self) -> str:
+        return "bytes"
+
+    @property
+    def width(self) -> None:
+        return None
+
+
+TEXT = Text()
+BLOB = Blob()
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Array(FieldType):
+    """A numeric array: ``Array[f64, 253, 37]``; a dimension of None varies: ``Array[f32, None, 3]``.
+
+    On the wire msgpack ext 32 with the element's code as type; the data is one byte with the number
+    of dimensions, each dimension as a little-endian 32-bit integer, then the elements, little-endian,
+    in C order. It is static, at a constant offset, when no dimension is None.
+    """
+
+    element: Number
+    shape: tuple[int | None, ...]
+
+    HEAD: ClassVar[int] = 6
+    """Bytes of the ext 32 header: marker, length, type."""
+
+    def __class_getitem__(cls, parameters: Any) -> Array:
+        element, *shape = parameters if isinstance(parameters, tuple) else (parameters, None)
+        for python_type, number in ((int, i64), (float, f64), (bool, boolean)):
+            element = number if element is python_type else element
+        return cls(element, tuple(shape))
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.element, Number):
+            raise SchemaError(
+                f"Array[{self.element!r}, …]: expected a number type as element, such as ev.f64"
+            )
+        for n in self.shape:
+            if n is not None and (type(n) is not int or not 0 <= n <= _MAX_DIMENSION):
+                raise SchemaError(f"Array: dimension {n!r}: expected a 32-bit integer, or None if it varies")
+        if not 1 <= len(self.shape) <= MAX_DIMENSIONS:
+            raise SchemaError(f"Array: {len(self.shape)} dimensions: expected 1 to {MAX_DIMENSIONS}")
+        if self.width is not None and self.width > MAX_WIDTH:
+            raise SchemaError(f"{self.text}: {self.width} bytes: expected at most {MAX_WIDTH}")
+
+    @property
+    def text(self) -> str:
+        dimensions = ",".join("?" if n is None else str(n) for n in self.shape)
+        return f"array({self.element.text},{dimensions})"
+
+    @property
+    def item_size(self) -> int:
+        """Bytes of one element."""
+        return max(self.element.size, 1)
+
+    @property
+    def data_offset(self) -> int:
+        """Bytes from the ext marker to the first element."""
+        return self.HEAD + 1 + 4 * len(self.shape)
+
+    @property
+    def static(self) -> bool:
+        """Whether every dimension is known."""
+        return None not in self.shape
+
+    @property
+    def width(self) -> int | None:
+        size = self.item_size
+        for n in self.shape:
+            if n is None:
+                return None
+            size *= n
+        return self.data_offset + size
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class ListOf(FieldType):
+    """A list of any other type (``list[Sub]``): msgpack array 32."""
+
+    element: FieldType
+
+    @property
+    def text(self) -> str:
+        return f"list({self.element.text})"
+
+    @property
+    def width(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Maybe(FieldType):
+    """A value or None (``Sub | None``): the value, or msgpack nil."""
+
+    element: FieldType
+
+    @property
+    def text(self) -> str:
+        return f"optional({self.element.text})"
+
+    @property
+    def width(self) -> None:
+        return None
+
+
+class Record(FieldType):
+    """A nested record: the msgpack array of its own schema's fields.
+
+    A record may hold itself, through a list or an optional field; it is therefore looked up by name
+    when it is used.
+
+    Args:
+        name: the record's name.
+        scope: records by name; this one stands there at the latest when all of them are defined.
+    """
+
+    __slots__ = ("name", "scope")
+
+    def __init__(self, name: str, scope: dict[str, Schema]) -> None:
+        self.name = name
+        self.scope = scope
+
+    @property
+    def schema(self) -> Schema:
+        """The record's own schema."""
+        return self.scope[self.name]
+
+    @property
+    def text(self) -> str:
+        return f"record({self.name})"
+
+    @property
+    def width(self) -> int | None:
+        # A record that is still being defined holds itself and so cannot have a fixed width.
+        schema = self.scope.get(self.name)
+        return None if schema is None else schema.width
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Record) and self.schema.fingerprint == other.schema.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(("record", self.name))

@@ -1,0 +1,249 @@
+"""Views: events read where they lie.
+
+A view is an offset into a batch's buffer. Each field is a property that decodes when it is asked for:
+those of fixed width at their constant offset, the others by walking there once. Arrays are numpy views of
+the buffer, nested records are views, lists are lazy. Nothing can be changed through a view.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
+
+from evflow.decode import array_at, decode, decode_event
+from evflow.event import Event, same_value, same_values
+from evflow.schema import Schema
+from evflow.skip import Skipper, skipper
+from evflow.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+
+if TYPE_CHECKING:
+    from evflow.attributes import AttributeValue
+    from evflow.batch import EventBatch
+
+__all__ = ["ListView", "View", "view_class"]
+
+_Reader = Callable[[Any, int], Any]
+_u32 = struct.Struct(">I").unpack_from
+
+
+class View:
+    """A read-only event, decoded field by field when a field is asked for.
+
+    Args:
+        buffer: bytes or a memoryview of bytes that holds the event, validated.
+        at: offset of the event's first byte.
+        batch: the batch that the event belongs to, for its attributes.
+        row: its position among the batch's (selected) events.
+
+    Attributes:
+        schema: the event's schema.
+    """
+
+    __slots__ = ("_at", "_batch", "_buffer", "_row")
+
+    schema: ClassVar[Schema]
+
+    def __init__(self, buffer: Any, at: int = 0, batch: EventBatch | None = None, row: int = 0) -> None:
+        self._buffer = buffer
+        self._at = at
+        self._batch = batch
+        self._row = row
+
+    @property
+    def attrs(self) -> dict[str, AttributeValue]:
+        """The event's attributes (a copy)."""
+        batch = self._batch
+        return {} if batch is None or batch.attributes is None else batch.attributes.of(self._row)
+
+    def to_event(self) -> Event:
+        """A mutable copy."""
+        return decode_event(self.schema, self._buffer, self._at)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, copied; records within are dicts, arrays numpy arrays."""
+        return decode(self.schema, self._buffer, self._at)
+
+    def __eq__(self, other: object) -> bool:
+        return same_values(self, other) if hasattr(other, "schema") else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{self.schema.name}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in self.schema.fields)})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a view of {self.schema.name} cannot be pickled or copied; use to_event()")
+
+
+class _WalkingView(View):
+    """A view of an event with fields of variable width, whose places it finds in order and remembers."""
+
+    __slots__ = ("_starts",)
+
+    _skippers: ClassVar[list[Skipper]]
+
+    def _start(self, index: int) -> int:
+        """Where the variable field of this number starts."""
+        try:
+            starts = self._starts
+        except AttributeError:
+            starts = [self._at + self.schema.fixed_width]
+            self._starts: list[int] = starts
+        while len(starts) <= index:
+            starts.append(self._skippers[len(starts) - 1](self._buffer, starts[-1]))
+        return starts[index]
+
+
+class ListView(Sequence[Any]):
+    """A list of an event, read-only, whose elements are decoded when asked for."""
+
+    __slots__ = ("_buffer", "_count", "_read", "_skip", "_starts", "_width")
+
+    def __init__(self, read: _Reader, skip: Skipper, width: int | None, buffer: Any, at: int) -> None:
+        self._read = read
+        self._skip = skip
+        self._width = width
+        self._buffer = buffer
+        self._count: int = _u32(buffer, at + 1)[0]
+        self._starts = [at + 5]
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._count))]
+        i = index + self._count if index < 0 else index
+        if not 0 <= i < self._count:
+            raise IndexError(f"list index {index} is out of range: the list has {self._count} elements")
+        return self._read(self._buffer, self._start(i))
+
+    def _start(self, index: int) -> int:
+        starts = self._starts
+        if self._width is not None:
+            return starts[0] + index * self._width
+        while len(starts) <= index:
+            starts.append(self._skip(self._buffer, starts[-1]))
+        return starts[index]
+
+    def __eq__(self, other: object) -> bool:
+        return same_value(self, other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+def view_class(schema: Schema) -> type[View]:
+    """The class of views of a schema's events, made once."""
+    made = schema.made.get("view class")
+    if made is None:
+        made = schema.made.setdefault("view class", _make_class(schema))
+    return cast("type[View]", made)
+
+
+def _make_class(schema: Schema) -> type[View]:
+    namespace: dict[str, Any] = {"__slots__": (), "schema": schema, "__module__": __name__}
+    variable = [f for f in schema.wire_fields if f.offset is None]
+    namespace["_skippers"] = [skipper(f.type) for f in variable]
+    for i, field in enumerate(variable):
+        namespace[field.name] = _property(
+            field.name, "read(self._buffer, self._start(at))", read=_reader(field.type), at=i
+        )
+    for field in schema.fields:
+        if field.offset is not None:
+            namespace[field.name] = _fixed_property(field.name, field.type, field.offset)
+    return type(f"{schema.name}View", (_WalkingView if variable else View,), namespace)
+
+
+def _fixed_property(name: str, kind: FieldType, at: int) -> property:
+    if isinstance(kind, Number) and kind.kind == "b":
+        return _property(name, "self._buffer[self._at + at] == 0xC3", at=at)
+    if isinstance(kind, Number):
+        return _property(name, "read(self._buffer, self._at + at)[0]", read=_number_struct(kind), at=at + 1)
+    if isinstance(kind, Str):
+        read = struct.Struct(f"{kind.capacity}s").unpack_from
+        text = 'str(read(self._buffer, self._at + at)[0].rstrip(NUL), "utf-8")'
+        return _property(name, text, read=read, at=at + kind.head, NUL=b"\0")
+    return _property(name, "read(self._buffer, self._at + at)", read=_reader(kind), at=at)
+
+
+def _property(name: str, expression: str, **names: Any) -> property:
+    """A read-only property; the names its expression uses are its defaults, which Python finds fastest."""
+    text = f"lambda self, {', '.join(f'{key}={key}' for key in names)}: {expression}"
+    code = compile(text, f"<view of {name}>", "eval")
+    return property(eval(code, names), partial(_refuse, name), partial(_refuse, name))
+
+
+def _refuse(name: str, view: View, *value: object) -> NoReturn:
+    raise AttributeError(
+        f"views are read-only: {view.schema.name}.{name} cannot be changed; to_event() gives a copy that can"
+    )
+
+
+def _number_struct(kind: Number) -> _Reader:
+    return struct.Struct(f">{kind.letter}").unpack_from
+
+
+def _reader(kind: FieldType) -> _Reader:
+    """The function that reads a value of this type at an offset, without copying more than it must."""
+    if isinstance(kind, Number):
+        return _read_bool if kind.kind == "b" else partial(_read_number, _number_struct(kind))
+    if isinstance(kind, Str):
+        return partial(_read_str, kind.head, kind.capacity)
+    if isinstance(kind, Bytes):
+        return partial(_read_bytes, kind.head)
+    if isinstance(kind, Text):
+        return _read_text
+    if isinstance(kind, Blob):
+        return _read_blob
+    if isinstance(kind, Array):
+        return partial(array_at, kind)
+    if isinstance(kind, Maybe):
+        return partial(_read_maybe, _reader(kind.element))
+    if isinstance(kind, ListOf):
+        return partial(ListView, _reader(kind.element), skipper(kind.element), kind.element.width)
+    if isinstance(kind, Record):
+        return partial(_read_record, kind)
+    raise AssertionError(kind)
+
+
+def _read_bool(buffer: Any, at: int) -> bool:
+    return bool(buffer[at] == 0xC3)
+
+
+def _read_number(read: _Reader, buffer: Any, at: int) -> int | float:
+    number: int | float = read(buffer, at + 1)[0]
+    return number
+
+
+def _read_str(head: int, capacity: int, buffer: Any, at: int) -> str:
+    return bytes(buffer[at + head : at + head + capacity]).rstrip(b"\0").decode()
+
+
+def _read_bytes(head: int, buffer: Any, at: int) -> bytes:
+    size = buffer[at + head] | buffer[at + head + 1] << 8
+    return bytes(buffer[at + head + 2 : at + head + 2 + size])
+
+
+def _read_text(buffer: Any, at: int) -> str:
+    return str(buffer[at + 5 : at + 5 + _u32(buffer, at + 1)[0]], "utf-8")
+
+
+def _read_blob(buffer: Any, at: int) -> bytes:
+    return bytes(buffer[at + 5 : at + 5 + _u32(buffer, at + 1)[0]])
+
+
+def _read_maybe(read: _Reader, buffer: Any, at: int) -> Any:
+    return None if buffer[at] == 0xC0 else read(buffer, at)
+
+
+def _read_record(kind: Record, buffer: Any, at: int) -> View:
+    return view_class(kind.schema)(buffer, at)

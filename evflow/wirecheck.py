@@ -1,0 +1,287 @@
+"""Bytes from outside, validated before anything trusts them.
+
+Events of fixed width are checked all at once: what is constant in every event is compared column by
+column, and of what varies only text, bytes and booleans can be wrong. Events of variable width are walked,
+value by value. The walk states the rules in the plainest way; the compiled validator of ``evflow.codgen``
+is tested against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+import numpy as np
+
+from evflow.careful import array_head, bytes_head, str_head
+from evflow.errors import SchemaError
+from evflow.gather import ByteArray, Offsets
+from evflow.numeric import AnyArray
+from evflow.schema import Schema
+from evflow.types import MAX_DEPTH, Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+
+__all__ = ["check", "check_fixed", "walk"]
+
+
+def check(schema: Schema, data: ByteArray, count: int | None = None) -> tuple[int, Offsets | None]:
+    """Validates events back to back.
+
+    Args:
+        schema: their schema.
+        data: uint8, 1-D: the events, nothing before or behind them.
+        count: how many there are; None for as many as there are.
+
+    Returns:
+        How many events there are, and where each starts and the last ends if their width varies.
+
+    Raises:
+        SchemaError: names the event, the field, the byte, what was expected and what was found.
+    """
+    if count is not None and count < 0:
+        raise SchemaError(f"bytes of {schema.name}: expected a count of events, found {count}")
+    if schema.width is None:
+        offsets = walk(schema, data, count)
+        return len(offsets) - 1, offsets
+    return check_fixed(schema, data, count), None
+
+
+def check_fixed(schema: Schema, data: ByteArray, count: int | None = None) -> int:
+    """Validates events of fixed width, and says how many there are; see ``check``."""
+    width = schema.width or 1
+    rows, rest = divmod(len(data), width)
+    if rest or (count is not None and count != rows):
+        wanted = f"a multiple of {width}" if count is None else f"{count * width}"
+        raise SchemaError(
+            f"bytes of {schema.name}: expected {wanted} bytes (events of {width}), found {len(data)}"
+        )
+    if rows:
+        matrix = data.reshape(rows, width)
+        for at, path, kind in _leaves(schema, 0, ""):
+            _check_leaf(schema, matrix, at, path, kind)
+    return rows
+
+
+def _leaves(schema: Schema, at: int, prefix: str) -> Iterator[tuple[int, str, FieldType | bytes]]:
+    """What can be wrong in an event of fixed width: constant bytes, and the types of what varies, by
+    offset."""
+    yield at, prefix.removesuffix("."), schema.header
+    for field in schema.wire_fields:
+        start, path = at + (field.offset or 0), prefix + field.name
+        if isinstance(field.type, Record):
+            yield from _leaves(field.type.schema, start, path + ".")
+        else:
+            yield start, path, _head(field.type)
+            yield start, path, field.type
+
+
+def _head(kind: FieldType) -> bytes:
+    """The bytes that every value of a type of fixed width starts with."""
+    if isinstance(kind, Number):
+        return b"" if kind.kind == "b" else bytes([kind.marker])
+    if isinstance(kind, Str):
+        return str_head(kind)
+    if isinstance(kind, Bytes):
+        return bytes_head(kind)
+    assert isinstance(kind, Array)
+    return array_head(kind, tuple(n or 0 for n in kind.shape))
+
+
+def _check_leaf(schema: Schema, matrix: ByteArray, at: int, path: str, kind: FieldType | bytes) -> None:
+    if isinstance(kind, bytes):
+        for i, byte in enumerate(kind):
+            _require(schema, matrix, at + i, path, matrix[:, at + i] == byte, f"0x{byte:02x}")
+    elif isinstance(kind, Number) and kind.kind == "b":
+        _require(schema, matrix, at, path, np.equal(matrix[:, at] & 0xFE, 0xC2), "0xc2 or 0xc3 (bool)")
+    elif isinstance(kind, Str):
+        start = at + kind.head
+        _check_text(schema, matrix, start, path, matrix[:, start : start + kind.capacity])
+    elif isinstance(kind, Bytes):
+        start = at + kind.head
+        lengths = matrix[:, start].astype(np.int64) | matrix[:, start + 1].astype(np.int64) << 8
+        _require(
+            schema, matrix, start, path, lengths <= kind.capacity, f"a length of at most {kind.capacity}"
+        )
+        padding = np.arange(kind.capacity) >= lengths[:, None]
+        dirty = padding & (matrix[:, start + 2 : start + 2 + kind.capacity] != 0)
+        clean = np.logical_not(dirty.any(axis=1))
+        _require(schema, matrix, start + 2, path, clean, "zeros behind the value")
+    elif isinstance(kind, Array) and kind.element.kind == "b":
+        start = at + kind.data_offset
+        clean = np.less_equal(matrix[:, start : at + (kind.width or 0)], 1).all(axis=1)
+        _require(schema, matrix, start, path, clean, "booleans of 0 or 1")
+
+
+def _check_text(schema: Schema, matrix: ByteArray, at: int, path: str, texts: ByteArray) -> None:
+    if not (texts & 0x80).any():
+        return
+    # A NUL behind each text keeps a character that is cut off from being completed by the next text.
+    n, width = texts.shape
+    separated = np.zeros((n, width + 1), np.uint8)
+    separated[:, :width] = texts
+    try:
+        separated.tobytes().decode()
+    except UnicodeDecodeError as error:
+        valid: AnyArray = np.ones(n, np.bool_)
+        valid[error.start // (width + 1)] = False
+        _require(schema, matrix, at, path, valid, "text in UTF-8")
+
+
+def _require(schema: Schema, matrix: ByteArray, at: int, path: str, right: AnyArray, expected: str) -> None:
+    if not right.all():
+        row = int(np.argmin(right))
+        _refuse(schema, row, path, row * matrix.shape[1] + at, expected, matrix[row, at : at + 8].tobytes())
+
+
+def _refuse(schema: Schema, row: int, path: str, at: int, expected: str, found: bytes) -> NoReturn:
+    shown = found.hex(" ") if found else "the end of the bytes"
+    field = f"field {path}, " if path else ""
+    raise SchemaError(
+        f"bytes of {schema.name}: event {row}, {field}byte {at}: expected {expected}, found {shown}"
+    )
+
+
+def walk(schema: Schema, data: ByteArray, count: int | None = None) -> Offsets:
+    """Validates events of any width by walking over them; see ``check``.
+
+    Returns:
+        Where each event starts and the last ends, int64.
+    """
+    content = data.tobytes()
+    offsets = [0]
+    while offsets[-1] < len(content) if count is None else len(offsets) <= count:
+        offsets.append(_Walk(schema, content, len(offsets) - 1, offsets[-1]).end())
+    if offsets[-1] != len(content):
+        found = content[offsets[-1] : offsets[-1] + 8]
+        _refuse(
+            schema, len(offsets) - 1, "", offsets[-1], f"the end of the bytes after {count} events", found
+        )
+    return np.array(offsets, np.int64)
+
+
+_Step = tuple[FieldType, str]
+
+
+class _Walk:
+    """The walk over one event."""
+
+    def __init__(self, schema: Schema, content: bytes, row: int, start: int) -> None:
+        self._schema = schema
+        self._content = content
+        self._row = row
+        self._at = start
+        # What surrounds the value, outermost first: the values still to come there, and how many records.
+        event: _Step = Record(schema.name, {schema.name: schema}), ""
+        self._around: list[tuple[Iterator[_Step], int]] = [(iter((event,)), 0)]
+        self._path: list[str] = []
+
+    def end(self) -> int:
+        """Where the event ends."""
+        while self._around:
+            steps, depth = self._around[-1]
+            step = next(steps, None)
+            del self._path[len(self._around) - 1 :]
+            if step is None:
+                self._around.pop()
+            else:
+                self._path.append(step[1])
+                self._value(step[0], depth)
+        return self._at
+
+    def _value(self, kind: FieldType, depth: int) -> None:
+        if isinstance(kind, Maybe):
+            if self._peek(1) == b"\xc0":
+                self._at += 1
+                return
+            kind = kind.element
+        if isinstance(kind, Record):
+            if depth >= MAX_DEPTH:
+                self._refuse(f"at most {MAX_DEPTH} records within each other")
+            self._constant(kind.schema.header)
+            self._around.append((((f.type, f".{f.name}") for f in kind.schema.wire_fields), depth + 1))
+        elif isinstance(kind, ListOf):
+            self._constant(b"\xdd")
+            count = self._u32()
+            if count > len(self._content) - self._at:
+                self._at -= 4
+                self._refuse("no more elements than there are bytes")
+            element = kind.element
+            self._around.append((((element, f"[{i}]") for i in range(count)), depth))
+        elif isinstance(kind, Number) and kind.kind == "b":
+            if self._peek(1) not in (b"\xc2", b"\xc3"):
+                self._refuse("0xc2 or 0xc3 (bool)")
+            self._at += 1
+        elif isinstance(kind, Number):
+            self._constant(bytes([kind.marker]))
+            self._take(kind.size)
+        else:
+            self._content_of(kind)
+
+    def _content_of(self, kind: FieldType) -> None:
+        if isinstance(kind, Str):
+            self._constant(str_head(kind))
+            self._text(kind.capacity)
+        elif isinstance(kind, Text):
+            self._constant(b"\xdb")
+            self._text(self._u32())
+        elif isinstance(kind, Blob):
+            self._constant(b"\xc6")
+            self._take(self._u32())
+        elif isinstance(kind, Bytes):
+            self._constant(bytes_head(kind))
+            length = int.from_bytes(self._take(2), "little")
+            if length > kind.capacity:
+                self._at -= 2
+                self._refuse(f"a length of at most {kind.capacity}")
+            if self._take(kind.capacity)[length:].strip(b"\0"):
+                self._at -= kind.capacity
+                self._refuse("zeros behind the value")
+        elif isinstance(kind, Array):
+            self._array(kind)
+
+    def _text(self, size: int) -> None:
+        start = self._at
+        try:
+            self._take(size).decode()
+        except UnicodeDecodeError:
+            self._at = start
+            self._refuse("text in UTF-8")
+
+    def _array(self, kind: Array) -> None:
+        self._constant(b"\xc9")
+        size = self._u32()
+        self._constant(bytes([kind.element.code, len(kind.shape)]))
+        elements = 1
+        for n in kind.shape:
+            dimension = int.from_bytes(self._take(4), "little")
+            if n is not None and dimension != n:
+                self._at -= 4
+                self._refuse(f"a dimension of {n}")
+            elements *= dimension
+        if size != 1 + 4 * len(kind.shape) + elements * kind.item_size:
+            self._refuse(f"as many elements as the length of {size} bytes says, not {elements}")
+        content = self._take(elements * kind.item_size)
+        if kind.element.kind == "b" and content.strip(b"\0\1"):
+            self._at -= elements
+            self._refuse("booleans of 0 or 1")
+
+    def _peek(self, n: int) -> bytes:
+        return self._content[self._at : self._at + n]
+
+    def _take(self, n: int) -> bytes:
+        taken = self._peek(n)
+        if len(taken) < n:
+            self._refuse(f"{n} bytes, {n - len(taken)} more than there are")
+        self._at += n
+        return taken
+
+    def _u32(self) -> int:
+        return int.from_bytes(self._take(4), "big")
+
+    def _constant(self, wanted: bytes) -> None:
+        if self._peek(len(wanted)) != wanted:
+            self._refuse(f"0x{wanted.hex()}")
+        self._at += len(wanted)
+
+    def _refuse(self, expected: str) -> NoReturn:
+        path = "".join(self._path).removeprefix(".")
+        _refuse(self._schema, self._row, path, self._at, expected, self._peek(8))
