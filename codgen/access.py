@@ -1,0 +1,345 @@
+"""Places: from a name in the code to the field, element or variable that it means.
+
+A ``Ref`` is a place in an event that is still being written down (``input``, ``input.wind``,
+``input.wind[j]``). It walks two types at once: the *declared* one, which the code is checked against, and
+the *actual* one, which the event has. The code computes with declared types; a load of another actual
+number type is wrapped in a checked conversion, and a field that the event lacks is its default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from evflow.codgen.arithmetic import Arithmetic, spelled
+from evflow.codgen.semantics import ZERO
+from evflow.codgen.tree import Element, Expr, Length, Load, Path, Pos, Present, Root, Select, Step, Variable
+from evflow.schema import Schema
+from evflow.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+
+__all__ = ["Access", "Attributes", "Operand", "Queue", "Ref", "Slice", "is_text", "suggestion", "value_type"]
+
+_MAX_LISTED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A place in an event.
+
+    Attributes:
+        text: how the code writes it.
+        root, steps: as in ``Path``; ``pending`` are indexes of the last step while they are not complete.
+        declared: the type at the end that the code sees; None for an event of which it sees no field.
+        actual: the type at the end that the event has; None where the event lacks the field.
+        default: stands in for a field that the event lacks.
+    """
+
+    text: str
+    root: Root
+    declared: FieldType | None
+    actual: FieldType | None
+    steps: tuple[Step, ...] = ()
+    pending: tuple[Expr, ...] = ()
+    default: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A local or static array with some of its indexes (or none)."""
+
+    variable: Variable
+    indexes: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The queued events of one input of a queue stone."""
+
+    name: str
+    slot: int
+    declared: Schema | None
+    actual: Schema | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """The attributes of the event or of the stone, as one thing that is passed to functions."""
+
+    scope: str
+
+
+Operand = Expr | Ref | Slice | Queue | Attributes
+"""What a piece of an expression can mean before its value is taken."""
+
+
+def is_text(kind: FieldType | None) -> bool:
+    """Whether a field of this type loads as a text."""
+    return isinstance(kind, (Str, Text, Bytes, Blob))
+
+
+def value_type(kind: FieldType | None) -> str | None:
+    """The type of the value that a field loads as, or None where it has no single value."""
+    if isinstance(kind, Maybe):
+        kind = kind.element
+    if isinstance(kind, Number):
+        return kind.name
+    return "str" if is_text(kind) else None
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    """`` (did you mean 'x'?)`` where a known name is close."""
+    close = get_close_matches(name, known, 1)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def _entered(kind: FieldType | None) -> FieldType | None:
+    return kind.element if isinstance(kind, Maybe) else kind
+
+
+def _dimensions(kind: FieldType | None) -> int:
+    if isinstance(kind, Array):
+        return len(kind.shape)
+    return 1 if isinstance(kind, ListOf) else 0
+
+
+def _event_type(schema: Schema | None) -> FieldType | None:
+    return None if schema is None else Record(schema.name, {schema.name: schema})
+
+
+class Access(Arithmetic):
+    """Resolves fields and indexes, and takes values."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.locals: list[Variable] = []
+        self.statics: list[Variable] = []
+        self._void: Variable | None = None
+
+    def new_local(self, name: str, kind: str, shape: tuple[int, ...] = ()) -> Variable:
+        """A further local variable."""
+        variable = Variable(name, kind, len(self.locals), shape=shape)
+        self.locals.append(variable)
+        return variable
+
+    @staticmethod
+    def event(text: str, root: Root, declared: Schema | None, actual: Schema | None) -> Ref:
+        """An event as a place."""
+        return Ref(text, root, _event_type(declared), _event_type(actual))
+
+    def field(self, of: Operand, name: str, pos: Pos) -> Operand:
+        """The field ``name`` of a record, or ``attrs`` of an event.
+
+        Raises:
+            CodeError: it is no record, or has no such field.
+        """
+        if isinstance(of, Queue):
+            raise self.error(f"'{of.name}' is a queue: write {of.name}[0].{name} or count({of.name})", pos)
+        if not isinstance(of, Ref):
+            raise self.error(f"'.{name}': only an event or a nested record has fields", pos)
+        if name == "attrs" and not of.steps:
+            return Attributes("event")
+        if of.declared is None:
+            raise self.error(
+                f"'{of.text}' has no declared schema, so its fields are not known; "
+                "only its attributes can be used",
+                pos,
+            )
+        self.complete(of, pos)
+        record = _entered(of.declared)
+        if not isinstance(record, Record):
+            raise self.error(f"'{of.text}' is {of.declared.text}; it has no field '{name}'", pos)
+        schema = record.schema
+        if name not in schema:
+            names = [f.name for f in schema]
+            listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
+            hint = suggestion(name, names)
+            raise self.error(f"'{of.text}' has no field '{name}'{hint}; its fields are {listed}", pos)
+        self._enter_output(of, pos)
+        declared = schema[name]
+        actual, default = self._actual_field(of, name, declared.default)
+        step = Step(name)
+        return Ref(f"{of.text}.{name}", of.root, declared.type, actual, (*of.steps, step), (), default)
+
+    @staticmethod
+    def _actual_field(of: Ref, name: str, default: object) -> tuple[FieldType | None, object]:
+        record = _entered(of.actual)
+        if not isinstance(record, Record):
+            return None, of.default  # inside an optional record or list that the event lacks
+        schema = record.schema
+        return (schema[name].type, None) if name in schema else (None, default)
+
+    def _enter_output(self, of: Ref, pos: Pos) -> None:
+        if of.root.kind == "output" and isinstance(of.declared, Maybe):
+            raise self.error(f"'{of.text}' is optional; in an output it can only be copied as a whole", pos)
+
+    def complete(self, of: Ref, pos: Pos) -> None:
+        """Refuses an array or list, or a part of one, where a single element is needed."""
+        dimensions = _dimensions(_entered(of.declared))
+        if dimensions and of.declared is not None:
+            given = len(of.pending)
+            raise self.error(
+                f"'{of.text}' is {of.declared.text}: expected {_count(dimensions, 'index', 'indexes')}, "
+                f"found {given}",
+                pos,
+            )
+
+    def index(self, of: Operand, indexes: list[Expr], pos: Pos) -> Operand:
+        """One or more indexes after a place.
+
+        Raises:
+            CodeError: there is nothing to index, there are too many indexes, or one is no integer.
+        """
+        for expr in indexes:
+            of = self._index_one(of, self.as_index(expr), pos)
+        return of
+
+    def as_index(self, expr: Expr) -> Expr:
+        """An integer as an index or a port (i64)."""
+        if expr.type in ("str", "f32", "f64"):
+            raise self.error(f"expected an integer here, found {spelled(expr.type)}", expr.pos)
+        return self.convert(expr, "i64")
+
+    def _index_one(self, of: Operand, index: Expr, pos: Pos) -> Operand:
+        if isinstance(of, Queue):
+            return self.event(f"{of.name}[…]", Root("queue", of.slot, index), of.declared, of.actual)
+        if isinstance(of, Slice) and of.variable.shape:
+            if len(of.indexes) == len(of.variable.shape):
+                found = _count(len(of.indexes), "dimension", "dimensions")
+                raise self.error(f"'{of.variable.name}' has {found}; there is one index too many", pos)
+            return Slice(of.variable, (*of.indexes, index))
+        if not isinstance(of, Ref) or not _dimensions(_entered(of.declared)) or not of.steps:
+            name = of.text if isinstance(of, Ref) else of.variable.name if isinstance(of, Slice) else "this"
+            raise self.error(f"'{name}' is no array, list or queue; it cannot be indexed", pos)
+        return self._index_field(of, index, pos)
+
+    def _index_field(self, of: Ref, index: Expr, pos: Pos) -> Ref:
+        kind = _entered(of.declared)
+        self._check_output_index(of, kind, pos)
+        if of.steps[-1].indexes:
+            raise self.error(f"'{of.text}': a list or array within a list cannot be indexed", pos)
+        pending = (*of.pending, index)
+        text = f"{of.text}[…]"
+        if len(pending) < _dimensions(kind):
+            return replace(of, text=text, pending=pending)
+        assert isinstance(kind, (Array, ListOf))
+        actual = _entered(of.actual)
+        actual_element = actual.element if isinstance(actual, (Array, ListOf)) else None
+        steps = (*of.steps[:-1], Step(of.steps[-1].field, pending))
+        return Ref(text, of.root, kind.element, actual_element, steps, (), of.default)
+
+    def _check_output_index(self, of: Ref, kind: FieldType | None, pos: Pos) -> None:
+        if of.root.kind == "output" and not (isinstance(of.declared, Array) and of.declared.static):
+            raise self.error(
+                f"'{of.text}' has no fixed size; in an output it can only be copied as a whole from an event",
+                pos,
+            )
+
+    def value(self, of: Operand, pos: Pos) -> Expr:
+        """The value that stands at a place.
+
+        Raises:
+            CodeError: the place has no single value.
+        """
+        if isinstance(of, Expr):
+            return of
+        if isinstance(of, Slice):
+            return Load(type=of.variable.type, pos=pos, place=self.element(of, pos))
+        if isinstance(of, Queue):
+            raise self.error(f"'{of.name}' is a queue: write {of.name}[0].field or count({of.name})", pos)
+        if isinstance(of, Attributes):
+            raise self.error("attributes are read by attr_ivalue, attr_dvalue or attr_svalue", pos)
+        return self._load(of, pos)
+
+    @staticmethod
+    def is_value(of: Operand) -> bool:
+        """Whether this is a number or a text, or a place that holds one, optional or not."""
+        if isinstance(of, Ref):
+            return value_type(of.declared) is not None and not of.pending
+        return isinstance(of, Expr) or (isinstance(of, Slice) and not of.variable.shape)
+
+    def element(self, of: Slice, pos: Pos) -> Element:
+        """The element of an array variable that a complete slice is."""
+        missing, shape = len(of.variable.shape) - len(of.indexes), len(of.variable.shape)
+        if missing:
+            raise self.error(
+                f"'{of.variable.name}' is an array: expected {_count(shape, 'index', 'indexes')}, "
+                f"found {len(of.indexes)}",
+                pos,
+            )
+        return Element(of.variable, of.indexes)
+
+    def _load(self, of: Ref, pos: Pos) -> Expr:
+        self.complete(of, pos)
+        kind = value_type(of.declared)
+        if kind is None or of.declared is None:
+            what = "an event" if not of.steps else f"a record ({of.declared.text if of.declared else '?'})"
+            raise self.error(f"'{of.text}' is {what}, which has no value; name one of its fields", pos)
+        if of.actual is None:
+            return self._default_value(of, kind, pos)
+        if of.root.kind == "output" and kind == "str":
+            raise self.error(f"'{of.text}': the text of an output can only be set, not read", pos)
+        actual = value_type(of.actual)
+        assert actual is not None, "front.py refuses schemas that do not fit"
+        loaded = Load(type=actual, pos=pos, place=self.path(of))
+        return self.convert(loaded, kind, checked=True)
+
+    @staticmethod
+    def path(of: Ref) -> Path:
+        """The finished path to a place that the event has."""
+        assert of.actual is not None
+        return Path(of.root, of.steps, of.actual)
+
+    def _default_value(self, of: Ref, kind: str, pos: Pos) -> Expr:
+        if of.default is None or isinstance(of.default, list):
+            return self._never(kind, pos)
+        return self.const(kind, of.default, pos)
+
+    def _never(self, kind: str, pos: Pos) -> Expr:
+        """A value of something that no event has: an INDEX fault for the event that asks for it."""
+        if self._void is None:
+            self._void = self.new_local("", "i32", (1,))
+        outside = (self.const("i64", 1, pos),)
+        missing = Load(type="i32", pos=pos, place=Element(self._void, outside))
+        zero = self.const(kind, ZERO[kind], pos)
+        return Select(type=kind, pos=pos, condition=self.truth(missing), yes=zero, no=zero)
+
+    def present(self, of: Operand, pos: Pos) -> Expr:
+        """Whether an optional field has a value (bool); always so for a field that is not optional."""
+        if not isinstance(of, Ref) or of.declared is None or of.pending:
+            raise self.error("present(...) takes an optional field of an event", pos)
+        if of.root.kind == "output":
+            raise self.error(f"'{of.text}': whether a field of an output is set cannot be asked", pos)
+        if of.actual is None:
+            return self.const("bool", of.default is not None, pos)
+        if not isinstance(of.actual, Maybe):
+            return self.const("bool", True, pos)
+        return Present(type="bool", pos=pos, path=self.path(of))
+
+    def length(self, of: Operand, axis: int, pos: Pos) -> Expr:
+        """i64: bytes of a text, elements of a list or of one dimension of an array, or events in a queue."""
+        if isinstance(of, Queue):
+            return Length(type="i64", pos=pos, what=of.slot)
+        if isinstance(of, Slice) and not of.indexes:
+            return self.const("i64", self._dimension(of.variable.shape, axis, of.variable.name, pos), pos)
+        kind = _entered(of.declared) if isinstance(of, Ref) else None
+        if not isinstance(of, Ref) or of.pending or not isinstance(kind, (Array, ListOf)):
+            raise self.error("length(...) takes a text, an array, a list or a queue", pos)
+        if of.root.kind == "output" and not (isinstance(kind, Array) and kind.static):
+            raise self.error(f"'{of.text}': the length of an output's field cannot be asked", pos)
+        known = self._dimension(kind.shape if isinstance(kind, Array) else (None,), axis, of.text, pos)
+        if of.actual is None:
+            return self.const("i64", 0, pos)
+        if known is not None and not isinstance(of.actual, Maybe):
+            return self.const("i64", known, pos)
+        return Length(type="i64", pos=pos, what=self.path(of), axis=axis)
+
+    def _dimension(self, shape: tuple[int | None, ...], axis: int, name: str, pos: Pos) -> int | None:
+        if not 0 <= axis < len(shape):
+            raise self.error(
+                f"'{name}' has {_count(len(shape), 'dimension', 'dimensions')}; there is none {axis}", pos
+            )
+        return shape[axis]
+
+
+def _count(n: int, one: str, many: str) -> str:
+    return f"{n} {one if n == 1 else many}"

@@ -1,0 +1,195 @@
+"""Typed expressions over values: constants, conversions, operators, and what C says about their types.
+
+``Arithmetic`` is the ground floor of the checker (``check.py``). Its methods take finished expressions,
+bring the operands to the type that the operation computes in, refuse what has no meaning, and fold
+constants.
+"""
+
+from __future__ import annotations
+
+from evflow.codgen import semantics
+from evflow.codgen.semantics import FLOATS, ZERO
+from evflow.codgen.tree import Binary, Compare, Const, Convert, Expr, Logical, Pos, Select, Unary
+from evflow.errors import CodeError
+
+__all__ = ["OPERATORS", "Arithmetic", "common_type", "promoted", "spelled"]
+
+_SMALL = frozenset({"bool", "i8", "i16", "u8", "u16"})
+_ORDER = ("i32", "u32", "i64", "u64", "f32", "f64")
+_BITWISE = frozenset({"and", "or", "xor", "shl", "shr"})
+
+OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "floordiv": "//", "mod": "%",
+    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>", "inv": "~", "neg": "-", "pos": "+",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+"""How the operators of the tree are written."""
+
+_SPELLED = {"str": "a text", "bool": "a bool"}
+
+
+def spelled(kind: str) -> str:
+    """A value type in a message: ``a text``, ``a number (f64)``."""
+    return _SPELLED.get(kind, f"a number ({kind})")
+
+
+def promoted(kind: str) -> str:
+    """The type that C computes in with a value of number type ``kind``."""
+    return "i32" if kind in _SMALL else kind
+
+
+def common_type(a: str, b: str) -> str:
+    """C's usual arithmetic conversions for two number types (``long`` has 64 bits)."""
+    return max(promoted(a), promoted(b), key=_ORDER.index)
+
+
+class Arithmetic:
+    """Makes expressions of values.
+
+    Args:
+        source: the text that positions refer to, shown in errors.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def error(self, message: str, pos: Pos) -> CodeError:
+        """The error to raise for what stands at ``pos``."""
+        return CodeError(message, self.source, pos.line, pos.column)
+
+    def const(self, kind: str, value: object, pos: Pos) -> Const:
+        """A constant; ``value`` is brought to the normal form of ``kind``."""
+        return Const(type=kind, pos=pos, value=semantics.normal(value, kind))
+
+    def convert(self, expr: Expr, kind: str, *, checked: bool = False) -> Expr:
+        """The value as another type; only between numbers.
+
+        Raises:
+            CodeError: a text where a number is needed, or the reverse.
+        """
+        if expr.type == kind:
+            return expr
+        if "str" in (expr.type, kind):
+            raise self.error(f"expected {spelled(kind)}, found {spelled(expr.type)}", expr.pos)
+        if isinstance(expr, Const):
+            value = semantics.cast(expr.value, kind)
+            if not checked or value == expr.value:
+                return Const(type=kind, pos=expr.pos, value=value)
+        return Convert(type=kind, pos=expr.pos, operand=expr, checked=checked)
+
+    def truth(self, expr: Expr, *, text_is_condition: bool = False) -> Expr:
+        """The value as a condition: a number that is not zero; in Python also a text that is not empty."""
+        if expr.type == "bool":
+            return expr
+        if expr.type == "str":
+            if not text_is_condition:
+                raise self.error("a text is not a condition; compare it, or test its length(...)", expr.pos)
+            return self.compare("ne", expr, self.const("str", b"", expr.pos), expr.pos)
+        return self.compare("ne", expr, self.const(expr.type, 0, expr.pos), expr.pos)
+
+    def _numbers(self, op: str, pos: Pos, *operands: Expr) -> None:
+        for operand in operands:
+            if operand.type == "str":
+                raise self.error(f"'{OPERATORS[op]}' needs numbers, found a text", pos)
+            if operand.type in FLOATS and (op in _BITWISE or op == "inv"):
+                raise self.error(f"'{OPERATORS[op]}' needs integers, found {spelled(operand.type)}", pos)
+
+    def unary(self, op: str, operand: Expr, pos: Pos) -> Expr:
+        """``neg``, ``inv`` or ``pos`` (C's unary plus) of a number, promoted as in C."""
+        self._numbers(op, pos, operand)
+        operand = self.convert(operand, promoted(operand.type))
+        if op == "pos":
+            return operand
+        if isinstance(operand, Const):
+            return Const(type=operand.type, pos=pos, value=semantics.unary(op, operand.value, operand.type))
+        return Unary(type=operand.type, pos=pos, op=op, operand=operand)
+
+    def negation(self, operand: Expr, pos: Pos) -> Expr:
+        """``not`` of a condition."""
+        if isinstance(operand, Const):
+            return Const(type="bool", pos=pos, value=not operand.value)
+        return Unary(type="bool", pos=pos, op="not", operand=operand)
+
+    def binary(self, op: str, left: Expr, right: Expr, pos: Pos) -> Expr:
+        """Two numbers combined, in C's common type; a shift in the type of what is shifted."""
+        self._numbers(op, pos, left, right)
+        shift = op in ("shl", "shr")
+        kind = promoted(left.type) if shift else common_type(left.type, right.type)
+        if op == "rem" and kind in FLOATS:
+            raise self.error("'%' needs integers; for floats there is fmod(x, y)", pos)
+        left, right = self.convert(left, kind), self.convert(right, kind)
+        if isinstance(left, Const) and isinstance(right, Const):
+            try:
+                value = semantics.binary(op, left.value, right.value, kind)
+            except semantics.Halt:  # a division by zero stays a fault of the events that reach it
+                pass
+            else:
+                return Const(type=kind, pos=pos, value=value)
+        return Binary(type=kind, pos=pos, op=op, left=left, right=right)
+
+    def compare(self, op: str, left: Expr, right: Expr, pos: Pos) -> Expr:
+        """Two numbers or two texts compared."""
+        if (left.type == "str") != (right.type == "str"):
+            found = f"{spelled(left.type)} and {spelled(right.type)}"
+            raise self.error(f"'{OPERATORS[op]}' compares two numbers or two texts, found {found}", pos)
+        if left.type != "str":
+            texts = _three_way(left)
+            if texts is not None and isinstance(right, Const) and right.value == 0:
+                left, right = texts
+            elif left.type != right.type or left.type == "bool":
+                kind = common_type(left.type, right.type)
+                left, right = self.convert(left, kind), self.convert(right, kind)
+        if isinstance(left, Const) and isinstance(right, Const):
+            return Const(type="bool", pos=pos, value=semantics.compare(op, left.value, right.value))
+        return Compare(type="bool", pos=pos, op=op, left=left, right=right)
+
+    def three_way(self, left: Expr, right: Expr, pos: Pos) -> Expr:
+        """C's ``strcmp``: -1, 0 or 1 (i32); compared with 0 it becomes the comparison of the texts."""
+        less = Compare(type="bool", pos=pos, op="lt", left=left, right=right)
+        more = Compare(type="bool", pos=pos, op="gt", left=left, right=right)
+        otherwise = Convert(type="i32", pos=pos, operand=more)
+        return Select(type="i32", pos=pos, condition=less, yes=self.const("i32", -1, pos), no=otherwise)
+
+    def logical(self, op: str, conditions: list[Expr], pos: Pos) -> Expr:
+        """``and`` or ``or`` of conditions in order; of a long chain a shallow tree of the same meaning."""
+        if len(conditions) == 1:
+            return conditions[0]
+        middle = len(conditions) // 2
+        left = self.logical(op, conditions[:middle], pos)
+        right = self.logical(op, conditions[middle:], pos)
+        return Logical(type="bool", pos=pos, op=op, left=left, right=right)
+
+    def select(self, condition: Expr, yes: Expr, no: Expr, pos: Pos) -> Expr:
+        """``condition ? yes : no`` in the common type of both."""
+        if yes.type != no.type:
+            if "str" in (yes.type, no.type):
+                found = f"{spelled(yes.type)} and {spelled(no.type)}"
+                raise self.error(f"both branches must be numbers, or both texts; found {found}", pos)
+            kind = common_type(yes.type, no.type)
+            yes, no = self.convert(yes, kind), self.convert(no, kind)
+        if isinstance(condition, Const):
+            return yes if condition.value else no
+        return Select(type=yes.type, pos=pos, condition=condition, yes=yes, no=no)
+
+    def sequence(self, first: Expr, then: Expr, pos: Pos) -> Expr:
+        """C's comma: ``first`` for its effect, and the value of ``then``."""
+        always = self.const("bool", True, pos)
+        happened = Logical(type="bool", pos=pos, op="or", left=self._any_condition(first), right=always)
+        zero = self.const(then.type, ZERO[then.type], pos)
+        return Select(type=then.type, pos=pos, condition=happened, yes=then, no=zero)
+
+    def _any_condition(self, expr: Expr) -> Expr:
+        return self.truth(expr, text_is_condition=True)
+
+
+def _three_way(expr: Expr) -> tuple[Expr, Expr] | None:
+    """The texts that a ``three_way`` compares, if the expression is one."""
+    if isinstance(expr, Select) and isinstance(expr.condition, Compare) and expr.condition.left.type == "str":
+        no = expr.no
+        if (
+            isinstance(no, Convert)
+            and isinstance(no.operand, Compare)
+            and no.operand.left is expr.condition.left
+        ):
+            return expr.condition.left, expr.condition.right
+    return None

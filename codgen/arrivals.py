@@ -1,0 +1,136 @@
+"""What arrived at one exit of a kernel, as segments: from the vectors that native code wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from evflow.codgen.memory import Array
+from evflow.codgen.result import Column, Segment
+from evflow.codgen.stage import Routes
+from evflow.codgen.vectors import Vectors
+
+__all__ = ["ExitReader"]
+
+_KINDS = {0: "i", 1: "i", 2: "f", 3: "s"}
+
+
+class ExitReader:
+    """Reads the arrivals at one exit.
+
+    Args:
+        routes: the tree.
+        exit_: the exit.
+        vectors: the kernel's vectors.
+    """
+
+    def __init__(self, routes: Routes, exit_: int, vectors: Vectors) -> None:
+        edges = routes.exits[exit_]
+        self._vectors = vectors
+        self._form = routes.form(exit_) if edges else "none"
+        self._buffer = edges[0].buffer if edges else 0
+        self._once = len(edges) == 1
+        self._single = bool(edges) and routes.buffers[self._buffer].single
+        self._word = vectors.word("exit", exit_)
+        self._origins = [vectors.word("origin", n) for n in range(len(routes.buffers))]
+        self._attributes = [(n, vectors.word("attribute", exit_, n)) for n in routes.attributes(exit_)]
+
+    def read(self, events: int, selection: Array | None) -> list[Segment]:
+        """The arrivals of a run over ``events`` events."""
+        if self._form == "rows":
+            segment = self._rows(events, selection)
+        elif self._form == "whole":
+            segment = self._whole(events)
+        elif self._form == "mixed":
+            return self._mixed(selection)
+        else:
+            return []
+        if segment is None:
+            return []
+        return list(self._with_attributes(segment, 0)) if self._attributes else [segment]
+
+    def _rows(self, events: int, selection: Array | None) -> Segment | None:
+        vectors, word = self._vectors, self._word
+        count = vectors.count(word)
+        if count == 0:
+            return None
+        if self._buffer:
+            rows = vectors.take(word)
+            return Segment(self._buffer, count, rows, self._origin(self._buffer)[rows])
+        if count == events and self._once:
+            return Segment(0, count, selection, None)
+        positions = vectors.take(word)
+        return Segment(0, count, positions if selection is None else selection[positions], positions)
+
+    def _origin(self, buffer: int) -> Array:
+        return self._vectors.take(self._origins[buffer])
+
+    def _whole(self, events: int) -> Segment | None:
+        count = self._vectors.count(self._origins[self._buffer])
+        if count == 0:
+            return None
+        positions = None if self._single and count == events else self._origin(self._buffer)
+        return Segment(self._buffer, count, None, positions)
+
+    def _mixed(self, selection: Array | None) -> list[Segment]:
+        codes = self._vectors.view(self._word)
+        if not len(codes):
+            return []
+        buffers = codes >> 32
+        rows = (codes & 0xFFFFFFFF).astype(np.int32)
+        found: list[Segment] = []
+        for start, stop in _runs(buffers):
+            buffer, part = int(buffers[start]), rows[start:stop]
+            if buffer:
+                segment = Segment(buffer, stop - start, part, self._origin(buffer)[part])
+            else:
+                segment = Segment(0, stop - start, part if selection is None else selection[part], part)
+            found.extend(self._with_attributes(segment, start))
+        return found
+
+    def _with_attributes(self, segment: Segment, first: int) -> Iterator[Segment]:
+        """The segment with the attributes set on the way, cut where one changes between number and text, or in kind."""
+        if not self._attributes:
+            yield segment
+            return
+        stop = first + segment.count
+        words = {name: self._vectors.view(word).reshape(-1, 3)[first:stop] for name, word in self._attributes}
+        for start, end in _runs(*(_settled(w[:, 0]) for w in words.values())):
+            part = segment
+            if end - start != segment.count:
+                rows = np.arange(segment.count, dtype=np.int32) if segment.rows is None else segment.rows
+                positions = np.arange(segment.count, dtype=np.int32) if segment.positions is None else segment.positions
+                part = Segment(segment.buffer, end - start, rows[start:end], positions[start:end])
+            part.attributes = {name: self._column(w[start:end]) for name, w in words.items()}
+            yield part
+
+    def _column(self, words: Array) -> Column:
+        kinds = words[:, 0]
+        kind, present = _KINDS[int(kinds.max())], kinds != 0
+        if kind == "s":
+            texts = self._vectors.view(self._vectors.word("texts")).tobytes()
+            values = np.empty(len(words), object)
+            for i, (held, start, size) in enumerate(words.tolist()):
+                values[i] = texts[start : start + size].decode("utf-8", "surrogateescape") if held else ""
+            return kind, values, present
+        raw = np.where(present, words[:, 1], 0)
+        return kind, raw.view(np.float64) if kind == "f" else raw, present
+
+
+def _settled(kinds: Array) -> Array:
+    """Kinds where an event without the attribute counts as one of the kind before, or of the first after."""
+    known = np.flatnonzero(kinds)
+    if not len(known):
+        return kinds
+    index = np.searchsorted(known, np.arange(len(kinds)), side="right") - 1
+    return kinds[known[np.maximum(index, 0)]]
+
+
+def _runs(*columns: Array) -> Iterator[tuple[int, int]]:
+    """(start, stop) of the longest runs over which no column changes."""
+    changes = np.zeros(len(columns[0]) - 1, np.bool_)
+    for column in columns:
+        changes |= column[1:] != column[:-1]
+    cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(columns[0])]
+    yield from zip(cuts[:-1], cuts[1:], strict=True)

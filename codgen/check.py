@@ -1,0 +1,375 @@
+"""The checker: with a ``Builder`` both front ends make the typed tree, and all its rules live here and
+beneath.
+
+``Arithmetic`` (values) < ``Access`` (places) < ``Calls`` < ``Builder`` (names, assignments, results). A
+front end walks its own syntax and asks the builder for nodes; whatever has no meaning is refused with a
+``CodeError`` that points at it. The languages differ in one rule that is known here: with ``strict`` (the
+Python subset) a value is stored only where its type fits, and a number that its field cannot hold is a
+fault; in C it is cast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from evflow.codgen.access import Attributes, Operand, Queue, Ref, Slice, suggestion, value_type
+from evflow.codgen.arithmetic import spelled
+from evflow.codgen.calls import Calls
+from evflow.codgen.semantics import FLOATS, INTEGERS
+from evflow.codgen.transfer import Transfer
+from evflow.codgen.tree import (
+    Assign,
+    Block,
+    Const,
+    Convert,
+    Declare,
+    Element,
+    Expr,
+    Function,
+    Load,
+    Place,
+    Pos,
+    Return,
+    Root,
+    Run,
+    Step,
+    Stmt,
+    Submit,
+    Variable,
+)
+from evflow.errors import CodeError
+from evflow.schema import Schema
+from evflow.types import Maybe
+
+__all__ = ["KINDS", "Builder"]
+
+KINDS = ("filter", "transform", "router", "queue")
+"""The kinds of functions."""
+
+_MAX_LOCAL_BYTES = 1 << 16
+_MAX_STATIC_BYTES = 1 << 20
+_MAX_DIMENSIONS = 8
+_START = Pos(1, 1)
+
+_TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", str: "str"}
+
+
+class Builder(Calls):
+    """Makes one function.
+
+    Args:
+        kind: one of ``KINDS``. source: its text. inputs: name, declared schema and actual schema of each
+        event. outputs: name and schema of each record it fills. constants: names that stand for a bool,
+        int, float or str. where: file and line of the source, named in errors; (name of the function, file,
+        line of its first line). strict: values are stored as in Python, not cast as in C.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        source: str,
+        inputs: Sequence[tuple[str, Schema | None, Schema | None]],
+        outputs: Sequence[tuple[str, Schema]] = (),
+        *,
+        constants: Mapping[str, bool | int | float | str] | None = None,
+        where: tuple[str, str, int] | None = None,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(source)
+        self.known = constants or {}
+        self.where = where
+        self.kind = kind
+        self.strict = strict
+        self.inputs = inputs
+        self.outputs = outputs
+        self.returns = False
+        self.submits = False
+        self.fixed: set[Variable] = set()
+        roots: dict[str, Operand] = {
+            "event_attrs": Attributes("event"),
+            "stone_attrs": Attributes("stone"),
+        }
+        for slot, (name, declared, actual) in enumerate(inputs):
+            if kind == "queue":
+                roots[name] = Queue(name, slot, declared, actual)
+            else:
+                roots[name] = self.event(name, Root("input", slot), declared, actual)
+        for slot, (name, schema) in enumerate(outputs):
+            roots[name] = self.event(name, Root("output", slot), schema, schema)
+        self.roots = roots
+        self.scopes: list[dict[str, Variable]] = [{}]
+
+    def lookup(self, name: str, pos: Pos) -> Operand:
+        """What a name means here.
+
+        Raises:
+            CodeError: nothing; the message names what is known.
+        """
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return Slice(scope[name])
+        if name in self.roots:
+            return self.roots[name]
+        if name in self.known:
+            value = self.known[name]
+            return self.const(_TYPES[type(value)], value, pos)
+        names = [*self.roots, *(n for scope in self.scopes for n in scope)]
+        fields = [f"{n}.{name}" for n, r in self.roots.items() if isinstance(r, Ref) and _has_field(r, name)]
+        hint = f"; a field is written '{fields[0]}'" if fields else suggestion(name, names)
+        raise self.error(f"the name '{name}' is not known{hint}", pos)
+
+    def error(self, message: str, pos: Pos) -> CodeError:
+        """The error to raise for what stands at ``pos``; names the file where the source is in one."""
+        if self.where is not None:
+            name, file, line = self.where
+            message = f"{message} (in {name}, {file} line {line + pos.line - 1})"
+        return super().error(message, pos)
+
+    def declare(
+        self,
+        name: str,
+        kind: str,
+        shape: tuple[int, ...],
+        pos: Pos,
+        *,
+        static: bool = False,
+        initial: object = 0,
+    ) -> Variable:
+        """A new variable in the innermost scope.
+
+        Raises:
+            CodeError: the name is taken here, or the variables need too much memory.
+        """
+        if name in self.scopes[-1]:
+            raise self.error(f"'{name}' is already declared here", pos)
+        if name in self.roots:
+            raise self.error(f"'{name}' cannot be declared: it is {_described(self.roots[name])}", pos)
+        if kind == "str" and (static or shape):
+            raise self.error(f"'{name}': a text variable can be neither static nor an array", pos)
+        if len(shape) > _MAX_DIMENSIONS:
+            raise self.error(f"'{name}' has {len(shape)} dimensions: expected at most {_MAX_DIMENSIONS}", pos)
+        if static:
+            variable = Variable(name, kind, len(self.statics), True, shape, initial)
+            self.statics.append(variable)
+            self._check_memory(self.statics, _MAX_STATIC_BYTES, pos)
+        else:
+            variable = self.new_local(name, kind, shape)
+            self._check_memory(self.locals, _MAX_LOCAL_BYTES, pos)
+        self.scopes[-1][name] = variable
+        return variable
+
+    def _check_memory(self, variables: list[Variable], limit: int, pos: Pos) -> None:
+        used = sum(8 * math.prod(v.shape) for v in variables if v.shape)
+        if used > limit:
+            raise self.error(f"arrays of {used} bytes (8 an element): expected at most {limit} in all", pos)
+
+    def stored(self, value: Expr, kind: str, name: str, pos: Pos) -> Expr:
+        """The value as it is stored in a place of type ``kind``.
+
+        Raises:
+            CodeError: a value of this type cannot be stored there.
+        """
+        if value.type == kind:
+            return value
+        if "str" in (value.type, kind):
+            raise self.error(f"'{name}' holds {spelled(kind)}, found {spelled(value.type)}", pos)
+        if self.strict:
+            if kind in INTEGERS and value.type in FLOATS:
+                raise self.error(f"'{name}' holds an integer ({kind}), found a float; write int(...)", pos)
+            if kind == "bool":
+                raise self.error(f"'{name}' holds a bool, found {spelled(value.type)}; write bool(...)", pos)
+            # An integer becomes the nearest float, as in Python; every other loss is a fault.
+            return self.convert(value, kind, checked=not (kind in FLOATS and value.type in INTEGERS))
+        return self.convert(value, kind)
+
+    def assign(self, target: Operand, value: Expr, pos: Pos) -> Expr:
+        """``target = value``; its value is the value stored.
+
+        Raises:
+            CodeError: the target cannot be assigned to.
+        """
+        place, kind, name = self._place(target, pos)
+        return Assign(type=kind, pos=pos, place=place, value=self.stored(value, kind, name, pos))
+
+    def _place(self, target: Operand, pos: Pos) -> tuple[Place, str, str]:
+        """A target as a place, the type of its value, and its name."""
+        if isinstance(target, Slice):
+            name = target.variable.name
+            if target.variable in self.fixed:
+                raise self.error(f"'{name}' is const", pos)
+            return self.element(target, pos), target.variable.type, name
+        if not isinstance(target, Ref):
+            raise self.error("this cannot be assigned to; expected a variable or a field of an output", pos)
+        if target.root.kind != "output":
+            raise self.error(
+                f"'{target.text}' belongs to an event, which cannot be changed; assign to a variable or an "
+                "output",
+                pos,
+            )
+        self.complete(target, pos)
+        kind = value_type(target.declared)
+        if kind is None:
+            raise self.error(f"'{target.text}' can only be copied as a whole, from a field of an event", pos)
+        return self.path(target), kind, target.text
+
+    def update(
+        self, target: Operand, combine: Callable[[Expr], Expr], pos: Pos, *, old: bool = False
+    ) -> Expr:
+        """``target op= …``, its indexes evaluated once.
+
+        Args:
+            target: the place.
+            combine: from the value there to the one to store.
+            pos: where it stands.
+            old: the expression's value is the one before.
+        """
+        first, again = self._steady(target)
+        place, kind, name = self._place(again, pos)
+        result = combine(self.value(first, pos))
+        return Assign(type=kind, pos=pos, place=place, value=self.stored(result, kind, name, pos), old=old)
+
+    def _steady(self, target: Operand) -> tuple[Operand, Operand]:
+        """A place to read first, and the same place to write then, without evaluating its indexes again."""
+        if isinstance(target, Slice):
+            firsts, agains = self._steady_indexes(target.indexes)
+            return Slice(target.variable, firsts), Slice(target.variable, agains)
+        if not isinstance(target, Ref):
+            return target, target
+        first_steps, again_steps = [], []
+        for step in target.steps:
+            firsts, agains = self._steady_indexes(step.indexes)
+            first_steps.append(Step(step.field, firsts))
+            again_steps.append(Step(step.field, agains))
+        return replace(target, steps=tuple(first_steps)), replace(target, steps=tuple(again_steps))
+
+    def _steady_indexes(self, indexes: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+        pairs = [(i, i) if _is_simple(i) else self.hidden(i) for i in indexes]
+        return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+
+    def store(self, target: Operand, source: Operand, pos: Pos) -> list[Stmt]:
+        """The statement ``target = source``, where both may also be whole records, arrays or lists."""
+        if isinstance(target, Ref) and isinstance(source, Ref):
+            both_optional = isinstance(target.declared, Maybe) and isinstance(source.declared, Maybe)
+            if both_optional or not (self.is_value(target) and self.is_value(source)):
+                return self.copy(target, source, pos)
+        return [Run(pos=pos, value=self.assign(target, self.value(source, pos), pos))]
+
+    def copy(self, target: Ref, source: Ref, pos: Pos) -> list[Stmt]:
+        """The statements that copy a whole record, array, list or optional from an event into an output."""
+        if target.root.kind != "output" or source.root.kind == "output":
+            raise self.error("a whole record, array or list is copied only from an event into an output", pos)
+        if target.pending or source.pending:
+            self.complete(target, pos)
+            self.complete(source, pos)
+        statements, settled = self._settled(source)
+        return statements + Transfer(self, pos).copied(target, settled)
+
+    def _settled(self, source: Ref) -> tuple[list[Stmt], Ref]:
+        """A place whose indexes are evaluated now, by the statements, and not again."""
+        statements: list[Stmt] = []
+
+        def settle(index: Expr) -> Expr:
+            if _is_simple(index):
+                return index
+            first, again = self.hidden(index)
+            statements.append(Run(pos=index.pos, value=first))
+            return again
+
+        root = source.root
+        if root.index is not None:
+            root = replace(root, index=settle(root.index))
+        steps = tuple(Step(s.field, tuple(settle(i) for i in s.indexes)) for s in source.steps)
+        return statements, replace(source, root=root, steps=steps)
+
+    def returned(self, value: Operand | None, pos: Pos) -> Return:
+        """``return value``: as the function's kind wants it, an i64.
+
+        Raises:
+            CodeError: the value has no number, or it is missing.
+        """
+        self.returns = True
+        if value is None:
+            if self.kind == "queue":
+                return Return(pos=pos, value=self.const("i64", 0, pos))
+            raise self.error(f"'return' needs a value here: {_RESULTS[self.kind]}", pos)
+        result = self.value(value, pos)
+        if result.type == "str" and not (self.strict and self.kind in ("filter", "transform")):
+            raise self.error(f"the result is a text; expected {_RESULTS[self.kind]}", pos)
+        if self.kind in ("filter", "transform") and result.type not in INTEGERS:
+            result = self.truth(result, text_is_condition=self.strict)
+        if self.strict and self.kind == "router" and result.type in FLOATS:
+            raise self.error("the result is a float; expected the number of a port, write int(...)", pos)
+        return Return(pos=pos, value=self.convert(result, "i64"))
+
+    def finish(self, body: list[Stmt], fuel: int) -> Function:
+        """The whole function.
+
+        Raises:
+            CodeError: it never gives a result, though its kind needs one.
+        """
+        if not (self.returns or self.submits or self.kind == "queue"):
+            raise self.error(f"this function never returns a value: {_RESULTS[self.kind]}", _START)
+        hidden: list[Stmt] = [Declare(pos=_START, variable=v) for v in self.locals if not v.name]
+        return Function(
+            kind=self.kind,
+            source=self.source,
+            inputs=tuple(
+                (name, None if declared is None else actual) for name, declared, actual in self.inputs
+            ),
+            outputs=tuple(self.outputs),
+            locals=tuple(self.locals),
+            statics=tuple(self.statics),
+            attributes=tuple(self.attributes),
+            system=tuple(self.system),
+            fuel=fuel,
+            body=Block(pos=_START, body=tuple(hidden + body)),
+        )
+
+    def effect(self, result: Expr | Stmt, pos: Pos) -> Stmt:
+        """A call as a statement."""
+        if isinstance(result, Stmt):
+            self.submits = self.submits or isinstance(result, Submit)
+            return result
+        return Run(pos=pos, value=result)
+
+    def only_value(self, result: Expr | Stmt, name: str, pos: Pos) -> Expr:
+        """A call as a value.
+
+        Raises:
+            CodeError: it has none.
+        """
+        if isinstance(result, Stmt):
+            raise self.error(f"{name}(...) has no value; write it as a statement of its own", pos)
+        return result
+
+
+_RESULTS = {
+    "filter": "not zero passes the event on, zero drops it",
+    "transform": "not zero sends the output on, zero drops it",
+    "router": "the number of the port, or a negative number for none",
+    "queue": "a number",
+}
+
+
+def _is_simple(index: Expr) -> bool:
+    """Whether an index may stand twice in the tree: a constant or a scalar variable."""
+    if isinstance(index, Convert):
+        return _is_simple(index.operand)
+    return isinstance(index, Const) or (
+        isinstance(index, Load) and isinstance(index.place, Element) and not index.place.indexes
+    )
+
+
+def _has_field(event: Ref, name: str) -> bool:
+    schema = getattr(event.declared, "schema", None)
+    return isinstance(schema, Schema) and name in schema
+
+
+def _described(root: Operand) -> str:
+    if isinstance(root, Queue):
+        return "a queue"
+    if isinstance(root, Ref):
+        return "an output" if root.root.kind == "output" else "the event"
+    return "the attributes"

@@ -1,0 +1,310 @@
+"""Expressions of Cod: pycparser's nodes to operands and typed expressions."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from pycparser import c_ast
+
+from evflow.codgen.access import Operand
+from evflow.codgen.calls import Argument
+from evflow.codgen.check import Builder
+from evflow.codgen.codtext import TYPE_NAMES
+from evflow.codgen.tree import Expr, Pos, Stmt
+from evflow.errors import CodeError
+
+__all__ = ["CONSTANTS", "MAX_DEPTH", "Expressions"]
+
+CONSTANTS: dict[str, bool | int | float | str] = {
+    "true": True, "false": False, "M_PI": math.pi, "M_E": math.e, "NAN": math.nan, "INFINITY": math.inf,
+}  # fmt: skip
+"""Names that Cod knows."""
+
+MAX_DEPTH = 150
+"""How deep statements and expressions may be nested in one another."""
+
+_INTEGER_TYPES = {
+    "char": "i8", "char signed": "i8", "char unsigned": "u8",
+    "short": "i16", "int short": "i16", "short unsigned": "u16", "int short unsigned": "u16",
+    "int": "i32", "": "i32", "unsigned": "u32", "int unsigned": "u32",
+    "long": "i64", "int long": "i64", "long long": "i64", "int long long": "i64",
+    "long unsigned": "u64", "int long unsigned": "u64",
+    "long long unsigned": "u64", "int long long unsigned": "u64",
+}  # fmt: skip
+_TYPES = {**_INTEGER_TYPES, "float": "f32", "double": "f64", "_Bool": "bool", **TYPE_NAMES}
+
+_BINARY = {
+    "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem",
+    "&": "and", "|": "or", "^": "xor", "<<": "shl", ">>": "shr",
+}  # fmt: skip
+_COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+_LOGICAL = {"&&": "and", "||": "or"}
+_SIGNS = {"-": "neg", "+": "pos", "~": "inv"}
+_STEPS = {"++": ("add", False), "--": ("sub", False), "p++": ("add", True), "p--": ("sub", True)}
+
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]+)|([0-7]{1,3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_ESCAPED = {
+    "n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v",
+    "\\": "\\", "'": "'", '"': '"', "?": "?",
+}  # fmt: skip
+
+
+class Expressions:
+    """Translates expressions.
+
+    Args:
+        builder: makes the nodes.
+        shift: by how much columns on line 1 are too great.
+    """
+
+    def __init__(self, builder: Builder, shift: int) -> None:
+        self.builder = builder
+        self.shift = shift
+        self.depth = 0
+
+    def pos(self, node: Any, otherwise: Pos | None = None) -> Pos:
+        """Where a node stands in the user's text."""
+        coord = node.coord
+        if coord is None:
+            return otherwise or Pos(1, 1)
+        line, column = coord.line, coord.column or 1
+        return Pos(line, max(1, column - self.shift) if line == 1 else column)
+
+    def error(self, message: str, node: Any) -> CodeError:
+        """The error to raise for a node."""
+        return self.builder.error(message, self.pos(node))
+
+    def enter(self, node: Any) -> None:
+        """One level deeper; ``leave`` goes back."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.error(f"nested deeper than {MAX_DEPTH} levels; use variables for parts of it", node)
+
+    def leave(self) -> None:
+        self.depth -= 1
+
+    def operand(self, node: Any) -> Operand:
+        """What an expression means: a place, a queue, or a value."""
+        translate = _EXPRESSIONS.get(type(node))
+        if translate is None:
+            raise self.error(f"{_described(node)} is not part of Cod", node)
+        self.enter(node)
+        result = translate(self, node)
+        self.leave()
+        return result
+
+    def value(self, node: Any) -> Expr:
+        """The value of an expression."""
+        return self.builder.value(self.operand(node), self.pos(node))
+
+    def condition(self, node: Any) -> Expr:
+        """An expression as a condition."""
+        return self.builder.truth(self.value(node))
+
+    def effect(self, node: Any) -> list[Stmt]:
+        """An expression as a statement."""
+        pos = self.pos(node)
+        if isinstance(node, c_ast.ExprList):
+            return [s for part in node.exprs for s in self.effect(part)]
+        if isinstance(node, c_ast.Assignment) and node.op == "=":
+            return self.builder.store(self.operand(node.lvalue), self.operand(node.rvalue), pos)
+        if isinstance(node, c_ast.FuncCall):
+            return [self.builder.effect(self._called(node), pos)]
+        return [self.builder.effect(self.value(node), pos)]
+
+    def _id(self, node: Any) -> Operand:
+        return self.builder.lookup(node.name, self.pos(node))
+
+    def _constant(self, node: Any) -> Operand:
+        pos, text, kind = self.pos(node), node.value, node.type
+        if kind == "string":
+            return self.builder.const("str", self._unescaped(text[1:-1], node), pos)
+        if kind == "char":
+            return self.builder.const("i32", self._character(text, node), pos)
+        if "float" in kind or "double" in kind:
+            digits = text.rstrip("lLfF") if not text.lower().startswith("0x") else text.rstrip("lL")
+            number = float.fromhex(digits) if "x" in text.lower() else float(digits)
+            return self.builder.const("f32" if kind == "float" else "f64", number, pos)
+        if text[0] == "'":
+            raise self.error("a character in '...' is a single one; a text stands in \"...\"", node)
+        return self._integer(text, pos)
+
+    def _integer(self, text: str, pos: Pos) -> Expr:
+        """An integer constant, in the first of C's types that holds it."""
+        digits = text.rstrip("uUlL")
+        suffix = text[len(digits) :].lower()
+        lower = digits.lower()
+        base = (
+            16 if lower.startswith("0x") else 2 if lower.startswith("0b") else 8 if digits[0] == "0" else 10
+        )
+        number = int(digits[2:] if base in (2, 16) else digits, base) if len(digits) < 80 else 1 << 64
+        types = ["i32", "i64"] if base == 10 else ["i32", "u32", "i64", "u64"]
+        if "u" in suffix:
+            types = ["u32", "u64"]
+        if "l" in suffix:
+            types = [t for t in types if t.endswith("64")]
+        for kind in types:
+            if number < 1 << (int(kind[1:]) - (kind[0] == "i")):
+                return self.builder.const(kind, number, pos)
+        raise self.builder.error(f"the number {text} does not fit 64 bits", pos)
+
+    def _character(self, text: str, node: Any) -> int:
+        value = self._unescaped(text[1:-1], node) if text[0] == "'" else b""
+        if len(value) != 1:
+            raise self.error(f"the character {text} is not one byte", node)
+        return value[0] - 256 if value[0] > 127 else value[0]
+
+    def _unescaped(self, text: str, node: Any) -> bytes:
+        parts, done = [], 0
+        for match in _ESCAPE.finditer(text):
+            parts.append(text[done : match.start()].encode("utf-8", "surrogatepass"))
+            done = match.end()
+            hexadecimal, octal, short, long, single = match.groups()
+            code = int(hexadecimal or octal or short or long or "0", 16 if not octal else 8)
+            if single is not None:
+                if single not in _ESCAPED:
+                    raise self.error(f"'\\{single}' is no escape of C", node)
+                parts.append(_ESCAPED[single].encode())
+            elif short or long:
+                if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+                    raise self.error(f"'{match.group()}' is no character", node)
+                parts.append(chr(code).encode())
+            elif code > 255:
+                raise self.error(f"'{match.group()}' is more than one byte", node)
+            else:
+                parts.append(bytes([code]))
+        parts.append(text[done:].encode("utf-8", "surrogatepass"))
+        return b"".join(parts)
+
+    def _field(self, node: Any) -> Operand:
+        if node.type != ".":
+            raise self.error("Cod has no pointers; write '.' instead of '->'", node)
+        return self.builder.field(self.operand(node.name), node.field.name, self.pos(node.field))
+
+    def _index(self, node: Any) -> Operand:
+        of = self.operand(node.name)
+        return self.builder.index(of, [self.value(node.subscript)], self.pos(node.subscript))
+
+    def _called(self, node: Any) -> Expr | Stmt:
+        if not isinstance(node.name, c_ast.ID):
+            raise self.error("only a function of the library can be called, by its name", node)
+        args = [] if node.args is None else node.args.exprs
+        return self.builder.call(
+            node.name.name, [Argument(self.operand(a), self.pos(a)) for a in args], self.pos(node)
+        )
+
+    def _call(self, node: Any) -> Operand:
+        return self.builder.only_value(self._called(node), getattr(node.name, "name", "this"), self.pos(node))
+
+    def _binary(self, node: Any) -> Operand:
+        pos = self.pos(node)
+        if node.op in _LOGICAL:
+            conditions = [self.condition(n) for n in _chain(node)]
+            return self.builder.logical(_LOGICAL[node.op], conditions, pos)
+        left, right = self.value(node.left), self.value(node.right)
+        if node.op in _COMPARE:
+            return self.builder.compare(_COMPARE[node.op], left, right, pos)
+        return self.builder.binary(_BINARY[node.op], left, right, pos)
+
+    def _unary(self, node: Any) -> Operand:
+        op, pos = node.op, self.pos(node)
+        if op in _STEPS:
+            operation, old = _STEPS[op]
+            target, one = self.operand(node.expr), self.builder.const("i32", 1, pos)
+            return self.builder.update(
+                target, lambda v: self.builder.binary(operation, v, one, pos), pos, old=old
+            )
+        if op == "!":
+            return self.builder.negation(self.condition(node.expr), pos)
+        if op in _SIGNS:
+            return self.builder.unary(_SIGNS[op], self.value(node.expr), pos)
+        if op in ("*", "&"):
+            raise self.error("Cod has no pointers", node)
+        raise self.error(f"'{op}' is not part of Cod", node)
+
+    def _ternary(self, node: Any) -> Operand:
+        condition = self.condition(node.cond)
+        return self.builder.select(
+            condition, self.value(node.iftrue), self.value(node.iffalse), self.pos(node)
+        )
+
+    def _cast(self, node: Any) -> Operand:
+        kind = self.type_name(node.to_type.type, node)
+        return self.builder.convert(self.value(node.expr), kind)
+
+    def _assignment(self, node: Any) -> Operand:
+        pos, target = self.pos(node), self.operand(node.lvalue)
+        if node.op == "=":
+            return self.builder.assign(target, self.value(node.rvalue), pos)
+        op, value = _BINARY[node.op[:-1]], self.value(node.rvalue)
+        return self.builder.update(target, lambda v: self.builder.binary(op, v, value, pos), pos)
+
+    def _comma(self, node: Any) -> Operand:
+        result = self.value(node.exprs[-1])
+        for part in reversed(node.exprs[:-1]):
+            result = self.builder.sequence(self.value(part), result, self.pos(part))
+        return result
+
+    def type_name(self, node: Any, where: Any) -> str:
+        """The value type that a declaration or a cast names.
+
+        Raises:
+            CodeError: Cod has no such type.
+        """
+        if isinstance(node, c_ast.PtrDecl):
+            raise self.error("Cod has no pointers; a text is declared 'string name'", where)
+        inner = getattr(node, "type", None)
+        if isinstance(node, c_ast.TypeDecl) and isinstance(inner, c_ast.IdentifierType):
+            words = sorted(w for w in inner.names if w != "signed" or "char" in inner.names)
+            kind = _TYPES.get(" ".join(words))
+            if kind is not None:
+                return kind
+            raise self.error(f"there is no type '{' '.join(inner.names)}' in Cod", where)
+        raise self.error(
+            f"{_described(inner if isinstance(node, c_ast.TypeDecl) else node)} is not part of Cod", where
+        )
+
+
+def _chain(node: Any) -> list[Any]:
+    """The operands of a chain of one logical operator, in order."""
+    operands: list[Any] = []
+    pending = [node]
+    while pending:
+        top = pending.pop()
+        if isinstance(top, c_ast.BinaryOp) and top.op == node.op:
+            pending += (top.right, top.left)
+        else:
+            operands.append(top)
+    return operands
+
+
+def _described(node: Any) -> str:
+    return _DESCRIBED.get(type(node), f"this ({type(node).__name__})")
+
+
+_DESCRIBED = {
+    c_ast.Struct: "a struct of one's own",
+    c_ast.Union: "a union",
+    c_ast.Enum: "an enum",
+    c_ast.FuncDecl: "a function of one's own",
+    c_ast.PtrDecl: "a pointer",
+    c_ast.ArrayDecl: "an array type here",
+    c_ast.InitList: "a list in braces here",
+    c_ast.CompoundLiteral: "a compound literal",
+    c_ast.Typename: "a type here",
+}
+_EXPRESSIONS = {
+    c_ast.ID: Expressions._id,
+    c_ast.Constant: Expressions._constant,
+    c_ast.StructRef: Expressions._field,
+    c_ast.ArrayRef: Expressions._index,
+    c_ast.FuncCall: Expressions._call,
+    c_ast.BinaryOp: Expressions._binary,
+    c_ast.UnaryOp: Expressions._unary,
+    c_ast.TernaryOp: Expressions._ternary,
+    c_ast.Cast: Expressions._cast,
+    c_ast.Assignment: Expressions._assignment,
+    c_ast.ExprList: Expressions._comma,
+}

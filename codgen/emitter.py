@@ -1,0 +1,157 @@
+"""What the parts of the LLVM back end share while they write one function.
+
+The parts (expressions, texts, paths, outputs, statements) are written as functions over an ``Emitter``.
+Where the events, outputs, attributes and statics really are is the business of a ``Host``: the batch
+kernel and the queue kernel each have one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from evflow.codgen.ir import Body
+from evflow.codgen.tree import Assign, Element, Expr, Fault, Function, Path, Pos, Root
+from evflow.types import FieldType
+
+__all__ = ["WORK", "Emitter", "Host", "Place", "Text", "Triple"]
+
+Text = tuple[str, str]
+"""The operands of a text: pointer and length (i64)."""
+
+Triple = tuple[str, str, str]
+"""An attribute's operands, each i64: kind (0 not set, 1 i64, 2 f64, 3 text), bits or address, length."""
+
+WORK = 1 << 33
+"""Bytes that one event may make a function touch in loops beyond what its fuel counts; then a FUEL fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A value in an event: ``offset`` bytes from the address ``base``.
+
+    ``element`` marks a raw element of an array: little-endian, without a marker.
+    """
+
+    base: str
+    offset: int
+    type: FieldType
+    element: bool = False
+
+
+class Host(Protocol):
+    """Where a function's surroundings are.
+
+    Attributes:
+        invariant: suffix for loads from events that nothing writes to while the code runs.
+    """
+
+    invariant: str
+
+    def event(self, e: Emitter, root: Root, pos: Pos) -> str:
+        """A pointer to the first byte of an input or queued event; a bad queue index is an INDEX fault."""
+
+    def queue_length(self, e: Emitter, slot: int) -> str:
+        """How many events wait in a queue (i64)."""
+
+    def image(self, e: Emitter, slot: int) -> str:
+        """A pointer to where the record under construction of an output starts."""
+
+    def reserve(self, e: Emitter, slot: int, size: str, pos: Pos) -> str:
+        """Makes room for a record of ``size`` bytes in all; gives its image, which may have moved."""
+
+    def submit_output(self, e: Emitter, port: str, slot: int, size: str, pos: Pos) -> None:
+        """Notes that the finished record of an output goes out of a port (i64), and starts the next."""
+
+    def submit_event(self, e: Emitter, port: str, event: Root, pos: Pos) -> None:
+        """Notes that an input or queued event goes out of a port (i64)."""
+
+    def discard(self, e: Emitter, queue: int, index: str, pos: Pos) -> None:
+        """Takes an event out of a queue; a bad index is an INDEX fault."""
+
+    def attribute(self, e: Emitter, scope: str, name: str) -> Triple:
+        """An attribute as it is now."""
+
+    def set_attribute(self, e: Emitter, name: str, value: Triple) -> None:
+        """Changes an attribute of what leaves the stone."""
+
+    def system(self, e: Emitter, name: str) -> str:
+        """A value of the host (f64)."""
+
+    def static(self, e: Emitter, offset: int) -> str:
+        """A pointer into the block of statics."""
+
+    def scratch(self, e: Emitter, size: int) -> str:
+        """A pointer to memory of the function's own, for what is too large for the stack."""
+
+
+class Emitter:
+    """One function being written.
+
+    Attributes:
+        body: the instructions so far.
+        function: the tree that is compiled.
+        host: its surroundings.
+        faults: (code and line, block) of every jump to the block ``fault``.
+        loops: how many loops the current place is in.
+    """
+
+    def __init__(self, body: Body, function: Function, host: Host) -> None:
+        self.body = body
+        self.function = function
+        self.host = host
+        self.faults: list[tuple[str, str]] = []
+        self.loops = 0
+        self._fuel: str | None = None
+        self._work: str | None = None
+
+    def value(self, expr: Expr) -> str:
+        """The operand of an expression that is not ``str``."""
+        raise NotImplementedError
+
+    def text(self, expr: Expr) -> Text:
+        """The operands of a ``str`` expression."""
+        raise NotImplementedError
+
+    def place(self, path: Path, pos: Pos, *, inside: bool = True) -> Place:
+        """Where a path leads; ``inside``: into the optional at its end."""
+        raise NotImplementedError
+
+    def element(self, place: Element, pos: Pos) -> str:
+        """A pointer to a variable, or to an element of an array."""
+        raise NotImplementedError
+
+    def assign(self, expr: Assign) -> str:
+        """Writes an assignment of a number; gives its value."""
+        raise NotImplementedError
+
+    def assign_text(self, expr: Assign) -> Text:
+        """Writes an assignment of a text; gives its value."""
+        raise NotImplementedError
+
+    def fault_if(self, condition: str, fault: Fault, pos: Pos) -> None:
+        """Gives the event up where ``condition`` (i1) holds."""
+        self.faults.append((str(fault | pos.line << 8), self.body.block))
+        on = self.body.label()
+        self.body.branch(condition, "fault", on)
+        self.body.begin(on)
+
+    def burn(self, pos: Pos) -> None:
+        """Takes a unit of fuel."""
+        if self._fuel is None:
+            self._fuel = self.body.alloca("i64", str(self.function.fuel))
+        left = self.body.let(f"load i64, ptr {self._fuel}")
+        self.fault_if(self.body.let(f"icmp eq i64 {left}, 0"), Fault.FUEL, pos)
+        rest = self.body.let(f"sub i64 {left}, 1")
+        self.body.do(f"store i64 {rest}, ptr {self._fuel}")
+
+    def charge(self, size: str, pos: Pos) -> None:
+        """Counts work whose amount depends on the data, where a loop could repeat it without end."""
+        if not self.loops:
+            return
+        if self._work is None:
+            self._work = self.body.alloca("i64", str(WORK))
+        left = self.body.let(f"load i64, ptr {self._work}")
+        rest = self.body.let(f"sub i64 {left}, {size}")
+        self.body.do(f"store i64 {rest}, ptr {self._work}")
+        self.fault_if(self.body.let(f"icmp slt i64 {rest}, 0"), Fault.FUEL, pos)

@@ -1,0 +1,93 @@
+"""The door to the front ends: a text or a Python function, and the schemas of its events, to a typed tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from evflow.codgen.adapt import check_fit
+from evflow.codgen.check import KINDS
+from evflow.codgen.tree import Function
+from evflow.errors import CodeError
+from evflow.schema import Schema
+
+__all__ = ["FUEL", "Input", "build", "source_of"]
+
+FUEL = 10_000_000
+"""The turns of loops that one event may take, if nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """An event that a function sees.
+
+    Attributes:
+        name: its name in the code.
+        declared: the fields that the code may use; None for a function that uses attributes only.
+        actual: the schema of the events that will come, by default the declared one; it may have more
+            fields, fields of other number types, and may lack fields that have a default.
+    """
+
+    name: str
+    declared: Schema | None
+    actual: Schema | None = None
+
+
+def build(
+    code: str | Callable[..., object],
+    kind: str,
+    inputs: Sequence[Input],
+    outputs: Sequence[tuple[str, Schema]] = (),
+    *,
+    fuel: int = FUEL,
+) -> Function:
+    """The typed tree of a stone function.
+
+    Args:
+        code: Cod (an expression or a block), a Python function, or the text of one (``def …``, ``lambda …``).
+        kind: "filter", "transform", "router" or "queue".
+        inputs: the event it sees; for a queue one for each queue.
+        outputs: name and schema of each record it can fill.
+        fuel: the turns of loops that one event may take.
+
+    Raises:
+        CodeError: the code is refused; carries the place in it.
+        SchemaError: events of an actual schema do not fit the declared one.
+    """
+    if kind not in KINDS:
+        raise CodeError(f"a function of kind {kind!r}: expected one of {', '.join(KINDS)}")
+    if kind == "transform" and not outputs:
+        raise CodeError("a transform fills an output: expected an output schema, found none")
+    slots = [(i.name, i.declared, i.declared if i.actual is None else i.actual) for i in inputs]
+    for _, declared, actual in slots:
+        if declared is not None and actual is not None and actual is not declared:
+            check_fit(actual, declared)
+    try:
+        if isinstance(code, str) and not is_python(code):
+            from evflow.codgen.cod import build_cod
+
+            return build_cod(code, kind, slots, outputs, fuel)
+        from evflow.codgen.pyfunc import build_python
+
+        return build_python(code, kind, slots, outputs, fuel)
+    except RecursionError:
+        raise CodeError("the code is nested too deeply", code if isinstance(code, str) else "") from None
+
+
+def is_python(text: str) -> bool:
+    """Whether a text is taken for the Python subset: it begins with ``def`` or ``lambda``."""
+    words = text.split(None, 1)
+    return bool(words) and (words[0] in ("def", "lambda") or words[0].startswith("lambda:"))
+
+
+def source_of(code: str | Callable[..., object]) -> str:
+    """The text that stands for a function as data; constants that it takes from around it are written out.
+
+    Raises:
+        CodeError: a Python function without a source.
+    """
+    if isinstance(code, str):
+        return code
+    from evflow.codgen.pysource import portable, python_source
+
+    return portable(python_source(code))

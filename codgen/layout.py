@@ -1,0 +1,217 @@
+"""Walking events in native code: a path to a place, and the end of a value of variable width.
+
+A field of fixed width is at a constant offset. One of variable width is reached by skipping those before
+it; each type has a function ``skip`` that gives the address behind a value. The bytes were validated
+before, so no length is checked here; indexes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from evflow.codgen.emitter import Emitter, Place
+from evflow.codgen.ir import Body, Module
+from evflow.codgen.tree import Expr, Fault, Path, Pos, Variable
+from evflow.schema import Schema
+from evflow.types import NUMBERS, Array, Blob, FieldType, ListOf, Maybe, Record, Text
+
+__all__ = ["NIL", "Place", "check_index", "count32", "distance", "end", "enter", "item_count", "linear_index", "statics_layout", "step_fields", "step_indexes", "walk"]
+
+NIL = 0xC0
+
+
+def statics_layout(statics: tuple[Variable, ...]) -> tuple[tuple[int, ...], int]:
+    """Offsets of static variables in their block, and its size; a function of their types and shapes alone."""
+    offsets: list[int] = []
+    at = 0
+    for variable in statics:
+        size = max(NUMBERS[variable.type].size, 1)
+        at = -(-at // size) * size
+        offsets.append(at)
+        for n in variable.shape:
+            size *= n
+        at += size
+    return tuple(offsets), max(at, 8)
+
+
+def walk(e: Emitter, path: Path, pos: Pos, start: Place, *, inside: bool = True) -> Place:
+    """The place that a path leads to from the record at ``start``.
+
+    Args:
+        inside: whether an optional at the path's end is entered as well (ABSENT fault when it is nil).
+    """
+    place = start
+    for step in path.steps:
+        place = step_fields(e.body, enter(e, place, pos), step.field)
+        place = step_indexes(e, place, step.indexes, pos)
+    return enter(e, place, pos) if inside else place
+
+
+def step_fields(body: Body, place: Place, name: str) -> Place:
+    """The field ``name`` of the record at ``place``."""
+    assert isinstance(place.type, Record)
+    schema = place.type.schema
+    field = schema[name]
+    if field.offset is not None:
+        return Place(place.base, place.offset + field.offset, field.type)
+    pointer = body.at(place.base, place.offset + schema.fixed_width)
+    for before in schema.wire_fields[: field.wire_index]:
+        if before.offset is None:
+            pointer = end(body, pointer, before.type)
+    return Place(pointer, 0, field.type)
+
+
+def enter(e: Emitter, place: Place, pos: Pos) -> Place:
+    """The value within an optional; an ABSENT fault when there is none."""
+    if not isinstance(place.type, Maybe):
+        return place
+    marker = e.body.load("i8", place.base, place.offset)
+    e.fault_if(e.body.let(f"icmp eq i8 {marker}, {NIL - 256}"), Fault.ABSENT, pos)
+    return Place(place.base, place.offset, place.type.element)
+
+
+def step_indexes(e: Emitter, place: Place, indexes: tuple[Expr, ...], pos: Pos) -> Place:
+    """The element that indexes lead to, of an array or a list; each is checked before the next is evaluated."""
+    if not indexes:
+        return place
+    place = enter(e, place, pos)
+    if isinstance(place.type, Array):
+        return _array_element(e, place, place.type, indexes, pos)
+    assert isinstance(place.type, ListOf)
+    return _list_element(e, place, place.type, indexes[0], pos)
+
+
+def item_count(body: Body, place: Place, axis: int) -> str:
+    """Elements of the list, or of dimension ``axis`` of the array, at ``place`` (i64)."""
+    if isinstance(place.type, Array):
+        known = place.type.shape[axis]
+        if known is not None:
+            return str(known)
+        size = body.load("i32", place.base, place.offset + Array.HEAD + 1 + 4 * axis)
+        return body.let(f"zext i32 {size} to i64")
+    return count32(body, body.at(place.base, place.offset))
+
+
+def linear_index(e: Emitter, indexes: tuple[Expr, ...], sizes: Callable[[int], str], pos: Pos) -> str:
+    """The position in C order of an element of an array with ``sizes(axis)`` elements a dimension (i64)."""
+    linear = "0"
+    for axis, expr in enumerate(indexes):
+        size, index = sizes(axis), e.value(expr)
+        check_index(e, index, size, pos)
+        if axis:
+            index = e.body.let(f"add i64 {e.body.let(f'mul i64 {linear}, {size}')}, {index}")
+        linear = index
+    return linear
+
+
+def check_index(e: Emitter, index: str, size: str, pos: Pos) -> None:
+    """An INDEX fault where ``index`` is not below ``size`` (both i64)."""
+    if index.isdecimal() and size.isdecimal() and int(index) < int(size):
+        return
+    e.fault_if(e.body.let(f"icmp uge i64 {index}, {size}"), Fault.INDEX, pos)
+
+
+def _array_element(e: Emitter, place: Place, kind: Array, indexes: tuple[Expr, ...], pos: Pos) -> Place:
+    linear = linear_index(e, indexes, lambda axis: item_count(e.body, place, axis), pos)
+    offset = place.offset + kind.data_offset
+    if linear.isdecimal():
+        return Place(place.base, offset + int(linear) * kind.item_size, kind.element, element=True)
+    scaled = e.body.let(f"mul i64 {linear}, {kind.item_size}")
+    return Place(e.body.at(place.base, scaled), offset, kind.element, element=True)
+
+
+def _list_element(e: Emitter, place: Place, kind: ListOf, expr: Expr, pos: Pos) -> Place:
+    body, index = e.body, e.value(expr)
+    pointer = body.at(place.base, place.offset)
+    check_index(e, index, count32(body, pointer), pos)
+    width = kind.element.width
+    if width is not None:
+        first = body.at(pointer, body.let(f"mul i64 {index}, {width}"))
+        return Place(first, 5, kind.element)
+    e.charge(body.let(f"shl i64 {index}, 4"), pos)
+    skip = _skip_items(body.module, kind.element)
+    return Place(body.call("ptr", skip, f"ptr {body.at(pointer, 5)}", f"i64 {index}"), 0, kind.element)
+
+
+def count32(body: Body, pointer: str) -> str:
+    """The big-endian 32-bit count or length behind a marker, as i64."""
+    return body.let(f"zext i32 {body.swap(32, body.load('i32', pointer, 1))} to i64")
+
+
+def end(body: Body, pointer: str, kind: FieldType) -> str:
+    """The address behind the value of type ``kind`` at ``pointer``."""
+    if kind.width is not None:
+        return body.at(pointer, kind.width)
+    if isinstance(kind, (Text, Blob)):
+        return body.at(body.at(pointer, count32(body, pointer)), 5)
+    if isinstance(kind, Array):
+        return body.at(body.at(pointer, count32(body, pointer)), Array.HEAD)
+    if isinstance(kind, ListOf):
+        if kind.element.width is not None:
+            size = body.let(f"mul i64 {count32(body, pointer)}, {kind.element.width}")
+            return body.at(body.at(pointer, size), 5)
+        skip = _skip_items(body.module, kind.element)
+        return body.call("ptr", skip, f"ptr {body.at(pointer, 5)}", f"i64 {count32(body, pointer)}")
+    return body.call("ptr", _skip(body.module, kind), f"ptr {pointer}")
+
+
+def distance(body: Body, start: str, behind: str) -> str:
+    """Bytes from one address to another (i64)."""
+    first, last = (body.let(f"ptrtoint ptr {p} to i64") for p in (start, behind))
+    return body.let(f"sub i64 {last}, {first}")
+
+
+def _name(kind: FieldType) -> str:
+    if isinstance(kind, Record):
+        return f"record.{kind.schema.fingerprint}"
+    return kind.text
+
+
+def _skip(module: Module, kind: FieldType) -> str:
+    """The function ``ptr (ptr)`` that skips an optional or a record of variable width."""
+    return module.routine(f'@"skip.{_name(kind)}"', lambda name: _write_skip(module, name, kind))
+
+
+def _write_skip(module: Module, name: str, kind: FieldType) -> None:
+    body = Body(module, f"internal ptr {name}(ptr %p) nounwind")
+    if isinstance(kind, Maybe):
+        nil, some = body.label(), body.label()
+        body.branch(body.let(f"icmp eq i8 {body.load('i8', '%p')}, {NIL - 256}"), nil, some)
+        body.begin(nil)
+        body.ret(f"ptr {body.at('%p', 1)}")
+        body.begin(some)
+        body.ret(f"ptr {end(body, '%p', kind.element)}")
+    else:
+        assert isinstance(kind, Record)
+        body.ret(f"ptr {_record_end(body, kind.schema)}")
+    body.finish()
+
+
+def _record_end(body: Body, schema: Schema) -> str:
+    pointer = body.at("%p", schema.fixed_width)
+    for field in schema.wire_fields:
+        if field.offset is None:
+            pointer = end(body, pointer, field.type)
+    return pointer
+
+
+def _skip_items(module: Module, kind: FieldType) -> str:
+    """The function ``ptr (ptr, i64 n)`` that skips ``n`` values of variable width."""
+    return module.routine(f'@"items.{_name(kind)}"', lambda name: _write_skip_items(module, name, kind))
+
+
+def _write_skip_items(module: Module, name: str, kind: FieldType) -> None:
+    body = Body(module, f"internal ptr {name}(ptr %p, i64 %n) nounwind")
+    at, left = body.alloca("ptr", "%p"), body.alloca("i64", "%n")
+    test, turn, done = body.label(), body.label(), body.label()
+    body.begin(test)
+    n = body.let(f"load i64, ptr {left}")
+    body.branch(body.let(f"icmp eq i64 {n}, 0"), done, turn)
+    body.begin(turn)
+    behind = end(body, body.let(f"load ptr, ptr {at}"), kind)
+    body.do(f"store ptr {behind}, ptr {at}")
+    body.do(f"store i64 {body.let(f'sub i64 {n}, 1')}, ptr {left}")
+    body.jump(test)
+    body.begin(done)
+    body.ret(f"ptr {body.let(f'load ptr, ptr {at}')}")
+    body.finish()

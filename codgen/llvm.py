@@ -1,0 +1,295 @@
+"""Function bodies as LLVM IR: statements, variables, and the way out.
+
+``write_function`` appends a function's code to a body. Returning leads to the block ``return``, a fault to the
+block ``fault``; what happens there is the caller's business, since it differs between a filter in a chain and a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from evflow.codgen import layout
+from evflow.codgen.emitter import Emitter, Host, Place, Text
+from evflow.codgen.ir import LLVM_TYPES, Body, number
+from evflow.codgen.llvm_expr import number_value
+from evflow.codgen.llvm_output import Output
+from evflow.codgen.llvm_text import text_value
+from evflow.codgen.tree import (
+    Assign,
+    Block,
+    Break,
+    Continue,
+    Copy,
+    Declare,
+    Discard,
+    Element,
+    Expr,
+    Function,
+    If,
+    Loop,
+    Path,
+    Pos,
+    Return,
+    Run,
+    SetAttribute,
+    Stmt,
+    Submit,
+    Variable,
+)
+from evflow.types import NUMBERS, Maybe, Record
+
+__all__ = ["Exits", "FunctionEmitter", "write_function"]
+
+_ON_STACK = 512
+"""Bytes of a local array up to which it is kept on the stack."""
+
+
+@dataclass(slots=True)
+class Exits:
+    """How a function's code ends.
+
+    Attributes:
+        outputs: its outputs, which the caller finishes where the function emits them.
+        returns: (value, block) of every jump to the block ``return``, the value an i64.
+        faults: (code in the low 8 bits and line above, block) of every jump to the block ``fault``, an i64.
+    """
+
+    outputs: list[Output]
+    returns: list[tuple[str, str]]
+    faults: list[tuple[str, str]]
+
+
+def write_function(body: Body, function: Function, host: Host) -> tuple[FunctionEmitter, Exits]:
+    """Writes a function's code; the caller begins the blocks ``return`` and, if there are faults, ``fault``."""
+    e = FunctionEmitter(body, function, host)
+    e.run(function.body)
+    if body.open:
+        e.returns.append(("0", body.block))
+        body.jump("return")
+    return e, Exits(e.outputs, e.returns, e.faults)
+
+
+class FunctionEmitter(Emitter):
+    """Writes one function."""
+
+    def __init__(self, body: Body, function: Function, host: Host) -> None:
+        super().__init__(body, function, host)
+        self.returns: list[tuple[str, str]] = []
+        self.outputs = [Output(self, slot, schema) for slot, (_, schema) in enumerate(function.outputs)]
+        self._statics = layout.statics_layout(function.statics)[0]
+        self._locals: dict[int, str] = {}
+        self._loop: list[tuple[str, str]] = []
+
+    def value(self, expr: Expr) -> str:
+        return number_value(self, expr)
+
+    def text(self, expr: Expr) -> Text:
+        return text_value(self, expr)
+
+    def run(self, stmt: Stmt) -> None:
+        """Writes a statement."""
+        if not self.body.open:  # what follows a return is never reached, but has to stand somewhere
+            self.body.begin(self.body.label())
+        _STATEMENTS[type(stmt)](self, stmt)
+
+    def place(self, path: Path, pos: Pos, *, inside: bool = True) -> Place:
+        """Where a path leads; ``inside``: into the optional at its end."""
+        if path.root.kind == "output":
+            return self.outputs[path.root.slot].place(path, pos)
+        schema = self.function.inputs[path.root.slot][1]
+        assert schema is not None
+        start = Place(self.host.event(self, path.root, pos), 0, Record(schema.name, {schema.name: schema}))
+        return layout.walk(self, path, pos, start, inside=inside)
+
+    def element(self, place: Element, pos: Pos) -> str:
+        """A pointer to a variable, or to an element of an array."""
+        variable = place.variable
+        base = self._variable(variable)
+        if not variable.shape:
+            return base
+        linear = layout.linear_index(self, place.indexes, lambda axis: str(variable.shape[axis]), pos)
+        return self.body.at(base, self.body.let(f"mul i64 {linear}, {_item_size(variable)}"))
+
+    def _variable(self, variable: Variable) -> str:
+        if variable.static:
+            return self.host.static(self, self._statics[variable.index])
+        known = self._locals.get(variable.index)
+        if known is None:
+            known = self._locals[variable.index] = self._new_local(variable)
+        return known
+
+    def _new_local(self, variable: Variable) -> str:
+        if variable.type == "str":
+            pair = self.body.alloca("{ ptr, i64 }", "zeroinitializer")
+            return pair
+        if not variable.shape:
+            return self.body.alloca(LLVM_TYPES[variable.type], number(variable.type, 0))
+        size = _array_size(variable)
+        if size > _ON_STACK:
+            return self.host.scratch(self, size)
+        return self.body.alloca(f"[{size} x i8]", "zeroinitializer")
+
+    def assign(self, expr: Assign) -> str:
+        """Writes an assignment of a number; gives its value."""
+        value = self.value(expr.value)
+        kind = LLVM_TYPES[expr.type]
+        if isinstance(expr.place, Element):
+            pointer = self.element(expr.place, expr.pos)
+            before = self.body.load(kind, pointer) if expr.old else value
+            self.body.store(kind, value, pointer)
+            return before
+        output = self.outputs[expr.place.root.slot]
+        return output.assign_number(expr.place, value, expr.pos, old=expr.old)
+
+    def assign_text(self, expr: Assign) -> Text:
+        """Writes an assignment of a text; gives its value."""
+        value = self.text(expr.value)
+        if isinstance(expr.place, Path):
+            self.outputs[expr.place.root.slot].assign_text(expr.place, value, expr.pos)
+            return value
+        pointer = self.element(expr.place, expr.pos)
+        before = (self.body.load("ptr", pointer), self.body.load("i64", pointer, 8)) if expr.old else value
+        self.body.store("ptr", value[0], pointer)
+        self.body.store("i64", value[1], pointer, 8)
+        return before
+
+    def declare(self, stmt: Declare) -> None:
+        """Zeroes a local, then gives it its value."""
+        variable = stmt.variable
+        pointer = self._variable(variable)
+        if variable.shape:
+            size = _array_size(variable)
+            self.charge(str(size), stmt.pos)
+            self.body.zero(pointer, size)
+        elif variable.type == "str":
+            self.body.do(f"store {{ ptr, i64 }} zeroinitializer, ptr {pointer}")
+        else:
+            self.body.store(LLVM_TYPES[variable.type], number(variable.type, 0), pointer)
+        if stmt.value is not None:
+            place = Element(variable)
+            self._effect(Assign(type=variable.type, pos=stmt.pos, place=place, value=stmt.value))
+
+    def _effect(self, expr: Expr) -> None:
+        if expr.type == "str":
+            self.text(expr)
+        else:
+            self.value(expr)
+
+    def evaluate(self, stmt: Run) -> None:
+        """Runs an expression for its effect."""
+        self._effect(stmt.value)
+
+    def block(self, stmt: Block) -> None:
+        """Runs statements in order."""
+        for inner in stmt.body:
+            self.run(inner)
+
+    def branch(self, stmt: If) -> None:
+        """Writes an ``if``."""
+        body = self.body
+        then, otherwise, done = body.label(), body.label(), body.label()
+        body.branch(self.value(stmt.condition), then, otherwise if stmt.otherwise else done)
+        body.begin(then)
+        self.run(stmt.then)
+        if body.open:
+            body.jump(done)
+        if stmt.otherwise:
+            body.begin(otherwise)
+            self.run(stmt.otherwise)
+            if body.open:
+                body.jump(done)
+        body.begin(done)
+
+    def loop(self, stmt: Loop) -> None:
+        """Writes a loop; each turn takes fuel."""
+        body = self.body
+        test, turn, step, done = (body.label() for _ in range(4))
+        body.jump(turn if stmt.test_last else test)
+        self.loops += 1
+        self._loop.append((step, done))
+        body.begin(test)
+        body.branch(self.value(stmt.condition), turn, done)
+        body.begin(turn)
+        self.burn(stmt.pos)
+        self.run(stmt.body)
+        body.begin(step)
+        if stmt.step is not None:
+            self.run(stmt.step)
+        if body.open:
+            body.jump(test)
+        self._loop.pop()
+        self.loops -= 1
+        body.begin(done)
+
+    def leave(self, stmt: Break | Continue) -> None:
+        """Jumps to the end or the next turn of the innermost loop."""
+        step, done = self._loop[-1]
+        self.body.jump(done if isinstance(stmt, Break) else step)
+
+    def give(self, stmt: Return) -> None:
+        """Ends the function with a value."""
+        value = self.value(stmt.value)
+        self.returns.append((value, self.body.block))
+        self.body.jump("return")
+
+    def copy(self, stmt: Copy) -> None:
+        """Copies a value from an event into an output."""
+        inside = not isinstance(stmt.target.type, Maybe)
+        source = self.place(stmt.source, stmt.pos, inside=inside)
+        self.outputs[stmt.target.root.slot].copy(stmt.target, source, stmt.pos)
+
+    def set_attribute(self, stmt: SetAttribute) -> None:
+        """Sets an attribute of what leaves the stone."""
+        body, kind = self.body, stmt.value.type
+        if kind == "str":
+            pointer, size = self.text(stmt.value)
+            value = ("3", body.let(f"ptrtoint ptr {pointer} to i64"), size)
+        elif kind == "f64":
+            value = ("2", body.let(f"bitcast double {self.value(stmt.value)} to i64"), "0")
+        else:
+            value = ("1", self.value(stmt.value), "0")
+        self.host.set_attribute(self, stmt.name, value)
+
+    def submit(self, stmt: Submit) -> None:
+        """Sends a record, or an event, out of a port."""
+        port = self.value(stmt.port)
+        if stmt.output is not None:
+            size = self.outputs[stmt.output].finish(stmt.pos)
+            self.host.submit_output(self, port, stmt.output, size, stmt.pos)
+            self.outputs[stmt.output].reset()
+        else:
+            assert stmt.event is not None
+            self.host.submit_event(self, port, stmt.event, stmt.pos)
+
+    def discard(self, stmt: Discard) -> None:
+        """Takes an event out of a queue."""
+        self.host.discard(self, stmt.queue, self.value(stmt.index), stmt.pos)
+
+
+def _item_size(variable: Variable) -> int:
+    return 16 if variable.type == "str" else max(NUMBERS[variable.type].size, 1)
+
+
+def _array_size(variable: Variable) -> int:
+    size = _item_size(variable)
+    for n in variable.shape:
+        size *= n
+    return max(size, 1)
+
+
+_STATEMENTS: dict[type, Callable[[FunctionEmitter, Any], None]] = {
+    Block: FunctionEmitter.block,
+    Declare: FunctionEmitter.declare,
+    Run: FunctionEmitter.evaluate,
+    If: FunctionEmitter.branch,
+    Loop: FunctionEmitter.loop,
+    Break: FunctionEmitter.leave,
+    Continue: FunctionEmitter.leave,
+    Return: FunctionEmitter.give,
+    Copy: FunctionEmitter.copy,
+    SetAttribute: FunctionEmitter.set_attribute,
+    Submit: FunctionEmitter.submit,
+    Discard: FunctionEmitter.discard,
+}

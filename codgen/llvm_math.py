@@ -1,0 +1,88 @@
+"""The mathematical functions of the library as LLVM IR.
+
+What an instruction computes exactly is an instruction. The others call the C library under names of our
+own, so that the optimiser, which knows what ``pow`` means, does not replace a call by something that rounds otherwise.
+"""
+
+from __future__ import annotations
+
+from evflow.codgen.emitter import Emitter
+from evflow.codgen.ir import Body, number
+
+__all__ = ["C_FUNCTIONS", "call_math", "floor_divide_float", "modulo_float"]
+
+_INTRINSICS = {
+    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round", "fabs": "fabs",
+    "copysign": "copysign",
+}  # fmt: skip
+
+C_FUNCTIONS = (
+    "sin cos tan asin acos atan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p cbrt pow fmod atan2 hypot"
+).split()
+"""Functions of the C library, which the code calls as ``ev_`` and their name."""
+
+
+def call_math(body: Body, name: str, args: tuple[str, ...]) -> str:
+    """A function of ``library.LIBRARY`` over numbers."""
+    if name in _INTRINSICS:
+        return _external(body, f"llvm.{_INTRINSICS[name]}.f64", args)
+    if name in C_FUNCTIONS:
+        return _external(body, f"ev_{name}", args)
+    if name in ("fmin", "fmax"):
+        return _least_or_greatest(body, "olt" if name == "fmin" else "ogt", *args)
+    if name == "abs":
+        negative = body.let(f"icmp slt i64 {args[0]}, 0")
+        return body.let(f"select i1 {negative}, i64 {body.let(f'sub i64 0, {args[0]}')}, i64 {args[0]}")
+    if name == "isnan":
+        return body.let(f"fcmp uno double {args[0]}, {args[0]}")
+    assert name == "isfinite"
+    magnitude = _external(body, "llvm.fabs.f64", args)
+    return body.let(f"fcmp olt double {magnitude}, {number('f64', float('inf'))}")
+
+
+def _external(body: Body, name: str, args: tuple[str, ...]) -> str:
+    body.module.declare(f"double @{name}({', '.join('double' for _ in args)})")
+    return body.call("double", f"@{name}", *(f"double {a}" for a in args))
+
+
+def _least_or_greatest(body: Body, test: str, x: str, y: str) -> str:
+    better = body.let(f"fcmp {test} double {y}, {x}")
+    nan = body.let(f"fcmp uno double {x}, {x}")
+    return body.let(f"select i1 {body.let(f'or i1 {better}, {nan}')}, double {y}, double {x}")
+
+
+def modulo_float(e: Emitter, x: str, y: str) -> str:
+    """Python's ``x % y`` for y not zero: the remainder with the sign of ``y``."""
+    return _divmod(e.body, x, y)[1]
+
+
+def floor_divide_float(e: Emitter, x: str, y: str) -> str:
+    """Python's ``x // y`` for y not zero."""
+    body = e.body
+    quotient = _divmod(body, x, y)[0]
+    floor = _external(body, "llvm.floor.f64", (quotient,))
+    lost = body.let(f"fsub double {quotient}, {floor}")
+    short = body.let(f"fcmp ogt double {lost}, {number('f64', 0.5)}")
+    above = body.let(f"fadd double {floor}, {number('f64', 1)}")
+    nearest = body.let(f"select i1 {short}, double {above}, double {floor}")
+    signed_zero = _external(body, "llvm.copysign.f64", (number("f64", 0), body.let(f"fdiv double {x}, {y}")))
+    nonzero = body.let(f"fcmp une double {quotient}, {number('f64', 0)}")
+    return body.let(f"select i1 {nonzero}, double {nearest}, double {signed_zero}")
+
+
+def _divmod(body: Body, x: str, y: str) -> tuple[str, str]:
+    """An almost whole quotient and the remainder with the sign of ``y``, as CPython computes them."""
+    zero = number("f64", 0)
+    rest = _external(body, "ev_fmod", (x, y))
+    whole = body.let(f"fsub double {x}, {rest}")
+    quotient = body.let(f"fdiv double {whole}, {y}")
+    nonzero = body.let(f"fcmp une double {rest}, {zero}")
+    y_negative, rest_negative = (body.let(f"fcmp olt double {v}, {zero}") for v in (y, rest))
+    opposite = body.let(f"xor i1 {y_negative}, {rest_negative}")
+    moved = body.let(f"and i1 {nonzero}, {opposite}")
+    lower = body.let(f"fsub double {quotient}, {number('f64', 1)}")
+    quotient = body.let(f"select i1 {moved}, double {lower}, double {quotient}")
+    sum_ = body.let(f"fadd double {rest}, {y}")
+    shifted = body.let(f"select i1 {moved}, double {sum_}, double {rest}")
+    signed_zero = _external(body, "llvm.copysign.f64", (zero, y))
+    return quotient, body.let(f"select i1 {nonzero}, double {shifted}, double {signed_zero}")

@@ -1,0 +1,162 @@
+"""From LLVM IR to machine code in memory: the target machine, and two tiers.
+
+The first tier is LLVM's fast instruction selection without any pass over the code: a new filter is ready in
+less than a millisecond. Code that has seen many events, or is about to, is compiled once more with all
+optimisations. Both tiers come from the same text and compute the same, to the last bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from evflow.codgen.llvm_math import C_FUNCTIONS
+
+__all__ = ["HOT", "LOCK", "Code", "Native", "target"]
+
+HOT = 20_000
+"""Events after which code is compiled with all optimisations."""
+
+LOCK = threading.RLock()
+"""Held while LLVM works, and while caches of code change."""
+
+
+@cache
+def _target() -> Any:
+    """LLVM's description of this host; LLVM is set up first."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    _add_symbols()
+    return llvm.Target.from_default_triple()
+
+
+def _machine(*, optimised: bool) -> Any:
+    """A target machine, which the engine that uses it will own.
+
+    The first tier does without this processor's own instructions, which take a tenth of a millisecond to set up.
+    """
+    if not optimised:
+        return _target().create_target_machine(opt=0, jit=True)
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return _target().create_target_machine(cpu=cpu, features=features, opt=2, jit=True)
+
+
+@cache
+def _layout() -> str:
+    return str(_machine(optimised=False).target_data)
+
+
+def _add_symbols() -> None:
+    """Names the functions of the C library that generated code calls."""
+    libc = ctypes.CDLL(None)
+    libm = ctypes.CDLL(ctypes.util.find_library("m"))
+    for library, names in ((libm, C_FUNCTIONS), (libc, ("memmem",))):
+        for name in names:
+            llvm.add_symbol(f"ev_{name}", ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+
+
+def target() -> str:
+    """The processor that code is made for."""
+    return f"{llvm.get_default_triple()} {llvm.get_host_cpu_name()}"
+
+
+class Native:
+    """Machine code of one module, kept as long as this object lives.
+
+    Args:
+        ir: the module.
+        optimised: whether the code is optimised.
+    """
+
+    def __init__(self, ir: str, *, optimised: bool) -> None:
+        with LOCK:
+            machine = _machine(optimised=optimised)
+            module = _parsed(ir)
+            if optimised:
+                _optimise(module, machine)
+            self._engine = llvm.create_mcjit_compiler(module, machine)
+            self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        """The address of a function."""
+        found: int = self._engine.get_function_address(name)
+        return found
+
+
+def _parsed(ir: str) -> Any:
+    module = llvm.parse_assembly(ir)
+    module.triple, module.data_layout = _target().triple, _layout()
+    return module
+
+
+def _optimise(module: Any, machine: Any) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+
+
+class Code:
+    """Compiled code in the tier that its use has earned.
+
+    Attributes:
+        ir: the module, as it was written.
+        held: the function ``void (ptr context)`` as a callable that keeps the interpreter lock.
+        free: the same, but other threads run meanwhile.
+    """
+
+    held: Callable[[int], None]
+    free: Callable[[int], None]
+
+    def __init__(self, ir: str, entry: str = "run") -> None:
+        self.ir = ir
+        self._entry = entry
+        self._seen = 0
+        self._load(optimised=False)
+
+    def _load(self, *, optimised: bool) -> None:
+        native = Native(self.ir, optimised=optimised)
+        address = native.address(self._entry)
+        self.optimised = optimised
+        self.held, self.free = _HELD(address), _FREE(address)
+        # Another thread may still run what was there before, so it stays.
+        self._natives = (*getattr(self, "_natives", ()), native)
+
+    def saw(self, events: int) -> None:
+        """Tells that so many events are about to run."""
+        if self.optimised:
+            return
+        self._seen += events
+        if self._seen > HOT:
+            with LOCK:
+                if not self.optimised:
+                    self._load(optimised=True)
+
+    def dump_ir(self, *, optimised: bool = False) -> str:
+        """LLVM IR: as it was written, or as the optimiser leaves it."""
+        if not optimised:
+            return self.ir
+        return str(self._optimised()[0])
+
+    def dump_asm(self) -> str:
+        """Assembly of the optimised code."""
+        module, machine = self._optimised()
+        text: str = machine.emit_assembly(module)
+        return text
+
+    def _optimised(self) -> tuple[Any, Any]:
+        with LOCK:
+            machine = _machine(optimised=True)
+            module = _parsed(self.ir)
+            module.verify()
+            _optimise(module, machine)
+            return module, machine
+
+
+_HELD = ctypes.PYFUNCTYPE(None, ctypes.c_int64)
+_FREE = ctypes.CFUNCTYPE(None, ctypes.c_int64)

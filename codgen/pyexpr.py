@@ -1,0 +1,487 @@
+"""Expressions of the Python subset: nodes of ``ast`` to operands and typed expressions.
+
+Integers are 64 bits wide and wrap, floats are doubles; a field of another width is widened when it is read.
+Division rounds down as in Python, and any division by zero is a fault of the event.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from typing import Any
+
+from evflow.codgen.access import Attributes, Operand, Ref, Slice
+from evflow.codgen.arithmetic import spelled
+from evflow.codgen.calls import Argument
+from evflow.codgen.check import Builder
+from evflow.codgen.pycalls import BUILTINS, MATH, METHODS
+from evflow.codgen.pysource import PythonSource
+from evflow.codgen.semantics import INTEGERS
+from evflow.codgen.tree import Binary, Const, Expr, Pos, Stmt
+from evflow.errors import CodeError
+from evflow.types import Maybe
+
+__all__ = ["MAX_DEPTH", "OPERATIONS", "Expressions"]
+
+MAX_DEPTH = 150
+"""How deep statements and expressions may be nested in one another."""
+
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+}  # fmt: skip
+_CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf, "nan": math.nan}
+_MAX_POWER = 64
+
+
+class Expressions:
+    """Translates expressions.
+
+    Args:
+        builder: makes the nodes.
+        source: the function's source.
+        lines, columns: by how much lines, and columns of line 1, are too great.
+    """
+
+    def __init__(self, builder: Builder, source: PythonSource, lines: int, columns: int) -> None:
+        self.builder = builder
+        self.source = source
+        self.lines = lines
+        self.columns = columns
+        self.rows = source.text.split("\n")
+        self.depth = 0
+        self.assigned: set[str] | None = set()
+
+    def pos(self, node: Any) -> Pos:
+        """Where a node stands in the user's text."""
+        line = node.lineno - self.lines
+        column = node.col_offset - (self.columns if line == 1 else 0)
+        row = self.rows[line - 1]
+        if not row.isascii():
+            column = len(row.encode()[:column].decode("utf-8", "replace"))
+        return Pos(line, column + 1)
+
+    def error(self, message: str, node: ast.AST) -> CodeError:
+        """The error to raise for a node."""
+        return self.builder.error(message, self.pos(node))
+
+    def enter(self, node: ast.AST) -> None:
+        """One level deeper; ``leave`` goes back."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.error(f"nested deeper than {MAX_DEPTH} levels; use variables for parts of it", node)
+
+    def leave(self) -> None:
+        self.depth -= 1
+
+    def operand(self, node: ast.expr) -> Operand:
+        """What an expression means: a place, a queue, or a value.
+
+        Raises:
+            CodeError: it is not within the subset.
+        """
+        translate = _EXPRESSIONS.get(type(node))
+        if translate is None:
+            raise self.error(
+                f"{_DESCRIBED.get(type(node), type(node).__name__)} is not within the Python subset", node
+            )
+        self.enter(node)
+        result = translate(self, node)
+        self.leave()
+        return result
+
+    def target(self, node: ast.expr) -> Operand:
+        """A place to assign to."""
+        return self.operand(node)
+
+    def value(self, node: ast.expr) -> Expr:
+        """The value of an expression: bool, i64, f64 or str."""
+        return self.wide(self.builder.value(self.operand(node), self.pos(node)))
+
+    def wide(self, value: Expr) -> Expr:
+        """A value as Python has it; an unsigned one beyond 63 bits is a RANGE fault."""
+        if value.type in INTEGERS:
+            return self.builder.convert(value, "i64", checked=value.type == "u64")
+        return self.builder.convert(value, "f64") if value.type == "f32" else value
+
+    def number(self, value: Expr) -> Expr:
+        """A value that is computed with: a bool counts as 0 or 1."""
+        return self.builder.convert(value, "i64") if value.type == "bool" else value
+
+    @staticmethod
+    def is_optional(of: Operand) -> bool:
+        """Whether this is an optional field."""
+        return isinstance(of, Ref) and isinstance(of.declared, Maybe) and not of.pending
+
+    def condition(self, node: ast.expr) -> Expr:
+        """An expression as a condition, with Python's truth: not zero, not empty, not None."""
+        pos = self.pos(node)
+        if isinstance(node, ast.BoolOp):
+            return self.builder.logical(_logical(node), [self.condition(v) for v in node.values], pos)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return self.builder.negation(self.condition(node.operand), pos)
+        of = self.operand(node)
+        if not self.builder.is_value(of) and isinstance(of, Ref) and not self.is_optional(of):
+            return self.builder.compare(
+                "ne", self.builder.length(of, 0, pos), self.builder.const("i64", 0, pos), pos
+            )
+        if not self.is_optional(of):
+            return self.builder.truth(self.wide(self.builder.value(of, pos)), text_is_condition=True)
+        present = self.builder.present(of, pos)
+        if not self.builder.is_value(of):
+            return present
+        truth = self.builder.truth(self.wide(self.builder.value(of, pos)), text_is_condition=True)
+        return self.builder.logical("and", [present, truth], pos)
+
+    def _constant(self, node: ast.Constant) -> Operand:
+        value, pos = node.value, self.pos(node)
+        if isinstance(value, bool):
+            return self.builder.const("bool", value, pos)
+        if isinstance(value, int):
+            if not -(1 << 63) <= value < 1 << 63:
+                raise self.error(f"the number {value} does not fit 64 bits", node)
+            return self.builder.const("i64", value, pos)
+        if isinstance(value, float):
+            return self.builder.const("f64", value, pos)
+        if isinstance(value, (str, bytes)):
+            return self.builder.const("str", value, pos)
+        if value is None:
+            raise self.error("None has no value here; test a field with 'is None' or 'is not None'", node)
+        raise self.error(f"the constant {value!r} is not within the Python subset", node)
+
+    def _name(self, node: ast.Name) -> Operand:
+        name = node.id
+        if name in self.builder.scopes[0] and self.assigned is not None and name not in self.assigned:
+            raise self.error(f"'{name}' may have no value here; give it one before", node)
+        known = self.source.constants.get(name)
+        if isinstance(known, int) and not -(1 << 63) <= known < 1 << 63:
+            raise self.error(f"the number {name} does not fit 64 bits", node)
+        return self.builder.lookup(name, self.pos(node))
+
+    def is_math(self, node: ast.expr) -> bool:
+        """Whether a name means the module ``math``."""
+        return (
+            isinstance(node, ast.Name)
+            and node.id in self.source.modules
+            and node.id not in self.builder.scopes[0]
+            and node.id not in self.builder.roots
+        )
+
+    def _attribute(self, node: ast.Attribute) -> Operand:
+        if self.is_math(node.value):
+            if node.attr in _CONSTANTS:
+                return self.builder.const("f64", _CONSTANTS[node.attr], self.pos(node))
+            raise self.error(f"math.{node.attr} can only be called, if it is known", node)
+        return self.builder.field(self.operand(node.value), node.attr, self._end(node, node.attr))
+
+    def _end(self, node: ast.expr, name: str) -> Pos:
+        """Where the last word of a node stands."""
+        end = ast.Constant(
+            None, lineno=node.end_lineno or 1, col_offset=(node.end_col_offset or 0) - len(name.encode())
+        )
+        return self.pos(end)
+
+    def _subscript(self, node: ast.Subscript) -> Operand:
+        of = self.operand(node.value)
+        if isinstance(of, Attributes):
+            raise self.error('the type of an attribute is not known; write .get("name", default)', node)
+        if isinstance(node.slice, ast.Slice):
+            raise self.error("a slice is not within the Python subset; index single elements", node.slice)
+        indexes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for index in indexes:
+            of = self.builder.index(of, [self._index(of, index)], self.pos(index))
+        return of
+
+    def _index(self, of: Operand, node: ast.expr) -> Expr:
+        """An index; a negative constant counts from the end."""
+        index = self.value(node)
+        if not (isinstance(index, Const) and index.type == "i64" and index.value < 0):
+            return index
+        if isinstance(of, Slice):
+            return index
+        axis = len(of.pending) if isinstance(of, Ref) else 0
+        whole = (
+            Ref(of.text, of.root, of.declared, of.actual, of.steps, (), of.default)
+            if isinstance(of, Ref)
+            else of
+        )
+        return self.builder.binary("add", self.builder.length(whole, axis, index.pos), index, index.pos)
+
+    def _binary(self, node: ast.BinOp) -> Operand:
+        operation = OPERATIONS.get(type(node.op))
+        if operation is None:
+            raise self.error(
+                f"this operator ({type(node.op).__name__}) is not within the Python subset", node
+            )
+        return operation(self, self.value(node.left), self.value(node.right), self.pos(node))
+
+    def plain(self, op: str, left: Expr, right: Expr, pos: Pos) -> Expr:
+        """An operation that is C's, once the types are Python's."""
+        both_bool = left.type == right.type == "bool" and op in ("and", "or", "xor")
+        result = self.builder.binary(op, self.number(left), self.number(right), pos)
+        return self.builder.truth(result) if both_bool else result
+
+    def divide(self, left: Expr, right: Expr, pos: Pos) -> Expr:
+        """``/``: in floats, and a fault where the divisor is zero."""
+        left, right = self.floating("div", left, pos), self.floating("div", right, pos)
+        if not isinstance(right, Const) or right.value == 0:
+            first, again = self.builder.hidden(right)
+            nonzero = self.builder.compare("ne", first, self.builder.const("f64", 0.0, pos), pos)
+            # Python's own division of zero by zero is the fault that IEEE division is not.
+            fault = Binary(type="f64", pos=pos, op="floordiv", left=again, right=again)
+            right = self.builder.select(nonzero, again, fault, pos)
+        return self.builder.binary("div", left, right, pos)
+
+    def floating(self, op: str, value: Expr, pos: Pos) -> Expr:
+        """A number as a float."""
+        if value.type == "str":
+            raise self.builder.error(f"'{'/' if op == 'div' else '**'}' needs numbers, found a text", pos)
+        return self.builder.convert(value, "f64")
+
+    def power(self, left: Expr, right: Expr, pos: Pos) -> Expr:
+        """``**``: of an integer by a constant in integers, else in floats."""
+        left, right = self.number(left), self.number(right)
+        if left.type == "i64" and right.type == "i64":
+            if not isinstance(right, Const) or not 0 <= right.value <= _MAX_POWER:
+                raise self.builder.error(
+                    f"an integer can be raised to a constant of 0 to {_MAX_POWER}; "
+                    "for more write float(x) ** y",
+                    pos,
+                )
+            return self._integer_power(left, right.value, pos)
+        base, exponent = self.floating("pow", left, pos), self.floating("pow", right, pos)
+        if isinstance(exponent, Const) and exponent.value == 2.0:
+            first, again = self.builder.hidden(base)
+            return self.builder.binary("mul", first, again, pos)
+        result = self.builder.call("pow", [Argument(base, pos), Argument(exponent, pos)], pos)
+        assert isinstance(result, Expr)
+        return result
+
+    def _integer_power(self, base: Expr, exponent: int, pos: Pos) -> Expr:
+        first, again = self.builder.hidden(base)
+        result = self._multiplied(again, exponent, pos)
+        return result if first is again else self.builder.sequence(first, result, pos)
+
+    def _multiplied(self, base: Expr, exponent: int, pos: Pos) -> Expr:
+        """A power by squaring; ``base`` may be evaluated any number of times."""
+        if exponent < 2:
+            return base if exponent else self.builder.const("i64", 1, pos)
+        if exponent % 2:
+            return self.builder.binary("mul", self._multiplied(base, exponent - 1, pos), base, pos)
+        first, again = self.builder.hidden(self._multiplied(base, exponent // 2, pos))
+        return self.builder.binary("mul", first, again, pos)
+
+    def _unary(self, node: ast.UnaryOp) -> Operand:
+        pos = self.pos(node)
+        if isinstance(node.op, ast.Not):
+            return self.condition(node)
+        if (
+            isinstance(node.op, ast.USub)
+            and isinstance(node.operand, ast.Constant)
+            and node.operand.value == 1 << 63
+        ):
+            return self.builder.const("i64", -(1 << 63), pos)
+        value = self.number(self.value(node.operand))
+        if isinstance(node.op, ast.UAdd):
+            return value if value.type != "str" else self.builder.unary("neg", value, pos)
+        return self.builder.unary("inv" if isinstance(node.op, ast.Invert) else "neg", value, pos)
+
+    def _boolean(self, node: ast.BoolOp) -> Operand:
+        """``and`` and ``or`` give one of their operands, as in Python; of bools they are conditions."""
+        pos = self.pos(node)
+        values = [self.value(v) for v in node.values]
+        if all(v.type == "bool" for v in values):
+            return self.builder.logical(_logical(node), values, pos)
+        result = values[-1]
+        for value in reversed(values[:-1]):
+            first, again = self.builder.hidden(value)
+            truth = self.builder.truth(first, text_is_condition=True)
+            yes, no = (again, result) if isinstance(node.op, ast.Or) else (result, again)
+            result = self.select(truth, yes, no, pos)
+        return result
+
+    def select(self, condition: Expr, yes: Expr, no: Expr, pos: Pos) -> Expr:
+        """One of two values of a common type."""
+        if yes.type != no.type:
+            yes, no = self.number(yes), self.number(no)
+        return self.builder.select(condition, yes, no, pos)
+
+    def _conditional(self, node: ast.IfExp) -> Operand:
+        return self.select(
+            self.condition(node.test), self.value(node.body), self.value(node.orelse), self.pos(node)
+        )
+
+    def _compare(self, node: ast.Compare) -> Operand:
+        """A chain of comparisons; each operand is evaluated once."""
+        pos = self.pos(node)
+        if len(node.ops) == 1:
+            return self._pair(node.ops[0], node.left, node.comparators[0], pos)
+        parts: list[Expr] = []
+        left = self.value(node.left)
+        for op, comparator in zip(node.ops, node.comparators, strict=True):
+            if type(op) not in _COMPARE:
+                raise self.error("a chain of comparisons has only ==, !=, <, <=, > and >=", comparator)
+            first, again = self.builder.hidden(self.value(comparator))
+            parts.append(self.compare(_COMPARE[type(op)], left, first, pos))
+            left = again
+        return self.builder.logical("and", parts, pos)
+
+    def _pair(self, op: ast.cmpop, left: ast.expr, right: ast.expr, pos: Pos) -> Expr:
+        if isinstance(op, (ast.Is, ast.IsNot)):
+            if not (isinstance(right, ast.Constant) and right.value is None):
+                raise self.builder.error("'is' compares only with None", pos)
+            present = self.builder.present(self.operand(left), pos)
+            return present if isinstance(op, ast.IsNot) else self.builder.negation(present, pos)
+        if isinstance(op, (ast.In, ast.NotIn)):
+            found = self._contained(left, right, pos)
+            return found if isinstance(op, ast.In) else self.builder.negation(found, pos)
+        if isinstance(right, ast.Constant) and right.value is None:
+            raise self.error("compare with None by 'is None' or 'is not None'", right)
+        return self.compare(_COMPARE[type(op)], self.value(left), self.value(right), pos)
+
+    def compare(self, op: str, left: Expr, right: Expr, pos: Pos) -> Expr:
+        """Two numbers or two texts compared; a bool counts as 0 or 1."""
+        return self.builder.compare(op, self.number(left), self.number(right), pos)
+
+    def _contained(self, left: ast.expr, right: ast.expr, pos: Pos) -> Expr:
+        if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
+            first, again = self.builder.hidden(self.value(left))
+            parts = [
+                self.compare("eq", again if i else first, self.value(e), pos)
+                for i, e in enumerate(right.elts)
+            ]
+            return self.builder.logical("or", parts, pos) if parts else self.builder.const("bool", False, pos)
+        of = self.operand(right)
+        if isinstance(of, Attributes):
+            key = Argument(self.value(left), self.pos(left))
+            return self.builder.attribute_exists("in", [Argument(of, pos), key], pos)
+        whole, part = self.wide(self.builder.value(of, self.pos(right))), self.value(left)
+        for value in (part, whole):
+            if value.type != "str":
+                raise self.builder.error(f"'in' looks for a text in a text, found {spelled(value.type)}", pos)
+        result = self.builder.call("contains", [Argument(whole, pos), Argument(part, pos)], pos)
+        assert isinstance(result, Expr)
+        return result
+
+    def called(self, node: ast.Call) -> Expr | Stmt:
+        """A call, of a function of Python, of ``math``, or of the library."""
+        pos = self.pos(node)
+        if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+            raise self.error("arguments are given by position only", node)
+        if isinstance(node.func, ast.Attribute):
+            if self.is_math(node.func.value):
+                return self._math(node.func.attr, node, pos)
+            method = METHODS.get(node.func.attr)
+            if method is None:
+                raise self.error(
+                    f"there is no method '{node.func.attr}'; the Python subset has {', '.join(METHODS)}",
+                    node.func,
+                )
+            return method(self, self.operand(node.func.value), node.args, pos)
+        if not isinstance(node.func, ast.Name):
+            raise self.error("only a function can be called, by its name", node)
+        name = node.func.id
+        if name in self.source.functions:
+            return self._math(self.source.functions[name], node, pos)
+        if name in BUILTINS:
+            return BUILTINS[name](self, node.args, pos)
+        result = self.builder.call(name, self.arguments(node.args), pos)
+        return self.wide(result) if isinstance(result, Expr) else result
+
+    def _math(self, name: str, node: ast.Call, pos: Pos) -> Expr:
+        function = MATH.get(name)
+        if function is None:
+            raise self.error(
+                f"math.{name} is not within the Python subset; it has {', '.join(sorted(MATH))}", node
+            )
+        return function(self, node.args, pos)
+
+    def arguments(self, nodes: list[ast.expr]) -> list[Argument]:
+        """Arguments as the builder takes them."""
+        return [Argument(self._argument(n), self.pos(n)) for n in nodes]
+
+    def _argument(self, node: ast.expr) -> Operand:
+        of = self.operand(node)
+        return self.wide(of) if isinstance(of, Expr) else of
+
+    def _call(self, node: ast.Call) -> Operand:
+        name = node.func.id if isinstance(node.func, ast.Name) else "this"
+        return self.builder.only_value(self.called(node), name, self.pos(node))
+
+    def attribute_target(self, node: ast.Subscript) -> Argument | None:
+        """The name in ``output.attrs["name"]``, or None if this is no attribute."""
+        if not (isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"):
+            return None
+        if not isinstance(self.operand(node.value), Attributes):
+            return None
+        return Argument(self.value(node.slice), self.pos(node.slice))
+
+    def set_attribute(self, name: Argument, value: Expr, pos: Pos) -> Stmt:
+        """``input.attrs[name] = value``."""
+        writer = (
+            "set_string_attr"
+            if value.type == "str"
+            else "set_double_attr"
+            if value.type == "f64"
+            else "set_int_attr"
+        )
+        args = [Argument(Attributes("event"), pos), name, Argument(value, pos)]
+        result = self.builder.call(writer, args, pos)
+        assert isinstance(result, Stmt)
+        return result
+
+
+def _logical(node: ast.BoolOp) -> str:
+    return "and" if isinstance(node.op, ast.And) else "or"
+
+
+def _plain(op: str) -> Callable[[Expressions, Expr, Expr, Pos], Expr]:
+    return lambda translator, left, right, pos: translator.plain(op, left, right, pos)
+
+
+OPERATIONS: dict[type[ast.operator], Callable[[Expressions, Expr, Expr, Pos], Expr]] = {
+    ast.Add: _plain("add"),
+    ast.Sub: _plain("sub"),
+    ast.Mult: _plain("mul"),
+    ast.Div: Expressions.divide,
+    ast.FloorDiv: _plain("floordiv"),
+    ast.Mod: _plain("mod"),
+    ast.Pow: Expressions.power,
+    ast.BitAnd: _plain("and"),
+    ast.BitOr: _plain("or"),
+    ast.BitXor: _plain("xor"),
+    ast.LShift: _plain("shl"),
+    ast.RShift: _plain("shr"),
+}
+"""What the operators of Python do with two values."""
+
+_DESCRIBED: dict[type[ast.expr], str] = {
+    ast.Lambda: "a function within the function",
+    ast.ListComp: "a comprehension",
+    ast.GeneratorExp: "a comprehension",
+    ast.SetComp: "a comprehension",
+    ast.DictComp: "a comprehension",
+    ast.Dict: "a dict",
+    ast.List: "a list",
+    ast.Set: "a set",
+    ast.Tuple: "a tuple",
+    ast.JoinedStr: "an f-string",
+    ast.NamedExpr: "':='",
+    ast.Await: "'await'",
+    ast.Yield: "'yield'",
+    ast.YieldFrom: "'yield'",
+    ast.Starred: "'*'",
+    ast.Slice: "a slice",
+}
+_EXPRESSIONS: dict[type[ast.expr], Callable[[Expressions, Any], Operand]] = {
+    ast.Constant: Expressions._constant,
+    ast.Name: Expressions._name,
+    ast.Attribute: Expressions._attribute,
+    ast.Subscript: Expressions._subscript,
+    ast.BinOp: Expressions._binary,
+    ast.UnaryOp: Expressions._unary,
+    ast.BoolOp: Expressions._boolean,
+    ast.IfExp: Expressions._conditional,
+    ast.Compare: Expressions._compare,
+    ast.Call: Expressions._call,
+}

@@ -1,0 +1,212 @@
+"""From a Python function to its text, its syntax tree, and the constants that it takes from around it.
+
+The text of a ``lambda`` is found by the columns that its code object carries, so several may stand on one
+line. A text is all that travels to another host: ``portable`` writes captured constants into it in place of
+their names.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType, FunctionType
+
+from evflow.errors import CodeError
+
+__all__ = ["PythonSource", "parse_python", "portable", "python_source"]
+
+Constant = bool | int | float | str
+FunctionNode = ast.FunctionDef | ast.Lambda
+
+
+@dataclass(frozen=True)
+class PythonSource:
+    """A Python function as text.
+
+    Attributes:
+        text: the ``def`` or ``lambda`` alone, without indentation and decorators.
+        name: what to call it in an error, with its file and the line that it begins on; "" for a bare text.
+        file: its file, "" for a bare text.
+        line: the line in its file that the text begins on.
+        constants: the numbers, texts and bools outside it that its names mean.
+        modules: names that mean the module ``math``.
+        functions: names that mean a function of ``math`` → its name there.
+    """
+
+    text: str
+    name: str = ""
+    file: str = ""
+    line: int = 1
+    constants: dict[str, Constant] = field(default_factory=dict)
+    modules: frozenset[str] = frozenset({"math"})
+    functions: dict[str, str] = field(default_factory=dict)
+
+
+def python_source(function: Callable[..., object]) -> PythonSource:
+    """The source of a Python function.
+
+    Raises:
+        CodeError: it is no plain function, or its source cannot be found.
+    """
+    if not isinstance(function, FunctionType):
+        raise CodeError(f"{function!r} is no text of Cod and no Python function; expected one of them")
+    code = function.__code__
+    name = function.__qualname__.rpartition(".")[2]
+    try:
+        lines, _ = inspect.findsource(code)
+    except (OSError, TypeError):
+        raise CodeError(
+            f"the source of Python function {name} cannot be found; give its text, or define it in a file"
+        ) from None
+    node = _find(code, "".join(lines))
+    if node is None:
+        raise CodeError(
+            f"Python function {name} is not where its code says ({code.co_filename}); reload the file"
+        )
+    first = node.lineno - 1
+    if isinstance(node, ast.Lambda):
+        text = ast.get_source_segment("".join(lines), node) or ""
+    else:
+        text = textwrap.dedent("".join(lines[first : node.end_lineno])).rstrip() + "\n"
+    constants, modules, functions = _captured(function)
+    short = code.co_filename.replace("\\", "/").rpartition("/")[2]
+    return PythonSource(text, name, short, first + 1, constants, modules, functions)
+
+
+@lru_cache(maxsize=8)
+def _functions(text: str) -> tuple[FunctionNode, ...]:
+    """Every function in a file."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return ()
+    return tuple(n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.Lambda)))
+
+
+def _find(code: CodeType, text: str) -> FunctionNode | None:
+    """The node that a code object was compiled from."""
+    found = [n for n in _functions(text) if _matches(n, code)]
+    if len(found) > 1:
+        spans = set(code.co_positions())
+        exact: list[FunctionNode] = [n for n in found if isinstance(n, ast.Lambda) and _span(n.body) in spans]
+        found = exact or found
+    texts = {ast.dump(n) for n in found}
+    if len(texts) > 1:
+        raise CodeError(
+            f"there are several functions {code.co_name} on line {code.co_firstlineno} of "
+            f"{code.co_filename}; write each on a line of its own"
+        )
+    return found[0] if found else None
+
+
+def _matches(node: FunctionNode, code: CodeType) -> bool:
+    names = tuple(a.arg for a in (*node.args.posonlyargs, *node.args.args))
+    if names != code.co_varnames[: code.co_argcount]:
+        return False
+    if isinstance(node, ast.Lambda):
+        return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
+    first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    return node.name == code.co_name and first == code.co_firstlineno
+
+
+def _span(node: ast.expr) -> tuple[int | None, int | None, int | None, int | None]:
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
+
+
+def _captured(function: FunctionType) -> tuple[dict[str, Constant], frozenset[str], dict[str, str]]:
+    """What the names of a function mean outside it: constants, names of ``math``, functions of ``math``."""
+    constants: dict[str, Constant] = {}
+    modules: set[str] = set()
+    functions: dict[str, str] = {}
+    for name, value in _surroundings(function):
+        plain = next((kind(value) for kind in (bool, int, float, str) if isinstance(value, kind)), None)
+        if plain is not None:
+            constants[name] = plain
+        elif value is math:
+            modules.add(name)
+        elif getattr(value, "__module__", None) == "math":
+            functions[name] = str(getattr(value, "__name__", ""))
+    return constants, frozenset(modules), functions
+
+
+def _surroundings(function: FunctionType) -> Iterator[tuple[str, object]]:
+    """The globals that a function may name, and its closure."""
+    code = function.__code__
+    yield from ((n, function.__globals__[n]) for n in code.co_names if n in function.__globals__)
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # a cell that is still empty
+            yield name, cell.cell_contents
+
+
+def parse_python(text: str) -> tuple[FunctionNode, int, int]:
+    """The syntax tree of a text, and how many lines and columns of line 1 its positions are too great by.
+
+    Raises:
+        CodeError: the text is no Python, or not one ``def`` or ``lambda``.
+    """
+    wrapped, lines, columns = text, 0, 0
+    if text.lstrip().startswith("lambda"):
+        wrapped, columns = f"({text}\n)", 1
+    elif text[:1].isspace():
+        wrapped, lines = f"if 1:\n{text}", 1
+    try:
+        body = ast.parse(wrapped).body
+    except SyntaxError as error:
+        line, column = (error.lineno or 1) - lines, error.offset or 1
+        column = max(1, column - (columns if line == 1 else 0))
+        rows = text.rstrip().split("\n")
+        if line > len(rows):
+            line, column = len(rows), len(rows[-1]) + 1
+        raise CodeError(f"no valid Python: {error.msg}", text, line, column) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise CodeError(f"no valid Python: {error}", text) from None
+    if len(body) == 1 and isinstance(body[0], ast.If) and lines:
+        body = body[0].body
+    node: ast.AST | None = body[0] if len(body) == 1 else None
+    if isinstance(node, ast.Expr):
+        node = node.value
+    if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
+        raise CodeError("expected one 'def' or one 'lambda', and nothing beside it", text)
+    return node, lines, columns
+
+
+def portable(source: PythonSource) -> str:
+    """The text with captured constants written out, so that it means the same elsewhere."""
+    node, lines, columns = parse_python(source.text)
+    replacements = sorted(
+        _replacements(node, source), key=lambda r: (r[0].lineno, r[0].col_offset), reverse=True
+    )
+    rows = source.text.split("\n")
+    for name, written in replacements:
+        row = name.lineno - 1 - lines
+        start = name.col_offset - (columns if row == 0 else 0)
+        data = rows[row].encode()
+        rows[row] = (data[:start] + written.encode() + data[start + len(name.id.encode()) :]).decode()
+    return "\n".join(rows)
+
+
+def _replacements(node: FunctionNode, source: PythonSource) -> Iterator[tuple[ast.Name, str]]:
+    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+    local = {n.id for n in names if isinstance(n.ctx, ast.Store)} | {a.arg for a in node.args.args}
+    for name in names:
+        if name.id in local:
+            continue
+        if name.id in source.constants:
+            yield name, _written(source.constants[name.id])
+        elif name.id in source.modules and name.id != "math":
+            yield name, "math"
+        elif name.id in source.functions and source.functions[name.id] != name.id:
+            yield name, f"math.{source.functions[name.id]}"
+
+
+def _written(value: Constant) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "(1e999 - 1e999)" if math.isnan(value) else "1e999" if value > 0 else "(-1e999)"
+    text = repr(value)
+    return f"({text})" if text.startswith("-") else text

@@ -1,0 +1,241 @@
+"""A tree of compiled stones, as the kernel takes it, and what can be said of it before any code is written.
+
+``Stage`` and ``Port`` are the description. ``Routes`` is its flat form: a ``Node`` for each stage at its place,
+the buffers that events come from, and for each exit what can reach it. Buffer 0 is the input batch;
+each output of a function at its place has a buffer of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from evflow.codgen.tree import Const, Function, SetAttribute, Submit, walk
+from evflow.errors import GraphError
+from evflow.schema import Schema
+
+__all__ = ["Buffer", "Edge", "Link", "Node", "Port", "Routes", "Stage"]
+
+
+@dataclass(frozen=True)
+class Port:
+    """Where an output port leads: the same event goes to every stage, in order, and then to the exit.
+
+    A port with neither is not linked: what is sent there is dropped and counted.
+    """
+
+    stages: tuple[Stage, ...] = ()
+    exit: int | None = None
+
+    @property
+    def linked(self) -> bool:
+        """Whether it leads anywhere."""
+        return bool(self.stages) or self.exit is not None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One compiled stone in a chain.
+
+    Attributes:
+        function: what it runs, of kind "filter", "transform" or "router".
+        stone: index of its counts and its state.
+        ports: where its output ports lead, by number; what is sent to a port beyond them is dropped and counted.
+    """
+
+    function: Function
+    stone: int
+    ports: tuple[Port, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Where records are while the kernel runs.
+
+    Attributes:
+        schema: of its records; None only for an input batch whose stages look at attributes alone.
+        single: whether at most one record comes of each input event.
+        every: whether exactly the records of this buffer, all of them, go out of the one port they are sent to.
+    """
+
+    schema: Schema | None
+    single: bool = True
+    every: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One way to an exit.
+
+    Attributes:
+        node, port, buffer: what is sent there.
+        single: whether it is sent at most once for each input event.
+        changed: attributes that may have been set on the way, with the number of the node that was last to.
+    """
+
+    node: Node
+    port: int
+    buffer: int
+    single: bool
+    changed: dict[str, int]
+
+
+@dataclass(slots=True)
+class Link:
+    """Where records of one buffer go that are sent to one port."""
+
+    nodes: tuple[Node, ...]
+    exit: int | None
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A stage at its place in the tree.
+
+    Attributes:
+        number: counts the nodes, parents first.
+        stage: the description.
+        buffer: where the events are that it sees.
+        outputs: the buffer of each of its function's outputs.
+        single: whether it sees at most one event for each input event.
+        submits: whether its function submits.
+        sets: attributes that its function may set.
+        inherited: attributes that may have been set on the way here, with the number of the node last to.
+        links: (port, buffer) → where that goes; ports that are not linked are absent.
+    """
+
+    number: int
+    stage: Stage
+    buffer: int
+    single: bool
+    inherited: dict[str, int]
+    entry: bool
+    submits: bool = False
+    sets: tuple[str, ...] = ()
+    outputs: tuple[int, ...] = ()
+    links: dict[tuple[int, int], Link] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """``inherited`` as it is for what leaves the node."""
+        return {**self.inherited, **dict.fromkeys(self.sets, self.number)}
+
+    @property
+    def passed_on(self) -> int:
+        """The buffer of what the function's result sends on."""
+        return self.outputs[0] if self.stage.function.kind == "transform" else self.buffer
+
+
+class Routes:
+    """The flat form of a tree.
+
+    Args:
+        stages: the stages that see the input events, each of them all events, in order.
+        schema: the schema of the input events, or None if they are looked at by their attributes alone.
+
+    Raises:
+        GraphError: a stage was compiled for another schema than that of the events it would see.
+    """
+
+    def __init__(self, stages: tuple[Stage, ...], schema: Schema | None) -> None:
+        self.nodes: list[Node] = []
+        self.buffers: list[Buffer] = [Buffer(schema)]
+        self.exits: list[list[Edge]] = []
+        self.entry = tuple(self._node(stage, 0, True, {}, entry=True) for stage in stages)
+        self.stones = 1 + max((node.stage.stone for node in self.nodes), default=-1)
+
+    def form(self, exit: int) -> str:
+        """How an exit's arrivals are noted.
+
+        "whole": not at all, they are all records of one buffer; "rows": row numbers (of buffer 0 positions), at most one
+        for each input event and way; "mixed": row numbers with the buffer in the high half.
+        """
+        edges = self.exits[exit]
+        if len(edges) == 1 and self.buffers[edges[0].buffer].every and edges[0].buffer in edges[0].node.outputs:
+            return "whole"
+        return "rows" if all(e.single and e.buffer == edges[0].buffer for e in edges) else "mixed"
+
+    def attributes(self, exit: int) -> tuple[str, ...]:
+        """Attributes that may have been set on a way to an exit."""
+        return tuple(dict.fromkeys(name for edge in self.exits[exit] for name in edge.changed))
+
+    def is_plain(self, link: Link) -> bool:
+        """Whether a link is but an exit that notes rows."""
+        if link.exit is None or link.nodes:
+            return False
+        return self.form(link.exit) == "rows" and not self.attributes(link.exit)
+
+    def _node(self, stage: Stage, buffer: int, single: bool, inherited: dict[str, int], *, entry: bool = False) -> Node:
+        _check(stage, self.buffers[buffer].schema)
+        node = Node(len(self.nodes), stage, buffer, single, inherited, entry)
+        self.nodes.append(node)
+        survey = _Survey(stage.function)
+        node.submits, node.sets = bool(survey.sent), tuple(survey.sets)
+        node.outputs = tuple(self._output(node, survey, slot) for slot in range(len(stage.function.outputs)))
+        for number, port in enumerate(stage.ports):
+            if port.exit is not None:
+                self.exits += [[] for _ in range(port.exit + 1 - len(self.exits))]
+            for source in dict.fromkeys(self._sources(node, survey, number)):
+                if port.linked:
+                    node.links[number, source] = self._link(node, number, port, source)
+        return node
+
+    def _output(self, node: Node, survey: _Survey, slot: int) -> int:
+        ports = survey.ports(slot)
+        if slot == 0 and node.stage.function.kind == "transform":
+            ports.add(0)
+        every = len(ports) == 1 and None not in ports
+        schema = node.stage.function.outputs[slot][1]
+        self.buffers.append(Buffer(schema, node.single and not node.submits, every))
+        return len(self.buffers) - 1
+
+    @staticmethod
+    def _sources(node: Node, survey: _Survey, port: int) -> Iterator[int]:
+        """The buffers whose records the function may send to a port."""
+        kind = node.stage.function.kind
+        if kind == "router" or port == 0:
+            yield node.passed_on
+        for slot, ports in survey.sent.items():
+            if port in ports or None in ports:
+                yield node.buffer if slot is None else node.outputs[slot]
+
+    def _link(self, node: Node, number: int, port: Port, buffer: int) -> Link:
+        single = node.single and not node.submits
+        if port.exit is not None:
+            self.exits[port.exit].append(Edge(node, number, buffer, single, node.changed))
+        return Link(tuple(self._node(s, buffer, single, node.changed) for s in port.stages), port.exit)
+
+
+class _Survey:
+    """What a function may send and set.
+
+    Attributes:
+        sent: output slot, or None for the input event → the ports it is submitted to, None for any.
+        sets: the attributes it may set.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.sent: dict[int | None, set[int | None]] = {}
+        self.sets: dict[str, None] = {}
+        for node in walk(function.body):
+            if isinstance(node, Submit):
+                port = node.port.value if isinstance(node.port, Const) else None
+                self.sent.setdefault(node.output, set()).add(port)
+            elif isinstance(node, SetAttribute):
+                self.sets[node.name] = None
+
+    def ports(self, slot: int) -> set[int | None]:
+        """The ports that an output is submitted to."""
+        return set(self.sent.get(slot, ()))
+
+
+def _check(stage: Stage, schema: Schema | None) -> None:
+    function = stage.function
+    if function.kind not in ("filter", "transform", "router"):
+        raise GraphError(f"a kernel runs filters, transforms and routers, found a function of kind {function.kind!r}")
+    expected = function.inputs[0][1] if function.inputs else None
+    if expected is not None and expected != schema:
+        raise GraphError(
+            f"stone {stage.stone}: its function was compiled for {expected!r}, but would see {schema!r}; "
+            "compile it for the schema of the events that reach it"
+        )

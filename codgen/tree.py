@@ -1,0 +1,460 @@
+"""The typed tree: what both front ends produce, and what the interpreter and the back ends read.
+
+Every node is plain, frozen data. Types are explicit: each operand of an arithmetic or comparing node
+has the type the node computes in, and each change of type is a ``Convert``. So a back end decides
+nothing; the meaning of each node is stated here once, and ``interpret.py`` is that meaning in Python.
+
+Defined behaviour, the same in every back end:
+
+* integers wrap at their width; a shift count is taken modulo the width;
+* integer division or remainder by zero is a ``DIVISION`` fault, ``MIN / -1`` wraps to ``MIN``;
+* float arithmetic is IEEE 754 in the order written, never contracted or re-associated;
+* a cast of a float to an integer truncates, saturates, and turns NaN into 0;
+* a checked conversion that would change the value is a ``RANGE`` fault (float to narrower float rounds,
+  and faults only where a finite value becomes infinite);
+* an index outside its array, list or queue is an ``INDEX`` fault; a field of an absent optional record
+  is an ``ABSENT`` fault;
+* a backward jump takes one unit of fuel; an empty tank is a ``FUEL`` fault;
+* locals, outputs and statics start at zero (or their initial value); comparisons with NaN are false,
+  ``!=`` with NaN is true;
+* operands, arguments and indexes are evaluated left to right, each index checked before the next is
+  evaluated; an assignment evaluates its value before the indexes of its place.
+
+A fault ends the function for that event; outputs and attribute changes of that call do not happen,
+assignments to statics made before the fault stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from typing import Any
+
+from evflow.schema import Schema
+from evflow.types import FieldType
+
+__all__ = [
+    "VALUE_TYPES",
+    "Assign",
+    "Attribute",
+    "Binary",
+    "Block",
+    "Break",
+    "Call",
+    "Compare",
+    "Const",
+    "Continue",
+    "Convert",
+    "Copy",
+    "Declare",
+    "Discard",
+    "Element",
+    "Expr",
+    "Fault",
+    "Function",
+    "If",
+    "Length",
+    "Load",
+    "Logical",
+    "Loop",
+    "Path",
+    "Place",
+    "Pos",
+    "Present",
+    "Return",
+    "Root",
+    "Run",
+    "Select",
+    "SetAttribute",
+    "Stmt",
+    "Step",
+    "Submit",
+    "Unary",
+    "Variable",
+    "walk",
+]
+
+VALUE_TYPES = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "str")
+"""The types of values: numbers, and ``str`` (a view of bytes of an event, an attribute or a literal).
+
+``Str``, ``Bytes``, ``str`` and ``bytes`` fields all load as ``str``: a byte string without padding.
+"""
+
+
+class Fault(IntEnum):
+    """Why one event was given up."""
+
+    NONE = 0
+    DIVISION = 1
+    INDEX = 2
+    FUEL = 3
+    RANGE = 4
+    ABSENT = 5
+    TEXT = 6  # a text too long for its field, or ending with NUL
+    LIMIT = 7  # more submits or output bytes from one event than allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Pos:
+    """A place in the source: 1-based line and column."""
+
+    line: int
+    column: int
+
+
+# --- where values live -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A local or static variable: a scalar (``shape == ()``) or an array of scalars.
+
+    ``index`` numbers locals and statics separately. ``initial`` is a static's first value (a number, a
+    tuple of numbers for an array in C order, 0 by default); statics are never ``str``.
+    """
+
+    name: str
+    type: str
+    index: int
+    static: bool = False
+    shape: tuple[int, ...] = ()
+    initial: Any = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Where a path starts: ``input``, ``output``, or a queued event of a queue stone.
+
+    ``slot`` is the index into ``Function.inputs`` (``kind`` "input" or "queue") or ``Function.outputs``
+    (``kind`` "output"); ``index`` is the position in the queue (i64, 0 the oldest) when ``kind`` is "queue".
+    """
+
+    kind: str
+    slot: int
+    index: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a path: a field of a record, then, where it is an array or a list, its indexes.
+
+    ``indexes`` is empty (the whole value), or has one i64 expression for each dimension (1 for a list).
+    An optional field is entered implicitly: ABSENT fault when it is nil (see ``Present``).
+    """
+
+    field: str
+    indexes: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A place in an event: a root and the steps from it. ``type`` is the field type at its end."""
+
+    root: Root
+    steps: tuple[Step, ...]
+    type: FieldType
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A variable as a place: the scalar itself, or one element of an array (one i64 index a dimension)."""
+
+    variable: Variable
+    indexes: tuple[Expr, ...] = ()
+
+
+Place = Element | Path
+
+
+# --- expressions -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expr:
+    """An expression; ``type`` is one of ``VALUE_TYPES``."""
+
+    type: str
+    pos: Pos
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Const(Expr):
+    """A number, a bool, or bytes for ``str``."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load(Expr):
+    """The value of a variable or of a scalar or text field of an event."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Length(Expr):
+    """i64: elements of a list or of dimension ``axis`` of an array, or events waiting in a queue.
+
+    ``what`` is a path to a list or array, or a queue's slot number.
+    """
+
+    what: Path | int
+    axis: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present(Expr):
+    """bool: whether an optional field (the path's end, its type a ``Maybe``) has a value."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute(Expr):
+    """An attribute of the event (``scope`` "event") or of the stone ("stone"): i64, f64 or str.
+
+    ``default`` (of the same type) stands in where the attribute is not set. An attribute held as another
+    number type is converted as by a cast; text against a number gives the default. With ``exists`` the
+    node is a bool: whether the attribute is set. A read sees what the function has set before it. The front
+    ends give only a ``Const`` as default; without one it is 0, 0.0 or "".
+    """
+
+    scope: str
+    name: str
+    default: Expr | None = None
+    exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unary(Expr):
+    """``neg`` (number), ``inv`` (integer, bitwise), ``not`` (bool → bool)."""
+
+    op: str
+    operand: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary(Expr):
+    """Arithmetic in ``type`` (never bool or str; i8 and i16, u8 and u16 are promoted before).
+
+    ``add sub mul div rem and or xor shl shr``; ``div`` and ``rem`` truncate on integers as in C (``rem`` on
+    floats is C's ``fmod``); ``floordiv`` and ``mod`` are Python's ``//`` and ``%``. ``floordiv`` or ``mod`` of a float by zero
+    is a DIVISION fault, float ``div`` by zero is IEEE. ``shr`` is arithmetic on signed types.
+    """
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compare(Expr):
+    """``eq ne lt le gt ge`` of two numbers of one type or two ``str`` (by bytes): bool."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logical(Expr):
+    """``and``, ``or`` of bools, evaluated only as far as needed: bool."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select(Expr):
+    """``condition ? yes : no``; only the branch chosen is evaluated."""
+
+    condition: Expr
+    yes: Expr
+    no: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convert(Expr):
+    """A number as another number type; ``checked`` faults where a cast would change the value.
+
+    number → bool is ``!= 0``; bool → number is 0 or 1.
+    """
+
+    operand: Expr
+    checked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Expr):
+    """A library function by name (``library.LIBRARY``), arguments already of its parameter types.
+
+    Also a system value (``library.SYSTEM``): no arguments, f64.
+    """
+
+    name: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assign(Expr):
+    """Stores ``value`` (already of the place's value type) and is the new value, or with ``old`` the one before.
+
+    In an output, a number field takes its own type, and text fields take ``str`` (TEXT fault when too long).
+    An optional number or text of an output (the path's type a ``Maybe``) has a value once it is assigned. The front
+    ends never load text of an output, nor a field within an optional record, list or variable array of one.
+    """
+
+    place: Place
+    value: Expr
+    old: bool = False
+
+
+# --- statements --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stmt:
+    """A statement."""
+
+    pos: Pos
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block(Stmt):
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declare(Stmt):
+    """A local comes into scope: it is zeroed, then takes ``value`` (a scalar's) if there is one."""
+
+    variable: Variable
+    value: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(Stmt):
+    """An expression for its effect."""
+
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class If(Stmt):
+    condition: Expr
+    then: Block
+    otherwise: Block | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop(Stmt):
+    """``while``, ``for`` and ``do``: tests ``condition`` before each turn, but not before the first if ``test_last``.
+
+    ``step`` runs after each turn, also after ``continue``. Each turn begun takes one unit of fuel.
+    """
+
+    condition: Expr
+    body: Block
+    step: Block | None = None
+    test_last: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break(Stmt):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continue(Stmt):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Return(Stmt):
+    """Ends the function with an i64. Running off the end returns 0."""
+
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy(Stmt):
+    """Copies a whole record, array, list, optional or bytes of one and the same type, from an event to an output.
+
+    Also a static array or record within; ``target`` is rooted in an output, ``source`` in an input or queue.
+    """
+
+    target: Path
+    source: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAttribute(Stmt):
+    """Sets an attribute of the event that leaves the stone (i64, f64 or str)."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submit(Stmt):
+    """Sends a record out of ``port`` (i64): output ``slot`` as filled so far, or the queued or input event ``event``.
+
+    An output is zero again after it was submitted.
+    """
+
+    port: Expr
+    output: int | None = None
+    event: Root | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discard(Stmt):
+    """Takes the event at ``index`` (i64) out of queue ``queue`` (its input slot); INDEX fault when there is none."""
+
+    queue: int
+    index: Expr
+
+
+# --- the function ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A stone function, typed and checked against the schemas of the events it will see.
+
+    Attributes:
+        kind: "filter", "transform", "router" or "queue". A filter passes the event where the result is not
+            zero; a transform sends output 0 out of port 0 where it is not zero; a router's result is the port,
+            negative for none; a queue's result is ignored. All kinds may ``Submit``.
+        source: the text it was made from, for errors and display.
+        inputs: (name, schema) of the event(s); the schema is None for a function of attributes only.
+        outputs: (name, schema) of the records it fills.
+        locals, statics: its variables; ``index`` is the position here.
+        attributes: names of event attributes it reads or sets, in slot order.
+        system: names of system values it reads (``library.SYSTEM``).
+        fuel: turns of loops that one event may take.
+    """
+
+    kind: str
+    source: str
+    inputs: tuple[tuple[str, Schema | None], ...]
+    outputs: tuple[tuple[str, Schema], ...] = ()
+    locals: tuple[Variable, ...] = ()
+    statics: tuple[Variable, ...] = ()
+    attributes: tuple[str, ...] = ()
+    system: tuple[str, ...] = ()
+    fuel: int = 10_000_000
+    body: Block = field(default_factory=lambda: Block(pos=Pos(1, 1), body=()))
+
+
+def walk(node: object) -> Iterator[Any]:
+    """Every node of a tree, the given one first."""
+    if isinstance(node, tuple):
+        for item in node:
+            yield from walk(item)
+    elif isinstance(node, (Expr, Stmt, Path, Element, Root, Step)):
+        yield node
+        for item in fields(node):
+            yield from walk(getattr(node, item.name))
