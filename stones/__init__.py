@@ -1,0 +1,1 @@
+"""The stones: one file a kind, each on the contract of ``evflow.stone``."""

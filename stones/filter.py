@@ -1,0 +1,75 @@
+"""Filter: passes the events for which a function is not zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evflow.codgen.front import Input, build
+from evflow.codgen.tree import Function
+from evflow.schema import Schema
+from evflow.stone import Compiled
+from evflow.stones.code import Code, code_settings
+
+__all__ = ["Filter"]
+
+
+class Filter(Compiled):
+    """Passes an event on, its bytes unchanged, where the function is not zero.
+
+    Args:
+        code: Cod (an expression or a block with ``return``) or a Python function over its input.
+        input: the least schema that the function needs; by default that of the events linked to it.
+        fuel: turns of loops that one event may take.
+        name: the stone's name.
+        on: the node it is placed on.
+
+    Example:
+        >>> import evflow as ev
+        >>> class Ping(ev.Event):
+        ...     number: int
+        >>> seen = []
+        >>> g = ev.Graph()
+        >>> odd = g.source("pings", Ping) >> ev.Filter("input.number % 2 == 1")
+        >>> _ = odd >> ev.Terminal(lambda event: seen.append(event.number))
+        >>> with g.run() as flow:
+        ...     for number in range(5):
+        ...         flow["pings"].submit(Ping(number))
+        >>> seen
+        [1, 3]
+    """
+
+    kind = "filter"
+
+    def __init__(
+        self,
+        code: Code,
+        *,
+        input: Any = None,
+        fuel: int = 10_000_000,
+        name: str | None = None,
+        on: str | None = None,
+    ) -> None:
+        super().__init__(name=name, on=on)
+        self.code = code
+        self.input = None if input is None else Schema.of(input)
+        self.fuel = fuel
+
+    @property
+    def inputs(self) -> Mapping[str, Schema | None]:
+        return {"input": self.input}
+
+    def function(self, declared: Schema | None, actual: Schema | None) -> Function:
+        return build(self.code, self.kind, [Input("input", declared, actual)], fuel=self.fuel)
+
+    def settings(self) -> dict[str, Any]:
+        return code_settings(self.code, self.input, self.fuel)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Filter:
+        described = settings.get("input")
+        return cls(
+            settings["code"],
+            input=None if described is None else Schema.from_description(described),
+            fuel=settings["fuel"],
+        )

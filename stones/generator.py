@@ -1,0 +1,83 @@
+"""Generator: makes events on a period."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evflow.errors import GraphError
+from evflow.schema import Schema
+from evflow.stones.code import Code
+from evflow.stones.transform import Transform
+from evflow.types import f64, i64
+
+__all__ = ["TICK", "Generator"]
+
+TICK = Schema("Tick", {"count": i64, "time": f64})
+"""What a generator's function gets: the number of the tick, from 0, and seconds since 1970 (UTC)."""
+
+
+class Generator(Transform):
+    """Calls its function every ``period`` seconds and sends ``output`` where it is not zero.
+
+    It stops with its graph. A tick that the graph was too busy for is left out, never made up for.
+
+    Args:
+        code: Cod or a Python function over ``input`` (``count``, ``time``) and ``output``.
+        output: the schema (or ``Event`` class) of what it makes.
+        period: seconds between two calls, greater than 0.
+        fuel: turns of loops that one call may take.
+        name: the stone's name.
+        on: the node it is placed on.
+
+    Raises:
+        GraphError: the period is not greater than 0.
+
+    Example:
+        >>> import time, evflow as ev
+        >>> class Beat(ev.Event):
+        ...     number: int
+        >>> seen = []
+        >>> g = ev.Graph()
+        >>> beats = g.add(ev.Generator("output.number = input.count; return 1;", output=Beat, period=0.01))
+        >>> _ = beats >> ev.Terminal(lambda event: seen.append(event.number))
+        >>> with g.run() as flow:
+        ...     time.sleep(0.3)
+        >>> seen[:3]
+        [0, 1, 2]
+    """
+
+    kind = "generator"
+
+    def __init__(
+        self,
+        code: Code,
+        *,
+        output: Any,
+        period: float,
+        fuel: int = 10_000_000,
+        name: str | None = None,
+        on: str | None = None,
+    ) -> None:
+        if not period > 0:
+            raise GraphError(f"generator {name or ''}: period {period!r}: expected seconds greater than 0")
+        super().__init__(code, output=output, input=TICK, fuel=fuel, name=name, on=on)
+        self._period = float(period)
+
+    @property
+    def period(self) -> float | None:
+        return self._period
+
+    def settings(self) -> dict[str, Any]:
+        settings = super().settings()
+        del settings["input"]
+        return {**settings, "period": self._period}
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Generator:
+        return cls(
+            settings["code"],
+            output=Schema.from_description(settings["output"]),
+            period=settings["period"],
+            fuel=settings["fuel"],
+        )

@@ -1,0 +1,157 @@
+"""Terminal: where events reach the user's own Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from evflow.batch import EventBatch
+from evflow.errors import GraphError
+from evflow.handlers import handler_from, handler_text
+from evflow.schema import Schema
+from evflow.stone import Acting, Actor, Context, Handler
+
+__all__ = ["RAW", "Terminal"]
+
+RAW = "raw"
+"""The input that takes what no handler's schema fits."""
+
+
+class Terminal(Acting):
+    """Calls a handler with each event, a read-only view with the event's fields as attributes.
+
+    A handler that raises costs that event only: it is counted, and kept among the dead letters. A handler
+    may submit events itself.
+
+    Args:
+        handler: called with each event; or a mapping from schema (or ``Event`` class) to handler, each
+            event going to the one it fits best. A text ``"module:function"`` names a handler to import.
+        batch: call the handler with an ``EventBatch``, all events that came together, instead.
+        input: the least schema that ``handler`` needs; by default that of the events linked to it.
+        raw: called with the encoded bytes and the schema of each event that no other handler fits.
+        name: the stone's name.
+        on: the node it is placed on.
+
+    Raises:
+        GraphError: there is no handler, or one that cannot be called.
+
+    Example:
+        >>> import evflow as ev
+        >>> class Ping(ev.Event):
+        ...     number: int
+        >>> total = []
+        >>> g = ev.Graph()
+        >>> _ = g.source("pings", Ping) >> ev.Terminal(lambda b: total.append(b["number"].sum()), batch=True)
+        >>> with g.run() as flow:
+        ...     flow["pings"].submit_batch({"number": [1, 2, 3]})
+        >>> int(sum(total))
+        6
+    """
+
+    kind = "terminal"
+    linked_ports = "none"
+
+    def __init__(
+        self,
+        handler: Handler | str | Mapping[Any, Handler | str] | None = None,
+        *,
+        batch: bool = False,
+        input: Any = None,
+        raw: Callable[[bytes, Schema], object] | str | None = None,
+        name: str | None = None,
+        on: str | None = None,
+    ) -> None:
+        super().__init__(name=name, on=on)
+        self.batch = batch
+        self._inputs: dict[str, Schema | None] = {}
+        self._handlers: dict[str, Handler] = {}
+        if isinstance(handler, Mapping):
+            for spec, function in handler.items():
+                schema = Schema.of(spec)
+                self._take(schema.name, schema, function)
+        elif handler is not None:
+            self._take("input", None if input is None else Schema.of(input), handler)
+        if raw is not None:
+            self._take(RAW, None, raw)
+        if not self._handlers:
+            raise GraphError(f"terminal {name or ''}: expected a handler, found none")
+
+    def _take(self, key: str, schema: Schema | None, handler: Any) -> None:
+        if key in self._inputs:
+            raise GraphError(f"terminal {self.name or ''}: two handlers for schemas named {key}")
+        function = handler_from(handler)
+        if not callable(function):
+            raise GraphError(f"terminal {self.name or ''}: handler {handler!r} cannot be called")
+        self._inputs[key] = schema
+        self._handlers[key] = function
+
+    @property
+    def inputs(self) -> Mapping[str, Schema | None]:
+        return self._inputs
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Its handlers by input."""
+        return self._handlers
+
+    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
+        return ()
+
+    def open(self, context: Context) -> Actor:
+        return _Caller(context, self._handlers, self.batch)
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "batch": self.batch,
+            "handlers": [
+                [key, None if schema is None else schema.description, handler_text(self._handlers[key])]
+                for key, schema in self._inputs.items()
+            ],
+        }
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Terminal:
+        terminal = cls.__new__(cls)
+        Acting.__init__(terminal)
+        terminal.batch = settings["batch"]
+        terminal._inputs, terminal._handlers = {}, {}
+        for key, described, text in settings["handlers"]:
+            schema = None if described is None else Schema.from_description(described)
+            terminal._take(key, schema, text)
+        return terminal
+
+
+class _Caller(Actor):
+    def __init__(self, context: Context, handlers: Mapping[str, Handler], batch: bool) -> None:
+        super().__init__(context)
+        self._handlers = handlers
+        self._batch = batch
+
+    def receive(self, batch: EventBatch, input: str) -> None:
+        handler = self._handlers[input]
+        if input == RAW:
+            self._raw(handler, batch)
+        elif self._batch:
+            try:
+                handler(batch)
+            except Exception as error:
+                self.context.fault(batch, error)
+        else:
+            self._each(handler, batch)
+
+    def _each(self, handler: Handler, batch: EventBatch) -> None:
+        position = -1
+        for event in batch:
+            position += 1
+            try:
+                handler(event)
+            except Exception as error:
+                self.context.fault(batch.slice(position, position + 1), error)
+
+    def _raw(self, handler: Callable[..., object], batch: EventBatch) -> None:
+        for position in range(len(batch)):
+            one = batch.slice(position, position + 1)
+            try:
+                handler(one.to_bytes(), batch.schema)
+            except Exception as error:
+                self.context.fault(one, error)

@@ -1,0 +1,98 @@
+"""Transform: a function fills a record of another schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evflow.codgen.front import Input, build
+from evflow.codgen.tree import Function
+from evflow.schema import Schema
+from evflow.stone import Compiled
+from evflow.stones.code import Code, code_settings
+
+__all__ = ["Transform"]
+
+
+class Transform(Compiled):
+    """Fills ``output``, a new event of another schema, and sends it where the function is not zero.
+
+    Fields that the function does not set are zero, or their schema's default. The event's attributes
+    go along unless the function sets others. ``submit(port, output)`` sends one at once, so that a
+    function can make several events of one.
+
+    Args:
+        code: Cod or a Python function over ``input`` and ``output``.
+        output: the schema (or ``Event`` class) of what it makes.
+        input: the least schema that the function needs; by default that of the events linked to it.
+        fuel: turns of loops that one event may take.
+        name: the stone's name.
+        on: the node it is placed on.
+
+    Example:
+        >>> import evflow as ev
+        >>> class Celsius(ev.Event):
+        ...     degrees: float
+        >>> class Fahrenheit(ev.Event):
+        ...     degrees: float
+        >>> seen = []
+        >>> g = ev.Graph()
+        >>> warm = g.source("c", Celsius) >> ev.Transform(
+        ...     "output.degrees = input.degrees * 9 / 5 + 32; return 1;", output=Fahrenheit
+        ... )
+        >>> _ = warm >> ev.Terminal(lambda event: seen.append(event.degrees))
+        >>> with g.run() as flow:
+        ...     flow["c"].submit(Celsius(100.0))
+        >>> seen
+        [212.0]
+    """
+
+    kind = "transform"
+
+    def __init__(
+        self,
+        code: Code,
+        *,
+        output: Any,
+        input: Any = None,
+        fuel: int = 10_000_000,
+        name: str | None = None,
+        on: str | None = None,
+    ) -> None:
+        super().__init__(name=name, on=on)
+        self.code = code
+        self.output = Schema.of(output)
+        self.input = None if input is None else Schema.of(input)
+        self.fuel = fuel
+
+    @property
+    def inputs(self) -> Mapping[str, Schema | None]:
+        return {"input": self.input}
+
+    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
+        return (self.output,)
+
+    def function(self, declared: Schema | None, actual: Schema | None) -> Function:
+        return build(
+            self.code,
+            "transform",
+            [Input("input", declared, actual)],
+            [("output", self.output)],
+            fuel=self.fuel,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            **code_settings(self.code, self.input, self.fuel),
+            "output": self.output.description,
+        }
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Transform:
+        described = settings.get("input")
+        return cls(
+            settings["code"],
+            output=Schema.from_description(settings["output"]),
+            input=None if described is None else Schema.from_description(described),
+            fuel=settings["fuel"],
+        )

