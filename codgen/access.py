@@ -20,6 +20,7 @@ from evflow.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, R
 __all__ = ["Access", "Attributes", "Operand", "Queue", "Ref", "Slice", "is_text", "suggestion", "value_type"]
 
 _MAX_LISTED = 50
+_MAX_COMPARED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def value_type(kind: FieldType | None) -> str | None:
 
 def suggestion(name: str, known: list[str]) -> str:
     """`` (did you mean 'x'?)`` where a known name is close."""
-    close = get_close_matches(name, known, 1)
+    close = get_close_matches(name, known[:_MAX_COMPARED], 1)
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 

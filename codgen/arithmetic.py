@@ -58,8 +58,15 @@ class Arithmetic:
         return CodeError(message, self.source, pos.line, pos.column)
 
     def const(self, kind: str, value: object, pos: Pos) -> Const:
-        """A constant; ``value`` is brought to the normal form of ``kind``."""
-        return Const(type=kind, pos=pos, value=semantics.normal(value, kind))
+        """A constant; ``value`` is brought to the normal form of ``kind``.
+
+        Raises:
+            CodeError: a text that UTF-8 cannot hold.
+        """
+        try:
+            return Const(type=kind, pos=pos, value=semantics.normal(value, kind))
+        except UnicodeEncodeError:
+            raise self.error("the text holds half of a surrogate pair, which is no character", pos) from None
 
     def convert(self, expr: Expr, kind: str, *, checked: bool = False) -> Expr:
         """The value as another type; only between numbers.

@@ -11,7 +11,7 @@ from evflow.codgen.result import Column, Segment
 from evflow.codgen.stage import Routes
 from evflow.codgen.vectors import Vectors
 
-__all__ = ["ExitReader"]
+__all__ = ["ExitReader", "read_attributes"]
 
 _KINDS = {0: "i", 1: "i", 2: "f", 3: "s"}
 
@@ -109,13 +109,28 @@ class ExitReader:
         kinds = words[:, 0]
         kind, present = _KINDS[int(kinds.max())], kinds != 0
         if kind == "s":
-            texts = self._vectors.view(self._vectors.word("texts")).tobytes()
             values = np.empty(len(words), object)
-            for i, (held, start, size) in enumerate(words.tolist()):
-                values[i] = texts[start : start + size].decode("utf-8", "surrogateescape") if held else ""
+            values[:] = [value or "" for value in _values(self._vectors, words)]
             return kind, values, present
         raw = np.where(present, words[:, 1], 0)
         return kind, raw.view(np.float64) if kind == "f" else raw, present
+
+
+def read_attributes(vectors: Vectors, word: int, start: int, stop: int) -> list[int | float | str | None]:
+    """The attributes that native code kept in a vector; None where one is not set."""
+    return _values(vectors, vectors.view(word).reshape(-1, 3)[start:stop])
+
+
+def _values(vectors: Vectors, words: Array) -> list[int | float | str | None]:
+    texts = vectors.view(vectors.word("texts")).tobytes()
+    floats = words[:, 1].copy().view(np.float64).tolist()
+    values: list[int | float | str | None] = []
+    for (kind, bits, size), number in zip(words.tolist(), floats, strict=True):
+        if kind == 3:
+            values.append(texts[bits : bits + size].decode("utf-8", "surrogateescape"))
+        else:
+            values.append(bits if kind == 1 else number if kind == 2 else None)
+    return values
 
 
 def _settled(kinds: Array) -> Array:

@@ -51,6 +51,7 @@ KINDS = ("filter", "transform", "router", "queue")
 _MAX_LOCAL_BYTES = 1 << 16
 _MAX_STATIC_BYTES = 1 << 20
 _MAX_DIMENSIONS = 8
+_MAX_COPIED = 100_000
 _START = Pos(1, 1)
 
 _TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", str: "str"}
@@ -86,7 +87,14 @@ class Builder(Calls):
         self.outputs = outputs
         self.returns = False
         self.submits = False
+        self._copied = 0
         self.fixed: set[Variable] = set()
+        names = [*(i[0] for i in inputs), *(o[0] for o in outputs)]
+        for name in names:
+            if names.count(name) > 1:
+                raise self.error(
+                    f"'{name}' names two events; each input and output needs a name of its own", _START
+                )
         roots: dict[str, Operand] = {
             "event_attrs": Attributes("event"),
             "stone_attrs": Attributes("stone"),
@@ -251,8 +259,8 @@ class Builder(Calls):
     def store(self, target: Operand, source: Operand, pos: Pos) -> list[Stmt]:
         """The statement ``target = source``, where both may also be whole records, arrays or lists."""
         if isinstance(target, Ref) and isinstance(source, Ref):
-            both_optional = isinstance(target.declared, Maybe) and isinstance(source.declared, Maybe)
-            if both_optional or not (self.is_value(target) and self.is_value(source)):
+            same_optional = isinstance(target.declared, Maybe) and source.actual in (None, target.declared)
+            if same_optional or not (self.is_value(target) and self.is_value(source)):
                 return self.copy(target, source, pos)
         return [Run(pos=pos, value=self.assign(target, self.value(source, pos), pos))]
 
@@ -265,6 +273,12 @@ class Builder(Calls):
             self.complete(source, pos)
         statements, settled = self._settled(source)
         return statements + Transfer(self, pos).copied(target, settled)
+
+    def count_copied(self, pos: Pos) -> None:
+        """Bounds how many fields the copies of whole records write, since a short text can ask for many."""
+        self._copied += 1
+        if self._copied > _MAX_COPIED:
+            raise self.error(f"copies of whole records write more than {_MAX_COPIED} fields", pos)
 
     def _settled(self, source: Ref) -> tuple[list[Stmt], Ref]:
         """A place whose indexes are evaluated now, by the statements, and not again."""

@@ -11,7 +11,7 @@ from pycparser import c_ast
 from evflow.codgen.access import Operand
 from evflow.codgen.calls import Argument
 from evflow.codgen.check import Builder
-from evflow.codgen.codtext import TYPE_NAMES
+from evflow.codgen.codtext import FIELD_NAMES, TYPE_NAMES
 from evflow.codgen.tree import Expr, Pos, Stmt
 from evflow.errors import CodeError
 
@@ -124,7 +124,7 @@ class Expressions:
         if kind == "char":
             return self.builder.const("i32", self._character(text, node), pos)
         if "float" in kind or "double" in kind:
-            digits = text.rstrip("lLfF") if not text.lower().startswith("0x") else text.rstrip("lL")
+            digits = text.rstrip("lLfF")  # a hexadecimal float ends with a decimal exponent
             number = float.fromhex(digits) if "x" in text.lower() else float(digits)
             return self.builder.const("f32" if kind == "float" else "f64", number, pos)
         if text[0] == "'":
@@ -181,7 +181,8 @@ class Expressions:
     def _field(self, node: Any) -> Operand:
         if node.type != ".":
             raise self.error("Cod has no pointers; write '.' instead of '->'", node)
-        return self.builder.field(self.operand(node.name), node.field.name, self.pos(node.field))
+        name = FIELD_NAMES.get(node.field.name, node.field.name)
+        return self.builder.field(self.operand(node.name), name, self.pos(node.field))
 
     def _index(self, node: Any) -> Operand:
         of = self.operand(node.name)

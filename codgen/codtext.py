@@ -18,7 +18,7 @@ from pycparser.c_lexer import CLexer
 
 from evflow.errors import CodeError
 
-__all__ = ["TYPE_NAMES", "Parsed", "parse"]
+__all__ = ["FIELD_NAMES", "TYPE_NAMES", "Parsed", "parse"]
 
 _MAX_SOURCE = 1 << 18
 
@@ -29,6 +29,14 @@ TYPE_NAMES = {
 }  # fmt: skip
 """Names of types that are no keywords of C."""
 
+_KEYWORDS = (
+    "auto case char const default do double enum extern float goto inline int long offsetof register "
+    "restrict short signed sizeof static struct switch typedef union unsigned void volatile"
+).split()
+FIELD_NAMES = {f"{word[:-1]}$": word for word in _KEYWORDS}
+"""Fields whose names are keywords of C (and not of Python), by the word that the parser sees instead."""
+
+_KEYWORD_FIELD = re.compile(rf"(?<=\.)(\s*(?:{'|'.join(_KEYWORDS)}))\b")
 _TYPE_NAME = re.compile(rf"\b(?:{'|'.join(TYPE_NAMES)})\b")
 _MARK = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<literal>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<mark>/\*|["'(){}\[\];\#\r])""",
@@ -65,6 +73,7 @@ def parse(source: str) -> Parsed:
     text, is_block = _scanned(source)
     if not text.strip():
         raise CodeError("the text is empty; expected an expression or a block with 'return'", source)
+    text = _KEYWORD_FIELD.sub(lambda match: f"{match[1][:-1]}$", text)
     is_block = is_block or text.lstrip().startswith("return")
     opening = "".join(f"typedef int {n};" for n in sorted(set(_TYPE_NAME.findall(text)))) + _OPENING
     if not is_block:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from evflow.codgen.ir import Body, Module
 
-__all__ = ["Context", "Key", "grow_if_full", "load", "new_context", "push", "store"]
+__all__ = ["Context", "Key", "grow", "grow_if_full", "load", "new_context", "push", "scratch_pointer", "store"]
 
 Key = tuple[str | int | None, ...]
 
@@ -60,6 +60,19 @@ def store(body: Body, word: int, value: str) -> None:
     body.do(f"store i64 {value}, ptr {body.at('%ctx', 8 * word)}")
 
 
+def scratch_pointer(body: Body, context: Context, start: int) -> str:
+    """A pointer into the memory for large arrays, which is valid in the whole function."""
+    word = body.let_at_entry(f"getelementptr i8, ptr %ctx, i64 {8 * context.at('scratch')}")
+    base = body.let_at_entry(f"load ptr, ptr {word}")
+    return body.let_at_entry(f"getelementptr i8, ptr {base}, i64 {start}")
+
+
+def grow(body: Body, vector: str, need: str) -> str:
+    """Asks the run time for room for ``need`` elements in a vector; gives whether there is (i1)."""
+    routine = body.module.routine("@ev.grow", lambda _: _write_grow(body.module))
+    return body.call("i1", routine, "ptr %ctx", f"i64 {vector}", f"i64 {need}")
+
+
 def _write_grow(module: Module) -> None:
     body = Body(module, "internal i1 @ev.grow(ptr %ctx, i64 %vector, i64 %need) noinline cold nounwind")
     callback = body.let(f"load ptr, ptr {body.at('%ctx', 8 * HEAD.index('grow'))}")
@@ -70,12 +83,11 @@ def _write_grow(module: Module) -> None:
 
 def grow_if_full(body: Body, vector: int, need: str) -> str:
     """Makes sure that a vector can hold ``need`` elements (i64); gives whether it can (i1)."""
-    grow = body.module.routine("@ev.grow", lambda _: _write_grow(body.module))
     full, done, before = body.label(), body.label(), body.block
     capacity = load(body, vector + 2)
     body.branch(body.let(f"icmp ugt i64 {need}, {capacity}"), full, done)
     body.begin(full)
-    grown = body.call("i1", grow, "ptr %ctx", f"i64 {vector}", f"i64 {need}")
+    grown = grow(body, str(vector), need)
     body.begin(done)
     return body.phi("i1", [("true", before), (grown, full)])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +17,10 @@ __all__ = ["FUEL", "Input", "build", "source_of"]
 
 FUEL = 10_000_000
 """The turns of loops that one event may take, if nothing else is said."""
+
+_KEPT = 1024
+_built: OrderedDict[object, Function] = OrderedDict()
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ def build(
     *,
     fuel: int = FUEL,
 ) -> Function:
-    """The typed tree of a stone function.
+    """The typed tree of a stone function; the same arguments give the same tree again.
 
     Args:
         code: Cod (an expression or a block), a Python function, or the text of one (``def …``, ``lambda …``).
@@ -54,6 +60,36 @@ def build(
         CodeError: the code is refused; carries the place in it.
         SchemaError: events of an actual schema do not fit the declared one.
     """
+    inputs, outputs = tuple(inputs), tuple(outputs)
+    key = (_identity(code), kind, inputs, outputs, fuel)
+    with _lock:
+        known = _built.get(key)
+        if known is not None:
+            _built.move_to_end(key)
+            return known
+    function = _build(code, kind, inputs, outputs, fuel)
+    with _lock:
+        _built[key] = function
+        if len(_built) > _KEPT:
+            _built.popitem(last=False)
+    return function
+
+
+def _identity(code: str | Callable[..., object]) -> object:
+    if isinstance(code, str):
+        return code
+    from evflow.codgen.pysource import identity
+
+    return identity(code)
+
+
+def _build(
+    code: str | Callable[..., object],
+    kind: str,
+    inputs: tuple[Input, ...],
+    outputs: tuple[tuple[str, Schema], ...],
+    fuel: int,
+) -> Function:
     if kind not in KINDS:
         raise CodeError(f"a function of kind {kind!r}: expected one of {', '.join(KINDS)}")
     if kind == "transform" and not outputs:
@@ -77,7 +113,7 @@ def build(
 def is_python(text: str) -> bool:
     """Whether a text is taken for the Python subset: it begins with ``def`` or ``lambda``."""
     words = text.split(None, 1)
-    return bool(words) and (words[0] in ("def", "lambda") or words[0].startswith("lambda:"))
+    return bool(words) and (words[0] in ("def", "lambda", "async") or words[0].startswith(("lambda:", "@")))
 
 
 def source_of(code: str | Callable[..., object]) -> str:

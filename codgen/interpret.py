@@ -56,6 +56,8 @@ __all__ = ["Emitted", "Outcome", "State", "interpret", "interpret_queue", "new_s
 
 Event = Mapping[str, Any]
 
+_MAX_SUBMITS = 100_000
+
 
 class Emitted(NamedTuple):
     """An event that a function sent.
@@ -262,6 +264,8 @@ class _Call:
 
     def _submit(self, node: Submit) -> None:
         port = self.eval(node.port)
+        if len(self.emitted) >= _MAX_SUBMITS:
+            raise _Stop(Fault.LIMIT, node.pos)
         if node.output is not None:
             self.emitted.append(Emitted(port, node.output, self.outputs[node.output]))
             self.outputs[node.output] = zero_event(self.function.outputs[node.output][1])

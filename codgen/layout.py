@@ -15,7 +15,7 @@ from evflow.codgen.tree import Expr, Fault, Path, Pos, Variable
 from evflow.schema import Schema
 from evflow.types import NUMBERS, Array, Blob, FieldType, ListOf, Maybe, Record, Text
 
-__all__ = ["NIL", "Place", "check_index", "count32", "distance", "end", "enter", "item_count", "linear_index", "statics_layout", "step_fields", "step_indexes", "walk"]
+__all__ = ["NIL", "Place", "check_index", "count32", "distance", "end", "enter", "item_count", "linear_index", "statics_layout", "step_fields", "step_indexes", "type_name", "walk"]
 
 NIL = 0xC0
 
@@ -161,15 +161,18 @@ def distance(body: Body, start: str, behind: str) -> str:
     return body.let(f"sub i64 {last}, {first}")
 
 
-def _name(kind: FieldType) -> str:
+def type_name(kind: FieldType) -> str:
+    """A name for a type in a module; records of different schemas may be spelled alike."""
     if isinstance(kind, Record):
         return f"record.{kind.schema.fingerprint}"
+    if isinstance(kind, (ListOf, Maybe)):
+        return f"{'list' if isinstance(kind, ListOf) else 'optional'}.{type_name(kind.element)}"
     return kind.text
 
 
 def _skip(module: Module, kind: FieldType) -> str:
     """The function ``ptr (ptr)`` that skips an optional or a record of variable width."""
-    return module.routine(f'@"skip.{_name(kind)}"', lambda name: _write_skip(module, name, kind))
+    return module.routine(f'@"skip.{type_name(kind)}"', lambda name: _write_skip(module, name, kind))
 
 
 def _write_skip(module: Module, name: str, kind: FieldType) -> None:
@@ -197,7 +200,7 @@ def _record_end(body: Body, schema: Schema) -> str:
 
 def _skip_items(module: Module, kind: FieldType) -> str:
     """The function ``ptr (ptr, i64 n)`` that skips ``n`` values of variable width."""
-    return module.routine(f'@"items.{_name(kind)}"', lambda name: _write_skip_items(module, name, kind))
+    return module.routine(f'@"items.{type_name(kind)}"', lambda name: _write_skip_items(module, name, kind))
 
 
 def _write_skip_items(module: Module, name: str, kind: FieldType) -> None:

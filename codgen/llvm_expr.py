@@ -8,6 +8,7 @@ from typing import Any
 from evflow.codgen import layout, llvm_text
 from evflow.codgen.emitter import Emitter, Place
 from evflow.codgen.ir import LLVM_TYPES, number
+from evflow.codgen.library import SYSTEM
 from evflow.codgen.llvm_math import call_math, floor_divide_float, modulo_float
 from evflow.codgen.llvm_number import bits_of, is_float, is_signed, read_number
 from evflow.codgen.tree import (
@@ -297,6 +298,8 @@ def _check_truncated(e: Emitter, value: str, source: str, result: str, target: s
 def _call(e: Emitter, expr: Call) -> str:
     if expr.name in llvm_text.FUNCTIONS:
         return llvm_text.FUNCTIONS[expr.name](e, expr)
+    if expr.name in SYSTEM:
+        return e.host.system(e, expr.name)
     return call_math(e.body, expr.name, tuple(e.value(argument) for argument in expr.args))
 
 

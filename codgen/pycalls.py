@@ -15,6 +15,7 @@ from evflow.codgen.access import Attributes, Operand
 from evflow.codgen.arithmetic import spelled
 from evflow.codgen.calls import Argument
 from evflow.codgen.library import LIBRARY
+from evflow.codgen.pyoperators import divided, number
 from evflow.codgen.tree import Const, Expr, Pos
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _whole(name: str, function: str) -> _Maker:
     """A rounding that gives an integer; NaN, infinities and what 64 bits cannot hold are a RANGE fault."""
 
     def make(translator: Expressions, nodes: list[ast.expr], pos: Pos) -> Expr:
-        value = translator.number(_one(translator, name, nodes, pos))
+        value = number(translator.builder, _one(translator, name, nodes, pos))
         if value.type == "i64":
             return value
         return translator.builder.convert(_library(translator, function, [value], pos), "i64", checked=True)
@@ -65,12 +66,12 @@ def _whole(name: str, function: str) -> _Maker:
 
 def _round(translator: Expressions, nodes: list[ast.expr], pos: Pos) -> Expr:
     """Halves to the even neighbour, as Python rounds."""
-    value = translator.number(_one(translator, "round", nodes, pos))
+    value = number(translator.builder, _one(translator, "round", nodes, pos))
     if value.type == "i64":
         return value
     builder = translator.builder
-    first, number = builder.hidden(value)
-    low_first, low = builder.hidden(_library(translator, "floor", [number], pos))
+    first, whole = builder.hidden(value)
+    low_first, low = builder.hidden(_library(translator, "floor", [whole], pos))
     part_first, part = builder.hidden(builder.binary("sub", first, low_first, pos))
     half, high = (
         builder.const("f64", 0.5, pos),
@@ -96,12 +97,14 @@ def _bool(translator: Expressions, nodes: list[ast.expr], pos: Pos) -> Expr:
 
 
 def _absolute(translator: Expressions, nodes: list[ast.expr], pos: Pos) -> Expr:
-    return _library(translator, "abs", [translator.number(_one(translator, "abs", nodes, pos))], pos)
+    return _library(translator, "abs", [number(translator.builder, _one(translator, "abs", nodes, pos))], pos)
 
 
 def _extreme(name: str) -> _Maker:
     def make(translator: Expressions, nodes: list[ast.expr], pos: Pos) -> Expr:
-        return _library(translator, name, [translator.number(translator.value(n)) for n in nodes], pos)
+        return _library(
+            translator, name, [number(translator.builder, translator.value(n)) for n in nodes], pos
+        )
 
     return make
 
@@ -109,8 +112,8 @@ def _extreme(name: str) -> _Maker:
 def _log(translator: Expressions, nodes: list[ast.expr], pos: Pos) -> Expr:
     if len(nodes) != 2:
         return _passed("log")(translator, nodes, pos)
-    number, base = (_library(translator, "log", [translator.value(n)], pos) for n in nodes)
-    return translator.divide(number, base, pos)
+    number_log, base_log = (_library(translator, "log", [translator.value(n)], pos) for n in nodes)
+    return divided(translator.builder, number_log, base_log, pos)
 
 
 def _is_infinite(translator: Expressions, nodes: list[ast.expr], pos: Pos) -> Expr:

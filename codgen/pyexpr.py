@@ -16,13 +16,14 @@ from evflow.codgen.arithmetic import spelled
 from evflow.codgen.calls import Argument
 from evflow.codgen.check import Builder
 from evflow.codgen.pycalls import BUILTINS, MATH, METHODS
+from evflow.codgen.pyoperators import OPERATIONS, compared, number
 from evflow.codgen.pysource import PythonSource
 from evflow.codgen.semantics import INTEGERS
-from evflow.codgen.tree import Binary, Const, Expr, Pos, Stmt
+from evflow.codgen.tree import Const, Expr, Pos, Stmt
 from evflow.errors import CodeError
 from evflow.types import Maybe
 
-__all__ = ["MAX_DEPTH", "OPERATIONS", "Expressions"]
+__all__ = ["MAX_DEPTH", "Expressions"]
 
 MAX_DEPTH = 150
 """How deep statements and expressions may be nested in one another."""
@@ -31,7 +32,6 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
 }  # fmt: skip
 _CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf, "nan": math.nan}
-_MAX_POWER = 64
 
 
 class Expressions:
@@ -56,7 +56,7 @@ class Expressions:
         """Where a node stands in the user's text."""
         line = node.lineno - self.lines
         column = node.col_offset - (self.columns if line == 1 else 0)
-        row = self.rows[line - 1]
+        row = self.rows[line - 1] if 0 < line <= len(self.rows) else ""
         if not row.isascii():
             column = len(row.encode()[:column].decode("utf-8", "replace"))
         return Pos(line, column + 1)
@@ -103,10 +103,6 @@ class Expressions:
         if value.type in INTEGERS:
             return self.builder.convert(value, "i64", checked=value.type == "u64")
         return self.builder.convert(value, "f64") if value.type == "f32" else value
-
-    def number(self, value: Expr) -> Expr:
-        """A value that is computed with: a bool counts as 0 or 1."""
-        return self.builder.convert(value, "i64") if value.type == "bool" else value
 
     @staticmethod
     def is_optional(of: Operand) -> bool:
@@ -213,63 +209,7 @@ class Expressions:
             raise self.error(
                 f"this operator ({type(node.op).__name__}) is not within the Python subset", node
             )
-        return operation(self, self.value(node.left), self.value(node.right), self.pos(node))
-
-    def plain(self, op: str, left: Expr, right: Expr, pos: Pos) -> Expr:
-        """An operation that is C's, once the types are Python's."""
-        both_bool = left.type == right.type == "bool" and op in ("and", "or", "xor")
-        result = self.builder.binary(op, self.number(left), self.number(right), pos)
-        return self.builder.truth(result) if both_bool else result
-
-    def divide(self, left: Expr, right: Expr, pos: Pos) -> Expr:
-        """``/``: in floats, and a fault where the divisor is zero."""
-        left, right = self.floating("div", left, pos), self.floating("div", right, pos)
-        if not isinstance(right, Const) or right.value == 0:
-            first, again = self.builder.hidden(right)
-            nonzero = self.builder.compare("ne", first, self.builder.const("f64", 0.0, pos), pos)
-            # Python's own division of zero by zero is the fault that IEEE division is not.
-            fault = Binary(type="f64", pos=pos, op="floordiv", left=again, right=again)
-            right = self.builder.select(nonzero, again, fault, pos)
-        return self.builder.binary("div", left, right, pos)
-
-    def floating(self, op: str, value: Expr, pos: Pos) -> Expr:
-        """A number as a float."""
-        if value.type == "str":
-            raise self.builder.error(f"'{'/' if op == 'div' else '**'}' needs numbers, found a text", pos)
-        return self.builder.convert(value, "f64")
-
-    def power(self, left: Expr, right: Expr, pos: Pos) -> Expr:
-        """``**``: of an integer by a constant in integers, else in floats."""
-        left, right = self.number(left), self.number(right)
-        if left.type == "i64" and right.type == "i64":
-            if not isinstance(right, Const) or not 0 <= right.value <= _MAX_POWER:
-                raise self.builder.error(
-                    f"an integer can be raised to a constant of 0 to {_MAX_POWER}; "
-                    "for more write float(x) ** y",
-                    pos,
-                )
-            return self._integer_power(left, right.value, pos)
-        base, exponent = self.floating("pow", left, pos), self.floating("pow", right, pos)
-        if isinstance(exponent, Const) and exponent.value == 2.0:
-            first, again = self.builder.hidden(base)
-            return self.builder.binary("mul", first, again, pos)
-        result = self.builder.call("pow", [Argument(base, pos), Argument(exponent, pos)], pos)
-        assert isinstance(result, Expr)
-        return result
-
-    def _integer_power(self, base: Expr, exponent: int, pos: Pos) -> Expr:
-        first, again = self.builder.hidden(base)
-        result = self._multiplied(again, exponent, pos)
-        return result if first is again else self.builder.sequence(first, result, pos)
-
-    def _multiplied(self, base: Expr, exponent: int, pos: Pos) -> Expr:
-        """A power by squaring; ``base`` may be evaluated any number of times."""
-        if exponent < 2:
-            return base if exponent else self.builder.const("i64", 1, pos)
-        if exponent % 2:
-            return self.builder.binary("mul", self._multiplied(base, exponent - 1, pos), base, pos)
-        first, again = self.builder.hidden(self._multiplied(base, exponent // 2, pos))
-        return self.builder.binary("mul", first, again, pos)
+        return operation(self.builder, self.value(node.left), self.value(node.right), self.pos(node))
 
     def _unary(self, node: ast.UnaryOp) -> Operand:
         pos = self.pos(node)
@@ -281,7 +221,7 @@ class Expressions:
             and node.operand.value == 1 << 63
         ):
             return self.builder.const("i64", -(1 << 63), pos)
-        value = self.number(self.value(node.operand))
+        value = number(self.builder, self.value(node.operand))
         if isinstance(node.op, ast.UAdd):
             return value if value.type != "str" else self.builder.unary("neg", value, pos)
         return self.builder.unary("inv" if isinstance(node.op, ast.Invert) else "neg", value, pos)
@@ -303,7 +243,7 @@ class Expressions:
     def select(self, condition: Expr, yes: Expr, no: Expr, pos: Pos) -> Expr:
         """One of two values of a common type."""
         if yes.type != no.type:
-            yes, no = self.number(yes), self.number(no)
+            yes, no = number(self.builder, yes), number(self.builder, no)
         return self.builder.select(condition, yes, no, pos)
 
     def _conditional(self, node: ast.IfExp) -> Operand:
@@ -322,7 +262,7 @@ class Expressions:
             if type(op) not in _COMPARE:
                 raise self.error("a chain of comparisons has only ==, !=, <, <=, > and >=", comparator)
             first, again = self.builder.hidden(self.value(comparator))
-            parts.append(self.compare(_COMPARE[type(op)], left, first, pos))
+            parts.append(compared(self.builder, _COMPARE[type(op)], left, first, pos))
             left = again
         return self.builder.logical("and", parts, pos)
 
@@ -337,17 +277,13 @@ class Expressions:
             return found if isinstance(op, ast.In) else self.builder.negation(found, pos)
         if isinstance(right, ast.Constant) and right.value is None:
             raise self.error("compare with None by 'is None' or 'is not None'", right)
-        return self.compare(_COMPARE[type(op)], self.value(left), self.value(right), pos)
-
-    def compare(self, op: str, left: Expr, right: Expr, pos: Pos) -> Expr:
-        """Two numbers or two texts compared; a bool counts as 0 or 1."""
-        return self.builder.compare(op, self.number(left), self.number(right), pos)
+        return compared(self.builder, _COMPARE[type(op)], self.value(left), self.value(right), pos)
 
     def _contained(self, left: ast.expr, right: ast.expr, pos: Pos) -> Expr:
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
             first, again = self.builder.hidden(self.value(left))
             parts = [
-                self.compare("eq", again if i else first, self.value(e), pos)
+                compared(self.builder, "eq", again if i else first, self.value(e), pos)
                 for i, e in enumerate(right.elts)
             ]
             return self.builder.logical("or", parts, pos) if parts else self.builder.const("bool", False, pos)
@@ -434,26 +370,6 @@ class Expressions:
 def _logical(node: ast.BoolOp) -> str:
     return "and" if isinstance(node.op, ast.And) else "or"
 
-
-def _plain(op: str) -> Callable[[Expressions, Expr, Expr, Pos], Expr]:
-    return lambda translator, left, right, pos: translator.plain(op, left, right, pos)
-
-
-OPERATIONS: dict[type[ast.operator], Callable[[Expressions, Expr, Expr, Pos], Expr]] = {
-    ast.Add: _plain("add"),
-    ast.Sub: _plain("sub"),
-    ast.Mult: _plain("mul"),
-    ast.Div: Expressions.divide,
-    ast.FloorDiv: _plain("floordiv"),
-    ast.Mod: _plain("mod"),
-    ast.Pow: Expressions.power,
-    ast.BitAnd: _plain("and"),
-    ast.BitOr: _plain("or"),
-    ast.BitXor: _plain("xor"),
-    ast.LShift: _plain("shl"),
-    ast.RShift: _plain("shr"),
-}
-"""What the operators of Python do with two values."""
 
 _DESCRIBED: dict[type[ast.expr], str] = {
     ast.Lambda: "a function within the function",

@@ -13,8 +13,9 @@ from typing import Any
 
 from evflow.codgen.access import Operand, Ref, Slice
 from evflow.codgen.check import Builder
-from evflow.codgen.pyexpr import OPERATIONS, Expressions
-from evflow.codgen.pysource import FunctionNode, PythonSource, parse_python, python_source
+from evflow.codgen.pyexpr import Expressions
+from evflow.codgen.pyoperators import OPERATIONS
+from evflow.codgen.pysource import FunctionNode, PythonSource, parse_python, plain_text, python_source
 from evflow.codgen.tree import (
     Block,
     Break,
@@ -52,7 +53,7 @@ def build_python(
     Raises:
         CodeError: it is not within the subset, or has no meaning for these events.
     """
-    source = PythonSource(code) if isinstance(code, str) else python_source(code)
+    source = PythonSource(plain_text(code)) if isinstance(code, str) else python_source(code)
     node, lines, columns = parse_python(source.text)
     where = (source.name, source.file, source.line) if source.file else None
     names = _parameters(node, source, kind, [i[0] for i in inputs], [o[0] for o in outputs])
@@ -218,7 +219,7 @@ class _Statements(Expressions):
         target = self.target(node.target)
         value = self.value(node.value)
         updated = self.builder.update(
-            target, lambda before: operation(self, self.wide(before), value, pos), pos
+            target, lambda before: operation(self.builder, self.wide(before), value, pos), pos
         )
         return [Run(pos=pos, value=updated)]
 

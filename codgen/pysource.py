@@ -19,7 +19,9 @@ from types import CodeType, FunctionType
 
 from evflow.errors import CodeError
 
-__all__ = ["PythonSource", "parse_python", "portable", "python_source"]
+__all__ = ["PythonSource", "identity", "parse_python", "plain_text", "portable", "python_source"]
+
+_MAX_SOURCE = 1 << 18
 
 Constant = bool | int | float | str
 FunctionNode = ast.FunctionDef | ast.Lambda
@@ -125,7 +127,7 @@ def _captured(function: FunctionType) -> tuple[dict[str, Constant], frozenset[st
     modules: set[str] = set()
     functions: dict[str, str] = {}
     for name, value in _surroundings(function):
-        plain = next((kind(value) for kind in (bool, int, float, str) if isinstance(value, kind)), None)
+        plain = _plain(value)
         if plain is not None:
             constants[name] = plain
         elif value is math:
@@ -135,6 +137,20 @@ def _captured(function: FunctionType) -> tuple[dict[str, Constant], frozenset[st
     return constants, frozenset(modules), functions
 
 
+def _plain(value: object) -> Constant | None:
+    """A value that can be captured, without the class that it may have beyond bool, int, float and str."""
+    return next((kind(value) for kind in (bool, int, float, str) if isinstance(value, kind)), None)
+
+
+def identity(function: Callable[..., object]) -> object:
+    """What tells two Python functions apart: their code and what it takes from around them."""
+    if not isinstance(function, FunctionType):
+        return None
+    constants, modules, functions = _captured(function)
+    written = tuple((name, repr(value)) for name, value in constants.items())
+    return function.__code__, written, modules, tuple(functions.items())
+
+
 def _surroundings(function: FunctionType) -> Iterator[tuple[str, object]]:
     """The globals that a function may name, and its closure."""
     code = function.__code__
@@ -142,6 +158,17 @@ def _surroundings(function: FunctionType) -> Iterator[tuple[str, object]]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # a cell that is still empty
             yield name, cell.cell_contents
+
+
+def plain_text(text: str) -> str:
+    """A text with lines that end as ``ast`` counts them.
+
+    Raises:
+        CodeError: it is too long.
+    """
+    if len(text) > _MAX_SOURCE:
+        raise CodeError(f"the text has {len(text)} characters: expected at most {_MAX_SOURCE}", text)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def parse_python(text: str) -> tuple[FunctionNode, int, int]:

@@ -6,17 +6,22 @@ it sends, since a later fault takes it all back; when it has returned, the notes
 
 from __future__ import annotations
 
-from evflow.codgen.context import Context, Key, grow_if_full, load, push, store
+from evflow.codgen.attribute_ir import (
+    keep_attribute,
+    load_triple,
+    read_column,
+    stone_attribute,
+    store_triple,
+)
+from evflow.codgen.context import Context, Key, load, push, scratch_pointer
 from evflow.codgen.emitter import Emitter, Triple
 from evflow.codgen.ir import Body, Module
 from evflow.codgen.llvm import Exits, FunctionEmitter, write_function
+from evflow.codgen.output_ir import Notes, OutputBuffers
 from evflow.codgen.stage import Link, Node, Routes
-from evflow.codgen.tree import Fault, Pos, Root
+from evflow.codgen.tree import Pos, Root
 
-__all__ = ["MAX_SUBMITS", "Frame", "write_stage"]
-
-MAX_SUBMITS = 100_000
-"""Events that a function may submit for one event; beyond it is a LIMIT fault."""
+__all__ = ["Frame", "write_fault", "write_stage"]
 
 
 class Frame:
@@ -64,10 +69,9 @@ class _StageWriter:
         self._routes = routes
         self._node = node
         self._function = node.stage.function
-        self._images: list[str] = []
-        self._ends: list[str] = []
-        self._rows: list[str] = []
-        self._notes: str | None = None
+        schemas = (schema for _, schema in self._function.outputs)
+        self._outputs = OutputBuffers(body, context, list(zip(node.outputs, schemas, strict=True)))
+        self._notes = Notes(body, context) if node.submits else None
 
     # What a function may do (the protocol Host).
 
@@ -81,31 +85,24 @@ class _StageWriter:
         raise NotImplementedError("only a queue stone has queues")
 
     def image(self, e: Emitter, slot: int) -> str:
-        return self._body.let(f"load ptr, ptr {self._images[slot]}")
+        return self._outputs.image(slot)
 
     def reserve(self, e: Emitter, slot: int, size: str, pos: Pos) -> str:
-        body, vector = self._body, self._bytes(slot)
-        end = body.let(f"load i64, ptr {self._ends[slot]}")
-        room = grow_if_full(body, vector, body.let(f"add i64 {end}, {size}"))
-        e.fault_if(body.let(f"xor i1 {room}, true"), Fault.LIMIT, pos)
-        image = body.at(load(body, vector, "ptr"), end)
-        body.do(f"store ptr {image}, ptr {self._images[slot]}")
-        return image
+        return self._outputs.reserve(e, slot, size, pos)
 
     def submit_output(self, e: Emitter, port: str, slot: int, size: str, pos: Pos) -> None:
-        row = self._body.let(f"load i64, ptr {self._rows[slot]}")
-        self._note(e, port, self._node.outputs[slot], row, pos)
-        self._add_row(e, slot, row, size, pos)
-        self.reserve(e, slot, str(self._function.outputs[slot][1].fixed_width), pos)
+        assert self._notes is not None
+        row = self._outputs.add(e, slot, size, "%pos", pos)
+        self._notes.add(e, port, str(self._node.outputs[slot]), row, pos)
+        self._outputs.start_next(e, slot, pos)
 
     def submit_event(self, e: Emitter, port: str, event: Root, pos: Pos) -> None:
-        self._note(e, port, self._node.buffer, "%row", pos)
+        assert self._notes is not None
+        self._notes.add(e, port, str(self._node.buffer), "%row", pos)
 
     def attribute(self, e: Emitter, scope: str, name: str) -> Triple:
         if scope == "stone":
-            at = self._context.at("stone attribute", self._node.stage.stone, name, width=3)
-            kind, bits, size = (load(self._body, at + i) for i in range(3))
-            return kind, bits, size
+            return stone_attribute(self._body, self._context, self._node.stage.stone, name)
         return self._attribute(name, self._node.changed.get(name))
 
     def set_attribute(self, e: Emitter, name: str, value: Triple) -> None:
@@ -120,78 +117,19 @@ class _StageWriter:
     def scratch(self, e: Emitter, size: int) -> str:
         start = self._frame.scratch
         self._frame.scratch = -(-(start + size) // 16) * 16
-        base = self._body.let_at_entry(f"getelementptr i8, ptr %ctx, i64 {8 * self._context.at('scratch')}")
-        base = self._body.let_at_entry(f"load ptr, ptr {base}")
-        return self._body.let_at_entry(f"getelementptr i8, ptr {base}, i64 {start}")
-
-    # Records under construction.
-
-    def _bytes(self, slot: int) -> int:
-        return self._context.vector("bytes", self._node.outputs[slot])
-
-    def _begin_outputs(self) -> list[tuple[str, str]]:
-        """Sets the records up; gives the blocks that found no memory, for the block ``fault``."""
-        body = self._body
-        failures = []
-        for slot, (_, schema) in enumerate(self._function.outputs):
-            vector, rows = self._bytes(slot), self._context.vector("origin", self._node.outputs[slot])
-            end = load(body, vector + 1)
-            self._ends.append(body.alloca("i64"))
-            self._rows.append(body.alloca("i64"))
-            self._images.append(body.alloca("ptr"))
-            room = grow_if_full(body, vector, body.let(f"add i64 {end}, {schema.fixed_width}"))
-            failures.append((str(int(Fault.LIMIT)), body.block))
-            on = body.label()
-            body.branch(room, on, "fault")
-            body.begin(on)
-            body.do(f"store i64 {end}, ptr {self._ends[slot]}")
-            body.do(f"store i64 {load(body, rows + 1)}, ptr {self._rows[slot]}")
-            body.do(f"store ptr {body.at(load(body, vector, 'ptr'), end)}, ptr {self._images[slot]}")
-        return failures
-
-    def _add_row(self, e: Emitter, slot: int, row: str, size: str, pos: Pos) -> None:
-        """Counts a finished record in, for now only in the function's own variables."""
-        body, buffer = self._body, self._node.outputs[slot]
-        origin = self._context.vector("origin", buffer)
-        next_row = body.let(f"add i64 {row}, 1")
-        room = grow_if_full(body, origin, next_row)
-        e.fault_if(body.let(f"xor i1 {room}, true"), Fault.LIMIT, pos)
-        position = body.let("trunc i64 %pos to i32")
-        body.store("i32", position, load(body, origin, "ptr"), body.let(f"shl i64 {row}, 2"))
-        end = body.let(f"add i64 {body.let(f'load i64, ptr {self._ends[slot]}')}, {size}")
-        if self._function.outputs[slot][1].width is None:
-            offsets = load(body, self._context.vector("offsets", buffer), "ptr")
-            body.store("i64", end, offsets, body.let(f"shl i64 {next_row}, 3"))
-        body.do(f"store i64 {end}, ptr {self._ends[slot]}")
-        body.do(f"store i64 {next_row}, ptr {self._rows[slot]}")
-
-    def _commit(self) -> None:
-        body = self._body
-        for slot, buffer in enumerate(self._node.outputs):
-            store(body, self._bytes(slot) + 1, body.let(f"load i64, ptr {self._ends[slot]}"))
-            rows = body.let(f"load i64, ptr {self._rows[slot]}")
-            store(body, self._context.vector("origin", buffer) + 1, rows)
+        return scratch_pointer(self._body, self._context, start)
 
     # Attributes.
 
     def _attribute(self, name: str, setter: int | None) -> Triple:
         """An attribute as the node ``setter`` left it, or as the input event has it."""
-        body = self._body
         if setter is not None:
-            at = self._frame.at("attribute", setter, name, width=3)
-            kind, bits, size = (body.load("i64", "%frame", at + 8 * i) for i in range(3))
-            return kind, bits, size
-        column = self._context.at("attribute", name, width=3)
-        read = body.module.routine("@ev.attribute", lambda _: _write_read_attribute(body.module))
-        found = body.alloca("[3 x i64]")
-        body.do(f"call void {read}(ptr {body.at('%ctx', 8 * column)}, i64 %pos, ptr {found})")
-        kind, bits, size = (body.load("i64", found, 8 * i) for i in range(3))
-        return kind, bits, size
+            return load_triple(self._body, "%frame", self._frame.at("attribute", setter, name, width=3))
+        return read_column(self._body, self._context, name, "%pos")
 
     def _store_attribute(self, name: str, value: Triple) -> None:
         at = self._frame.at("attribute", self._node.number, name, width=3)
-        for i, word in enumerate(value):
-            self._body.store("i64", word, "%frame", at + 8 * i)
+        store_triple(self._body, value, "%frame", at)
 
     def _begin_attributes(self) -> None:
         for name in self._node.sets:
@@ -203,18 +141,22 @@ class _StageWriter:
         body, node = self._body, self._node
         if not node.entry:
             self._count("seen")
-        if node.submits:
-            self._notes = body.alloca("i64")
-            body.do(f"store i64 {load(body, self._context.vector('notes') + 1)}, ptr {self._notes}")
-        failures = self._begin_outputs()
+        if self._notes is not None:
+            self._notes.begin()
+        failures = self._outputs.begin()
         self._begin_attributes()
         e, exits = write_function(body, self._function, self)
         exits.faults.extend(failures)
         body.begin("return")
         result = body.phi("i64", exits.returns) if len(exits.returns) > 1 else exits.returns[0][0]
         body.store("i64", result, "%frame", self._frame.at("result"))
-        if node.submits:
-            self._follow_notes(e, result)
+        if self._notes is not None:
+            self._note_result(e, self._notes, result)
+            self._outputs.commit()
+            port, code, on = self._notes.begin_following()
+            self._follow(port, code, on)
+            self._notes.end_following()
+            body.ret()
         else:
             self._send_result(e, result)
         self._write_fault(exits)
@@ -227,10 +169,7 @@ class _StageWriter:
         body.begin("fault")
         code = body.phi("i64", exits.faults)
         self._count("faults")
-        faults = self._context.vector("faults")
-        keep = body.module.routine("@ev.fault", lambda _: _write_fault(body.module, faults))
-        numbers = (str(node.stage.stone), "%pos", str(node.buffer), "%row", code)
-        body.do(f"call void {keep}(ptr %ctx, {', '.join(f'i64 {n}' for n in numbers)})")
+        write_fault(body, self._context, str(node.stage.stone), "%pos", str(node.buffer), "%row", code)
         body.ret()
 
     def _count(self, name: str, more: str = "1") -> None:
@@ -258,7 +197,7 @@ class _StageWriter:
         event, row = "%event", "%row"
         if kind == "transform":
             event, row = self._finish_result(e)
-            self._commit()
+            self._outputs.commit()
         self._count("sent")
         self._send(ports[0], node.passed_on, event, row)
         body.begin(done)
@@ -279,11 +218,9 @@ class _StageWriter:
 
     def _finish_result(self, e: FunctionEmitter) -> tuple[str, str]:
         """Completes output 0; gives its address and row."""
-        size = e.outputs[0].finish(self._function.body.pos)
-        image = self.image(e, 0)
-        row = self._body.let(f"load i64, ptr {self._rows[0]}")
-        self._add_row(e, 0, row, size, self._function.body.pos)
-        return image, row
+        pos = self._function.body.pos
+        size = e.outputs[0].finish(pos)
+        return self.image(e, 0), self._outputs.add(e, 0, size, "%pos", pos)
 
     def _send(self, link: Link, buffer: int, event: str, row: str) -> None:
         for node in link.nodes:
@@ -301,20 +238,8 @@ class _StageWriter:
             code = body.let(f"or i64 {'%pos' if buffer == 0 else row}, {buffer << 32}")
             push(body, self._context.vector("exit", exit), "i64", (code,))
         for name in self._routes.attributes(exit):
-            self._keep_attribute(exit, name)
-
-    def _keep_attribute(self, exit: int, name: str) -> None:
-        """Appends an attribute as it leaves; a text's bytes are copied, and its address becomes an offset."""
-        body, texts = self._body, self._context.vector("texts")
-        kind, bits, size = self._attribute(name, self._node.changed.get(name))
-        keep = body.module.routine("@ev.text", lambda _: _write_keep_text(body.module, texts))
-        text, done, before = body.label(), body.label(), body.block
-        body.branch(body.let(f"icmp eq i64 {kind}, 3"), text, done)
-        body.begin(text)
-        start = body.call("i64", keep, "ptr %ctx", f"i64 {bits}", f"i64 {size}")
-        body.begin(done)
-        word = body.phi("i64", [(bits, before), (start, text)])
-        push(body, self._context.vector("attribute", exit, name), "i64", (kind, word, size))
+            value = self._attribute(name, self._node.changed.get(name))
+            keep_attribute(body, self._context, self._context.vector("attribute", exit, name), value)
 
     def _append_row(self, exit: int, row: str, count: str) -> None:
         """Writes a row to a selection that has room for all, and lengthens it by ``count``, 0 or 1."""
@@ -332,54 +257,17 @@ class _StageWriter:
         self._append_row(link.exit, "%pos" if self._node.buffer == 0 else "%row", count)
         self._count("sent", count)
 
-    # Notes of what was submitted.
+    # What was submitted.
 
-    def _note(self, e: Emitter, port: str, buffer: int, row: str, pos: Pos) -> None:
-        base = load(self._body, self._context.vector("notes") + 1)
-        noted = self._body.let(f"sub i64 {self._body.let(f'load i64, ptr {self._notes}')}, {base}")
-        e.fault_if(self._body.let(f"icmp uge i64 {noted}, {2 * MAX_SUBMITS}"), Fault.LIMIT, pos)
-        self._write_note(e, port, buffer, row, pos)
-
-    def _write_note(self, e: Emitter, port: str, buffer: int, row: str, pos: Pos) -> None:
-        body, notes = self._body, self._context.vector("notes")
-        used = body.let(f"load i64, ptr {self._notes}")
-        end = body.let(f"add i64 {used}, 2")
-        room = grow_if_full(body, notes, end)
-        e.fault_if(body.let(f"xor i1 {room}, true"), Fault.LIMIT, pos)
-        target = body.at(load(body, notes, "ptr"), body.let(f"shl i64 {used}, 3"))
-        body.store("i64", port, target)
-        body.store("i64", body.let(f"or i64 {row}, {buffer << 32}"), target, 8)
-        body.do(f"store i64 {end}, ptr {self._notes}")
-
-    def _follow_notes(self, e: FunctionEmitter, result: str) -> None:
-        self._note_result(e, result)
-        self._commit()
-        body, notes = self._body, self._context.vector("notes")
-        first, behind = load(body, notes + 1), body.let(f"load i64, ptr {self._notes}")
-        # What is sent on may note something itself, and does so behind these.
-        store(body, notes + 1, behind)
-        index = body.alloca("i64")
-        body.do(f"store i64 {first}, ptr {index}")
-        test, turn, done = body.label(), body.label(), body.label()
-        body.begin(test)
-        at = body.let(f"load i64, ptr {index}")
-        body.branch(body.let(f"icmp slt i64 {at}, {behind}"), turn, done)
-        body.begin(turn)
-        body.do(f"store i64 {body.let(f'add i64 {at}, 2')}, ptr {index}")
-        note = body.at(load(body, notes, "ptr"), body.let(f"shl i64 {at}, 3"))
-        self._follow(body.load("i64", note), body.load("i64", note, 8), test)
-        body.begin(done)
-        store(body, notes + 1, first)
-        body.ret()
-
-    def _note_result(self, e: FunctionEmitter, result: str) -> None:
+    def _note_result(self, e: FunctionEmitter, notes: Notes, result: str) -> None:
         body, node, kind = self._body, self._node, self._function.kind
         note, done = body.label(), body.label()
         test = "sge" if kind == "router" else "ne"
         body.branch(body.let(f"icmp {test} i64 {result}, 0"), note, done)
         body.begin(note)
         row = self._finish_result(e)[1] if kind == "transform" else "%row"
-        self._write_note(e, result if kind == "router" else "0", node.passed_on, row, self._function.body.pos)
+        port = result if kind == "router" else "0"
+        notes.add(e, port, str(node.passed_on), row, self._function.body.pos, counted=False)
         self._count("emitted")
         body.begin(done)
 
@@ -413,52 +301,17 @@ class _StageWriter:
         return body.at(start, body.load("i64", offsets, body.let(f"shl i64 {row}, 3")))
 
 
-def _write_fault(module: Module, faults: int) -> None:
-    names = ("stone", "pos", "buffer", "row", "code")
-    parameters = ", ".join(f"i64 %{name}" for name in names)
-    body = Body(module, f"internal void @ev.fault(ptr %ctx, {parameters}) noinline cold nounwind")
-    push(body, faults, "i64", tuple(f"%{name}" for name in names))
-    body.ret()
-    body.finish()
+def write_fault(body: Body, context: Context, *words: str) -> None:
+    """Adds a fault: stone, position, buffer, row, and the code with the line above it."""
+    faults = context.vector("faults")
 
+    def write(_: str) -> None:
+        names = [f"%w{i}" for i in range(len(words))]
+        parameters = ", ".join(f"i64 {name}" for name in names)
+        routine = Body(body.module, f"internal void @ev.fault(ptr %ctx, {parameters}) noinline cold nounwind")
+        push(routine, faults, "i64", tuple(names))
+        routine.ret()
+        routine.finish()
 
-def _write_read_attribute(module: Module) -> None:
-    """Reads a column: three words (kind, values, present) at ``column``, into the three words at ``found``."""
-    body = Body(module, "internal void @ev.attribute(ptr %column, i64 %pos, ptr %found) nounwind")
-    set_, there, text, number, done = (body.label() for _ in range(5))
-    for i in range(3):
-        body.store("i64", "0", "%found", 8 * i)
-    kind = body.load("i64", "%column")
-    body.branch(body.let(f"icmp eq i64 {kind}, 0"), done, set_)
-    body.begin(set_)
-    present = body.load("i8", body.load("ptr", "%column", 16), "%pos")
-    body.branch(body.let(f"icmp eq i8 {present}, 0"), done, there)
-    body.begin(there)
-    body.store("i64", kind, "%found")
-    values = body.load("ptr", "%column", 8)
-    body.branch(body.let(f"icmp eq i64 {kind}, 3"), text, number)
-    body.begin(text)
-    pair = body.at(values, body.let("shl i64 %pos, 4"))
-    body.store("i64", body.load("i64", pair), "%found", 8)
-    body.store("i64", body.load("i64", pair, 8), "%found", 16)
-    body.jump(done)
-    body.begin(number)
-    body.store("i64", body.load("i64", values, body.let("shl i64 %pos, 3")), "%found", 8)
-    body.begin(done)
-    body.ret()
-    body.finish()
-
-
-def _write_keep_text(module: Module, texts: int) -> None:
-    """Copies a text to the vector ``texts``; gives where it starts there."""
-    body = Body(module, "internal i64 @ev.text(ptr %ctx, i64 %address, i64 %size) noinline nounwind")
-    used = load(body, texts + 1)
-    end = body.let(f"add i64 {used}, %size")
-    room, done = body.label(), body.label()
-    body.branch(grow_if_full(body, texts, end), room, done)
-    body.begin(room)
-    body.copy(body.at(load(body, texts, "ptr"), used), body.let("inttoptr i64 %address to ptr"), "%size")
-    store(body, texts + 1, end)
-    body.begin(done)
-    body.ret(f"i64 {used}")
-    body.finish()
+    keep = body.module.routine("@ev.fault", write)
+    body.do(f"call void {keep}(ptr %ctx, {', '.join(f'i64 {word}' for word in words)})")

@@ -119,6 +119,7 @@ class Transfer:
     def _record(self, target: Ref, source: Ref, into: Record) -> list[Stmt]:
         statements: list[Stmt] = []
         for field in into.schema:
+            self.builder.count_copied(self.pos)
             if not self.whole and not self._has(source, field.name):
                 continue
             part = self.builder.field(target, field.name, self.pos)

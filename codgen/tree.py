@@ -67,8 +67,8 @@ __all__ = [
     "Run",
     "Select",
     "SetAttribute",
-    "Stmt",
     "Step",
+    "Stmt",
     "Submit",
     "Unary",
     "Variable",
@@ -239,8 +239,9 @@ class Binary(Expr):
     """Arithmetic in ``type`` (never bool or str; i8 and i16, u8 and u16 are promoted before).
 
     ``add sub mul div rem and or xor shl shr``; ``div`` and ``rem`` truncate on integers as in C (``rem`` on
-    floats is C's ``fmod``); ``floordiv`` and ``mod`` are Python's ``//`` and ``%``. ``floordiv`` or ``mod`` of a float by zero
-    is a DIVISION fault, float ``div`` by zero is IEEE. ``shr`` is arithmetic on signed types.
+    floats is C's ``fmod``); ``floordiv`` and ``mod`` are Python's ``//`` and ``%``. ``floordiv`` or ``mod``
+    of a float by zero is a DIVISION fault, float ``div`` by zero is IEEE. ``shr`` is arithmetic on signed
+    types.
     """
 
     op: str
@@ -299,11 +300,12 @@ class Call(Expr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assign(Expr):
-    """Stores ``value`` (already of the place's value type) and is the new value, or with ``old`` the one before.
+    """Stores ``value`` (already of the place's value type); is the new value, or with ``old`` the one before.
 
     In an output, a number field takes its own type, and text fields take ``str`` (TEXT fault when too long).
-    An optional number or text of an output (the path's type a ``Maybe``) has a value once it is assigned. The front
-    ends never load text of an output, nor a field within an optional record, list or variable array of one.
+    An optional number or text of an output (the path's type a ``Maybe``) has a value once it is assigned.
+    The front ends never load text of an output, nor a field within an optional record, list or variable array
+    of one.
     """
 
     place: Place
@@ -323,6 +325,8 @@ class Stmt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block(Stmt):
+    """Statements in order."""
+
     body: tuple[Stmt, ...]
 
 
@@ -343,6 +347,8 @@ class Run(Stmt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class If(Stmt):
+    """``then`` where the condition (bool) holds, else ``otherwise``."""
+
     condition: Expr
     then: Block
     otherwise: Block | None = None
@@ -350,7 +356,7 @@ class If(Stmt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop(Stmt):
-    """``while``, ``for`` and ``do``: tests ``condition`` before each turn, but not before the first if ``test_last``.
+    """``while``, ``for`` and ``do``: tests ``condition`` before each turn (``test_last``: not the first).
 
     ``step`` runs after each turn, also after ``continue``. Each turn begun takes one unit of fuel.
     """
@@ -363,12 +369,12 @@ class Loop(Stmt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break(Stmt):
-    pass
+    """Leaves the innermost loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continue(Stmt):
-    pass
+    """Ends the turn of the innermost loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,9 +386,10 @@ class Return(Stmt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy(Stmt):
-    """Copies a whole record, array, list, optional or bytes of one and the same type, from an event to an output.
+    """Copies a whole record, array, list, optional or bytes from an event to an output.
 
-    Also a static array or record within; ``target`` is rooted in an output, ``source`` in an input or queue.
+    Both have one and the same type. Also a static array or record within; ``target`` is rooted in an output,
+    ``source`` in an input or queue.
     """
 
     target: Path
@@ -399,8 +406,9 @@ class SetAttribute(Stmt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit(Stmt):
-    """Sends a record out of ``port`` (i64): output ``slot`` as filled so far, or the queued or input event ``event``.
+    """Sends a record out of ``port`` (i64): an output, or an event as it came.
 
+    ``output`` is the slot of the output to send as filled so far, or ``event`` the queued or input event.
     An output is zero again after it was submitted.
     """
 
@@ -411,7 +419,7 @@ class Submit(Stmt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard(Stmt):
-    """Takes the event at ``index`` (i64) out of queue ``queue`` (its input slot); INDEX fault when there is none."""
+    """Takes the event at ``index`` (i64) out of ``queue`` (an input slot); INDEX fault if there is none."""
 
     queue: int
     index: Expr
@@ -426,8 +434,8 @@ class Function:
 
     Attributes:
         kind: "filter", "transform", "router" or "queue". A filter passes the event where the result is not
-            zero; a transform sends output 0 out of port 0 where it is not zero; a router's result is the port,
-            negative for none; a queue's result is ignored. All kinds may ``Submit``.
+            zero; a transform sends output 0 out of port 0 where it is not zero; a router's result is the
+            port, negative for none; a queue's result is ignored. All kinds may ``Submit``.
         source: the text it was made from, for errors and display.
         inputs: (name, schema) of the event(s); the schema is None for a function of attributes only.
         outputs: (name, schema) of the records it fills.

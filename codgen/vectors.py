@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from evflow.codgen.context import Context
 from evflow.codgen.memory import Array, address
-from evflow.codgen.stage import Routes
 
 __all__ = ["Vectors"]
 
@@ -25,11 +25,11 @@ class Vectors:
     Args:
         block: the context's words.
         context: what they are.
-        routes: the tree, which tells the element type of the selections.
+        ways: for each exit whose selection native code does not check, how many rows an event may add.
     """
 
-    def __init__(self, block: Array, context: Context, routes: Routes) -> None:
-        self._words = memoryview(block)
+    def __init__(self, block: Array, context: Context, ways: Mapping[int, int]) -> None:
+        self._words: Any = memoryview(block)  # type: ignore[arg-type]
         self._context = context
         self._arrays: dict[int, Array] = {}
         self._dtypes: dict[int, Any] = {}
@@ -41,14 +41,14 @@ class Vectors:
         self._events = 0
         for key, word in context.words.items():
             if key[0] == "vector":
-                self._add(key[1:], word, routes)
+                self._add(key[1:], word, ways)
 
-    def _add(self, key: tuple[Any, ...], word: int, routes: Routes) -> None:
+    def _add(self, key: tuple[Any, ...], word: int, ways: Mapping[int, int]) -> None:
         self._dtypes[word] = np.dtype(_DTYPES.get(key[0], np.int64))
         self._arrays[word] = np.empty(0, self._dtypes[word])
-        if key[0] == "exit" and routes.form(key[1]) == "rows":
+        if key[0] == "exit" and key[1] in ways:
             self._dtypes[word] = np.dtype(np.int32)
-            self._bounded.append((word, len(routes.exits[key[1]])))
+            self._bounded.append((word, ways[key[1]]))
         else:
             self._ends.append(word + 1)
         if key[0] == "origin" and ("vector", "offsets", key[1]) in self._context.words:
@@ -87,9 +87,6 @@ class Vectors:
         self._arrays[word] = new
         self._words[word] = address(new)
         self._words[word + 2] = size
-
-    def __len__(self) -> int:
-        return len(self._arrays)
 
     def count(self, word: int) -> int:
         """Elements in a vector."""

@@ -24,8 +24,8 @@ from evflow.errors import (
 )
 from evflow.event import Event
 from evflow.graph import Graph
+from evflow.notation import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from evflow.schema import Schema
-from evflow.types import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
 if TYPE_CHECKING:
     from evflow.flow import Flow

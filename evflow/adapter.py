@@ -9,6 +9,7 @@ from evflow.batch import EventBatch
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, Port, Stage, new_state
 from evflow.codgen.tree import Function
+from evflow.convert import convert_events
 from evflow.fit import Fit
 from evflow.passes import faulted, left
 from evflow.schema import Schema
@@ -59,8 +60,6 @@ class Adapter:
     def _convert(self, batch: EventBatch, rejected: list[Rejected]) -> tuple[EventBatch, list[Rejected]]:
         if self._slow is None:
             return batch, rejected
-        from evflow.convert import convert_events
-
         converted, _, failed = convert_events(batch, self._slow)
         return converted, rejected + [(batch.slice(position, position + 1), reason) for position, reason in failed]
 

@@ -109,11 +109,11 @@ class EventBatch:
     def from_columns(
         cls, schema: Schema, columns: Mapping[str, Any], attributes: Attributes | None = None
     ) -> EventBatch:
-        """A batch of rows given as columns: field name → numpy array, sequence, or column of pandas or
-        pyarrow.
+        """A batch of rows given as columns: field name → array, sequence, column of pandas or pyarrow.
 
         A field of a nested record may be a column of its own, ``position.x``. A column of floats may stand
-        for integers if all are integral. Columns that are no field are ignored; fields without a column take their defaults.
+        for integers if all are integral. Columns that are no field are ignored; fields without a column take
+        their defaults.
 
         Raises:
             SchemaError: a column is missing or of another length, or a value does not fit; names column
@@ -174,11 +174,11 @@ class EventBatch:
         width = self.schema.width or 0
         if self.offsets is None and self.selection is None:
             return range(0, self.rows * width, width)
-        if self.offsets is None:
-            starts = np.arange(self.rows, dtype=np.int64) * width
-        else:
-            starts = self.offsets[:-1]
-        listed: list[int] = (starts if self.selection is None else starts[self.selection]).tolist()
+        if self.offsets is not None:
+            starts = self.offsets[:-1] if self.selection is None else self.offsets[self.selection]
+        elif self.selection is not None:
+            starts = self.selection.astype(np.int64) * width
+        listed: list[int] = starts.tolist()
         return listed
 
     def __getitem__(self, key: int | slice | str) -> Any:

@@ -29,7 +29,7 @@ from evflow.types import (
     Str,
     Text,
 )
-from evflow.values import Misfit, to_bytes, to_number, to_text
+from evflow.values import Misfit, relaxed, to_bytes, to_number, to_text
 
 __all__ = [
     "array_elements",
@@ -119,16 +119,9 @@ class _Walk:
             elements = array_elements(kind, value)
             self._out += (array_head(kind, elements.shape), elements.data)
         else:
-            self._out.append(encode_scalar(kind, _convert(kind, value) if self._converting else value))
-
-
-def _convert(kind: FieldType, value: Any) -> Any:
-    if isinstance(kind, Number) and isinstance(value, (int, float)):
-        if kind.kind == "b" and value in (0, 1):
-            return bool(value)
-        if kind.kind in "iu" and isinstance(value, float) and value.is_integer():
-            return int(value)
-    return value
+            if self._converting and isinstance(kind, Number):
+                value = relaxed(kind, value)
+            self._out.append(encode_scalar(kind, value))
 
 
 def _place(path: _Path) -> str:
@@ -221,6 +214,9 @@ def array_elements(kind: Array, value: Any) -> AnyArray:
         Misfit: it is no array of numbers, has another shape, or an element does not fit.
     """
     array = value if isinstance(value, np.ndarray) else _from_sequence(kind, value)
+    if not array.size and array.ndim < len(kind.shape):
+        # A list without elements does not say what dimensions they would have.
+        array = array.reshape(*array.shape, *(n or 0 for n in kind.shape[array.ndim :]))
     if len(array.shape) != len(kind.shape) or any(
         n not in (None, m) for n, m in zip(kind.shape, array.shape, strict=True)
     ):

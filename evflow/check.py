@@ -147,4 +147,5 @@ def _checks(slot: Slot, topology: Topology) -> list[Callable[[], object]]:
     if declared is not None:
         return [partial(stone.function, declared, declared), *fits]
     # Without a declared input the function is compiled for each schema that arrives.
-    return [partial(stone.function, schema, schema) for schema in known or [None]]
+    arriving: list[Schema | None] = [*known] or [None]
+    return [partial(stone.function, schema, schema) for schema in arriving]

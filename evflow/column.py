@@ -1,5 +1,4 @@
-"""Columns out of a batch: one field of every event as a numpy array, without a copy where the layout
-allows."""
+"""Columns out of a batch: one field of every event as an array, without a copy where the layout allows."""
 
 from __future__ import annotations
 

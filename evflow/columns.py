@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from evflow.careful import array_head, bytes_head, encode_scalar, str_head
+from evflow.description import held_record
 from evflow.encode import value_encoder
 from evflow.errors import SchemaError
 from evflow.gather import ByteArray, Offsets, Ragged, expand, interleave, join, put_into_rows
-from evflow.intake import Constant, member_columns, required_values, split_missing
+from evflow.intake import Constant, as_column, member_columns, required_values, split_missing
 from evflow.numeric import AnyArray, array_of, convert_array
 from evflow.schema import Schema, array_dtype
 from evflow.texts import bytes_pieces, padded_text, text_pieces
@@ -93,6 +94,13 @@ def _pieces(kind: FieldType, given: Any, n: int, place: str) -> list[Ragged]:
     if isinstance(given, Constant):
         piece = np.frombuffer(value_encoder(kind)(given.value), np.uint8)
         return [Ragged.even(np.broadcast_to(piece, (n, len(piece))))]
+    record, _ = held_record(kind)
+    if isinstance(kind, Maybe) and record is not None and record.schema.recursive:
+        # Columns of columns without end; such records are rare enough to be taken one by one.
+        values = as_column(kind, given).values
+        if not isinstance(values, (list, np.ndarray)):
+            raise Misfit(f"a list of records ({kind.text})", values)
+        return [_one_by_one(kind, values)]
     if isinstance(kind, Maybe):
         present, column = split_missing(kind, given, n)
         inner = join(_pieces(kind.element, column, int(present.sum()), place))
@@ -106,14 +114,14 @@ def _pieces(kind: FieldType, given: Any, n: int, place: str) -> list[Ragged]:
         if n:
             _fill(rows, 0, kind, given, place)
         return [Ragged.even(rows)]
-    values: Any = required_values(kind, given)
+    content: Any = required_values(kind, given)
     if isinstance(kind, (Text, Blob)):
-        body = text_pieces(kind, values) if isinstance(kind, Text) else bytes_pieces(kind, values)
+        body = text_pieces(kind, content) if isinstance(kind, Text) else bytes_pieces(kind, content)
         heads = np.empty((n, 5), np.uint8)
         heads[:, 0] = 0xDB if isinstance(kind, Text) else 0xC6
         heads[:, 1:] = body.lengths.astype(">u4").view(np.uint8).reshape(n, 4)
         return [Ragged.even(heads), body]
-    return [_one_by_one(kind, values)]
+    return [_one_by_one(kind, content)]
 
 
 def _one_by_one(kind: FieldType, values: Any) -> Ragged:

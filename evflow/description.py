@@ -2,8 +2,8 @@
 
 ``{"name": …, "fields": [[name, type, default?], …], "records": {name: [[…], …], …}}``: types in their
 canonical text, ``records`` only where the schema holds any besides itself. A default is JSON's null, true,
-false, integer, string or [], and ``{"f64": "<16 hex digits>"}`` for a float (its bits, since every language prints floats
-in its own way) or ``{"hex": …}`` for bytes.
+false, integer, string or [], and ``{"f64": "<16 hex digits>"}`` for a float (its bits, since every language
+prints floats in its own way) or ``{"hex": …}`` for bytes.
 """
 
 from __future__ import annotations

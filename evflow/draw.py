@@ -52,8 +52,8 @@ class Look(NamedTuple):
 
 
 _LOOKS: dict[str, Look] = {
-    "source": Look("cds", "#2f855a", "#eef8f1", "0.22,0.09"),
-    "generator": Look("cds", "#2f855a", "#eef8f1", "0.22,0.09"),
+    "source": Look("cds", "#2f855a", "#eef8f1", "0.22,0.12"),
+    "generator": Look("cds", "#2f855a", "#eef8f1", "0.22,0.12"),
     "filter": Look("box", "#2b6cb0", "#eef5fc"),
     "transform": Look("component", "#6b46c1", "#f5f1fd"),
     "router": Look("octagon", "#b7791f", "#fdf7e8", "0,0"),

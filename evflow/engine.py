@@ -19,6 +19,7 @@ from evflow.passes import faulted, left
 from evflow.plan import Meter, Route, plan_route
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled
+from evflow.ticks import TICK
 from evflow.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
 
 if TYPE_CHECKING:
@@ -131,8 +132,6 @@ class Engine:
             now: seconds on a clock that only goes forward.
             wall: seconds since 1970 (UTC).
         """
-        from evflow.stones.generator import TICK
-
         for slot, period in self._periodic():
             due = self._due.setdefault(slot.name, now + period)
             if now < due or slot.frozen:
@@ -267,7 +266,11 @@ class Engine:
     def _adapt(self, slot: Slot, input: str, schema: Schema) -> Adapter | str:
         try:
             fit = slot.fit(schema, self.topology.morphs, input)
-            return Adapter(fit, schema, slot.stone.inputs[fit.input] is not None)
+            stone = slot.stone
+            assert isinstance(stone, Acting)
+            if stone.inputs[fit.input] is None:
+                fit = fit.whole()
+            return Adapter(fit, schema, stone.exact)
         except (SchemaError, CodeError) as error:
             return str(error)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
+from threading import get_ident
 from typing import Any
 
 from evflow.attributes import Attributes
@@ -63,7 +63,7 @@ class Entry:
             return
         data = encode(event)
         items = self._items
-        if len(items) >= self._room or len(data) > SMALL or threading.get_ident() == self._engine_thread:
+        if len(items) >= self._room or len(data) > SMALL or get_ident() == self._engine_thread:
             self._submit_rare(event, attrs, timeout)
             return
         items.append(data)

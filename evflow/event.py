@@ -12,19 +12,18 @@ import dataclasses
 import inspect
 import sys
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from reprlib import recursive_repr
 from types import FrameType, new_class
 from typing import Any, ClassVar, cast, dataclass_transform
 
-import numpy as np
-
 from evflow.errors import SchemaError
+from evflow.fields import has_fields, same, show, to_dict
 from evflow.schema import REQUIRED, Schema
-from evflow.specs import FieldSpec, Scope
+from evflow.specs import FieldSpec, Scope, check_field_name
 from evflow.types import Record
 
-__all__ = ["Event", "event_class", "make_event", "same_value", "same_values"]
+__all__ = ["Event", "event_class", "make_event"]
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
@@ -56,6 +55,8 @@ class Event:
             cls.schema = _schema
             _make_dataclass(cls, kw_only=True)
             return
+        if "schema" in _annotations(cls):
+            check_field_name("schema", cls.__name__)
         cls.schema = cast(Schema, _LateSchema(cls, sys._getframe(1)))
         _make_dataclass(cls, kw_only=False)
         with contextlib.suppress(_UnknownName):  # the name may be defined when the schema is asked for
@@ -76,14 +77,14 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name; events within are dicts too."""
-        return {f.name: _to_plain(getattr(self, f.name)) for f in self.schema.fields}
+        return to_dict(self)
 
     def __eq__(self, other: object) -> bool:
-        return same_values(self, other) if hasattr(other, "schema") else NotImplemented
+        return same(self, other) if has_fields(other) else NotImplemented
 
     @recursive_repr()
     def __repr__(self) -> str:
-        return f"{self.schema.name}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in self.schema.fields)})"
+        return show(self)
 
 
 class _UnknownName(SchemaError):
@@ -236,27 +237,3 @@ def make_event(schema: Schema, fields: Mapping[str, Any]) -> Event:
             f"event {schema.name}: {problem}; its fields are {', '.join(f.name for f in schema.fields)}"
         )
     return event_class(schema)(**fields)
-
-
-def same_values(one: Any, other: Any) -> bool:
-    """Whether two events or views have equal schemas and equal fields."""
-    return bool(one.schema == other.schema) and all(
-        same_value(getattr(one, f.name), getattr(other, f.name)) for f in one.schema.fields
-    )
-
-
-def same_value(one: Any, other: Any) -> bool:
-    """Whether two values of a field are equal: sequences and arrays by length, shape and elements."""
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.array_equal(one, other)
-    if isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, (str, bytes)):
-        return len(one) == len(other) and all(map(same_value, one, other))
-    return bool(one == other)
-
-
-def _to_plain(value: Any) -> Any:
-    if hasattr(value, "to_dict") and hasattr(value, "schema"):
-        return value.to_dict()
-    if isinstance(value, (list, tuple)):
-        return [_to_plain(item) for item in value]
-    return value

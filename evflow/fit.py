@@ -46,8 +46,7 @@ class Fit:
 
         Args:
             actual: the event's schema.
-            exact: whether the stone declares its input and so wants the declared types; otherwise it
-                takes the event whole.
+            exact: whether the stone wants events of exactly ``declared``, or else takes a larger one whole.
 
         Returns:
             The transforms, in order, and the schema to convert to event by event where no transform can
@@ -57,12 +56,18 @@ class Fit:
         if self.morph is not None:
             steps.append(self.morph.function(actual))
             actual = self.morph.old
-        if not exact or self.declared is None or needs(actual, self.declared) != "convert":
+        if self.declared is None or actual == self.declared:
+            return tuple(steps), None
+        if not exact and needs(actual, self.declared) != "convert":
             return tuple(steps), None
         function = adapt(actual, self.declared)
         if function is None:
             return tuple(steps), self.declared
         return (*steps, function), None
+
+    def whole(self) -> Fit:
+        """The same fit for a stone that declares nothing, and so takes the event as it is."""
+        return self if self.morph is not None else Fit("any", self.input, None)
 
 
 def best_fit(
@@ -100,8 +105,11 @@ def best_fit(
 def _fit(actual: Schema, name: str, declared: Schema | None, morphs: Sequence[Morph]) -> Fit:
     if declared is None:
         return Fit("any", name, None)
+    if actual == declared:
+        return Fit("same", name, declared)
     try:
-        return Fit(needs(actual, declared), name, declared)
+        how = needs(actual, declared)
+        return Fit("convert" if how == "convert" else "subset", name, declared)
     except SchemaError:
         for morph in morphs:
             if _can(actual, morph.new) and _can(morph.old, declared):

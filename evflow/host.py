@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 __all__ = ["system_values"]
 
@@ -20,7 +20,7 @@ def _free_memory() -> float:
         return 0.0
 
 
-_READERS = {
+_READERS: dict[str, Callable[[], float]] = {
     "time": time.time,
     "load": _load,
     "free_memory": _free_memory,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import groupby
+from typing import cast
 
 from evflow.batch import EventBatch
 from evflow.errors import FlowError
@@ -65,7 +65,7 @@ class Intake:
     """
 
     def __init__(self, stone: str, max_events: int, max_bytes: int) -> None:
-        self.items: deque[Item] = deque()
+        self.items: list[Item] = []
         self.schema: Schema | None = None
         self._stone = stone
         self._max_events = max_events
@@ -105,26 +105,31 @@ class Intake:
     def take(self) -> Iterator[EventBatch]:
         """All that waits now, as few batches as its order allows. Called by the engine's thread."""
         items = self.items
-        count = min(len(items), _MOST_AT_ONCE)
-        if not count:
-            return
         full = self.full
-        taken = [items.popleft() for _ in range(count)]
+        # Each of these two steps is one operation of the interpreter; what is appended between them stays.
+        taken = items[:_MOST_AT_ONCE]
+        del items[: len(taken)]
         if full or self._bytes:
             with self._room:
                 self._bytes -= sum(_large(item) for item in taken)
                 self._room.notify_all()
+        if self.schema is not None and set(map(type, taken)) == {bytes}:
+            yield EventBatch.from_encoded(self.schema, cast(list[bytes], taken))
+            return
         for schema, group in groupby(taken, self._schema_of):
             if schema is None:
-                yield from group  # type: ignore[misc]
+                yield from cast(Iterator[EventBatch], group)
             else:
-                data = [item if isinstance(item, bytes) else item[1] for item in group]  # type: ignore[index]
-                yield EventBatch.from_encoded(schema, data)
+                yield EventBatch.from_encoded(schema, [_encoded(item) for item in group])
 
     def _schema_of(self, item: Item) -> Schema | None:
         if type(item) is bytes:
             return self.schema
         return item[0] if isinstance(item, tuple) else None
+
+
+def _encoded(item: Item) -> bytes:
+    return cast(bytes, item[1] if isinstance(item, tuple) else item)
 
 
 def _large(item: Item) -> int:

@@ -149,19 +149,28 @@ def member_columns(schema: Schema, given: Any) -> dict[str, Any]:
         }
     found: dict[str, Any] = {}
     for field in schema.fields:
-        dotted = {key[len(field.name) + 1 :]: given[key] for key in given if key.startswith(field.name + ".")}
         if field.name in given:
             found[field.name] = given[field.name]
-        elif isinstance(field.type, Record) and dotted:
-            found[field.name] = dotted
+        elif isinstance(field.type, Record) and (inner := _dotted(field.name, given)):
+            found[field.name] = inner
         elif not field.required:
             found[field.name] = Constant(field.default)
     missing = [f.name for f in schema.fields if f.name not in found]
     if missing:
+        there = ", ".join(map(str, given)) or "none"
         raise SchemaError(
-            f"schema {schema.name}: no column for {', '.join(missing)}; the columns are {', '.join(map(str, given))}"
+            f"schema {schema.name}: no column for {', '.join(missing)}; the columns are: {there}"
         )
     return found
+
+
+def _dotted(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    prefix = name + "."
+    return {
+        key[len(prefix) :]: column
+        for key, column in given.items()
+        if isinstance(key, str) and key.startswith(prefix)
+    }
 
 
 def _member(schema: Schema, name: str, value: Any, row: int) -> Any:
@@ -173,15 +182,14 @@ def _member(schema: Schema, name: str, value: Any, row: int) -> Any:
 
 
 def owned_columns(schema: Schema, rows: AnyArray) -> dict[str, Any]:
-    """The columns of an array of ``schema.dtype``, where booleans are markers and bytes have their length
-    beside them."""
+    """The columns of an array of ``schema.dtype``: booleans are markers, bytes have their length beside."""
     columns: dict[str, Any] = {}
     for field in schema.fields:
         values = rows[field.name]
         if isinstance(field.type, Number) and field.type.kind == "b":
             columns[field.name] = values == 0xC3
         elif field.name + "#" in (rows.dtype.names or ()):
-            padded = np.ascontiguousarray(values).view(np.uint8).reshape(len(rows), -1)
+            padded = np.ascontiguousarray(values).view(np.uint8).reshape(len(rows), values.dtype.itemsize)
             lengths = rows[field.name + "#"].astype(np.int64)
             columns[field.name] = Column(
                 Ragged(lengths, padded[np.arange(padded.shape[1]) < lengths[:, None]])

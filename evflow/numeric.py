@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from evflow.types import Number
-from evflow.values import Misfit, bounds, expected, to_number
+from evflow.values import Misfit, bounds, expected, relaxed, to_number
 
 __all__ = ["AnyArray", "array_of", "convert_array", "fitting"]
 
@@ -107,9 +107,7 @@ def _convert_objects(number: Number, values: AnyArray) -> tuple[AnyArray, AnyArr
     fits = np.ones(values.size, np.bool_)
     for at, value in enumerate(values.reshape(-1).tolist()):
         try:
-            if isinstance(value, float) and number.kind in "iu" and value.is_integer():
-                value = int(value)
-            converted[at] = to_number(number, value)
+            converted[at] = to_number(number, relaxed(number, value))
         except Misfit:
             fits[at] = False
     return converted.reshape(values.shape), fits.reshape(values.shape)

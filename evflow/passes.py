@@ -11,9 +11,9 @@ from evflow.batch import EventBatch
 from evflow.codgen.result import Records, Result, Segment
 from evflow.codgen.tree import Fault
 
-__all__ = ["faulted", "left"]
+__all__ = ["REASONS", "faulted", "left"]
 
-_REASONS = {
+REASONS = {
     Fault.DIVISION: "integer division by zero",
     Fault.INDEX: "index out of range",
     Fault.FUEL: "out of fuel: its loops took more turns than allowed",
@@ -56,7 +56,7 @@ def faulted(result: Result, batch: EventBatch) -> Iterator[tuple[EventBatch, str
             event = batch.slice(note.position, note.position + 1)
         else:
             event = _record(result.buffers[note.buffer], note.row, batch, note.position)
-        yield event, f"{_REASONS[note.fault]} (line {note.line})", note.stone
+        yield event, f"{REASONS[note.fault]} (line {note.line})", note.stone
 
 
 def _record(records: Records | None, row: int, batch: EventBatch, position: int) -> EventBatch:

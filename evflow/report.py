@@ -1,4 +1,4 @@
-"""What is reported in a terminal: tables as plain text, numbers to the right and everything else to the left."""
+"""What is reported in a terminal: tables as plain text, numbers to the right, all else to the left."""
 
 from __future__ import annotations
 

@@ -131,8 +131,8 @@ def parse_type(text: str, where: str, scope: Scope, depth: int = 0) -> FieldType
     if scope.knows(text):
         return Record(text, scope.records)
     raise SchemaError(
-        f"{where}: type {text!r} is not known; expected a type such as 'i64', or the name of this record or of one "
-        "that an earlier field holds"
+        f"{where}: type {text!r} is not known; expected a type such as 'i64', or the name of this record "
+        "or of one that an earlier field holds"
     )
 
 

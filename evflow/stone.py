@@ -169,7 +169,14 @@ class Actor:
 
 
 class Acting(Stone):
-    """A stone that is Python."""
+    """A stone that is Python.
+
+    Attributes:
+        exact: whether its actor wants events of exactly the declared schemas; otherwise an event that has
+            further fields comes whole.
+    """
+
+    exact: ClassVar[bool] = False
 
     def open(self, context: Context) -> Actor:
         """Its running half."""

@@ -43,6 +43,6 @@ def columns_of(schema: Schema, table: Any) -> Mapping[str, Any]:
         columns: Mapping[str, Any] = importlib.import_module(reader).read_table(table)
         return columns
     raise SchemaError(
-        f"schema {schema.name}: expected a table (dict of columns, structured array, pandas DataFrame, pyarrow Table "
-        f"or EventBatch), found {describe(table)}"
+        f"schema {schema.name}: expected a table (dict of columns, structured array, pandas DataFrame, "
+        f"pyarrow Table or EventBatch), found {describe(table)}"
     )

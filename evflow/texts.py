@@ -1,5 +1,4 @@
-"""Columns of text and of bytes as pieces of UTF-8 or bytes, without a Python step for each row where
-possible."""
+"""Columns of text and of bytes as pieces of bytes, where possible without a Python step for each row."""
 
 from __future__ import annotations
 

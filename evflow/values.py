@@ -18,7 +18,7 @@ import numpy as np
 from evflow.errors import SchemaError
 from evflow.types import Blob, Bytes, FieldType, Number, Str, Text
 
-__all__ = ["Misfit", "bounds", "describe", "expected", "to_bytes", "to_number", "to_scalar", "to_text"]
+__all__ = ["Misfit", "bounds", "describe", "expected", "relaxed", "to_bytes", "to_number", "to_scalar", "to_text"]
 
 _MAX_LENGTH = (1 << 32) - 1
 _F32 = struct.Struct(">f")
@@ -98,6 +98,15 @@ def to_number(number: Number, value: Any) -> bool | int | float:
     if not low <= whole <= high:
         raise Misfit(expected(number), value)
     return whole
+
+
+def relaxed(number: Number, value: Any) -> Any:
+    """The value as an integer or boolean if it is an integral float, or 0 or 1, where such is expected."""
+    if isinstance(value, (int, float)) and number.kind != "f" and value == value:
+        if number.kind == "b":
+            return bool(value) if value in (0, 1) else value
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+    return value
 
 
 def _to_index(number: Number, value: Any) -> int:

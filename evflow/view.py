@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 
 from evflow.decode import array_at, decode, decode_event
-from evflow.event import Event, same_value, same_values
+from evflow.event import Event
+from evflow.fields import has_fields, same, show
 from evflow.schema import Schema
 from evflow.skip import Skipper, skipper
 from evflow.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
@@ -66,12 +67,12 @@ class View:
         return decode(self.schema, self._buffer, self._at)
 
     def __eq__(self, other: object) -> bool:
-        return same_values(self, other) if hasattr(other, "schema") else NotImplemented
+        return same(self, other) if has_fields(other) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"{self.schema.name}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in self.schema.fields)})"
+        return show(self)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a view of {self.schema.name} cannot be pickled or copied; use to_event()")
@@ -133,7 +134,7 @@ class ListView(Sequence[Any]):
         return starts[index]
 
     def __eq__(self, other: object) -> bool:
-        return same_value(self, other) if isinstance(other, Sequence) else NotImplemented
+        return same(self, other) if isinstance(other, Sequence) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 

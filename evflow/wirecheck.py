@@ -103,11 +103,11 @@ def _check_leaf(schema: Schema, matrix: ByteArray, at: int, path: str, kind: Fie
         )
         padding = np.arange(kind.capacity) >= lengths[:, None]
         dirty = padding & (matrix[:, start + 2 : start + 2 + kind.capacity] != 0)
-        clean = np.logical_not(dirty.any(axis=1))
+        clean: AnyArray = ~np.logical_or.reduce(dirty, axis=1)
         _require(schema, matrix, start + 2, path, clean, "zeros behind the value")
     elif isinstance(kind, Array) and kind.element.kind == "b":
         start = at + kind.data_offset
-        clean = np.less_equal(matrix[:, start : at + (kind.width or 0)], 1).all(axis=1)
+        clean = np.logical_and.reduce(matrix[:, start : at + (kind.width or 0)] <= 1, axis=1)
         _require(schema, matrix, start, path, clean, "booleans of 0 or 1")
 
 

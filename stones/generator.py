@@ -9,12 +9,9 @@ from evflow.errors import GraphError
 from evflow.schema import Schema
 from evflow.stones.code import Code
 from evflow.stones.transform import Transform
-from evflow.types import f64, i64
+from evflow.ticks import TICK
 
-__all__ = ["TICK", "Generator"]
-
-TICK = Schema("Tick", {"count": i64, "time": f64})
-"""What a generator's function gets: the number of the tick, from 0, and seconds since 1970 (UTC)."""
+__all__ = ["Generator"]
 
 
 class Generator(Transform):

@@ -140,12 +140,10 @@ class _Caller(Actor):
             self._each(handler, batch)
 
     def _each(self, handler: Handler, batch: EventBatch) -> None:
-        position = -1
-        for event in batch:
-            position += 1
+        for position, event in enumerate(batch):
             try:
                 handler(event)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  a handler may raise anything; it costs its event
                 self.context.fault(batch.slice(position, position + 1), error)
 
     def _raw(self, handler: Callable[..., object], batch: EventBatch) -> None:

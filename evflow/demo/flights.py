@@ -19,9 +19,9 @@ __all__ = ["Flight", "columns", "data_file", "read"]
 class Flight(ev.Event):
     """One flight. What is missing in the data is NaN.
 
-    ``scheduled`` is the scheduled departure in seconds since 1970 (UTC), ``dep_time`` the actual one on the
-    clock of New York, as hours and minutes (517 is 5:17); delays and ``air_time`` are in minutes, ``distance``
-    is in miles.
+    ``scheduled`` is the scheduled departure in seconds since 1970 (UTC), ``dep_time`` the actual one on
+    New York's clock, as hours and minutes (517 is 5:17). Delays and ``air_time`` are in minutes,
+    ``distance`` is in miles.
     """
 
     scheduled: ev.i64
@@ -49,7 +49,7 @@ _TYPES = {
     "air_time": "float32",
     "distance": "int16",
 }
-"""The columns read. Texts and times come as categories, so that each is converted once, not for each flight."""
+"""The columns read. Texts and times come as categories, each of which is converted once."""
 
 
 def data_file() -> Path:

@@ -59,34 +59,38 @@ GROUND_SPEED = """
 """
 
 HOURLY = """{
-    static double sum[3];
-    static int flights[3];
-    static int hour;
-    int i;
+    int i, airport, flights;
+    int n = count(speed);
 
-    if (count(end) || (count(speed) && speed[0].hour != hour)) {
-        for (i = 0; i < 3; i++) {
-            if (flights[i]) {
-                hourly.hour = hour;
-                hourly.origin = i == 0 ? "EWR" : i == 1 ? "JFK" : "LGA";
-                hourly.flights = flights[i];
-                hourly.mph = sum[i] / flights[i];
-                submit(0, hourly);
-            }
-            flights[i] = 0;
-            sum[i] = 0;
-        }
-    }
     if (count(end)) {
         discard(end, 0);
+    } else if (n > 1 && speed[n - 1].hour != speed[0].hour) {
+        n = n - 1;                           /* the newest belongs to the next hour */
+    } else {
+        return 0;                            /* the hour goes on */
     }
-    if (count(speed)) {
-        i = speed[0].origin == "EWR" ? 0 : speed[0].origin == "JFK" ? 1 : 2;
-        hour = speed[0].hour;
-        flights[i]++;
-        sum[i] += speed[0].mph;
+    for (airport = 0; airport < 3; airport++) {
+        string origin = airport == 0 ? "EWR" : airport == 1 ? "JFK" : "LGA";
+        double sum = 0;
+        flights = 0;
+        for (i = 0; i < n; i++) {
+            if (speed[i].origin == origin) {
+                flights++;
+                sum += speed[i].mph;
+            }
+        }
+        if (flights) {
+            hourly.hour = speed[0].hour;
+            hourly.origin = origin;
+            hourly.flights = flights;
+            hourly.mph = sum / flights;
+            submit(0, hourly);
+        }
+    }
+    for (i = 0; i < n; i++) {
         discard(speed, 0);
     }
+    return 1;
 }"""
 
 

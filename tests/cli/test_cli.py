@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -114,7 +117,9 @@ def test_validate_takes_a_graph_as_json(run: Run, file: File) -> None:
         number: int
 
     g = ev.Graph("clock")
-    g.add(ev.Generator("output.number = 1; return 1;", output=Beat, period=1)) >> ev.Terminal("builtins:print")
+    g.add(ev.Generator("output.number = 1; return 1;", output=Beat, period=1)) >> ev.Terminal(
+        "builtins:print"
+    )
     path = file(json.dumps(g.to_dict()), "clock.json")
     assert run("validate", path).output == "clock: 2 stones, 1 links, nothing wrong\n"
 
@@ -205,10 +210,18 @@ def test_draw_writes_a_picture(run: Run, file: File, tmp_path: Path, monkeypatch
 
 def test_interrupt_handles_what_was_submitted_and_exits_with_130(file: File) -> None:
     waiting = FEED + "    import time\n    print('waiting', flush=True)\n    time.sleep(60)\n"
-    command = [sys.executable, "-c", "from evflow.cli import main; main()", "run", str(file(TRADES + waiting))]
+    command = [
+        sys.executable,
+        "-c",
+        "from evflow.cli import main; main()",
+        "run",
+        str(file(TRADES + waiting)),
+    ]
     assert ev.__file__ is not None
     environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as p:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as p:
         assert p.stdout is not None
         printed = ""
         while "waiting" not in printed:
@@ -236,7 +249,9 @@ beats >> ev.Terminal(lambda beat: print("beat", beat.number, flush=True))
     command = [sys.executable, "-c", "from evflow.cli import main; main()", "run", str(file(text))]
     assert ev.__file__ is not None
     environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as p:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as p:
         assert p.stdout is not None
         assert p.stdout.readline() == "beat 0\n"
         time.sleep(0.05)
@@ -245,3 +260,18 @@ beats >> ev.Terminal(lambda beat: print("beat", beat.number, flush=True))
     assert p.returncode == 130
     assert "beats" in out
     assert "Traceback" not in err
+
+
+def test_readme_shows_an_error_as_it_is() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    ((code, shown),) = re.findall(r"```python\n(g = [^`]*g\.check\(\)[^`]*)```\n+```text\n([^`]*)```", readme)
+
+    class Trade(ev.Event):
+        symbol: ev.Str[8]
+        trade_price: float
+        size: int
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code, {"ev": ev, "Trade": Trade})
+    assert printed.getvalue() == shown

@@ -43,7 +43,9 @@ def flights() -> ev.Graph:
 
 def texts(picture: Picture) -> list[str]:
     """Everything a reader can read in the picture."""
-    return [text.replace("\xa0", " ") for text in ElementTree.fromstring(picture.svg).itertext() if text.strip()]
+    return [
+        text.replace("\xa0", " ") for text in ElementTree.fromstring(picture.svg).itertext() if text.strip()
+    ]
 
 
 def tooltips(picture: Picture) -> list[str]:
@@ -103,7 +105,7 @@ def test_counts_on_a_link_are_those_that_went_over_it() -> None:
 
 
 def test_filter_is_not_blamed_for_what_it_drops() -> None:
-    stats = dict.fromkeys(flights().stones, {"in": 9, "out": 5, "dropped": 4})
+    stats = {name: {"in": 9, "out": 5, "dropped": 4} for name in flights().stones}
     shown = texts(draw(flights(), stats=stats))
     assert shown.count("4 dropped") == len(stats) - 1
 
@@ -117,7 +119,17 @@ def test_tooltip_holds_the_whole_function() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ['"quoted"', "<b>bold</b>", "a & b &amp; c", "\\N \\G \\L \\\\", "日本語 é", "a;b}{]", "<>", "--", "cluster_0"],
+    [
+        '"quoted"',
+        "<b>bold</b>",
+        "a & b &amp; c",
+        "\\N \\G \\L \\\\",
+        "日本語 é",
+        "a;b}{]",
+        "<>",
+        "--",
+        "cluster_0",
+    ],
 )
 def test_any_name_is_shown_as_it_is(name: str) -> None:
     g = ev.Graph()
@@ -133,7 +145,11 @@ def test_any_name_is_shown_as_it_is(name: str) -> None:
 @given(name=st.text(min_size=1, max_size=60), host=st.text(max_size=60))
 def test_any_text_gives_well_formed_svg(name: str, host: str) -> None:
     g = ev.Graph(name)
-    g.source(name, Flight, on=host) >> ev.Filter(f"return 1; /* {name} */", name=f"{name}2") >> ev.Terminal(print)
+    (
+        g.source(name, Flight, on=host)
+        >> ev.Filter(f"return 1; /* {name} */", name=f"{name}2")
+        >> ev.Terminal(print)
+    )
     assert ElementTree.fromstring(g.draw().svg).tag.endswith("svg")
 
 

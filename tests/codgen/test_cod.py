@@ -37,7 +37,10 @@ FIGURE_7 = """{
     return 1;
 }"""
 
-EVENT = Schema("event", {"n": i32, "x": float, "name": Str[8], "text": str, "grid": Array[i32, 3, 2], "u": NUMBERS["u64"]})
+EVENT = Schema(
+    "event",
+    {"n": i32, "x": float, "name": Str[8], "text": str, "grid": Array[i32, 3, 2], "u": NUMBERS["u64"]},
+)
 VALUES: dict[str, Any] = {
     "n": 7,
     "x": 2.5,
@@ -93,6 +96,7 @@ def test_figure_7_gives_the_mean_of_a_c_loop_to_the_last_bit() -> None:
         ("+input.n - -3 + ~0 + !5", 9),
         ("M_PI > 3.14 && M_PI < 3.15 && true && !false", 1),
         ("1.5f == 1.5 && 0.1f != 0.1", 1),
+        ("0x1.8p1f + 0x1p-1 * 2 + 1e2f", 104),
         ("min(input.n, 2.5) * 2 + max(1, 2, 3) + abs(-4) + abs(-0.5) * 2", 13),
         ("length(input.grid) * 100 + length(input.grid, 1) * 10 + length(input.name)", 323),
         ("strlen(input.text)", 13),
@@ -121,7 +125,8 @@ def test_expression_has_the_value_of_c(text: str, result: int) -> None:
         ("int i = 3; return i++ * 10 + i;", 34),
         ("int i = 3; return --i * 10 + i--;", 22),
         ("int a[3] = {1, 2, 3}; int i = 0; a[i++] += 5; return a[0] * 100 + a[1] * 10 + i;", 621),
-        ("int a[2][3] = {{1, 2}, {4}}; return a[0][0] + a[0][1] * 10 + a[0][2] * 100 + a[1][0] * 1000;", 4021),
+        ("int a[2][3] = {{1, 2}, {4}}; return a[0][0] + a[0][1] * 10 + a[0][2] * 100 + a[1][0] * 1000;",
+         4021),
         ("int a[2][2] = {1, 2, 3, 4}; return a[0][1] * 10 + a[1][0];", 23),
         ("double a[] = {0.5, 1.5}; return (a[0] + a[1]) * length(a);", 4),
         ("int x = (1, 2, 3); return x;", 3),
@@ -129,14 +134,18 @@ def test_expression_has_the_value_of_c(text: str, result: int) -> None:
         ("int8_t x = 127; x++; return x;", -128),
         ("unsigned char x = 250; x += 10; return x;", 4),
         ("uint64_t x = 0; x--; return x > 0 ? 1 : 2;", 1),
-        ("int x = 7; x <<= 2; x |= 1; x ^= 3; x &= ~8; x >>= 1; x -= 2; x *= 3; x /= 2; x %= 7; return x;", 6),
+        ("int x = 7; x <<= 2; x |= 1; x ^= 3; x &= ~8; x >>= 1; x -= 2; x *= 3; x /= 2; x %= 7; return x;",
+         6),
         ("float f = 16777217; return f;", 16777216),
         ("bool b = 0.5; return b;", 1),
         ("size_t n = 3; const int k = 4; register int r = 5; return n * k * r;", 60),
-        ("long long a = 1; unsigned long long b = 2; short int c = 3; signed char d = 4; return a + b + c + d;", 10),
+        ("long long a = 1; unsigned long long b = 2; short int c = 3;"
+         "signed char d = 4; return a + b + c + d;",
+         10),
         ("switch (input.n) { case 1: return 10; case 7: case 8: return 20; default: return 30; }", 20),
         ("switch (input.n) { default: return 30; case 1: return 10; }", 30),
-        ("int s = 0; switch (2) { case 1: s += 1; case 2: s += 10; case 3: s += 100; break; case 4: s += 1000; } return s;", 110),
+        ("int s = 0; switch (2) { case 1: s += 1; case 2: s += 10; case 3: s += 100; break;"
+         "case 4: s += 1000; } return s;", 110),
         ("int i, s = 0; for (i = 0; i < 6; i++) { switch (i) { case 1: continue; case 2: s += 100; break; "
          "case 3: s += 1000; default: s += 1; } s += 10; } return s;", 1154),
         ("if (0); ; { } return 4;", 4),
@@ -158,7 +167,11 @@ def test_block_does_what_c_does(text: str, result: int) -> None:
         ('!strcmp(input.name, "IBM")', 1),
         ('strcmp(input.name, "A") * 10 + strcmp(input.name, "Z")', 9),
         ('strcmp(input.name, "Z") < 0', 1),
-        ('starts_with(input.text, "a lo") && ends_with(input.text, "text") && contains(input.text, "nger")', 1),
+        (
+            'starts_with(input.text, "a lo") && ends_with(input.text, "text") '
+            '&& contains(input.text, "nger")',
+            1,
+        ),
         ('string s = input.name; return s == "IBM" && length(s) == 3;', 1),
         ('string s = input.n > 5 ? input.name : "other"; s = s; return length(s);', 3),
         ('"a" "b" == "ab"', 1),
@@ -232,11 +245,19 @@ def test_long_chain_of_conditions_is_no_deep_tree() -> None:
     assert call(text + " || input.n == 7").result == 1
 
 
+def test_field_may_be_named_like_a_keyword() -> None:
+    place = Schema("place", {"lat": float, "long": float, "int": i32, "for_": i32})
+    text = "double l = input. long; return input.int + input.for_ + l + 1.;"
+    function = build(text, "router", [Input("input", place)])
+    assert interpret(function, {"lat": 1.0, "long": 2.0, "int": 30, "for_": 400}).result == 433
+
+
 # C itself is the judge: the same bodies go through a C compiler.
 
 TYPES = {
-    "a": ("int8_t", "i8"), "b": ("uint8_t", "u8"), "c": ("int16_t", "i16"), "d": ("uint16_t", "u16"), "e": ("int", "i32"),
-    "f": ("unsigned", "u32"), "g": ("long", "i64"), "h": ("unsigned long", "u64"), "x": ("float", "f32"), "y": ("double", "f64"),
+    "a": ("int8_t", "i8"), "b": ("uint8_t", "u8"), "c": ("int16_t", "i16"), "d": ("uint16_t", "u16"),
+    "e": ("int", "i32"), "f": ("unsigned", "u32"), "g": ("long", "i64"), "h": ("unsigned long", "u64"),
+    "x": ("float", "f32"), "y": ("double", "f64"),
 }  # fmt: skip
 INTEGER_FIELDS = "abcdefgh"
 
@@ -250,7 +271,13 @@ class CBodies:
     def integer(self, depth: int) -> str:
         pick = self.random.choice
         if depth <= 0:
-            return pick(["input." + pick(INTEGER_FIELDS), pick(["v", "w"]), pick(["0", "1", "3u", "(-7)", "250", "100000L", "0xFFul"])])
+            return pick(
+                [
+                    "input." + pick(INTEGER_FIELDS),
+                    pick(["v", "w"]),
+                    pick(["0", "1", "3u", "(-7)", "250", "100000L", "0xFFul"]),
+                ]
+            )
         left, right = self.integer(depth - self.random.randint(1, 3)), self.integer(depth - 1)
         form = self.random.randrange(9)
         if form == 0:
@@ -270,7 +297,9 @@ class CBodies:
     def floating(self, depth: int) -> str:
         pick = self.random.choice
         if depth <= 0:
-            return pick(["input.x", "input.y", "input.e", "input.b", "input.h", "1.5f", "0.1", "3", "input.x"])
+            return pick(
+                ["input.x", "input.y", "input.e", "input.b", "input.h", "1.5f", "0.1", "3", "input.x"]
+            )
         left, right = self.floating(depth - 1), self.floating(depth - self.random.randint(1, 2))
         if self.random.random() < 0.15:
             return f"({left} {pick(['<', '<=', '==', '!='])} {right} ? {left} : {right})"
@@ -279,7 +308,9 @@ class CBodies:
     def integer_body(self) -> str:
         pick = self.random.choice
         first, second = TYPES[pick(INTEGER_FIELDS)][0], TYPES[pick(INTEGER_FIELDS)][0]
-        lines = [f"{first} v = input.{pick(INTEGER_FIELDS)}; {second} w = 3; int i; {first} t[4] = {{1, 2, 3}};"]
+        lines = [
+            f"{first} v = input.{pick(INTEGER_FIELDS)}; {second} w = 3; int i; {first} t[4] = {{1, 2, 3}};"
+        ]
         for _ in range(self.random.randint(1, 5)):
             op = pick(["+=", "-=", "*=", "&=", "|=", "^=", "="])
             lines.append(
@@ -290,20 +321,25 @@ class CBodies:
                     f"v <<= ({self.integer(1)} & 3); w >>= 1;",
                     f"if ({self.integer(2)}) v {op} w; else w = v;",
                     f"for (i = 0; i < 5; i++) {{ if (v == i) continue; t[i & 3] {op} {self.integer(2)}; }}",
-                    f"switch (v & 3) {{ case 0: v += 2; case 1: w -= 1; break; default: v ^= {self.integer(1)}; }}",
+                    "switch (v & 3) { case 0: v += 2; case 1: w -= 1; break; "
+                    f"default: v ^= {self.integer(1)}; }}",
                     "v += t[w & 3]; t[v & 3]++;",
                 ])
             )  # fmt: skip
         return "\n".join([*lines, f"return {self.integer(3)};"])
 
 
-def run_c(directory: Path, result: str, show: str, bodies: list[str], events: list[dict[str, Any]]) -> list[list[str]]:
+def run_c(
+    directory: Path, result: str, show: str, bodies: list[str], events: list[dict[str, Any]]
+) -> list[list[str]]:
     """What a C compiler makes of the bodies: a row of results for each event."""
     fields = "".join(f"{c} {n};" for n, (c, _) in TYPES.items())
     functions = "\n".join(f"static {result} f{i}(void) {{\n{body}\n}}" for i, body in enumerate(bodies))
     calls = "".join(f'printf("{show} ", f{i}());' for i in range(len(bodies)))
     sets = "\n".join(
-        "".join(f"input.{n} = ({TYPES[n][0]}) {_c_literal(v)};" for n, v in event.items()) + calls + 'puts("");'
+        "".join(f"input.{n} = ({TYPES[n][0]}) {_c_literal(v)};" for n, v in event.items())
+        + calls
+        + 'puts("");'
         for event in events
     )
     source = directory / "cases.c"
@@ -330,7 +366,9 @@ def random_events(seed: int, count: int) -> list[dict[str, Any]]:
         event: dict[str, Any] = {}
         for name, (_, kind) in TYPES.items():
             if kind[0] == "f":
-                event[name] = float(np.float32(rng.choice([0.0, -0.5, 3.25, rng.uniform(-1e3, 1e3), 1e10, 1 / 3])))
+                event[name] = float(
+                    np.float32(rng.choice([0.0, -0.5, 3.25, rng.uniform(-1e3, 1e3), 1e10, 1 / 3]))
+                )
             else:
                 info = np.iinfo(NUMBERS[kind].dtype)
                 low, high = max(int(info.min), -(2**63) + 1), int(info.max)

@@ -79,7 +79,9 @@ def test_hourly_averages_are_those_of_pandas(table: Any, flights: ev.EventBatch)
 
 def test_fastest_hours_are_those_of_pandas(table: Any, ran: tuple[ev.Flow, Result]) -> None:
     flown = table[table.air_time > 0]
-    mph = (flown.distance / flown.air_time * 60).groupby([flown.origin, flown.time_hour]).agg(["mean", "size"])
+    mph = (
+        (flown.distance / flown.air_time * 60).groupby([flown.origin, flown.time_hour]).agg(["mean", "size"])
+    )
     busy = mph[mph["size"] >= 10]
     for airport in AIRPORTS:
         hour = busy.loc[airport]["mean"].idxmax()
@@ -109,7 +111,9 @@ def test_json_is_one_object_and_nothing_else(ran: tuple[ev.Flow, Result], tmp_pa
     found = json.loads(done.output)
     expected = asdict(ran[1])
     assert found.keys() == expected.keys()
-    assert {k: v for k, v in found.items() if k != "seconds"} == {k: v for k, v in expected.items() if k != "seconds"}
+    assert {k: v for k, v in found.items() if k != "seconds"} == {
+        k: v for k, v in expected.items() if k != "seconds"
+    }
     assert (tmp_path / "demo.svg").read_text().startswith("<svg")
 
 

@@ -14,7 +14,9 @@ class Double(ev.Event):
 def test_filter_after_a_transform_drops_what_the_transform_made() -> None:
     got: list[int] = []
     g = ev.Graph()
-    doubled = g.source("numbers", Number) >> ev.Transform("output.value = 2 * input.value; return 1;", output=Double)
+    doubled = g.source("numbers", Number) >> ev.Transform(
+        "output.value = 2 * input.value; return 1;", output=Double
+    )
     doubled >> ev.Filter("input.value > 10") >> ev.Terminal(lambda event: got.append(event.value))
     with g.run() as flow:
         flow["numbers"].submit_batch({"value": range(10)})

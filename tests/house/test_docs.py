@@ -1,8 +1,9 @@
 """The code in the documents runs.
 
-Of each file the ``python`` blocks run as one script, then its ``sh`` and ``console`` blocks, in order, all in
-one temporary folder. A comment before a block changes that: ``<!-- not run: reason -->`` leaves it out,
-``<!-- file: NAME -->`` puts it into the folder as that file, before anything runs.
+Of each file the ``python`` blocks run as one script, and a ``text`` block after one is what it prints.
+Then its ``sh`` and ``console`` blocks run, in order, in the same temporary folder. A comment before a block
+changes that: ``<!-- not run: reason -->`` leaves it out, ``<!-- file: NAME -->`` puts it into the folder
+under that name before anything runs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,7 +78,10 @@ def test_code_in_document_runs(
     run = [block for block in found if block.rule is None]
     source = tmp_path / f"{document.stem}_md.py"
     source.write_text(script([block for block in run if block.language == "python"]))
-    python(source)
+    printed = python(source)
+    for before, block in pairwise(run):
+        if before.language == "python" and block.language == "text":
+            assert block.text in printed
     for block in run:
         if block.language in {"sh", "console"}:
             done = subprocess.run(

@@ -1,0 +1,202 @@
+"""What every compiled loop needs at run time: the context's words, its vectors, and the call.
+
+Native code and Python share a block of words (``context.py``). Before a run Python writes addresses into it; native
+code fills vectors and calls back when one is full; after it Python hands out what the vectors hold. What is
+handed out is never written to again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from evflow.codgen.context import Context
+from evflow.codgen.layout import statics_layout
+from evflow.codgen.memory import Array, address, packed_texts
+from evflow.codgen.native import Code
+from evflow.codgen.tree import Function
+from evflow.codgen.vectors import Vectors
+from evflow.types import NUMBERS
+
+__all__ = ["AttributeColumn", "Runtime", "new_state"]
+
+_SHORT = 2048
+"""Events up to which a run keeps the interpreter lock: giving it away costs more than the run."""
+
+
+class AttributeColumn(Protocol):
+    """One attribute of all selected events: kind ``i`` (int64), ``f`` (float64) or ``s`` (object array of str)."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def values(self) -> Array: ...
+
+    @property
+    def present(self) -> Array: ...
+
+
+def new_state(function: Function) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The static variables of a function with their initial values.
+
+    One block serves every kernel that runs the function, whatever the schema of its events: its layout
+    depends on the variables alone.
+    """
+    offsets, size = statics_layout(function.statics)
+    state = np.zeros(size, np.uint8)
+    for variable, offset in zip(function.statics, offsets, strict=True):
+        values = np.asarray(variable.initial, dtype=NUMBERS[variable.type].dtype)
+        cells = np.broadcast_to(values.reshape(-1), int(np.prod(variable.shape))) if variable.shape else values
+        data = np.frombuffer(cells.tobytes(), np.uint8)
+        state[offset : offset + len(data)] = data
+    return state
+
+
+class Runtime:
+    """The running half of a compiled loop; one thread at a time may use it.
+
+    Args:
+        code: the machine code, shared with other runtimes.
+        context: what the words are.
+        scratch: bytes of memory that the code needs for large arrays.
+        ways: for each exit whose selection native code does not check, how many rows an event may add.
+    """
+
+    def __init__(self, code: Code, context: Context, scratch: int, ways: Mapping[int, int]) -> None:
+        self.code = code
+        self._block = np.zeros(context.size, np.int64)
+        self._words: Any = memoryview(self._block)  # type: ignore[arg-type]
+        self._address = address(self._block)
+        self._scratch = np.zeros(max(scratch, 1), np.uint8)
+        self._vectors = Vectors(self._block, context, ways)
+        self._faults = self._vectors.word("faults")
+        self._failed = False
+        self._held: dict[int, Array] = {}
+        self._states: list[tuple[int, Any]] = []
+        self._attributes: list[tuple[int, Any]] = []
+        self._stone_attributes: list[tuple[int, Any, Any]] = []
+        self._system: list[tuple[int, Any]] = []
+        for key, word in context.words.items():
+            if key[0] == "state":
+                self._states.append((word, key[1]))
+            elif key[0] == "attribute":
+                self._attributes.append((word, key[1]))
+            elif key[0] == "stone attribute":
+                self._stone_attributes.append((word, key[1], key[2]))
+            elif key[0] == "system":
+                self._system.append((word, key[1]))
+            elif key[0] == "scratch":
+                self._words[word] = address(self._scratch)
+        self._inputs = bool(self._attributes or self._stone_attributes or self._system)
+        self._words[context.at("grow")] = ctypes.cast(_grow, ctypes.c_void_p).value or 0
+        _runtimes[self._address] = self
+
+    def _call(
+        self,
+        data: Array,
+        offsets: Array | None,
+        selection: Array | None,
+        events: int,
+        attributes: Mapping[str, AttributeColumn] | None,
+        states: Sequence[Array],
+        stone_attributes: Sequence[Mapping[str, object]],
+        system: Mapping[str, float],
+    ) -> None:
+        """Runs the code over the input."""
+        words, code = self._words, self.code
+        if not code.optimised:
+            code.saw(events)
+        words[0] = address(data)
+        words[1] = 0 if offsets is None else address(offsets)
+        words[2] = 0 if selection is None else address(selection)
+        words[3] = events
+        for word, stone in self._states:
+            state = states[stone]
+            if self._held.get(word) is not state:
+                self._held[word] = state
+                words[word] = address(state)
+        self._vectors.begin(events)
+        kept = self._fill(attributes, stone_attributes, system) if self._inputs else None
+        self._failed = False
+        if events <= _SHORT:
+            code.held(self._address)
+        else:
+            code.free(self._address)
+        del kept
+        if self._failed:
+            raise MemoryError("no memory for the events that the functions send")
+
+    def _fill(
+        self,
+        attributes: Mapping[str, AttributeColumn] | None,
+        stone_attributes: Sequence[Mapping[str, object]],
+        system: Mapping[str, float],
+    ) -> list[object]:
+        """Writes attributes and system values; gives what has to live as long as the run."""
+        kept: list[object] = []
+        for word, name in self._attributes:
+            column = attributes.get(name) if attributes else None
+            self._words[word : word + 3] = _NOTHING if column is None else _column_words(column, kept)
+        for word, stone, name in self._stone_attributes:
+            self._words[word : word + 3] = _value_words(stone_attributes[stone].get(name), kept)
+        for word, name in self._system:
+            self._block[word : word + 1].view(np.float64)[0] = system.get(name, 0.0)
+        return kept
+
+    def grow(self, vector: int, need: int) -> int:
+        """Makes room in a vector while native code waits; 0 if there is no memory."""
+        try:
+            self._vectors.grow(vector, need)
+        except MemoryError:
+            self._failed = True
+            return 0
+        return 1
+
+    def dump_ir(self, *, optimised: bool = False) -> str:
+        """LLVM IR of the code: as it was written, or as the optimiser leaves it."""
+        return self.code.dump_ir(optimised=optimised)
+
+
+_NOTHING = memoryview(np.zeros(3, np.int64))
+
+
+def _words3(*values: int) -> memoryview:
+    return memoryview(np.array(values, np.int64))
+
+
+def _column_words(column: AttributeColumn, kept: list[object]) -> memoryview:
+    present = np.ascontiguousarray(column.present, np.bool_)
+    if column.kind == "s":
+        values, data = packed_texts([v if p else "" for v, p in zip(column.values, present, strict=True)])
+        kept.append(data)
+    else:
+        values = np.ascontiguousarray(column.values, np.int64 if column.kind == "i" else np.float64)
+    kept.extend((values, present))
+    return _words3(_KINDS[column.kind], address(values), address(present))
+
+
+def _value_words(value: object, kept: list[object]) -> memoryview:
+    if isinstance(value, str):
+        pairs, data = packed_texts([value])
+        kept.append(data)
+        return _words3(_KINDS["s"], *pairs[0].tolist())
+    if isinstance(value, float):
+        return _words3(_KINDS["f"], int(np.float64(value).view(np.int64)), 0)
+    return _words3(_KINDS["i"], int(value), 0) if isinstance(value, int) else _NOTHING
+
+
+_KINDS = {"i": 1, "f": 2, "s": 3}
+
+_runtimes: WeakValueDictionary[int, Runtime] = WeakValueDictionary()
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+def _grow(block: int, vector: int, need: int) -> int:
+    """Native code calls this with its context when a vector is full."""
+    runtime = _runtimes.get(block)
+    return 0 if runtime is None else runtime.grow(vector, need)

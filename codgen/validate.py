@@ -1,0 +1,106 @@
+"""Bytes from outside, checked by native code before other native code reads them.
+
+Compiled functions trust the events they are given: they go from field to field by lengths that stand in
+the bytes. So whatever comes from another process or a file is checked here first, completely.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from evflow.codgen.empty import empty_record
+from evflow.codgen.memory import Array, address
+from evflow.codgen.native import LOCK, Code
+from evflow.codgen.validate_ir import HEAD, PATH, write_validator
+from evflow.errors import SchemaError
+from evflow.schema import Schema
+
+__all__ = ["Validator", "validator"]
+
+_VALIDATORS = 1024
+_WORDS = {name: i for i, name in enumerate(HEAD)}
+
+
+class Validator:
+    """Checks bytes against a schema; any number of threads may use it.
+
+    Args:
+        schema: what the bytes claim to be.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        text = write_validator(schema)
+        self._sites = list(text.sites)
+        self._names = list(text.names)
+        self._code = Code(text.ir)
+        # No event is shorter than one whose texts and lists are empty.
+        self._least = len(empty_record(schema))
+
+    def check(self, data: Array, count: int | None = None) -> Array | None:
+        """Checks events that stand back to back.
+
+        Args:
+            data: uint8, 1-D, C-contiguous: the events, nothing before or behind them.
+            count: how many there are; None for as many as there are.
+
+        Returns:
+            Where each event starts and the last ends (int64[n + 1]) if their width varies, else None.
+
+        Raises:
+            SchemaError: names the event, the field, the byte, what was expected and what was found.
+        """
+        size = len(data)
+        if count is not None and not 0 <= count <= size // self._least:
+            raise SchemaError(
+                f"bytes of {self.schema.name}: expected {count} events of at least {self._least} bytes, found {size} bytes"
+            )
+        rows = size // self._least if count is None else count
+        offsets = np.zeros(rows + 1 if self.schema.width is None else 1, np.int64)
+        words = np.zeros(len(HEAD) + PATH, np.int64)
+        words[:6] = address(data), size, -1 if count is None else count, address(offsets), 0, -1
+        self._code.saw(rows)
+        self._code.free(address(words))
+        if words[_WORDS["site"]] >= 0:
+            raise self._error(words, data)
+        if self.schema.width is not None:
+            return None
+        found = int(words[_WORDS["rows"]]) + 1
+        return offsets if found == len(offsets) else offsets[:found].copy()
+
+    def _error(self, words: Array, data: Array) -> SchemaError:
+        site, at = self._sites[words[_WORDS["site"]]], int(words[_WORDS["at"]])
+        steps = words[len(HEAD) : len(HEAD) + words[_WORDS["steps"]]].tolist()
+        path = "".join(f".{self._names[s]}" if s >= 0 else f"[{-1 - s}]" for s in reversed(steps))
+        path = (f"{path}.{site.name}" if site.name else path).removeprefix(".")
+        shown = data[at : at + 8].tobytes().hex(" ") or "the end of the bytes"
+        return SchemaError(
+            f"bytes of {self.schema.name}: event {words[_WORDS['rows']]}, {f'field {path}, ' if path else ''}byte {at}: "
+            f"expected {site.expected}, found {shown}"
+        )
+
+    def dump_ir(self, *, optimised: bool = False) -> str:
+        """LLVM IR of the check: as it was written, or as the optimiser leaves it."""
+        return self._code.dump_ir(optimised=optimised)
+
+
+_validators: OrderedDict[str, Validator] = OrderedDict()
+
+
+def validator(schema: Schema) -> Validator:
+    """The validator of a schema, compiled once."""
+    with LOCK:
+        found = _validators.get(schema.fingerprint)
+        if found is None:
+            found = _validators[schema.fingerprint] = Validator(schema)
+            if len(_validators) > _VALIDATORS:
+                _validators.popitem(last=False)
+        else:
+            _validators.move_to_end(schema.fingerprint)
+        return found
+
+
+_ = Any

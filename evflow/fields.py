@@ -1,0 +1,70 @@
+"""Going through the fields of events and views alike: comparing, showing, turning into dicts.
+
+Comparing and turning keep a stack of their own, so that deeply nested events do not exhaust Python's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evflow.schema import Schema
+
+__all__ = ["has_fields", "same", "show", "to_dict"]
+
+
+def has_fields(value: Any) -> bool:
+    """Whether a value is an event or a view."""
+    return not isinstance(value, type) and isinstance(getattr(value, "schema", None), Schema)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal: events and views by schema and fields, sequences and arrays by elements."""
+    waiting = [(one, other)]
+    while waiting:
+        a, b = waiting.pop()
+        if has_fields(a) and has_fields(b):
+            if a.schema is not b.schema and a.schema != b.schema:
+                return False
+            waiting.extend((getattr(a, f.name), getattr(b, f.name)) for f in a.schema.fields)
+        elif isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+            if not np.array_equal(a, b):
+                return False
+        elif _is_list(a) and _is_list(b):
+            if len(a) != len(b):
+                return False
+            waiting.extend(zip(a, b, strict=True))
+        elif not a == b:
+            return False
+    return True
+
+
+def show(event: Any) -> str:
+    """An event or view as Python would write its construction."""
+    fields = ", ".join(f"{f.name}={getattr(event, f.name)!r}" for f in event.schema.fields)
+    return f"{event.schema.name}({fields})"
+
+
+def to_dict(event: Any) -> dict[str, Any]:
+    """The fields of an event by name; events within are dicts too, lists are copied."""
+    result: list[Any] = [None]
+    # What is still to be turned, and where it goes.
+    waiting: list[tuple[Any, Any, Any]] = [(event, result, 0)]
+    while waiting:
+        value, target, key = waiting.pop()
+        if has_fields(value):
+            target[key] = fields = dict.fromkeys(f.name for f in value.schema.fields)
+            waiting.extend((getattr(value, name), fields, name) for name in fields)
+        elif _is_list(value):
+            target[key] = items = [None] * len(value)
+            waiting.extend((item, items, i) for i, item in enumerate(value))
+        else:
+            target[key] = value
+    turned: dict[str, Any] = result[0]
+    return turned
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview))

@@ -1,0 +1,11 @@
+"""What a stone with a period gets each time it is due."""
+
+from __future__ import annotations
+
+from evflow.schema import Schema
+from evflow.types import f64, i64
+
+__all__ = ["TICK"]
+
+TICK = Schema("Tick", {"count": i64, "time": f64})
+"""The number of the tick, from 0, and seconds since 1970 (UTC)."""

@@ -1,0 +1,195 @@
+"""Queue: a function that sees the events that wait, of several schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evflow.attributes import Attributes
+from evflow.batch import EventBatch
+from evflow.codgen.front import Input, build
+from evflow.codgen.kernel import new_state
+from evflow.codgen.queuekernel import QueueSegment, QueueState, queue_kernel
+from evflow.codgen.tree import Function
+from evflow.errors import GraphError
+from evflow.host import system_values
+from evflow.passes import REASONS
+from evflow.schema import Schema
+from evflow.stone import Acting, Actor, Context
+from evflow.stones.code import Code, code_settings, described, undescribed
+
+__all__ = ["Queue"]
+
+
+class Queue(Acting):
+    """Queues events of several schemas and calls its function at each arrival: joins, windows, thresholds.
+
+    In the function ``count(a)`` is the number of events that wait at input ``a``, ``a[0].field`` reads the oldest
+    one, ``discard(a, 0)`` takes it out, and ``submit(port, a[0])`` or ``submit(port, out)`` sends it, or a record
+    made of an output, out of a port. This is EVPath's multi-typed queue (paper, section 4.2).
+
+    An event that finds ``limit`` others waiting at its input is refused and goes to the dead letters.
+
+    Args:
+        code: Cod, or a Python function of the inputs and outputs in order.
+        inputs: input name → schema (or ``Event`` class); each event goes to the input it fits best, or to
+            ``queue["name"]`` if linked so.
+        outputs: output name → schema of the records that the function makes.
+        limit: the number of events that may wait at each input.
+        fuel: turns of loops that one call may take.
+        name: the stone's name.
+        on: the node it is placed on.
+
+    Raises:
+        GraphError: there is no input, or the limit is less than 1.
+
+    Example:
+        >>> import evflow as ev
+        >>> class Ping(ev.Event):
+        ...     number: int
+        >>> class Pair(ev.Event):
+        ...     first: int
+        ...     second: int
+        >>> code = '''{
+        ...     if (count(pings) == 2) {
+        ...         pair.first = pings[0].number;
+        ...         pair.second = pings[1].number;
+        ...         submit(0, pair);
+        ...         discard(pings, 0);
+        ...         discard(pings, 0);
+        ...     }
+        ... }'''
+        >>> seen = []
+        >>> g = ev.Graph()
+        >>> pairs = g.source("pings", Ping) >> ev.Queue(code, inputs={"pings": Ping}, outputs={"pair": Pair})
+        >>> _ = pairs >> ev.Terminal(lambda event: seen.append((event.first, event.second)))
+        >>> with g.run() as flow:
+        ...     flow["pings"].submit_batch({"number": [1, 2, 3, 4]})
+        >>> seen
+        [(1, 2), (3, 4)]
+    """
+
+    kind = "queue"
+    linked_ports = "any"
+    exact = True
+
+    def __init__(
+        self,
+        code: Code,
+        *,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None = None,
+        limit: int = 100_000,
+        fuel: int = 10_000_000,
+        name: str | None = None,
+        on: str | None = None,
+    ) -> None:
+        super().__init__(name=name, on=on)
+        if not inputs:
+            raise GraphError(f"queue {name or ''}: expected inputs, a mapping from name to schema, found none")
+        if not isinstance(limit, int) or limit < 1:
+            raise GraphError(f"queue {name or ''}: limit {limit!r}: expected an integer of 1 or more")
+        self.code = code
+        self._inputs = {key: Schema.of(spec) for key, spec in inputs.items()}
+        self.outputs = {key: Schema.of(spec) for key, spec in (outputs or {}).items()}
+        self.limit = limit
+        self.fuel = fuel
+
+    @property
+    def inputs(self) -> Mapping[str, Schema | None]:
+        return self._inputs
+
+    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
+        # It may make records, and pass on any event that it has queued.
+        return (*self.outputs.values(), *self._inputs.values())
+
+    def function(self) -> Function:
+        """Its function, checked.
+
+        Raises:
+            CodeError: the function is wrong; carries line and column.
+        """
+        inputs = [Input(key, schema) for key, schema in self._inputs.items()]
+        return build(self.code, "queue", inputs, list(self.outputs.items()), fuel=self.fuel)
+
+    def check(self) -> None:
+        self.function()
+
+    def open(self, context: Context) -> Actor:
+        return _Queue(context, self.function(), self.limit)
+
+    def settings(self) -> dict[str, Any]:
+        settings = code_settings(self.code, None, self.fuel)
+        del settings["input"]
+        return {
+            **settings,
+            "inputs": described(self._inputs),
+            "outputs": described(self.outputs),
+            "limit": self.limit,
+        }
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Queue:
+        return cls(
+            settings["code"],
+            inputs=undescribed(settings["inputs"]),
+            outputs=undescribed(settings["outputs"]),
+            limit=settings["limit"],
+            fuel=settings["fuel"],
+        )
+
+
+class _Queue(Actor):
+    def __init__(self, context: Context, function: Function, limit: int) -> None:
+        super().__init__(context)
+        self._kernel = queue_kernel(function)
+        self._queues = QueueState(self._kernel.schemas, limit)
+        self._state = new_state(function)
+        self._slots = {key: slot for slot, (key, _) in enumerate(function.inputs)}
+        self._system = function.system
+        self._limit = limit
+
+    def receive(self, batch: EventBatch, input: str) -> None:
+        result = self._kernel.run(
+            self._slots[input],
+            batch.data,
+            batch.offsets,
+            batch.selection,
+            batch.rows,
+            None if batch.attributes is None else batch.attributes.columns,
+            self._queues,
+            self._state,
+            self.context.attributes,
+            system_values(self._system),
+        )
+        for segment in result.segments:
+            self.context.emit(_batch(segment), segment.port)
+        for note in result.faults:
+            event = batch.slice(note.position, note.position + 1)
+            self.context.fault(event, f"{REASONS[note.fault]} (line {note.line})")
+        if len(result.refused):
+            self.context.fault(batch.take(result.refused), f"{self._limit} events wait at input {input!r} already")
+
+    @property
+    def queued(self) -> int:
+        return len(self._queues)
+
+    def extract(self, count: int | None = None) -> list[EventBatch]:
+        taken = []
+        for slot, schema in enumerate(self._kernel.schemas):
+            most = self._queues.length(slot) if count is None else min(count, self._queues.length(slot))
+            if most:
+                attributes = list(self._queues.attributes_of(slot))[:most]
+                events = self._queues.extract(slot, most)
+                carried = Attributes.from_rows(attributes) if any(attributes) else None
+                taken.append(EventBatch.from_encoded(schema, events, carried))
+                count = None if count is None else count - most
+        return taken
+
+
+def _batch(segment: QueueSegment) -> EventBatch:
+    records, rows = segment.records, segment.attributes
+    attributes = None if rows is None else Attributes.from_rows(rows)
+    return EventBatch(records.schema, records.data, records.rows, records.offsets, None, attributes)
+
+

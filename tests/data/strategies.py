@@ -1,0 +1,198 @@
+"""Hypothesis strategies for schemas and for values that fit them, and what plain msgpack makes of the values.
+
+``schemas()`` draws any schema, ``schemas(fixed=True)`` one whose events have one width. ``events(schema)`` draws
+the fields of one event as a dict. ``plain(kind, value)`` and ``plain_event`` say what the ``msgpack`` package
+must read; they know the wire format and nothing of evflow's encoder.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgpack
+import numpy as np
+from hypothesis import strategies as st
+
+from evflow.schema import Schema
+from evflow.types import (
+    BLOB,
+    NUMBERS,
+    TEXT,
+    Array,
+    Blob,
+    Bytes,
+    FieldType,
+    ListOf,
+    Maybe,
+    Number,
+    Record,
+    Str,
+    Text,
+)
+
+__all__ = ["events", "number_values", "plain", "plain_event", "schemas", "types", "unpacked", "values"]
+
+_NAMES = st.sampled_from(
+    "a b c d e x y z id price size symbol count index items keys größe имя".split()
+)
+
+
+def _numbers() -> st.SearchStrategy[FieldType]:
+    return st.sampled_from(sorted(NUMBERS.values(), key=lambda number: number.name))
+
+
+def _capacities() -> st.SearchStrategy[int]:
+    return st.one_of(st.integers(1, 12), st.sampled_from([252, 253, 254, 255, 256, 257]))
+
+
+def _arrays(*, fixed: bool) -> st.SearchStrategy[FieldType]:
+    dimension = st.integers(0, 3) if fixed else st.one_of(st.none(), st.integers(0, 3))
+    return st.builds(Array, _numbers(), st.lists(dimension, min_size=1, max_size=3).map(tuple))
+
+
+def _simple(*, fixed: bool) -> st.SearchStrategy[FieldType]:
+    fixed_types = st.one_of(
+        _numbers(), st.builds(Str, _capacities()), st.builds(Bytes, _capacities()), _arrays(fixed=True)
+    )
+    return fixed_types if fixed else st.one_of(fixed_types, st.just(TEXT), st.just(BLOB), _arrays(fixed=False))
+
+
+@st.composite
+def types(draw: st.DrawFn, fixed: bool = False, depth: int = 2, names: Any = None) -> FieldType:
+    """Any type of a field; ``names`` gives records names of their own."""
+    kinds = ["simple", "simple", "record"] + ([] if fixed else ["list", "optional"])
+    kind = draw(st.sampled_from(kinds)) if depth else "simple"
+    if kind == "simple":
+        return draw(_simple(fixed=fixed))
+    names = names if names is not None else iter(f"R{i}" for i in range(1_000_000))
+    if kind == "record":
+        schema = draw(schemas(fixed=fixed, depth=depth - 1, names=names))
+        return Record(schema.name, {schema.name: schema})
+    element = draw(types(fixed=False, depth=depth - 1, names=names))
+    if kind == "optional":
+        return element if isinstance(element, Maybe) else Maybe(element)
+    return ListOf(element)
+
+
+@st.composite
+def schemas(draw: st.DrawFn, fixed: bool = False, depth: int = 2, names: Any = None) -> Schema:
+    """Any schema; not of one width, it may hold itself."""
+    names = names if names is not None else iter(f"R{i}" for i in range(1_000_000))
+    name = next(names)
+    fields: dict[str, Any] = {
+        key: draw(types(fixed=fixed, depth=depth, names=names))
+        for key in draw(st.lists(_NAMES, min_size=1, max_size=5, unique=True))
+    }
+    if not fixed and draw(st.integers(0, 5)) == 0:
+        fields["self_"] = draw(st.sampled_from([f"optional(record({name}))", f"list(record({name}))"]))
+    return Schema(name, fields)
+
+
+def number_values(number: Number) -> st.SearchStrategy[Any]:
+    """Values that a number type holds exactly."""
+    if number.kind == "b":
+        return st.booleans()
+    if number.kind == "f":
+        return st.floats(width=8 * number.size)  # type: ignore[arg-type]
+    low = 0 if number.kind == "u" else -(2 ** (8 * number.size - 1))
+    return st.integers(low, low + 2 ** (8 * number.size) - 1)
+
+
+def _texts(capacity: int | None = None) -> st.SearchStrategy[str]:
+    text = st.text(max_size=12).filter(lambda s: not _has_surrogates(s))
+    if capacity is None:
+        return text
+    return text.map(lambda s: s.encode()[:capacity].decode(errors="ignore").rstrip("\0"))
+
+
+def _has_surrogates(text: str) -> bool:
+    return any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _array_values(kind: Array) -> st.SearchStrategy[Any]:
+    def of(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
+        size = int(np.prod(shape))
+        elements = st.lists(number_values(kind.element), min_size=size, max_size=size)
+        return elements.map(lambda items: np.array(items, kind.element.dtype).reshape(shape))
+
+    return st.tuples(*(st.integers(0, 3) if n is None else st.just(n) for n in kind.shape)).flatmap(of)
+
+
+def values(kind: FieldType, depth: int = 3) -> st.SearchStrategy[Any]:
+    """Values of a type, records as dicts, arrays as numpy arrays."""
+    if isinstance(kind, Number):
+        return number_values(kind)
+    if isinstance(kind, Str):
+        return _texts(kind.capacity)
+    if isinstance(kind, Text):
+        return _texts()
+    if isinstance(kind, (Bytes, Blob)):
+        return st.binary(max_size=min(kind.capacity, 12) if isinstance(kind, Bytes) else 12)
+    if isinstance(kind, Array):
+        return _array_values(kind)
+    if isinstance(kind, Maybe):
+        return st.none() if depth <= 0 else st.one_of(st.none(), values(kind.element, depth))
+    if isinstance(kind, ListOf):
+        return st.just([]) if depth <= 0 else st.lists(values(kind.element, depth - 1), max_size=3)
+    assert isinstance(kind, Record)
+    return events(kind.schema, depth - 1)
+
+
+def events(schema: Schema, depth: int = 3) -> st.SearchStrategy[dict[str, Any]]:
+    """The fields of one event."""
+    return st.fixed_dictionaries({f.name: st.deferred(_late(f.type, depth)) for f in schema.fields})
+
+
+def _late(kind: FieldType, depth: int) -> Callable[[], st.SearchStrategy[Any]]:
+    return lambda: values(kind, depth)
+
+
+def plain_event(schema: Schema, event: Mapping[str, Any]) -> list[Any]:
+    """What msgpack must read from an event: the fields of fixed width, then the others."""
+    order = [f for f in schema.fields if _is_fixed(f.type)] + [f for f in schema.fields if not _is_fixed(f.type)]
+    return [plain(f.type, event[f.name]) for f in order]
+
+
+def plain(kind: FieldType, value: Any) -> Any:
+    """What msgpack must read from a value; floats as their bits, so that NaN equals NaN."""
+    if isinstance(kind, Number) and kind.kind == "f":
+        return ("float", np.float64(np.array(value, kind.dtype)).tobytes() if value == value else "nan")
+    if isinstance(kind, Str):
+        return value.encode().ljust(kind.capacity, b"\0").decode()
+    if isinstance(kind, Bytes):
+        return struct.pack("<H", len(value)) + value.ljust(kind.capacity, b"\0")
+    if isinstance(kind, Array):
+        array = np.asarray(value, kind.element.dtype.newbyteorder("<"))
+        head = struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)
+        return msgpack.ExtType(kind.element.code, head + array.tobytes())
+    if isinstance(kind, Maybe):
+        return None if value is None else plain(kind.element, value)
+    if isinstance(kind, ListOf):
+        return [plain(kind.element, item) for item in value]
+    if isinstance(kind, Record):
+        return plain_event(kind.schema, value)
+    return value
+
+
+def unpacked(data: bytes) -> list[Any]:
+    """What msgpack reads from bytes: every object, floats as in ``plain``."""
+    unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=len(data) + 1)
+    unpacker.feed(data)
+    return [_with_bits(item) for item in unpacker]
+
+
+def _with_bits(item: Any) -> Any:
+    if isinstance(item, float):
+        return ("float", np.float64(item).tobytes() if item == item else "nan")
+    return [_with_bits(inner) for inner in item] if isinstance(item, list) else item
+
+
+def _is_fixed(kind: FieldType) -> bool:
+    if isinstance(kind, Array):
+        return None not in kind.shape
+    if isinstance(kind, Record):
+        # A record that holds itself does so through a list or an optional field.
+        return all(_is_fixed(f.type) for f in kind.schema.fields)
+    return isinstance(kind, (Number, Str, Bytes))

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import events, schemas
+
+import evflow as ev
+from evflow.attributes import Attributes
+from evflow.batch import EventBatch
+from evflow.encode import encode_dict, encoder
+from evflow.errors import SchemaError
+from evflow.schema import Schema
+from evflow.types import f32, i16
+
+
+class Point(ev.Event):
+    x: float
+    y: i16  # type: ignore[valid-type]
+
+
+class Fixed(ev.Event):
+    n: int
+    name: ev.Str[6]
+    at: Point
+    ok: bool
+    key: ev.Bytes[4]
+    grid: ev.Array[f32, 2, 3]
+
+
+class Varied(ev.Event):
+    n: int
+    title: str
+    at: Point
+    name: ev.Str[6]
+    ok: bool
+    track: list[Point]
+    grid: ev.Array[f32, 2, 3]
+    note: str | None = None
+
+
+def fixed(n: int) -> Fixed:
+    return Fixed(n, f"né{n}", Point(n / 2, -n), n % 2 == 0, bytes(n % 4), np.full((2, 3), n))
+
+
+def varied(n: int) -> Varied:
+    return Varied(
+        n, "t" * n, Point(n / 2, -n), f"né{n}", n % 2 == 0, [Point(1.0, 1)] * (n % 3), np.full((2, 3), n),
+        None if n % 2 else "even",
+    )  # fmt: skip
+
+
+@pytest.fixture(params=[fixed, varied])
+def originals(request: pytest.FixtureRequest) -> list[Any]:
+    return [request.param(n) for n in range(7)]
+
+
+@pytest.fixture
+def batch(originals: list[Any]) -> EventBatch:
+    return EventBatch.from_events(originals)
+
+
+def numbers(batch: EventBatch) -> list[int]:
+    return [event.n for event in batch]
+
+
+@given(st.data())
+def test_batch_bytes_are_the_events_bytes_and_plain_msgpack(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    encoded = [encode_dict(schema, e) for e in data.draw(st.lists(events(schema), max_size=4))]
+    batch = EventBatch.from_encoded(schema, encoded)
+    assert len(batch) == len(encoded)
+    assert batch.to_bytes() == b"".join(encoded)
+    assert list(map(encoder(schema), batch)) == encoded
+    assert list(map(encoder(schema), batch.to_events())) == encoded
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(batch.to_bytes())
+    assert sum(1 for _ in unpacker) == len(encoded)
+
+
+@given(st.data())
+def test_batch_takes_selects_and_joins_as_lists_do(data: st.DataObject) -> None:
+    schema = data.draw(schemas(depth=1))
+    encoded = [encode_dict(schema, e) for e in data.draw(st.lists(events(schema), min_size=1, max_size=6))]
+    batch = EventBatch.from_encoded(schema, encoded, Attributes.from_rows([{"i": i} for i in range(len(encoded))]))
+    expected = list(range(len(encoded)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        step = data.draw(st.sampled_from(["select", "take", "slice", "concat", "compact"]))
+        if step == "select":
+            kept = [i for i in range(len(expected)) if data.draw(st.booleans())]
+            batch, expected = batch.select(np.array(kept, np.int64)), [expected[i] for i in kept]
+        elif step == "take":
+            kept = data.draw(st.lists(st.integers(0, len(expected) - 1), max_size=5)) if expected else []
+            batch, expected = batch.take(kept), [expected[i] for i in kept]
+        elif step == "slice":
+            start, stop = sorted(data.draw(st.tuples(st.integers(0, 7), st.integers(0, 7))))
+            batch, expected = batch.slice(start, stop), expected[start:stop]
+        elif step == "concat":
+            batch, expected = EventBatch.concat([batch, batch]), expected * 2
+        else:
+            batch = batch.compact()
+        assert batch.to_bytes() == b"".join(encoded[i] for i in expected)
+        assert batch.nbytes == len(batch.to_bytes())
+        assert [e.attrs for e in batch] == [{"i": i} for i in expected]
+        assert not batch.data.flags.writeable
+        assert batch.data.flags.c_contiguous
+        if batch.offsets is not None:
+            assert batch.offsets.dtype == np.int64
+            assert (batch.offsets[0], batch.offsets[-1], len(batch.offsets)) == (0, len(batch.data), batch.rows + 1)
+        else:
+            assert len(batch.data) == batch.rows * (schema.width or 0)
+
+
+def test_batch_is_a_sequence_of_views(batch: EventBatch, originals: list[Any]) -> None:
+    assert list(batch) == originals
+    assert (batch[0], batch[-1]) == (originals[0], originals[-1])
+    assert list(batch[2:5]) == originals[2:5]
+    assert list(batch[::-2]) == originals[::-2]
+    assert (len(batch), bool(batch), bool(batch[:0])) == (7, True, False)
+    with pytest.raises(IndexError, match="event 7 is out of range: the batch has 7"):
+        batch[7]
+    with pytest.raises(IndexError):
+        batch[-8]
+
+
+def test_batch_selection_refers_to_the_same_bytes(batch: EventBatch) -> None:
+    chosen = batch.select(np.array([1, 3, 6])).select(np.array([0, 2]))
+    assert chosen.data is batch.data
+    assert chosen.selection is not None
+    assert (chosen.selection.dtype, chosen.selection.tolist()) == (np.int32, [1, 6])
+    assert numbers(chosen) == [1, 6]
+    assert chosen[1].n == chosen[-1].n == 6
+    assert numbers(chosen[1:]) == [6]
+    assert numbers(chosen.compact()) == [1, 6]
+
+
+def test_batch_columns_are_the_fields_of_its_events(batch: EventBatch, originals: list[Any]) -> None:
+    for chosen, events_ in ((batch, originals), (batch.select(np.array([1, 4])), [originals[1], originals[4]])):
+        assert chosen["n"].tolist() == [e.n for e in events_]
+        assert chosen["name"].tolist() == [e.name.encode() for e in events_]
+        assert chosen["ok"].tolist() == [e.ok for e in events_]
+        assert chosen["ok"].dtype == np.bool_
+        assert chosen["at.x"].tolist() == [e.at.x for e in events_]
+        assert chosen["at"]["y"].tolist() == [e.at.y for e in events_]
+        assert chosen["grid"].tolist() == [e.grid.tolist() for e in events_]
+        columns = chosen.to_columns()
+        assert columns["name"].tolist() == [e.name for e in events_]
+        assert columns["at"].tolist() == [e.at.to_dict() for e in events_]
+        assert columns["n"].dtype == np.dtype("=i8")
+        assert list(columns) == [f.name for f in chosen.schema.fields]
+
+
+def test_batch_columns_of_variable_width_are_objects() -> None:
+    batch = EventBatch.from_events([varied(n) for n in range(3)])
+    assert batch["title"].tolist() == ["", "t", "tt"]
+    assert batch["note"].tolist() == ["even", None, "even"]
+    assert [len(t) for t in batch["track"]] == [0, 1, 2]
+    assert batch["title"].dtype == object
+
+
+def test_batch_columns_of_bytes_keep_their_length() -> None:
+    batch = EventBatch.from_events([fixed(n) for n in range(4)])
+    assert batch["key"].tolist() == [b"", b"\0", b"\0\0", b"\0\0\0"]
+
+
+@pytest.mark.parametrize("name", ["n", "name", "at", "at.x", "grid"])
+def test_batch_column_of_fixed_width_is_a_view_without_a_copy(name: str) -> None:
+    batch = EventBatch.from_events([fixed(n) for n in range(3)])
+    column = batch[name]
+    assert np.shares_memory(column, batch.data)
+    assert not column.flags.writeable
+    assert column.strides[0] == Fixed.schema.width
+
+
+def test_batch_to_numpy_is_a_view_without_a_copy() -> None:
+    batch = EventBatch.from_events([fixed(n) for n in range(3)])
+    rows = batch.to_numpy()
+    assert np.shares_memory(rows, batch.data)
+    assert rows.dtype == Fixed.schema.dtype
+    assert rows["n"].tolist() == [0, 1, 2]
+    with pytest.raises(SchemaError, match=r"title, track, note vary in width; use to_columns\(\)"):
+        EventBatch.from_events([varied(1)]).to_numpy()
+
+
+@pytest.mark.parametrize("name", ["nope", "at.z", "n.x", ""])
+def test_batch_column_that_is_no_field_is_refused(batch: EventBatch, name: str) -> None:
+    with pytest.raises(SchemaError, match="no field"):
+        batch[name]
+
+
+def test_batch_of_no_events_has_everything_empty(originals: list[Any]) -> None:
+    schema = type(originals[0]).schema
+    for batch in (EventBatch.from_events([], schema), EventBatch.from_events(originals).select(np.array([], int))):
+        assert (len(batch), list(batch), batch.to_bytes(), batch.nbytes) == (0, [], b"", 0)
+        assert [len(c) for c in batch.to_columns().values()] == [0] * len(schema)
+        assert len(EventBatch.concat([batch, batch])) == 0
+        assert EventBatch.from_table(schema, batch.to_columns()).to_bytes() == b""
+    with pytest.raises(SchemaError, match="expected schema= to say of what"):
+        EventBatch.from_events([])
+
+
+def test_batch_of_events_of_another_class_is_refused() -> None:
+    with pytest.raises(SchemaError, match="schema Fixed: expected a Fixed with field"):
+        EventBatch.from_events([fixed(1), Point(1.0, 1)])
+
+
+def test_batch_concat_refuses_other_schemas_and_nothing() -> None:
+    points = EventBatch.from_events([Point(1.0, 1)])
+    with pytest.raises(SchemaError, match="batches of two schemas"):
+        EventBatch.concat([points, EventBatch.from_events([fixed(1)])])
+    with pytest.raises(SchemaError, match="no batches"):
+        EventBatch.concat([])
+    again = Schema.from_description(Point.schema.description)
+    assert len(EventBatch.concat([points, EventBatch(again, points.data, 1)])) == 2
+
+
+def test_batch_from_bytes_needs_no_copy_of_bytes_that_cannot_change() -> None:
+    encoded = EventBatch.from_events([fixed(n) for n in range(3)]).to_bytes()
+    batch = EventBatch.from_bytes(Fixed.schema, encoded, 3)
+    assert np.shares_memory(batch.data, np.frombuffer(encoded, np.uint8))
+    changing = bytearray(encoded)
+    batch = EventBatch.from_bytes(Fixed.schema, changing)
+    changing[:] = bytes(len(changing))
+    assert numbers(batch) == [0, 1, 2]
+
+
+def test_batch_repr_says_what_and_how_many(batch: EventBatch) -> None:
+    assert repr(batch.slice(0, 1)) == f"EventBatch({batch.schema.name}: 1 events, {batch.slice(0, 1).nbytes} bytes)"
