@@ -90,7 +90,8 @@ class ExitReader:
         return found
 
     def _with_attributes(self, segment: Segment, first: int) -> Iterator[Segment]:
-        """The segment with the attributes set on the way, cut where one changes between number and text, or in kind."""
+        """The segment with the attributes set on the way, cut where one changes between number and text, or
+        in kind."""
         if not self._attributes:
             yield segment
             return
@@ -100,7 +101,11 @@ class ExitReader:
             part = segment
             if end - start != segment.count:
                 rows = np.arange(segment.count, dtype=np.int32) if segment.rows is None else segment.rows
-                positions = np.arange(segment.count, dtype=np.int32) if segment.positions is None else segment.positions
+                positions = (
+                    np.arange(segment.count, dtype=np.int32)
+                    if segment.positions is None
+                    else segment.positions
+                )
                 part = Segment(segment.buffer, end - start, rows[start:end], positions[start:end])
             part.attributes = {name: self._column(w[start:end]) for name, w in words.items()}
             yield part

@@ -1,7 +1,8 @@
 """Attributes as LLVM IR: read from a column or from where the code set them, and kept for what leaves.
 
 An attribute is three words: kind (0 not set, 1 i64, 2 f64, 3 text), bits or address, length. In the context
-a column of the input's attributes is three words as well: kind, address of the values, address of the presence.
+a column of the input's attributes is three words as well: kind, address of the values, address of the
+presence.
 """
 
 from __future__ import annotations

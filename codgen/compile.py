@@ -122,7 +122,9 @@ class Compiled:
         attributes: Mapping[str, object] | None,
         system: Mapping[str, float] | None,
     ) -> Result:
-        return self._kernel.run(data, offsets, None, rows, None, self._state, [attributes or {}], system or {})
+        return self._kernel.run(
+            data, offsets, None, rows, None, self._state, [attributes or {}], system or {}
+        )
 
     def dump_ir(self, *, optimised: bool = False) -> str:
         """LLVM IR: as it was written, or as the optimiser leaves it."""
@@ -172,7 +174,8 @@ def compile(
         code: Cod or a Python function, as a stone takes it.
         input: the schema of its events; None for a function of attributes only.
         output: the schema of what it fills.
-        kind: "filter", "transform" or "router"; by default a transform where there is an output, else a filter.
+        kind: "filter", "transform" or "router"; by default a transform where there is an output, else a
+            filter.
 
     Raises:
         CodeError: the code is refused.

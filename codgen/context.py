@@ -1,20 +1,31 @@
 """The block of 64-bit words through which Python and native code share what a run needs.
 
-A word, or several in a row, belong to a key; they are handed out in the order in which the code asks for them,
-and the run time fills those that there are. A *vector* is three words: address, length and capacity, in elements; only
-the run time allocates, so native code that needs more calls back (``grow``).
+A word, or several in a row, belong to a key; they are handed out in the order in which the code asks for
+them, and the run time fills those that there are. A *vector* is three words: address, length and capacity,
+in elements; only the run time allocates, so native code that needs more calls back (``grow``).
 """
 
 from __future__ import annotations
 
 from evflow.codgen.ir import Body, Module
 
-__all__ = ["Context", "Key", "grow", "grow_if_full", "load", "new_context", "push", "scratch_pointer", "store"]
+__all__ = [
+    "Context",
+    "Key",
+    "grow",
+    "grow_if_full",
+    "load",
+    "new_context",
+    "push",
+    "scratch_pointer",
+    "store",
+]
 
 Key = tuple[str | int | None, ...]
 
 HEAD = ("data", "offsets", "selection", "count", "grow", "result")
-"""Keys of the first words: the input's addresses, how many positions there are, the callback, the last result."""
+"""Keys of the first words: the input's addresses, how many positions there are, the callback, the last
+result."""
 
 
 class Context:

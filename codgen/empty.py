@@ -33,12 +33,14 @@ def empty_value(kind: FieldType, default: Any = REQUIRED) -> bytes:
     """A field with its default, or zero where it has none."""
     value = None if default is REQUIRED else default
     if isinstance(kind, Number):
-        return _number(kind, value or 0)
+        return _number(kind, 0 if value is None else value)
     if isinstance(kind, Str):
         return _head(0xD9, kind.capacity) + (value or "").encode().ljust(kind.capacity, b"\0")
     if isinstance(kind, Bytes):
         blob = value or b""
-        return _head(0xC4, kind.capacity + 2) + struct.pack("<H", len(blob)) + blob.ljust(kind.capacity, b"\0")
+        return (
+            _head(0xC4, kind.capacity + 2) + struct.pack("<H", len(blob)) + blob.ljust(kind.capacity, b"\0")
+        )
     if isinstance(kind, Text):
         text = (value or "").encode()
         return b"\xdb" + struct.pack(">I", len(text)) + text

@@ -48,7 +48,8 @@ def _escaped(data: bytes) -> str:
 
 
 class Module:
-    """The declarations, constants and functions of one module; each routine is added once, when first used."""
+    """The declarations, constants and functions of one module; each routine is added once, when first used.
+    The declarations, constants and functions of one module; each routine is added once, when first used."""
 
     def __init__(self) -> None:
         self._declarations: dict[str, None] = {}
@@ -210,5 +211,12 @@ class Body:
 
     def finish(self) -> None:
         """Adds the function to its module."""
-        lines = (f"define {self._signature} {{", "entry:", *self._entry, "  br label %start", *self._lines, "}")
+        lines = (
+            f"define {self._signature} {{",
+            "entry:",
+            *self._entry,
+            "  br label %start",
+            *self._lines,
+            "}",
+        )
         self.module.add("\n".join(lines))

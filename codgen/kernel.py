@@ -99,7 +99,8 @@ class Kernel(Runtime):
             system: the system values that the functions read, by name.
 
         Raises:
-            MemoryError: there is no memory for what the functions send; some of it may have taken effect on statics.
+            MemoryError: there is no memory for what the functions send; some of it may have taken effect on
+                statics.
         """
         events = rows if selection is None else len(selection)
         self._call(data, offsets, selection, events, attributes, states, stone_attributes, system)

@@ -71,7 +71,7 @@ def _write_run(module: Module, context: Context, frame: Frame, routes: Routes) -
         start = body.load("i64", offsets, body.let(f"shl i64 {row}, 3"))
     event = body.at(data, start)
     for node in routes.entry:
-        body.do(f"call void @s{node.number}(ptr %ctx, ptr {place}, ptr {event}, i64 {row}, i64 {pos})")
+        body.do(f"call void @s{node.number}(ptr %ctx, ptr {place}, ptr {event}, i64 {row}, i64 {pos}, i64 1)")
     body.do(f"store i64 {body.let(f'add i64 {pos}, 1')}, ptr {position}")
     body.jump(test)
     body.begin(done)
@@ -83,7 +83,9 @@ def _write_run(module: Module, context: Context, frame: Frame, routes: Routes) -
 def _write_totals(body: Body, context: Context, frame: Frame, place: str, routes: Routes, count: str) -> None:
     """Stores the counts of every stone, the ends of the selections and the last result."""
     for stone in range(routes.stones):
-        totals = [_totals(body, frame, place, node, count) for node in routes.nodes if node.stage.stone == stone]
+        totals = [
+            _totals(body, frame, place, node, count) for node in routes.nodes if node.stage.stone == stone
+        ]
         for column, parts in enumerate(zip(*totals, strict=True)):
             total = parts[0]
             for part in parts[1:]:
@@ -99,11 +101,11 @@ def _write_totals(body: Body, context: Context, frame: Frame, place: str, routes
 def _totals(body: Body, frame: Frame, place: str, node: Node, count: str) -> tuple[str, str, str, str]:
     """In, out, dropped and faults of a node."""
 
-    def counter(name: str) -> str:
-        at = frame.slots.get((name, node.number))
+    def counter(name: str, of: int = node.number) -> str:
+        at = frame.slots.get((name, of))
         return "0" if at is None else body.load("i64", place, 8 * at)
 
-    seen = count if node.entry else counter("seen")
+    seen = count if node.entry else counter("seen") if node.follows is None else counter("sent", node.follows)
     sent, emitted, lost, faults = (counter(name) for name in ("sent", "emitted", "lost", "faults"))
     if not node.submits:
         emitted = sent

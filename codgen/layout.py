@@ -15,13 +15,29 @@ from evflow.codgen.tree import Expr, Fault, Path, Pos, Variable
 from evflow.schema import Schema
 from evflow.types import NUMBERS, Array, Blob, FieldType, ListOf, Maybe, Record, Text
 
-__all__ = ["NIL", "Place", "check_index", "count32", "distance", "end", "enter", "item_count", "linear_index", "statics_layout", "step_fields", "step_indexes", "type_name", "walk"]
+__all__ = [
+    "NIL",
+    "Place",
+    "check_index",
+    "count32",
+    "distance",
+    "end",
+    "enter",
+    "item_count",
+    "linear_index",
+    "statics_layout",
+    "step_fields",
+    "step_indexes",
+    "type_name",
+    "walk",
+]
 
 NIL = 0xC0
 
 
 def statics_layout(statics: tuple[Variable, ...]) -> tuple[tuple[int, ...], int]:
-    """Offsets of static variables in their block, and its size; a function of their types and shapes alone."""
+    """Offsets of static variables in their block, and its size; a function of their types and shapes alone.
+    Offsets of static variables in their block, and its size; a function of their types and shapes alone."""
     offsets: list[int] = []
     at = 0
     for variable in statics:
@@ -71,7 +87,8 @@ def enter(e: Emitter, place: Place, pos: Pos) -> Place:
 
 
 def step_indexes(e: Emitter, place: Place, indexes: tuple[Expr, ...], pos: Pos) -> Place:
-    """The element that indexes lead to, of an array or a list; each is checked before the next is evaluated."""
+    """The element that indexes lead to, of an array or a list; each is checked before the next is evaluated.
+    The element that indexes lead to, of an array or a list; each is checked before the next is evaluated."""
     if not indexes:
         return place
     place = enter(e, place, pos)

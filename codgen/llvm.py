@@ -1,7 +1,8 @@
 """Function bodies as LLVM IR: statements, variables, and the way out.
 
-``write_function`` appends a function's code to a body. Returning leads to the block ``return``, a fault to the
-block ``fault``; what happens there is the caller's business, since it differs between a filter in a chain and a queue.
+``write_function`` appends a function's code to a body. Returning leads to the block ``return``, a fault to
+the block ``fault``; what happens there is the caller's business, since it differs between a filter in a
+chain and a queue.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Exits:
 
 
 def write_function(body: Body, function: Function, host: Host) -> tuple[FunctionEmitter, Exits]:
-    """Writes a function's code; the caller begins the blocks ``return`` and, if there are faults, ``fault``."""
+    """Writes a function's code; the caller begins the blocks ``return`` and, if there are faults, ``fault``.
+    Writes a function's code; the caller begins the blocks ``return`` and, if there are faults, ``fault``."""
     e = FunctionEmitter(body, function, host)
     e.run(function.body)
     if body.open:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evflow.codgen import layout, llvm_text
-from evflow.codgen.emitter import Emitter, Place
+from evflow.codgen.emitter import Emitter
 from evflow.codgen.ir import LLVM_TYPES, number
 from evflow.codgen.library import SYSTEM
 from evflow.codgen.llvm_math import call_math, floor_divide_float, modulo_float

@@ -1,7 +1,8 @@
 """The mathematical functions of the library as LLVM IR.
 
 What an instruction computes exactly is an instruction. The others call the C library under names of our
-own, so that the optimiser, which knows what ``pow`` means, does not replace a call by something that rounds otherwise.
+own, so that the optimiser, which knows what ``pow`` means, does not replace a call by something that rounds
+otherwise.
 """
 
 from __future__ import annotations

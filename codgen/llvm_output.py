@@ -33,7 +33,8 @@ _RUN = re.compile(rb"[^\0](?:\0{0,15}[^\0])*", re.DOTALL)
 class _Slot:
     """A field of variable width: variables that hold its address and length.
 
-    A text's bytes are held without marker and length. An optional text has a variable for whether it is there.
+    A text's bytes are held without marker and length. An optional text has a variable for whether it is
+    there.
     """
 
     type: FieldType
@@ -109,7 +110,9 @@ class Output:
                 default = empty_value(held.type, part.schema[name].default)
                 if held.is_text:
                     present = len(default) > 1
-                    self._set(held, (body.module.constant(default[5:]), str(len(default[5:]))), str(present).lower())
+                    self._set(
+                        held, (body.module.constant(default[5:]), str(len(default[5:]))), str(present).lower()
+                    )
                 else:
                     self._set(held, (body.module.constant(default), str(len(default))))
 

@@ -202,7 +202,9 @@ def _starts_with(e: Emitter, expr: Call) -> str:
 def _ends_with(e: Emitter, expr: Call) -> str:
     text, part = _two_texts(e, expr)
     behind = e.body.let(f"sub i64 {text[1]}, {part[1]}")
-    return _matches(e, e.body.let(f"icmp uge i64 {text[1]}, {part[1]}"), e.body.at(text[0], behind), part, expr)
+    return _matches(
+        e, e.body.let(f"icmp uge i64 {text[1]}, {part[1]}"), e.body.at(text[0], behind), part, expr
+    )
 
 
 def _contains(e: Emitter, expr: Call) -> str:

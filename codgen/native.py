@@ -39,7 +39,8 @@ def _target() -> Any:
 def _machine(*, optimised: bool) -> Any:
     """A target machine, which the engine that uses it will own.
 
-    The first tier does without this processor's own instructions, which take a tenth of a millisecond to set up.
+    The first tier does without this processor's own instructions, which take a tenth of a millisecond to
+    set up.
     """
     if not optimised:
         return _target().create_target_machine(opt=0, jit=True)

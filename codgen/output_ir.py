@@ -37,7 +37,8 @@ class OutputBuffers:
         self._rows = [body.alloca("i64") for _ in buffers]
 
     def begin(self) -> list[tuple[str, str]]:
-        """Makes room for the fixed part of each record; gives the jumps to the block ``fault`` where there is none."""
+        """Makes room for the fixed part of each record; gives the jumps to the block ``fault`` where there is
+        none."""
         body, failures = self._body, []
         for slot, (_, schema) in enumerate(self._buffers):
             end = load(body, self._bytes(slot) + 1)
@@ -48,7 +49,9 @@ class OutputBuffers:
             body.begin(on)
             body.do(f"store i64 {end}, ptr {self._ends[slot]}")
             body.do(f"store i64 {load(body, self._origin(slot) + 1)}, ptr {self._rows[slot]}")
-            body.do(f"store ptr {body.at(load(body, self._bytes(slot), 'ptr'), end)}, ptr {self._images[slot]}")
+            body.do(
+                f"store ptr {body.at(load(body, self._bytes(slot), 'ptr'), end)}, ptr {self._images[slot]}"
+            )
         return failures
 
     def _bytes(self, slot: int) -> int:
@@ -76,7 +79,8 @@ class OutputBuffers:
         return image
 
     def add(self, e: Emitter, slot: int, size: str, origin: str, pos: Pos) -> str:
-        """Counts the record under construction as finished, with the position of its origin; gives its row."""
+        """Counts the record under construction as finished, with the position of its origin; gives its row.
+        Counts the record under construction as finished, with the position of its origin; gives its row."""
         body, rows, row = self._body, self._origin(slot), self.row(slot)
         next_row = body.let(f"add i64 {row}, 1")
         room = grow_if_full(body, rows, next_row)
@@ -109,7 +113,8 @@ class OutputBuffers:
 
 
 class Notes:
-    """Writes notes of what a function submits: two words each, the port, and the row with the buffer in the high half.
+    """Writes notes of what a function submits: two words each, the port, and the row with the buffer in the
+    high half.
 
     The vector of notes is a stack: what is sent on may submit something itself, and its notes stand behind.
     """
@@ -142,8 +147,8 @@ class Notes:
         """Starts a loop over the notes, in the order they were made.
 
         Returns:
-            The port and the word behind it of the current note, and the label to jump to for the next one. The caller
-            writes the turn, and then calls ``end_following``.
+            The port and the word behind it of the current note, and the label to jump to for the next one.
+            The caller writes the turn, and then calls ``end_following``.
         """
         body = self._body
         self._first, behind = load(body, self._vector + 1), body.let(f"load i64, ptr {self._end}")

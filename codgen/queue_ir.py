@@ -1,9 +1,10 @@
 """A queue's function as one LLVM module: each arriving event is put into its queue, then the function runs.
 
 A queue is eight words that Python keeps between runs: the vector ``store`` (bytes of events), the vector
-``entries`` (address within the store, size and number of each event, the oldest first), the index of the first
-entry that is still waiting, and one to spare. Taking an event out moves entries, never bytes, so that what the
-function has read stays where it is. Every discard is logged until the function returns, since a fault undoes it.
+``entries`` (address within the store, size and number of each event, the oldest first), the index of the
+first entry that is still waiting, and one to spare. Taking an event out moves entries, never bytes, so that
+what the function has read stays where it is. Every discard is logged until the function returns, since a
+fault undoes it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from evflow.codgen.layout import check_index
 from evflow.codgen.llvm import write_function
 from evflow.codgen.output_ir import Notes, OutputBuffers
 from evflow.codgen.stage_ir import write_fault
-from evflow.codgen.tree import Fault, Function, Pos, Root, SetAttribute, walk
+from evflow.codgen.tree import Function, Pos, Root, SetAttribute, walk
 
 __all__ = ["ENTRY", "QUEUE", "QueueText", "write_queue"]
 
 QUEUE = 8
-"""Words of a queue: address, bytes used and capacity of the store; address, end and capacity of the entries (in
+"""Words of a queue: address, bytes used and capacity of the store; address, end and capacity of the entries
+(in
 entries); the first waiting entry."""
 
 ENTRY = 3
@@ -96,7 +98,8 @@ def _queue(body: Body, context: Context, slot: int | str) -> _Queue:
 
 
 class _QueueWriter:
-    """Writes the function; it is its host. Buffer 1 and up are outputs, behind them those of queued events."""
+    """Writes the function; it is its host. Buffer 1 and up are outputs, behind them those of queued events.
+    Writes the function; it is its host. Buffer 1 and up are outputs, behind them those of queued events."""
 
     def __init__(self, module: Module, context: Context, function: Function) -> None:
         self.invariant = ""
@@ -197,7 +200,8 @@ class _QueueWriter:
     # The call.
 
     def write(self) -> None:
-        """Writes ``void call(context, row, position)``, which runs the function for the event that came last."""
+        """Writes ``void call(context, row, position)``, which runs the function for the event that came last.
+        Writes ``void call(context, row, position)``, which runs the function for the event that came last."""
         body, context = self._body, self._context
         store(body, context.vector("log") + 1, "0")
         self._notes.begin()
@@ -395,7 +399,9 @@ def _put(body: Body, context: Context, queue: _Queue, start: str, size: str, fai
         body.begin(room)
     used, tail, number_word = queue.load(_USED), queue.load(_TAIL), context.at("number")
     number = load(body, number_word)
-    body.copy(body.at(queue.load(_STORE, "ptr"), used), body.at(load(body, context.at("data"), "ptr"), start), size)
+    body.copy(
+        body.at(queue.load(_STORE, "ptr"), used), body.at(load(body, context.at("data"), "ptr"), start), size
+    )
     entry = queue.entry(tail)
     for i, value in enumerate((used, size, number)):
         body.store("i64", value, entry, 8 * i)

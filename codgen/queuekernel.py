@@ -1,4 +1,5 @@
-"""Runs a queue stone's function natively: every event that arrives is queued, and the function looks at the queues."""
+"""Runs a queue stone's function natively: every event that arrives is queued, and the function looks at the
+queues."""
 
 from __future__ import annotations
 
@@ -17,7 +18,6 @@ from evflow.codgen.result import NO_FAULTS, Faults, Records
 from evflow.codgen.runtime import AttributeColumn, Runtime
 from evflow.codgen.tree import Function
 from evflow.errors import GraphError
-from evflow.schema import Schema
 
 __all__ = ["QueueKernel", "QueueResult", "QueueSegment", "QueueState", "queue_kernel"]
 
@@ -33,7 +33,8 @@ class QueueSegment:
         output: the output that they are records of, or None.
         queue: the queue that they were in, or None.
         records: the events.
-        positions: int32: for each the position, in the input's selected order, of the event whose arrival sent it.
+        positions: int32: for each the position, in the input's selected order, of the event whose arrival
+            sent it.
         attributes: of each; None if none of them has any.
     """
 
@@ -53,10 +54,11 @@ class QueueResult:
     """A run of a queue's function.
 
     Attributes:
-        counts: int64[4]: events in, out, dropped and faulted. What was refused is in none but the first, and what was
-            sent is out, whatever port it was sent to.
+        counts: int64[4]: events in, out, dropped and faulted. What was refused is in none but the first,
+            and what was sent is out, whatever port it was sent to.
         segments: what was sent, in order.
-        faults: events given up: what their arrival did to the queues was undone, and they were taken out themselves.
+        faults: events given up: what their arrival did to the queues was undone, and they were taken out
+            themselves.
         refused: int64: positions of the events that found their queue full.
     """
 
@@ -176,13 +178,21 @@ class QueueKernel(Runtime):
         data = vectors.take(vectors.word("bytes", buffer))
         if schema.width is not None:
             return Records(schema, data[row * schema.width : (row + count) * schema.width], None, count)
-        offsets = vectors.offsets(buffer, vectors.count(vectors.word("origin", buffer)))[row : row + count + 1]
+        offsets = vectors.offsets(buffer, vectors.count(vectors.word("origin", buffer)))[
+            row : row + count + 1
+        ]
         return Records(schema, data[offsets[0] : offsets[-1]], offsets - offsets[0], count)
 
     def _attributes_of(
-        self, arrived: list[dict[str, AttributeValue]] | None, positions: Array, queue: int, row: int, first: int
+        self,
+        arrived: list[dict[str, AttributeValue]] | None,
+        positions: Array,
+        queue: int,
+        row: int,
+        first: int,
     ) -> list[dict[str, AttributeValue]] | None:
-        """The attributes of what was sent: those of the arriving or the queued event, and over them what was set."""
+        """The attributes of what was sent: those of the arriving or the queued event, and over them what was
+        set."""
         count, queues = len(positions), self._queues
         assert queues is not None
         if arrived is None and not queues.attributes and not self._sets:
@@ -231,7 +241,9 @@ def queue_kernel(function: Function) -> QueueKernel:
         GraphError: the function is none of a queue, or an input has no schema.
     """
     if function.kind != "queue" or any(schema is None for _, schema in function.inputs):
-        raise GraphError(f"expected a function of kind 'queue' with a schema for each input, found {function.kind!r}")
+        raise GraphError(
+            f"expected a function of kind 'queue' with a schema for each input, found {function.kind!r}"
+        )
     with LOCK:
         code = _codes.get(function)
         if code is None:

@@ -23,8 +23,9 @@ _FIRST_ENTRIES = 64
 class QueueState:
     """The queues of one stone: a queue for each input of its function.
 
-    An event is a slice of its queue's ``store``, named by an entry (offset, size, number). Taking events out frees nothing;
-    the store is packed when it is full and half of it is free, so that this costs no more than what was put in.
+    An event is a slice of its queue's ``store``, named by an entry (offset, size, number). Taking events
+    out frees nothing; the store is packed when it is full and half of it is free, so that this costs no
+    more than what was put in.
 
     Args:
         schemas: of the events of each queue.
@@ -93,7 +94,10 @@ class QueueState:
         return taken
 
     def insert(
-        self, slot: int, events: Iterable[bytes], attributes: Sequence[Mapping[str, AttributeValue]] | None = None
+        self,
+        slot: int,
+        events: Iterable[bytes],
+        attributes: Sequence[Mapping[str, AttributeValue]] | None = None,
     ) -> int:
         """Puts valid events behind the others of a queue, without running the function.
 
@@ -124,7 +128,8 @@ class QueueState:
         self.number += 1
 
     def grow(self, queue: int, need: int) -> None:
-        """Makes room while native code waits: ``queue`` is twice the slot for the store, and one more for its entries."""
+        """Makes room while native code waits: ``queue`` is twice the slot for the store, and one more for its
+        entries."""
         slot, entries = divmod(queue, 2)
         if entries:
             self._grow_entries(slot)
@@ -139,7 +144,9 @@ class QueueState:
             size = 2 * size + more
         packed = np.empty(size, np.uint8)
         ends = np.cumsum(waiting[:, 1])
-        if live and waiting[0, 0] + live == waiting[-1, 0] + waiting[-1, 1]:  # nothing was taken out of the middle
+        if (
+            live and waiting[0, 0] + live == waiting[-1, 0] + waiting[-1, 1]
+        ):  # nothing was taken out of the middle
             packed[:live] = store[waiting[0, 0] : waiting[0, 0] + live]
         else:
             parts = [store[at : at + n] for at, n, _ in waiting.tolist()]

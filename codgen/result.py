@@ -16,7 +16,8 @@ __all__ = ["Column", "FaultNote", "Faults", "Records", "Result", "Segment"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 Column = tuple[str, Array, Array]
-"""An attribute's kind (``i``, ``f`` or ``s``), values (int64, float64, or str objects) and presence (bool)."""
+"""An attribute's kind (``i``, ``f`` or ``s``), values (int64, float64, or str objects) and presence (bool).
+An attribute's kind (``i``, ``f`` or ``s``), values (int64, float64, or str objects) and presence (bool)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,9 +28,10 @@ class Segment:
         buffer: 0 for the input batch, else an index into ``Result.buffers``.
         count: how many.
         rows: int32: their rows in the buffer; None for all of them (of the input batch: all its rows).
-        positions: int32: for each the position, in the input's selected order, of the event it came from; None
-            where these are 0, 1, 2, ….
-        attributes: those that may have been set on the way, by name; the others are those of the input events.
+        positions: int32: for each the position, in the input's selected order, of the event it came from;
+            None where these are 0, 1, 2, ….
+        attributes: those that may have been set on the way, by name; the others are those of the input
+            events.
     """
 
     buffer: int
@@ -108,8 +110,9 @@ class Result:
     """A run of a kernel.
 
     Attributes:
-        counts: int64[stones, 4]: events in, out, dropped and faulted of each stone. For one that does not submit,
-            in = out + dropped + faulted; what is submitted counts as out, or as dropped if its port is not linked.
+        counts: int64[stones, 4]: events in, out, dropped and faulted of each stone. For one that does not
+            submit, in = out + dropped + faulted; what is submitted counts as out, or as dropped if its port
+            is not linked.
         exits: for each exit what arrived, in order.
         buffers: the records made, by buffer number; None for buffer 0, the input batch.
         faults: events given up.

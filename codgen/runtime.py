@@ -1,8 +1,8 @@
 """What every compiled loop needs at run time: the context's words, its vectors, and the call.
 
-Native code and Python share a block of words (``context.py``). Before a run Python writes addresses into it; native
-code fills vectors and calls back when one is full; after it Python hands out what the vectors hold. What is
-handed out is never written to again.
+Native code and Python share a block of words (``context.py``). Before a run Python writes addresses into
+it; native code fills vectors and calls back when one is full; after it Python hands out what the vectors
+hold. What is handed out is never written to again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _SHORT = 2048
 
 
 class AttributeColumn(Protocol):
-    """One attribute of all selected events: kind ``i`` (int64), ``f`` (float64) or ``s`` (object array of str)."""
+    """One attribute of all selected events: kind ``i`` (int64), ``f`` (float64) or ``s`` (object array of
+    str)."""
 
     @property
     def kind(self) -> str: ...
@@ -51,7 +52,9 @@ def new_state(function: Function) -> np.ndarray[Any, np.dtype[np.uint8]]:
     state = np.zeros(size, np.uint8)
     for variable, offset in zip(function.statics, offsets, strict=True):
         values = np.asarray(variable.initial, dtype=NUMBERS[variable.type].dtype)
-        cells = np.broadcast_to(values.reshape(-1), int(np.prod(variable.shape))) if variable.shape else values
+        cells = (
+            np.broadcast_to(values.reshape(-1), int(np.prod(variable.shape))) if variable.shape else values
+        )
         data = np.frombuffer(cells.tobytes(), np.uint8)
         state[offset : offset + len(data)] = data
     return state

@@ -1,7 +1,7 @@
 """A tree of compiled stones, as the kernel takes it, and what can be said of it before any code is written.
 
-``Stage`` and ``Port`` are the description. ``Routes`` is its flat form: a ``Node`` for each stage at its place,
-the buffers that events come from, and for each exit what can reach it. Buffer 0 is the input batch;
+``Stage`` and ``Port`` are the description. ``Routes`` is its flat form: a ``Node`` for each stage at its
+place, the buffers that events come from, and for each exit what can reach it. Buffer 0 is the input batch;
 each output of a function at its place has a buffer of its own.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from evflow.codgen.quiet import is_quiet
 from evflow.codgen.tree import Const, Function, SetAttribute, Submit, walk
 from evflow.errors import GraphError
 from evflow.schema import Schema
@@ -40,7 +41,8 @@ class Stage:
     Attributes:
         function: what it runs, of kind "filter", "transform" or "router".
         stone: index of its counts and its state.
-        ports: where its output ports lead, by number; what is sent to a port beyond them is dropped and counted.
+        ports: where its output ports lead, by number; what is sent to a port beyond them is dropped and
+            counted.
     """
 
     function: Function
@@ -55,7 +57,8 @@ class Buffer:
     Attributes:
         schema: of its records; None only for an input batch whose stages look at attributes alone.
         single: whether at most one record comes of each input event.
-        every: whether exactly the records of this buffer, all of them, go out of the one port they are sent to.
+        every: whether exactly the records of this buffer, all of them, go out of the one port they are sent
+            to.
     """
 
     schema: Schema | None
@@ -100,6 +103,8 @@ class Node:
         single: whether it sees at most one event for each input event.
         submits: whether its function submits.
         sets: attributes that its function may set.
+        quiet: whether its function runs without harm for an event that did not get here (``quiet.py``).
+        follows: the number of the filter before it, which sends here what passes and nothing else.
         inherited: attributes that may have been set on the way here, with the number of the node last to.
         links: (port, buffer) → where that goes; ports that are not linked are absent.
     """
@@ -111,6 +116,8 @@ class Node:
     inherited: dict[str, int]
     entry: bool
     submits: bool = False
+    quiet: bool = False
+    follows: int | None = None
     sets: tuple[str, ...] = ()
     outputs: tuple[int, ...] = ()
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
@@ -151,7 +158,11 @@ class Routes:
         for each input event and way; "mixed": row numbers with the buffer in the high half.
         """
         edges = self.exits[exit]
-        if len(edges) == 1 and self.buffers[edges[0].buffer].every and edges[0].buffer in edges[0].node.outputs:
+        if (
+            len(edges) == 1
+            and self.buffers[edges[0].buffer].every
+            and edges[0].buffer in edges[0].node.outputs
+        ):
             return "whole"
         return "rows" if all(e.single and e.buffer == edges[0].buffer for e in edges) else "mixed"
 
@@ -159,18 +170,19 @@ class Routes:
         """Attributes that may have been set on a way to an exit."""
         return tuple(dict.fromkeys(name for edge in self.exits[exit] for name in edge.changed))
 
-    def is_plain(self, link: Link) -> bool:
-        """Whether a link is but an exit that notes rows."""
-        if link.exit is None or link.nodes:
-            return False
-        return self.form(link.exit) == "rows" and not self.attributes(link.exit)
+    def notes_rows(self, exit: int) -> bool:
+        """Whether row numbers are all that is noted at an exit."""
+        return self.form(exit) == "rows" and not self.attributes(exit)
 
-    def _node(self, stage: Stage, buffer: int, single: bool, inherited: dict[str, int], *, entry: bool = False) -> Node:
+    def _node(
+        self, stage: Stage, buffer: int, single: bool, inherited: dict[str, int], *, entry: bool = False
+    ) -> Node:
         _check(stage, self.buffers[buffer].schema)
         node = Node(len(self.nodes), stage, buffer, single, inherited, entry)
         self.nodes.append(node)
         survey = _Survey(stage.function)
         node.submits, node.sets = bool(survey.sent), tuple(survey.sets)
+        node.quiet = is_quiet(stage.function)
         node.outputs = tuple(self._output(node, survey, slot) for slot in range(len(stage.function.outputs)))
         for number, port in enumerate(stage.ports):
             if port.exit is not None:
@@ -203,7 +215,11 @@ class Routes:
         single = node.single and not node.submits
         if port.exit is not None:
             self.exits[port.exit].append(Edge(node, number, buffer, single, node.changed))
-        return Link(tuple(self._node(s, buffer, single, node.changed) for s in port.stages), port.exit)
+        nodes = tuple(self._node(s, buffer, single, node.changed) for s in port.stages)
+        if node.stage.function.kind == "filter" and not node.submits:
+            for follower in nodes:
+                follower.follows = node.number
+        return Link(nodes, port.exit)
 
 
 class _Survey:
@@ -232,7 +248,9 @@ class _Survey:
 def _check(stage: Stage, schema: Schema | None) -> None:
     function = stage.function
     if function.kind not in ("filter", "transform", "router"):
-        raise GraphError(f"a kernel runs filters, transforms and routers, found a function of kind {function.kind!r}")
+        raise GraphError(
+            f"a kernel runs filters, transforms and routers, found a function of kind {function.kind!r}"
+        )
     expected = function.inputs[0][1] if function.inputs else None
     if expected is not None and expected != schema:
         raise GraphError(

@@ -48,8 +48,11 @@ class Frame:
 
 
 def write_stage(module: Module, context: Context, frame: Frame, routes: Routes, node: Node) -> None:
-    """Adds the function ``void s<number>(context, frame, event, row, position)`` of a node."""
-    signature = f"internal void @s{node.number}(ptr %ctx, ptr %frame, ptr %event, i64 %row, i64 %pos) nounwind"
+    """Adds the function ``void s<number>(context, frame, event, row, position, live)`` of a node.
+
+    ``live`` is 1, or 0 for an event that did not get here; only a quiet node is called for one.
+    """
+    signature = f"internal void @s{node.number}(ptr %ctx, ptr %frame, ptr %event, i64 %row, i64 %pos, i64 %live) nounwind"
     stage = _StageWriter(Body(module, signature), context, frame, routes, node)
     stage.write()
 
@@ -112,7 +115,9 @@ class _StageWriter:
         return load(self._body, self._context.at("system", name), "double")
 
     def static(self, e: Emitter, offset: int) -> str:
-        return self._body.at(load(self._body, self._context.at("state", self._node.stage.stone), "ptr"), offset)
+        return self._body.at(
+            load(self._body, self._context.at("state", self._node.stage.stone), "ptr"), offset
+        )
 
     def scratch(self, e: Emitter, size: int) -> str:
         start = self._frame.scratch
@@ -139,7 +144,7 @@ class _StageWriter:
 
     def write(self) -> None:
         body, node = self._body, self._node
-        if not node.entry:
+        if not node.entry and node.follows is None:
             self._count("seen")
         if self._notes is not None:
             self._notes.begin()
@@ -147,6 +152,8 @@ class _StageWriter:
         self._begin_attributes()
         e, exits = write_function(body, self._function, self)
         exits.faults.extend(failures)
+        # What might fault after all is not run for an event that did not get here.
+        node.quiet = node.quiet and not exits.faults
         body.begin("return")
         result = body.phi("i64", exits.returns) if len(exits.returns) > 1 else exits.returns[0][0]
         body.store("i64", result, "%frame", self._frame.at("result"))
@@ -187,11 +194,13 @@ class _StageWriter:
             body.ret()
             return
         passed = body.let(f"icmp ne i64 {result}, 0")
-        if kind == "filter" and self._routes.is_plain(ports[0]):
-            self._append_if(passed, ports[0])
+        if kind == "filter" and self._unbranched(ports[0]):
+            self._send_masked(passed, ports[0])
             body.ret()
             return
         send, done = body.label(), body.label()
+        if node.quiet:
+            passed = body.let(f"and i1 {passed}, {body.let('icmp ne i64 %live, 0')}")
         body.branch(passed, send, done)
         body.begin(send)
         event, row = "%event", "%row"
@@ -223,10 +232,14 @@ class _StageWriter:
         return self.image(e, 0), self._outputs.add(e, 0, size, "%pos", pos)
 
     def _send(self, link: Link, buffer: int, event: str, row: str) -> None:
-        for node in link.nodes:
-            self._body.do(f"call void @s{node.number}(ptr %ctx, ptr %frame, ptr {event}, i64 {row}, i64 %pos)")
+        self._call(link.nodes, event, row, "1")
         if link.exit is not None:
             self._append(link.exit, buffer, row)
+
+    def _call(self, nodes: tuple[Node, ...], event: str, row: str, live: str) -> None:
+        for node in nodes:
+            arguments = f"ptr %ctx, ptr %frame, ptr {event}, i64 {row}, i64 %pos, i64 {live}"
+            self._body.do(f"call void @s{node.number}({arguments})")
 
     # Exits.
 
@@ -251,11 +264,21 @@ class _StageWriter:
         body.store("i32", body.let(f"trunc i64 {row} to i32"), rows, body.let(f"shl i64 {n}, 2"))
         body.store("i64", body.let(f"add i64 {n}, {count}"), "%frame", length)
 
-    def _append_if(self, passed: str, link: Link) -> None:
-        assert link.exit is not None
-        count = self._body.let(f"zext i1 {passed} to i64")
-        self._append_row(link.exit, "%pos" if self._node.buffer == 0 else "%row", count)
-        self._count("sent", count)
+    def _unbranched(self, link: Link) -> bool:
+        """Whether events may be sent on by masks alone."""
+        return all(node.quiet for node in link.nodes) and (
+            link.exit is None or self._routes.notes_rows(link.exit)
+        )
+
+    def _send_masked(self, passed: str, link: Link) -> None:
+        body = self._body
+        live = body.let(f"zext i1 {passed} to i64")
+        if self._node.quiet:
+            live = body.let(f"and i64 {live}, %live")
+        self._count("sent", live)
+        self._call(link.nodes, "%event", "%row", live)
+        if link.exit is not None:
+            self._append_row(link.exit, "%pos" if self._node.buffer == 0 else "%row", live)
 
     # What was submitted.
 

@@ -1,4 +1,5 @@
-"""``@ev.utf8(ptr, i64) -> i1`` as LLVM IR: whether bytes are UTF-8, with surrogates and overlong forms refused."""
+"""``@ev.utf8(ptr, i64) -> i1`` as LLVM IR: whether bytes are UTF-8, with surrogates and overlong forms
+refused."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def _write(module: Module) -> None:
     body.begin(lead)
     size = _size(body, first)
     fits = body.let(f"icmp ule i64 {size}, {left}")
-    known = body.let(f"and i1 {body.let(f'icmp uge i64 {first}, 194')}, {body.let(f'icmp ule i64 {first}, 244')}")
+    known = body.let(
+        f"and i1 {body.let(f'icmp uge i64 {first}, 194')}, {body.let(f'icmp ule i64 {first}, 244')}"
+    )
     body.branch(body.let(f"and i1 {fits}, {known}"), wide, no)
     body.begin(wide)
     body.do(f"store i64 {body.let(f'add i64 {i}, {size}')}, ptr {at}")

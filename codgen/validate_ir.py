@@ -1,8 +1,8 @@
 """A validator of one schema's bytes as LLVM IR: it believes nothing that it has not checked.
 
-A record, and each type of variable width, is a function ``i64 (ptr context, ptr data, i64 at, i64 end, i64 depth)`` that
-gives where the value ends, or -1. Where something is wrong is noted once, as the number of a ``Site``, and
-the functions that are left on the way out add which field or element they were in.
+A record, and each type of variable width, is a function ``i64 (ptr context, ptr data, i64 at, i64 end, i64
+depth)`` that gives where the value ends, or -1. Where something is wrong is noted once, as the number of a
+``Site``, and the functions that are left on the way out add which field or element they were in.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from evflow.types import MAX_DEPTH, Array, Blob, Bytes, FieldType, ListOf, Maybe
 __all__ = ["HEAD", "PATH", "Site", "ValidatorText", "write_validator"]
 
 HEAD = ("data", "size", "count", "offsets", "rows", "site", "at", "steps")
-"""The words of the context: the data, its size, how many events (-1: till the end), where offsets go; then what was
-found: events that are right, the site of what is wrong (-1: nothing), where, and how many steps of the path follow."""
+"""The words of the context: the data, its size, how many events (-1: till the end), where offsets go; then
+what was
+found: events that are right, the site of what is wrong (-1: nothing), where, and how many steps of the path
+    follow."""
 
 PATH = 2 * MAX_DEPTH + 8
 """Words behind ``HEAD`` for the path, innermost step first: a name's number, or -1 - index of an element."""
@@ -64,7 +66,8 @@ def write_validator(schema: Schema) -> ValidatorText:
 def _write_run(module: Module, text: ValidatorText, record: str, indexed: bool) -> None:
     body = Body(module, "void @run(ptr noalias %ctx) nounwind")
     data, size, count, offsets = (
-        body.load("ptr" if name in ("data", "offsets") else "i64", "%ctx", 8 * HEAD.index(name)) for name in HEAD[:4]
+        body.load("ptr" if name in ("data", "offsets") else "i64", "%ctx", 8 * HEAD.index(name))
+        for name in HEAD[:4]
     )
     at, row = body.alloca("i64", "0"), body.alloca("i64", "0")
     open_ = body.let(f"icmp slt i64 {count}, 0")
@@ -126,6 +129,7 @@ def _under(module: Module) -> str:
 
 def _routine(module: Module, text: ValidatorText, kind: FieldType) -> str:
     """The function that validates a value of a type."""
+
     def write(name: str) -> None:
         parameters = "ptr %ctx, ptr %data, i64 %at, i64 %end, i64 %depth"
         checks = _Checks(Body(module, f"internal i64 {name}({parameters}) nounwind"), text)
@@ -194,7 +198,8 @@ class _Checks:
         return self._body.at("%data", at)
 
     def _call(self, kind: FieldType, at: str, step: Callable[[], str] | None) -> str:
-        """Validates a value by its own function; adds ``step`` to the path where that finds something wrong."""
+        """Validates a value by its own function; adds ``step`` to the path where that finds something wrong.
+        Validates a value by its own function; adds ``step`` to the path where that finds something wrong."""
         body = self._body
         # An optional or a list hands its own depth on; a record is one deeper than the one that holds it.
         depth = body.let("add i64 %depth, 1") if isinstance(kind, Record) else "%depth"
@@ -325,7 +330,9 @@ class _Checks:
         elif isinstance(kind, Array):
             self._bytes(at, _array_head(kind))
             if kind.element.kind == "b":
-                self._all_below(self._plus(at, kind.data_offset), str((kind.width or 0) - kind.data_offset), 2)
+                self._all_below(
+                    self._plus(at, kind.data_offset), str((kind.width or 0) - kind.data_offset), 2
+                )
 
     def _short(self, kind: Bytes, at: str) -> None:
         body = self._body
@@ -359,7 +366,9 @@ class _Checks:
             total = self._product(total, body.let(f"select i1 {empty}, i64 1, i64 {n}"), where)
         content = body.let(f"select i1 {zero}, i64 0, i64 {total}")
         wanted = body.let(f"add i64 {content}, {1 + 4 * rank}")
-        self._require(body.let(f"icmp eq i64 {size}, {wanted}"), self._plus(at, 1), "the length that its shape needs")
+        self._require(
+            body.let(f"icmp eq i64 {size}, {wanted}"), self._plus(at, 1), "the length that its shape needs"
+        )
         start = self._plus(at, kind.data_offset)
         self._need(start, content)
         if kind.element.kind == "b":

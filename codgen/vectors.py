@@ -71,7 +71,8 @@ class Vectors:
                 self._allocate(word, events * ways + 1, 0)
 
     def grow(self, word: int, need: int) -> None:
-        """Makes room for ``need`` elements; a vector that holds one row an event gets room for the events expected."""
+        """Makes room for ``need`` elements; a vector that holds one row an event gets room for the events
+        expected."""
         array = self._arrays[word]
         expected = min(int(self._rates.get(word, 0.0) * self._events), 1 << 26)
         size = max(need, 2 * len(array), expected, _FIRST)

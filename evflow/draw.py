@@ -17,7 +17,7 @@ from textwrap import wrap
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
-from evflow.errors import GraphError
+from evflow.errors import CodeError, GraphError
 
 if TYPE_CHECKING:
     from evflow.graph import Graph, Link
@@ -33,7 +33,9 @@ ENDINGS = (".svg", ".png", ".pdf")
 _FONT = "Helvetica,Arial,sans-serif"
 _CODE_FONT = "Menlo,Consolas,monospace"
 _TEXT, _FAINT, _RED = "#1f2933", "#6b7785", "#c62828"
-_SHORT, _LINE = 44, 30
+_LINE = 32
+
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 # Graphviz has global state.
 _lock = Lock()
@@ -193,7 +195,7 @@ def _node(id_: str, name: str, stone: Stone, counts: Mapping[str, float]) -> str
     rows = [
         f"<b>{_clean(_shorten(name))}</b>",
         _font(stone.kind, 10, look.line),
-        *(_font(line, 10, _FAINT, face) for line in _wrap(about)),
+        *(_font(line, 10, _FAINT, face) for line in _excerpt(about)),
         *_counts(stone.kind, counts),
     ]
     label = "".join(f"<tr><td>{row}</td></tr>" for row in rows)
@@ -207,7 +209,14 @@ def _node(id_: str, name: str, stone: Stone, counts: Mapping[str, float]) -> str
 
 def _code(stone: Stone) -> str:
     code = getattr(stone, "code", "")
-    return code if isinstance(code, str) else f"{getattr(code, '__name__', 'function')}()"
+    if isinstance(code, str):
+        return code
+    from evflow.codgen.front import source_of
+
+    try:
+        return source_of(code)
+    except CodeError:
+        return f"{getattr(code, '__name__', 'function')}()"
 
 
 def _about(stone: Stone) -> str:
@@ -269,15 +278,19 @@ def _passed(link: Link, graph: Graph, stats: Stats) -> int | None:
     return None
 
 
-def _shorten(text: str) -> str:
+def _shorten(text: str, width: int = 44) -> str:
     line = " ".join(text.split()) or "␣"
-    return line if len(line) <= _SHORT else line[: _SHORT - 1].rstrip() + "…"
+    return line if len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
-def _wrap(text: str) -> list[str]:
-    """The text in at most two lines, cut off where it is longer."""
-    lines = wrap(" ".join(text.split()), _LINE, max_lines=2, placeholder=" …")
-    return [_shorten(line) for line in lines]
+def _excerpt(text: str) -> list[str]:
+    """The first two lines of a function without comments, or a single line in two."""
+    lines = [" ".join(line.split()) for line in _COMMENT.sub("", text).splitlines()]
+    lines = [line for line in lines if line.strip("{} ")]
+    if len(lines) < 2:
+        return wrap("".join(lines), _LINE, max_lines=2, placeholder=" …")
+    more = " …" if len(lines) > 2 else ""
+    return [_shorten(line, _LINE + 6) for line in (lines[0], lines[1] + more)]
 
 
 def _clean(text: str) -> str:

@@ -117,6 +117,21 @@ def test_tooltip_holds_the_whole_function() -> None:
     assert f"long\n{code}" in tooltips(g.draw())
 
 
+def test_python_function_is_shown_by_its_source() -> None:
+    g = ev.Graph()
+    g.source("a", Flight) >> ev.Filter(lambda input: input.delay > 1) >> ev.Terminal(print)
+    assert "lambda input: input.delay > 1" in texts(g.draw())
+
+
+def test_excerpt_leaves_out_comments_and_lonely_braces() -> None:
+    g = ev.Graph()
+    code = "{\n    /* why\n    so */\n    int i = 1; // one\n    i++;\n    return i;\n}"
+    g.source("a", Flight) >> ev.Filter(code) >> ev.Terminal(print)
+    shown = texts(g.draw())
+    assert "int i = 1;" in shown
+    assert "i++; …" in shown
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -26,9 +26,12 @@ SYSTEM = {"time": 1234.5, "load": 0.25, "free_memory": 1e9, "cores": 2.0}
 
 @dataclass
 class Ran:
-    """What came of a batch: per port the events and their attributes, the faults, and the counts of the stone."""
+    """What came of a batch: per port the events and their attributes, the faults, and the counts of the
+    stone."""
 
-    sent: list[list[tuple[int, Any, dict[str, Any]]]] = field(default_factory=lambda: [[] for _ in range(PORTS)])
+    sent: list[list[tuple[int, Any, dict[str, Any]]]] = field(
+        default_factory=lambda: [[] for _ in range(PORTS)]
+    )
     faults: list[tuple[int, str, int]] = field(default_factory=list)
     counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
 
@@ -59,14 +62,15 @@ def expected(
             ran.faults.append((position, outcome.fault.name, outcome.fault_pos.line))
             ran.counts[3] += 1
             continue
-        sent = [(e.port, "in" if isinstance(e.source, tuple) else _stored(function, e), 0) for e in outcome.emitted]
+        sent = [
+            (e.port, "in" if isinstance(e.source, tuple) else _stored(function, e), 0)
+            for e in outcome.emitted
+        ]
         if function.kind == "filter" and outcome.result:
             sent.append((0, "in", 0))
         elif function.kind == "router" and outcome.result >= 0:
             sent.append((outcome.result, "in", 0))
-        elif not outcome.result:
-            ran.counts[2] += 1
-        elif function.kind == "router":
+        elif not outcome.result or function.kind == "router":
             ran.counts[2] += 1
         for port, what, _ in sent:
             if 0 <= port < PORTS:

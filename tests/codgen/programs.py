@@ -1,7 +1,7 @@
 """Random schemas, events and programs of Cod, all made from one ``random.Random``, for comparing back ends.
 
-``Sample(random)`` is a schema of events, one of outputs, and a program over them that the front end accepts nearly always.
-The same seed gives the same sample, so a failure is repeated by its seed.
+``Sample(random)`` is a schema of events, one of outputs, and a program over them that the front end accepts
+nearly always. The same seed gives the same sample, so a failure is repeated by its seed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _INTEGERS = [t for t in NUMBERS.values() if t.kind in "iu"]
 _FLOATS = [t for t in NUMBERS.values() if t.kind == "f"]
 _TEXTS = ["", "a", "ab", "abc", "b", "é", "漢字", "a\0b", "EWR", "JFK", "abababab", "longer than eight"]
 _UNARY = "sin cos tan asin acos atan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p sqrt cbrt floor ceil trunc round fabs"
-_CASTS = {"i": ("char", "short", "int", "long"), "u": ("unsigned char", "unsigned short", "unsigned", "unsigned long")}
+_CASTS = {
+    "i": ("char", "short", "int", "long"),
+    "u": ("unsigned char", "unsigned short", "unsigned", "unsigned long"),
+}
 
 
 def random_type(random: Random, depth: int = 2) -> FieldType:
@@ -100,7 +103,9 @@ def _value(random: Random, kind: FieldType, depth: int) -> Any:
     if isinstance(kind, Maybe):
         return None if depth <= 0 or random.random() < 0.3 else _value(random, kind.element, depth - 1)
     if isinstance(kind, ListOf):
-        return [_value(random, kind.element, depth - 1) for _ in range(random.randrange(4) if depth > 0 else 0)]
+        return [
+            _value(random, kind.element, depth - 1) for _ in range(random.randrange(4) if depth > 0 else 0)
+        ]
     assert isinstance(kind, Record)
     return random_event(random, kind.schema, depth - 1)
 
@@ -109,11 +114,15 @@ def _number(random: Random, kind: Number) -> Any:
     if kind.kind == "b":
         return random.random() < 0.5
     if kind.kind == "f":
-        value = random.choice([0.0, -0.0, 1.5, -2.25, 1e30, -1e-30, math.inf, -math.inf, math.nan, random.uniform(-9, 9)])
+        value = random.choice(
+            [0.0, -0.0, 1.5, -2.25, 1e30, -1e-30, math.inf, -math.inf, math.nan, random.uniform(-9, 9)]
+        )
         return struct.unpack("<f", struct.pack("<f", value))[0] if kind.size == 4 else value
     low = 0 if kind.kind == "u" else -(1 << 8 * kind.size - 1)
     high = low + (1 << 8 * kind.size) - 1
-    return random.choice([low, high, random.randint(low, high), *(max(low, random.randrange(-3, 10)) for _ in range(5))])
+    return random.choice(
+        [low, high, random.randint(low, high), *(max(low, random.randrange(-3, 10)) for _ in range(5))]
+    )
 
 
 def _text(random: Random, capacity: int) -> str:
@@ -169,13 +178,15 @@ class Program:
         inner = kind.element if isinstance(kind, Maybe) else kind
         if isinstance(kind, Maybe):
             self._sources["b"].append(f"present({path})")
+            if self._random.random() < 0.5:
+                return
         if isinstance(inner, Number):
             self._sources["f" if inner.kind == "f" else "i"].append(path)
         elif isinstance(inner, (Str, Text, Bytes, Blob)):
             self._sources["s"].append(path)
         elif isinstance(inner, Array):
             self._sources["i"].append(f"length({path}, {self._random.randrange(len(inner.shape))})")
-            indexes = "".join(f"[{self._index()}]" for _ in inner.shape)
+            indexes = "".join(f"[{self._index(n)}]" for n in inner.shape)
             self._sources["f" if inner.element.kind == "f" else "i"].append(path + indexes)
         elif isinstance(inner, ListOf):
             self._sources["i"].append(f"length({path})")
@@ -185,8 +196,10 @@ class Program:
         elif isinstance(inner, Record) and depth < 3:
             self._scan(path, inner.schema, depth + 1)
 
-    def _index(self) -> str:
-        return self._pick("0", "0", "1", "2", "3", "-1", "i0", "i0 % 3")
+    def _index(self, size: int | None = None) -> str:
+        if size is not None and self._random.random() < 0.8:
+            return str(self._random.randrange(size))
+        return self._pick("0", "0", "0", "0", "0", "0", "1", "2", "-1", "i0", "i0 % 3")
 
     # Expressions, as text in brackets.
 
@@ -197,7 +210,7 @@ class Program:
         a, b = self.integer(depth - 1), self.integer(depth - 1)
         choice = self._random.randrange(12)
         if choice < 5:
-            return f"({a} {self._pick('+', '-', '*', '/', '%', '&', '|', '^', '<<', '>>')} {b})"
+            return f"({a} {self._pick(*'+-*/%&|^+-*&|^', '<<', '>>')} {b})"
         if choice == 5:
             return f"({self._pick('-', '~', '!')}{a})"
         if choice == 6:
@@ -207,15 +220,32 @@ class Program:
         if choice == 8:
             return f"({self.condition(depth - 1)})"
         if choice == 9:
-            return self._pick(f"abs({a})", f"min({a}, {b})", f"max({a}, {b})", f"length({self.text_value(depth - 1)})")
+            return self._pick(
+                f"abs({a})", f"min({a}, {b})", f"max({a}, {b})", f"length({self.text_value(depth - 1)})"
+            )
         if choice == 10 and self._integers:
             name = self._pick(*self._integers)
             return self._pick(f"({name} = {a})", f"({name}++)", f"(--{name})", f"({name} += {a})")
         return self._pick(a, f'attr_ivalue(event_attrs, "{self._pick(*ATTRIBUTES)}")')
 
     def _integer_leaf(self) -> str:
-        literal = self._pick("0", "1", "2", "7", "-1", "100", "255", "65536", "2147483647", "3000000000", "5u", "9223372036854775807")
-        return self._pick(f"({literal})", *(self._integers * 2), *self._sources["i"][:12], *self._sources["b"][:3])
+        literal = self._pick(
+            "0",
+            "1",
+            "2",
+            "7",
+            "-1",
+            "100",
+            "255",
+            "65536",
+            "2147483647",
+            "3000000000",
+            "5u",
+            "9223372036854775807",
+        )
+        return self._pick(
+            f"({literal})", *(self._integers * 2), *self._sources["i"][:12], *self._sources["b"][:3]
+        )
 
     def floating(self, depth: int) -> str:
         """A float."""
@@ -225,11 +255,12 @@ class Program:
         a, b = self.floating(depth - 1), self.floating(depth - 1)
         choice = self._random.randrange(9)
         if choice < 4:
-            return f"({a} {self._pick('+', '-', '*', '/')} {self._pick(b, self.integer(depth - 1))})"
+            return f"({a} {self._pick(*'+-*/')} {self._pick(b, self.integer(depth - 1))})"
         if choice == 4:
             return f"{self._pick(*_UNARY.split())}({a})"
         if choice == 5:
-            return f"{self._pick('pow', 'fmod', 'atan2', 'hypot', 'copysign', 'fmin', 'fmax', 'min', 'max')}({a}, {b})"
+            return f"{self._pick('pow', 'fmod', 'atan2', 'hypot', 'copysign', 'fmin', 'fmax', 'min',
+            'max')}({a}, {b})"
         if choice == 6:
             return f"(({self._pick('float', 'double')}){self._pick(a, self.integer(depth - 1))})"
         if choice == 7:
@@ -242,7 +273,9 @@ class Program:
         leaf = self._pick(literal, *(self._strings * 2), *self._sources["s"][:12])
         if depth > 0 and self._random.random() < 0.3:
             attribute = f'attr_svalue(event_attrs, "{self._pick(*ATTRIBUTES)}", "none")'
-            return self._pick(attribute, f"({self.condition(depth - 1)} ? {leaf} : {self.text_value(depth - 1)})")
+            return self._pick(
+                attribute, f"({self.condition(depth - 1)} ? {leaf} : {self.text_value(depth - 1)})"
+            )
         return leaf
 
     def condition(self, depth: int) -> str:
@@ -295,7 +328,8 @@ class Program:
         if choice < 3:
             return self._assignment()
         if choice == 3 and depth:
-            return f"if ({self.condition(2)}) {{ {self._statement(depth - 1)} }} else {{ {self._statement(depth - 1)} }}"
+            return f"if ({self.condition(2)}) {{ {self._statement(depth - 1)} }} else {{
+            {self._statement(depth - 1)} }}"
         if choice == 4 and depth:
             return self._loop(depth)
         if choice == 5:
@@ -331,7 +365,7 @@ class Program:
         if not self._arrays:
             return self._assignment()
         name, size = self._pick(*self._arrays)
-        index = self._pick(*map(str, range(size)), "i0", self.integer(1))
+        index = self._pick(*map(str, range(size)), *map(str, range(size)), "i0", self.integer(1))
         value = self._pick(self.integer, self.floating)(2)
         return f"{name}[{index}] {self._pick('=', '+=', '-=')} {value}; i0 = {name}[{index}] > 2;"
 
@@ -339,7 +373,9 @@ class Program:
         name = f"i{self._counters}"
         self._counters += 1
         self._integers.append(name)
-        body = f"{self._statement(depth - 1)} {self._pick('', 'break;', f'if ({self.condition(1)}) continue;')}"
+        body = (
+            f"{self._statement(depth - 1)} {self._pick('', 'break;', f'if ({self.condition(1)}) continue;')}"
+        )
         self._integers.remove(name)
         turns = self._random.randrange(5)
         return self._pick(
@@ -367,7 +403,9 @@ class Program:
     def _output_field(self, path: str, schema: Schema) -> tuple[str, FieldType]:
         field = self._pick(*schema.fields)
         path = f"{path}.{field.name}"
-        if isinstance(field.type, Record) and (field.type.text not in self._copies or self._random.random() < 0.5):
+        if isinstance(field.type, Record) and (
+            field.type.text not in self._copies or self._random.random() < 0.5
+        ):
             return self._output_field(path, field.type.schema)
         return path, field.type
 

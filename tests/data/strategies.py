@@ -2,7 +2,8 @@
 
 ``schemas()`` draws any schema, ``schemas(fixed=True)`` one whose events have one width. ``events(schema)`` draws
 the fields of one event as a dict. ``plain(kind, value)`` and ``plain_event`` say what the ``msgpack`` package
-must read; they know the wire format and nothing of evflow's encoder.
+must read, ``wire`` and ``wire_event`` which bytes must be written; they follow ``docs/wire-format.md`` and know
+nothing of evflow's encoder.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from evflow.types import (
     Text,
 )
 
-__all__ = ["events", "number_values", "plain", "plain_event", "schemas", "types", "unpacked", "values"]
+__all__ = ["events", "number_values", "plain", "plain_event", "schemas", "types", "unpacked", "values", "wire", "wire_event"]
 
 _NAMES = st.sampled_from(
     "a b c d e x y z id price size symbol count index items keys größe имя".split()
@@ -174,6 +175,50 @@ def plain(kind: FieldType, value: Any) -> Any:
     if isinstance(kind, Record):
         return plain_event(kind.schema, value)
     return value
+
+
+def wire_event(schema: Schema, event: Mapping[str, Any]) -> bytes:
+    """The bytes of an event."""
+    n = len(schema.fields)
+    header = bytes([0x90 + n]) if n < 16 else struct.pack(">BH", 0xDC, n)
+    order = [f for f in schema.fields if _is_fixed(f.type)] + [f for f in schema.fields if not _is_fixed(f.type)]
+    return header + b"".join(wire(f.type, event[f.name]) for f in order)
+
+
+_FORMS = {
+    "i8": (0xD0, "b"), "i16": (0xD1, "h"), "i32": (0xD2, "i"), "i64": (0xD3, "q"), "u8": (0xCC, "B"),
+    "u16": (0xCD, "H"), "u32": (0xCE, "I"), "u64": (0xCF, "Q"), "f32": (0xCA, "f"), "f64": (0xCB, "d"),
+}  # fmt: skip
+
+
+def wire(kind: FieldType, value: Any) -> bytes:
+    """The bytes of a value."""
+    if isinstance(kind, Number) and kind.name == "bool":
+        return b"\xc3" if value else b"\xc2"
+    if isinstance(kind, Number):
+        marker, form = _FORMS[kind.name]
+        return struct.pack(">B" + form, marker, value)
+    if isinstance(kind, Str):
+        n = kind.capacity
+        head = struct.pack(">BB", 0xD9, n) if n < 256 else struct.pack(">BH", 0xDA, n)
+        return head + value.encode().ljust(n, b"\0")
+    if isinstance(kind, Bytes):
+        n = kind.capacity + 2
+        head = struct.pack(">BB", 0xC4, n) if n < 256 else struct.pack(">BH", 0xC5, n)
+        return head + struct.pack("<H", len(value)) + value.ljust(kind.capacity, b"\0")
+    if isinstance(kind, Text):
+        return struct.pack(">BI", 0xDB, len(value.encode())) + value.encode()
+    if isinstance(kind, Blob):
+        return struct.pack(">BI", 0xC6, len(value)) + value
+    if isinstance(kind, Array):
+        data: bytes = plain(kind, value).data
+        return struct.pack(">BIB", 0xC9, len(data), kind.element.code) + data
+    if isinstance(kind, Maybe):
+        return b"\xc0" if value is None else wire(kind.element, value)
+    if isinstance(kind, ListOf):
+        return struct.pack(">BI", 0xDD, len(value)) + b"".join(wire(kind.element, item) for item in value)
+    assert isinstance(kind, Record)
+    return wire_event(kind.schema, value)
 
 
 def unpacked(data: bytes) -> list[Any]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import events, plain_event, schemas, unpacked
+from strategies import events, plain_event, schemas, unpacked, wire_event
 
 import evflow as ev
 from evflow.careful import encode_careful
@@ -30,10 +30,12 @@ class Node(ev.Event):
 
 
 @given(st.data())
-def test_encode_makes_bytes_that_plain_msgpack_reads(data: st.DataObject) -> None:
+def test_encode_makes_the_documented_bytes_that_plain_msgpack_reads(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     event = data.draw(events(schema))
-    assert unpacked(encode_dict(schema, event)) == [plain_event(schema, event)]
+    encoded = encode_dict(schema, event)
+    assert encoded == wire_event(schema, event)
+    assert unpacked(encoded) == [plain_event(schema, event)]
 
 
 @given(st.data())
