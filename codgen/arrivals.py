@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -90,8 +91,7 @@ class ExitReader:
         return found
 
     def _with_attributes(self, segment: Segment, first: int) -> Iterator[Segment]:
-        """The segment with the attributes set on the way, cut where one changes between number and text, or
-        in kind."""
+        """The segment with the attributes set on the way, cut where the kind of one changes."""
         if not self._attributes:
             yield segment
             return
@@ -153,4 +153,4 @@ def _runs(*columns: Array) -> Iterator[tuple[int, int]]:
     for column in columns:
         changes |= column[1:] != column[:-1]
     cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(columns[0])]
-    yield from zip(cuts[:-1], cuts[1:], strict=True)
+    yield from pairwise(cuts)

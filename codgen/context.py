@@ -24,8 +24,7 @@ __all__ = [
 Key = tuple[str | int | None, ...]
 
 HEAD = ("data", "offsets", "selection", "count", "grow", "result")
-"""Keys of the first words: the input's addresses, how many positions there are, the callback, the last
-result."""
+"""Keys of the first words: the input, how many events it has, the callback, the last result."""
 
 
 class Context:

@@ -44,7 +44,7 @@ def number(kind: str, value: float) -> str:
 
 
 def _escaped(data: bytes) -> str:
-    return "".join(["\\%02X" % byte for byte in data])
+    return "".join(f"\\{byte:02X}" for byte in data)
 
 
 class Module:

@@ -264,7 +264,7 @@ def _check(e: Emitter, expr: Convert, value: str, source: str, result: str, targ
 def _check_float(e: Emitter, value: str, source: str, result: str, target: str) -> str:
     body, new = e.body, LLVM_TYPES[target]
     if not is_float(source):
-        # Every integer is finite as a float; it is exact if it comes back, and did not round up past its type.
+        # It is exact if it comes back as it was, and did not round up past its type.
         back = _saturated(e, result, target, source)
         differs = body.let(f"icmp ne {LLVM_TYPES[source]} {back}, {value}")
         limit = number(target, 2.0 ** (bits_of(source) - is_signed(source)))

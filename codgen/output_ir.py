@@ -37,8 +37,7 @@ class OutputBuffers:
         self._rows = [body.alloca("i64") for _ in buffers]
 
     def begin(self) -> list[tuple[str, str]]:
-        """Makes room for the fixed part of each record; gives the jumps to the block ``fault`` where there is
-        none."""
+        """Makes room for each fixed part; gives the jumps to the block ``fault`` where there is none."""
         body, failures = self._body, []
         for slot, (_, schema) in enumerate(self._buffers):
             end = load(body, self._bytes(slot) + 1)
@@ -113,9 +112,9 @@ class OutputBuffers:
 
 
 class Notes:
-    """Writes notes of what a function submits: two words each, the port, and the row with the buffer in the
-    high half.
+    """Writes notes of what a function submits.
 
+    A note is two words: the port, and the row with the buffer in the high half.
     The vector of notes is a stack: what is sent on may submit something itself, and its notes stand behind.
     """
 

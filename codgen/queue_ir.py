@@ -24,9 +24,8 @@ from evflow.codgen.tree import Function, Pos, Root, SetAttribute, walk
 __all__ = ["ENTRY", "QUEUE", "QueueText", "write_queue"]
 
 QUEUE = 8
-"""Words of a queue: address, bytes used and capacity of the store; address, end and capacity of the entries
-(in
-entries); the first waiting entry."""
+"""Words of a queue: address, bytes used and capacity of the store; address, end and capacity of the entries,
+in entries; the first entry that waits; one to spare."""
 
 ENTRY = 3
 """Words of an entry: offset in the store, size, and the number that the event got when it arrived."""
@@ -389,12 +388,12 @@ def _put(body: Body, context: Context, queue: _Queue, start: str, size: str, fai
         queue.set(word, "0")
     body.begin(some)
     slot = load(body, context.at("arriving"))
-    for word, more, number in ((_USED, size, -1), (_TAIL, "1", -2)):
+    for word, more, name in ((_USED, size, -1), (_TAIL, "1", -2)):
         full, room = body.label(), body.label()
         need = body.let(f"add i64 {queue.load(word)}, {more}")
         body.branch(body.let(f"icmp ugt i64 {need}, {queue.load(word + 1)}"), full, room)
         body.begin(full)
-        vector = body.let(f"sub i64 {number}, {body.let(f'shl i64 {slot}, 1')}")
+        vector = body.let(f"sub i64 {name}, {body.let(f'shl i64 {slot}, 1')}")
         body.branch(grow(body, vector, need), room, failed)
         body.begin(room)
     used, tail, number_word = queue.load(_USED), queue.load(_TAIL), context.at("number")

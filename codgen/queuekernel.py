@@ -1,11 +1,11 @@
-"""Runs a queue stone's function natively: every event that arrives is queued, and the function looks at the
-queues."""
+"""Runs a queue's function natively: an event arrives, is queued, and the function looks at the queues."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -161,7 +161,7 @@ class QueueKernel(Runtime):
         ports, buffers, rows = notes[:, 0], notes[:, 1] >> 32, notes[:, 1] & 0xFFFFFFFF
         changes = np.flatnonzero((ports[1:] != ports[:-1]) | (buffers[1:] != buffers[:-1])) + 1
         cuts = [0, *changes.tolist(), len(notes)]
-        for start, stop in zip(cuts, cuts[1:], strict=False):
+        for start, stop in pairwise(cuts):
             port, buffer, row = int(ports[start]), int(buffers[start]), int(rows[start])
             count = stop - start
             positions = self._vectors.take(self._vectors.word("origin", buffer))[row : row + count]
@@ -191,8 +191,7 @@ class QueueKernel(Runtime):
         row: int,
         first: int,
     ) -> list[dict[str, AttributeValue]] | None:
-        """The attributes of what was sent: those of the arriving or the queued event, and over them what was
-        set."""
+        """The attributes of what was sent: those of its event, and over them what was set."""
         count, queues = len(positions), self._queues
         assert queues is not None
         if arrived is None and not queues.attributes and not self._sets:

@@ -128,8 +128,12 @@ class QueueState:
         self.number += 1
 
     def grow(self, queue: int, need: int) -> None:
-        """Makes room while native code waits: ``queue`` is twice the slot for the store, and one more for its
-        entries."""
+        """Makes room while native code waits.
+
+        Args:
+            queue: twice the slot for its store, and one more for its entries.
+            need: how many bytes or entries there must be room for.
+        """
         slot, entries = divmod(queue, 2)
         if entries:
             self._grow_entries(slot)

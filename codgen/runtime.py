@@ -29,8 +29,7 @@ _SHORT = 2048
 
 
 class AttributeColumn(Protocol):
-    """One attribute of all selected events: kind ``i`` (int64), ``f`` (float64) or ``s`` (object array of
-    str)."""
+    """An attribute of all selected events: kind ``i`` (int64), ``f`` (float64) or ``s`` (str objects)."""
 
     @property
     def kind(self) -> str: ...
@@ -73,7 +72,7 @@ class Runtime:
     def __init__(self, code: Code, context: Context, scratch: int, ways: Mapping[int, int]) -> None:
         self.code = code
         self._block = np.zeros(context.size, np.int64)
-        self._words: Any = memoryview(self._block)  # type: ignore[arg-type]
+        self._words: Any = self._block.data
         self._address = address(self._block)
         self._scratch = np.zeros(max(scratch, 1), np.uint8)
         self._vectors = Vectors(self._block, context, ways)
@@ -96,7 +95,7 @@ class Runtime:
             elif key[0] == "scratch":
                 self._words[word] = address(self._scratch)
         self._inputs = bool(self._attributes or self._stone_attributes or self._system)
-        self._words[context.at("grow")] = ctypes.cast(_grow, ctypes.c_void_p).value or 0
+        self._words[context.at("grow")] = ctypes.cast(_GROW, ctypes.c_void_p).value or 0
         _runtimes[self._address] = self
 
     def _call(
@@ -165,11 +164,11 @@ class Runtime:
         return self.code.dump_ir(optimised=optimised)
 
 
-_NOTHING = memoryview(np.zeros(3, np.int64))
+_NOTHING = np.zeros(3, np.int64).data
 
 
 def _words3(*values: int) -> memoryview:
-    return memoryview(np.array(values, np.int64))
+    return np.array(values, np.int64).data
 
 
 def _column_words(column: AttributeColumn, kept: list[object]) -> memoryview:
@@ -198,8 +197,10 @@ _KINDS = {"i": 1, "f": 2, "s": 3}
 _runtimes: WeakValueDictionary[int, Runtime] = WeakValueDictionary()
 
 
-@ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 def _grow(block: int, vector: int, need: int) -> int:
     """Native code calls this with its context when a vector is full."""
     runtime = _runtimes.get(block)
     return 0 if runtime is None else runtime.grow(vector, need)
+
+
+_GROW = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(_grow)

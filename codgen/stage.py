@@ -154,8 +154,8 @@ class Routes:
     def form(self, exit: int) -> str:
         """How an exit's arrivals are noted.
 
-        "whole": not at all, they are all records of one buffer; "rows": row numbers (of buffer 0 positions), at most one
-        for each input event and way; "mixed": row numbers with the buffer in the high half.
+        "whole": not at all, they are all records of one buffer; "rows": row numbers (of buffer 0 positions),
+        at most one for each input event and way; "mixed": row numbers with the buffer in the high half.
         """
         edges = self.exits[exit]
         if (

@@ -52,8 +52,9 @@ def write_stage(module: Module, context: Context, frame: Frame, routes: Routes, 
 
     ``live`` is 1, or 0 for an event that did not get here; only a quiet node is called for one.
     """
-    signature = f"internal void @s{node.number}(ptr %ctx, ptr %frame, ptr %event, i64 %row, i64 %pos, i64 %live) nounwind"
-    stage = _StageWriter(Body(module, signature), context, frame, routes, node)
+    parameters = "ptr %ctx, ptr %frame, ptr %event, i64 %row, i64 %pos, i64 %live"
+    body = Body(module, f"internal void @s{node.number}({parameters}) nounwind")
+    stage = _StageWriter(body, context, frame, routes, node)
     stage.write()
 
 

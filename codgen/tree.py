@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from functools import cache
 from typing import Any
 
 from evflow.schema import Schema
@@ -459,10 +460,20 @@ class Function:
 
 def walk(node: object) -> Iterator[Any]:
     """Every node of a tree, the given one first."""
-    if isinstance(node, tuple):
-        for item in node:
-            yield from walk(item)
-    elif isinstance(node, (Expr, Stmt, Path, Element, Root, Step)):
-        yield node
-        for item in fields(node):
-            yield from walk(getattr(node, item.name))
+    todo = [node]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, tuple):
+            todo.extend(reversed(item))
+        elif isinstance(item, _NODES):
+            yield item
+            todo.extend([getattr(item, name) for name in _parts(type(item))])
+
+
+_NODES = (Expr, Stmt, Path, Element, Root, Step)
+
+
+@cache
+def _parts(kind: type[Any]) -> tuple[str, ...]:
+    """The attributes of a kind of node that may hold nodes, the last first."""
+    return tuple(f.name for f in fields(kind) if f.name not in ("pos", "type", "name", "op", "kind", "slot"))[::-1]

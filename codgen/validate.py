@@ -7,7 +7,6 @@ the bytes. So whatever comes from another process or a file is checked here firs
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
 
 import numpy as np
 
@@ -56,7 +55,8 @@ class Validator:
         size = len(data)
         if count is not None and not 0 <= count <= size // self._least:
             raise SchemaError(
-                f"bytes of {self.schema.name}: expected {count} events of at least {self._least} bytes, found {size} bytes"
+                f"bytes of {self.schema.name}: expected {count} events of at least {self._least} bytes, "
+                f"found {size} bytes"
             )
         rows = size // self._least if count is None else count
         offsets = np.zeros(rows + 1 if self.schema.width is None else 1, np.int64)
@@ -77,8 +77,9 @@ class Validator:
         path = "".join(f".{self._names[s]}" if s >= 0 else f"[{-1 - s}]" for s in reversed(steps))
         path = (f"{path}.{site.name}" if site.name else path).removeprefix(".")
         shown = data[at : at + 8].tobytes().hex(" ") or "the end of the bytes"
+        field = f"field {path}, " if path else ""
         return SchemaError(
-            f"bytes of {self.schema.name}: event {words[_WORDS['rows']]}, {f'field {path}, ' if path else ''}byte {at}: "
+            f"bytes of {self.schema.name}: event {words[_WORDS['rows']]}, {field}byte {at}: "
             f"expected {site.expected}, found {shown}"
         )
 
@@ -102,5 +103,3 @@ def validator(schema: Schema) -> Validator:
             _validators.move_to_end(schema.fingerprint)
         return found
 
-
-_ = Any

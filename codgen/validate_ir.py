@@ -21,9 +21,8 @@ __all__ = ["HEAD", "PATH", "Site", "ValidatorText", "write_validator"]
 
 HEAD = ("data", "size", "count", "offsets", "rows", "site", "at", "steps")
 """The words of the context: the data, its size, how many events (-1: till the end), where offsets go; then
-what was
-found: events that are right, the site of what is wrong (-1: nothing), where, and how many steps of the path
-    follow."""
+what was found: how many events are right, the site of what is wrong (-1: nothing), where it is, and how many
+steps of the path follow."""
 
 PATH = 2 * MAX_DEPTH + 8
 """Words behind ``HEAD`` for the path, innermost step first: a name's number, or -1 - index of an element."""

@@ -29,7 +29,7 @@ class Vectors:
     """
 
     def __init__(self, block: Array, context: Context, ways: Mapping[int, int]) -> None:
-        self._words: Any = memoryview(block)  # type: ignore[arg-type]
+        self._words: Any = block.data
         self._context = context
         self._arrays: dict[int, Array] = {}
         self._dtypes: dict[int, Any] = {}
@@ -71,8 +71,7 @@ class Vectors:
                 self._allocate(word, events * ways + 1, 0)
 
     def grow(self, word: int, need: int) -> None:
-        """Makes room for ``need`` elements; a vector that holds one row an event gets room for the events
-        expected."""
+        """Makes room for ``need`` elements, and for as many as the last run made an event."""
         array = self._arrays[word]
         expected = min(int(self._rates.get(word, 0.0) * self._events), 1 << 26)
         size = max(need, 2 * len(array), expected, _FIRST)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -86,7 +87,7 @@ def held_records(schema: Schema) -> dict[str, Schema]:
     """Every record that a schema holds, at any depth, by name; itself too if it holds itself.
 
     Raises:
-        SchemaError: two different ones have one name.
+        SchemaError: two different ones have one name, or there are too many.
     """
     found: dict[str, Schema] = {}
     waiting = [schema]
@@ -104,6 +105,8 @@ def held_records(schema: Schema) -> dict[str, Schema]:
             if inner.name not in found:
                 found[inner.name] = inner
                 waiting.append(inner)
+        if len(found) > _MAX_RECORDS:
+            raise SchemaError(f"schema {schema.name}: expected at most {_MAX_RECORDS} records within it")
     return found
 
 
@@ -122,7 +125,7 @@ def _write_default(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"hex": value.hex()}
     if isinstance(value, float):
-        return {"f64": _F64.pack(value).hex()}
+        return {"f64": _F64.pack(value if value == value else math.nan).hex()}
     return value
 
 

@@ -66,7 +66,7 @@ class Engine:
         while pending:
             slot, input, batch = pending.popleft()
             if slot.frozen:
-                slot.parked.append((input, batch))
+                slot.park(input, batch)
             elif slot.actor is not None:
                 self._act(slot, input, batch)
             else:
@@ -94,9 +94,13 @@ class Engine:
         """The stone goes on, with what it queued first."""
         slot.frozen = False
         self.changed()
-        for input, batch in slot.parked:
+        for input, batch in slot.unpark():
             self._pending.append((slot, input, batch))
-        slot.parked.clear()
+
+    @property
+    def parked_bytes(self) -> int:
+        """Bytes of events that wait at frozen stones."""
+        return sum(slot.parked_bytes for slot in self.topology.slots.values())
 
     def extract(self, slot: Slot) -> list[EventBatch]:
         """Takes out what waits at a stone: first what its actor holds, then what was parked."""
@@ -104,9 +108,7 @@ class Engine:
         if slot.actor is not None:
             held = slot.actor.extract()
             slot.actor.settled()
-        parked = [batch for _, batch in slot.parked]
-        slot.parked.clear()
-        return held + parked
+        return held + [batch for _, batch in slot.unpark()]
 
     def send_stored(self, slot: Slot, count: int | None) -> int:
         """Lets the oldest ``count`` events that an actor holds go on; returns how many went."""
@@ -121,7 +123,7 @@ class Engine:
         """Moves the events that wait at one stone to another, in order, before what arrives there later."""
         for batch in self.extract(source):
             if target.frozen:
-                target.parked.append(("", batch))
+                target.park("", batch)
             else:
                 self._pending.append((target, "", batch))
 

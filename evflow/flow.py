@@ -31,7 +31,8 @@ class Flow:
     Args:
         graph: the graph; it is checked first.
         max_events: submissions that may wait at each stone before ``submit`` waits.
-        max_bytes: bytes of batches that may wait at each stone before ``submit`` waits.
+        max_bytes: bytes of batches that may wait at each stone, or of events at all frozen stones together,
+            before ``submit`` waits.
         dead_letters: the number of dead letters kept; older ones are let go and counted.
 
     Raises:
@@ -104,7 +105,10 @@ class Flow:
         return self._box.letters()
 
     def freeze(self, name: str) -> None:
-        """From now on a stone queues what arrives, in order."""
+        """From now on a stone queues what arrives, in order.
+
+        When ``max_bytes`` wait at frozen stones, the flow takes no more events until one goes on.
+        """
         slot = self._slot(name)
         self._do(lambda: self._engine.freeze(slot))
 
@@ -251,5 +255,5 @@ class Flow:
         for slot in self._slots.values():
             if slot.frozen:
                 self._engine.unfreeze(slot)
-        self._worker.run()
+        self._worker.run_all()
         self._engine.close()

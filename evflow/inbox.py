@@ -104,11 +104,16 @@ class Intake:
 
     def take(self) -> Iterator[EventBatch]:
         """All that waits now, as few batches as its order allows. Called by the engine's thread."""
-        items = self.items
-        full = self.full
+        waiting = len(self.items)
+        while waiting > 0:
+            yield from self._take(min(waiting, _MOST_AT_ONCE))
+            waiting -= _MOST_AT_ONCE
+
+    def _take(self, count: int) -> Iterator[EventBatch]:
+        items, full = self.items, self.full
         # Each of these two steps is one operation of the interpreter; what is appended between them stays.
-        taken = items[:_MOST_AT_ONCE]
-        del items[: len(taken)]
+        taken = items[:count]
+        del items[:count]
         if full or self._bytes:
             with self._room:
                 self._bytes -= sum(_large(item) for item in taken)

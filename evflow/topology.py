@@ -45,7 +45,7 @@ class Slot:
         state: the statics of its function, once it ran (uint8 array).
         attributes: its own attributes.
         frozen: whether it queues what arrives.
-        parked: what it queued while frozen, in order.
+        parked: what it queued while frozen, in order; ``parked_bytes`` bytes of events.
         actor: the running half of an acting stone.
     """
 
@@ -60,7 +60,20 @@ class Slot:
     attributes: dict[str, int | float | str] = field(default_factory=dict)
     frozen: bool = False
     parked: deque[tuple[str, EventBatch]] = field(default_factory=deque)
+    parked_bytes: int = 0
     actor: Actor | None = None
+
+    def park(self, input: str, batch: EventBatch) -> None:
+        """Queues events that arrive while it is frozen."""
+        self.parked.append((input, batch))
+        self.parked_bytes += batch.nbytes
+
+    def unpark(self) -> list[tuple[str, EventBatch]]:
+        """Takes out what it queued, in order."""
+        parked = list(self.parked)
+        self.parked.clear()
+        self.parked_bytes = 0
+        return parked
 
     @property
     def queued(self) -> int:

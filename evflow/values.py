@@ -18,7 +18,17 @@ import numpy as np
 from evflow.errors import SchemaError
 from evflow.types import Blob, Bytes, FieldType, Number, Str, Text
 
-__all__ = ["Misfit", "bounds", "describe", "expected", "relaxed", "to_bytes", "to_number", "to_scalar", "to_text"]
+__all__ = [
+    "Misfit",
+    "bounds",
+    "describe",
+    "expected",
+    "relaxed",
+    "to_bytes",
+    "to_number",
+    "to_scalar",
+    "to_text",
+]
 
 _MAX_LENGTH = (1 << 32) - 1
 _F32 = struct.Struct(">f")

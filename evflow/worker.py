@@ -175,20 +175,33 @@ class Worker:
             _log.exception("flow %s broke", self._name)
 
     def _waiting(self) -> bool:
-        return bool(self._tasks) or any(intake.items for _, intake in self._intakes)
+        return bool(self._tasks) or (not self._held_up() and any(intake.items for _, intake in self._intakes))
 
     def _turn(self) -> None:
         # The task is picked before the events, so that all that was submitted before it goes first.
         task = self._tasks.popleft() if self._tasks else None
         self.engine.tick(time.monotonic(), time.time())
         self.run()
+        if not self._held_up():
+            self._take()
+        if task is not None:
+            task()
+            self.run()
+
+    def _held_up(self) -> bool:
+        # What frozen stones queue is bounded; then events wait in the intakes, and at last submit waits.
+        return self.engine.parked_bytes >= self._max_bytes
+
+    def run_all(self) -> None:
+        """Handles everything that was submitted."""
+        self.run()
+        self._take()
+
+    def _take(self) -> None:
         for slot, intake in self._intakes:
             for batch in intake.take():
                 self.engine.submit(slot, batch)
                 self.run()
-        if task is not None:
-            task()
-            self.run()
 
     def run(self) -> None:
         """Moves events, and those that handlers submit meanwhile, until none moves any more."""

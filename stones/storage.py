@@ -47,7 +47,7 @@ class Storage(Acting):
         ...     flow["pings"].submit_batch({"number": [1, 2, 3]})
         ...     flow.drain()
         ...     before = list(seen)
-        ...     flow.send_stored("last two")
+        ...     _ = flow.send_stored("last two")
         >>> before, seen
         ([1], [1, 2, 3])
     """

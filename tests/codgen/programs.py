@@ -37,7 +37,11 @@ ATTRIBUTES = ("hops", "weight", "label")
 _INTEGERS = [t for t in NUMBERS.values() if t.kind in "iu"]
 _FLOATS = [t for t in NUMBERS.values() if t.kind == "f"]
 _TEXTS = ["", "a", "ab", "abc", "b", "é", "漢字", "a\0b", "EWR", "JFK", "abababab", "longer than eight"]
-_UNARY = "sin cos tan asin acos atan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p sqrt cbrt floor ceil trunc round fabs"
+_UNARY = (
+    "sin cos tan asin acos atan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p "
+    "sqrt cbrt floor ceil trunc round fabs"
+)
+_BINARY = "pow fmod atan2 hypot copysign fmin fmax min max"
 _CASTS = {
     "i": ("char", "short", "int", "long"),
     "u": ("unsigned char", "unsigned short", "unsigned", "unsigned long"),
@@ -259,8 +263,7 @@ class Program:
         if choice == 4:
             return f"{self._pick(*_UNARY.split())}({a})"
         if choice == 5:
-            return f"{self._pick('pow', 'fmod', 'atan2', 'hypot', 'copysign', 'fmin', 'fmax', 'min',
-            'max')}({a}, {b})"
+            return f"{self._pick(*_BINARY.split())}({a}, {b})"
         if choice == 6:
             return f"(({self._pick('float', 'double')}){self._pick(a, self.integer(depth - 1))})"
         if choice == 7:
@@ -318,7 +321,8 @@ class Program:
             return text
         if choice == 4:
             self._integers.append(f"i{number}")
-            return f"static {self._pick('int', 'long', 'unsigned char', 'short')} i{number} = {self._random.randrange(5)};"
+            kind = self._pick("int", "long", "unsigned char", "short")
+            return f"static {kind} i{number} = {self._random.randrange(5)};"
         size = self._random.randrange(1, 5)
         self._arrays.append((f"a{number}", size))
         return f"{self._pick('', 'static ')}{self._pick('int', 'double', 'unsigned char')} a{number}[{size}];"
@@ -328,8 +332,8 @@ class Program:
         if choice < 3:
             return self._assignment()
         if choice == 3 and depth:
-            return f"if ({self.condition(2)}) {{ {self._statement(depth - 1)} }} else {{
-            {self._statement(depth - 1)} }}"
+            one, other = self._statement(depth - 1), self._statement(depth - 1)
+            return f"if ({self.condition(2)}) {{ {one} }} else {{ {other} }}"
         if choice == 4 and depth:
             return self._loop(depth)
         if choice == 5:

@@ -33,11 +33,20 @@ from evflow.types import (
     Text,
 )
 
-__all__ = ["events", "number_values", "plain", "plain_event", "schemas", "types", "unpacked", "values", "wire", "wire_event"]
+__all__ = [
+    "events",
+    "number_values",
+    "plain",
+    "plain_event",
+    "schemas",
+    "types",
+    "unpacked",
+    "values",
+    "wire",
+    "wire_event",
+]
 
-_NAMES = st.sampled_from(
-    "a b c d e x y z id price size symbol count index items keys größe имя".split()
-)
+_NAMES = st.sampled_from("a b c d e x y z id price size symbol count index items keys größe имя".split())
 
 
 def _numbers() -> st.SearchStrategy[FieldType]:
@@ -57,7 +66,9 @@ def _simple(*, fixed: bool) -> st.SearchStrategy[FieldType]:
     fixed_types = st.one_of(
         _numbers(), st.builds(Str, _capacities()), st.builds(Bytes, _capacities()), _arrays(fixed=True)
     )
-    return fixed_types if fixed else st.one_of(fixed_types, st.just(TEXT), st.just(BLOB), _arrays(fixed=False))
+    return (
+        fixed_types if fixed else st.one_of(fixed_types, st.just(TEXT), st.just(BLOB), _arrays(fixed=False))
+    )
 
 
 @st.composite
@@ -152,7 +163,9 @@ def _late(kind: FieldType, depth: int) -> Callable[[], st.SearchStrategy[Any]]:
 
 def plain_event(schema: Schema, event: Mapping[str, Any]) -> list[Any]:
     """What msgpack must read from an event: the fields of fixed width, then the others."""
-    order = [f for f in schema.fields if _is_fixed(f.type)] + [f for f in schema.fields if not _is_fixed(f.type)]
+    order = [f for f in schema.fields if _is_fixed(f.type)] + [
+        f for f in schema.fields if not _is_fixed(f.type)
+    ]
     return [plain(f.type, event[f.name]) for f in order]
 
 
@@ -181,7 +194,9 @@ def wire_event(schema: Schema, event: Mapping[str, Any]) -> bytes:
     """The bytes of an event."""
     n = len(schema.fields)
     header = bytes([0x90 + n]) if n < 16 else struct.pack(">BH", 0xDC, n)
-    order = [f for f in schema.fields if _is_fixed(f.type)] + [f for f in schema.fields if not _is_fixed(f.type)]
+    order = [f for f in schema.fields if _is_fixed(f.type)] + [
+        f for f in schema.fields if not _is_fixed(f.type)
+    ]
     return header + b"".join(wire(f.type, event[f.name]) for f in order)
 
 

@@ -44,7 +44,9 @@ def test_arrow_out_and_in_again_are_the_same_bytes(data: st.DataObject) -> None:
     schema = data.draw(schemas(depth=1).filter(lambda s: not s.recursive))
     rows = data.draw(st.lists(events(schema), max_size=3))
     # The lists of Arrow do not say the further dimensions of an array without elements.
-    assume(not any(isinstance(v, np.ndarray) and v.ndim > 1 and not v.size for row in rows for v in _values(row)))
+    assume(
+        not any(isinstance(v, np.ndarray) and v.ndim > 1 and not v.size for row in rows for v in _values(row))
+    )
     batch = EventBatch.from_columns(schema, {f.name: [row[f.name] for row in rows] for f in schema.fields})
     table = batch.to_arrow()
     assert table.num_rows == len(rows)
@@ -52,9 +54,13 @@ def test_arrow_out_and_in_again_are_the_same_bytes(data: st.DataObject) -> None:
 
 
 def test_arrow_table_of_events_has_its_types() -> None:
-    schema = Schema("s", {"t": Trade, "a": Array[f32, 2], "v": Array[f32, None], "n": Maybe(i8), "l": list[str]})
+    schema = Schema(
+        "s", {"t": Trade, "a": Array[f32, 2], "v": Array[f32, None], "n": Maybe(i8), "l": list[str]}
+    )
     trade = {"symbol": "A", "price": 1.0, "size": 2}
-    batch = EventBatch.from_columns(schema, {"t": [trade], "a": [[1, 2]], "v": [[3]], "n": [None], "l": [["x"]]})
+    batch = EventBatch.from_columns(
+        schema, {"t": [trade], "a": [[1, 2]], "v": [[3]], "n": [None], "l": [["x"]]}
+    )
     table = batch.to_arrow()
     assert str(table.schema.field("t").type) == "struct<symbol: string, price: double, size: int64>"
     assert table.schema.field("a").type == pa.list_(pa.float32(), 2)
@@ -83,7 +89,12 @@ def test_arrow_columns_of_every_kind_are_read(make: Any) -> None:
 
 
 def test_arrow_nulls_are_none_where_optional_and_refused_elsewhere() -> None:
-    for kind, values in ((Str(3), ["a", None]), (i64, [1, None]), (f64, [1.0, None]), (Bytes(2), [b"a", None])):
+    for kind, values in (
+        (Str(3), ["a", None]),
+        (i64, [1, None]),
+        (f64, [1.0, None]),
+        (Bytes(2), [b"a", None]),
+    ):
         for column in (pa.array(values), pa.array([*values, *values]).slice(2), pa.chunked_array([values])):
             assert stored(Maybe(kind), column) == values
             with pytest.raises(SchemaError, match="row 1: expected a value in every row"):
@@ -94,9 +105,14 @@ def test_arrow_nulls_are_none_where_optional_and_refused_elsewhere() -> None:
 def test_arrow_nested_columns_are_read() -> None:
     structs = pa.array([t.to_dict() for t in TRADES])
     assert stored(Trade, structs.slice(1)) == TRADES[1:]
-    assert stored(Maybe(Schema("s", {"x": Trade})["x"].type), pa.array([TRADES[0].to_dict(), None])) == [TRADES[0], None]
+    assert stored(Maybe(Schema("s", {"x": Trade})["x"].type), pa.array([TRADES[0].to_dict(), None])) == [
+        TRADES[0],
+        None,
+    ]
     assert stored(ListOf(i8), pa.array([[1], [], [2, 3]])) == [[1], [], [2, 3]]
-    blocks = pa.array([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]], pa.list_(pa.list_(pa.float64(), 2), 2))
+    blocks = pa.array(
+        [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]], pa.list_(pa.list_(pa.float64(), 2), 2)
+    )
     assert [a.tolist() for a in stored(Array[f64, 2, 2], blocks.slice(1))] == [[[5.0, 6.0], [7.0, 8.0]]]
     assert [a.tolist() for a in stored(Array[f64, None], pa.array([[1.0], []]))] == [[1.0], []]
 

@@ -47,7 +47,11 @@ def test_attributes_take_is_take_of_the_rows(rows: list[dict[str, Any]], data: s
 
 @given(_ROWS, st.integers(0, 3), _ROWS)
 def test_attributes_concat_is_the_rows_one_after_the_other(one: Any, between: int, other: Any) -> None:
-    parts = [(Attributes.from_rows(one), len(one)), (None, between), (Attributes.from_rows(other), len(other))]
+    parts = [
+        (Attributes.from_rows(one), len(one)),
+        (None, between),
+        (Attributes.from_rows(other), len(other)),
+    ]
     joined = Attributes.concat(parts)
     expected = [*one, *[{}] * between, *other]
     assert ([{}] * len(expected) if joined is None else rows_of(joined, len(expected))) == expected
@@ -68,7 +72,9 @@ def test_attributes_of_several_kinds_become_floats_where_that_is_exact() -> None
     assert Attributes.from_rows([{"a": 1}, {"a": 0.5}]).columns["a"].kind == "f"
     with pytest.raises(SchemaError, match="attribute a: expected an integer that f64 holds exactly"):
         Attributes.from_rows([{"a": 2**53 + 1}, {"a": 0.5}])
-    joined = Attributes.concat([(Attributes.from_rows([{"a": 1}]), 1), (Attributes.from_rows([{"a": 0.5}]), 1)])
+    joined = Attributes.concat(
+        [(Attributes.from_rows([{"a": 1}]), 1), (Attributes.from_rows([{"a": 0.5}]), 1)]
+    )
     assert joined is not None
     assert rows_of(joined, 2) == [{"a": 1.0}, {"a": 0.5}]
 

@@ -86,7 +86,9 @@ def test_batch_bytes_are_the_events_bytes_and_plain_msgpack(data: st.DataObject)
 def test_batch_takes_selects_and_joins_as_lists_do(data: st.DataObject) -> None:
     schema = data.draw(schemas(depth=1))
     encoded = [encode_dict(schema, e) for e in data.draw(st.lists(events(schema), min_size=1, max_size=6))]
-    batch = EventBatch.from_encoded(schema, encoded, Attributes.from_rows([{"i": i} for i in range(len(encoded))]))
+    batch = EventBatch.from_encoded(
+        schema, encoded, Attributes.from_rows([{"i": i} for i in range(len(encoded))])
+    )
     expected = list(range(len(encoded)))
     for _ in range(data.draw(st.integers(1, 4))):
         step = data.draw(st.sampled_from(["select", "take", "slice", "concat", "compact"]))
@@ -110,7 +112,11 @@ def test_batch_takes_selects_and_joins_as_lists_do(data: st.DataObject) -> None:
         assert batch.data.flags.c_contiguous
         if batch.offsets is not None:
             assert batch.offsets.dtype == np.int64
-            assert (batch.offsets[0], batch.offsets[-1], len(batch.offsets)) == (0, len(batch.data), batch.rows + 1)
+            assert (batch.offsets[0], batch.offsets[-1], len(batch.offsets)) == (
+                0,
+                len(batch.data),
+                batch.rows + 1,
+            )
         else:
             assert len(batch.data) == batch.rows * (schema.width or 0)
 
@@ -139,7 +145,10 @@ def test_batch_selection_refers_to_the_same_bytes(batch: EventBatch) -> None:
 
 
 def test_batch_columns_are_the_fields_of_its_events(batch: EventBatch, originals: list[Any]) -> None:
-    for chosen, events_ in ((batch, originals), (batch.select(np.array([1, 4])), [originals[1], originals[4]])):
+    for chosen, events_ in (
+        (batch, originals),
+        (batch.select(np.array([1, 4])), [originals[1], originals[4]]),
+    ):
         assert chosen["n"].tolist() == [e.n for e in events_]
         assert chosen["name"].tolist() == [e.name.encode() for e in events_]
         assert chosen["ok"].tolist() == [e.ok for e in events_]
@@ -194,7 +203,10 @@ def test_batch_column_that_is_no_field_is_refused(batch: EventBatch, name: str) 
 
 def test_batch_of_no_events_has_everything_empty(originals: list[Any]) -> None:
     schema = type(originals[0]).schema
-    for batch in (EventBatch.from_events([], schema), EventBatch.from_events(originals).select(np.array([], int))):
+    for batch in (
+        EventBatch.from_events([], schema),
+        EventBatch.from_events(originals).select(np.array([], int)),
+    ):
         assert (len(batch), list(batch), batch.to_bytes(), batch.nbytes) == (0, [], b"", 0)
         assert [len(c) for c in batch.to_columns().values()] == [0] * len(schema)
         assert len(EventBatch.concat([batch, batch])) == 0
@@ -229,4 +241,7 @@ def test_batch_from_bytes_needs_no_copy_of_bytes_that_cannot_change() -> None:
 
 
 def test_batch_repr_says_what_and_how_many(batch: EventBatch) -> None:
-    assert repr(batch.slice(0, 1)) == f"EventBatch({batch.schema.name}: 1 events, {batch.slice(0, 1).nbytes} bytes)"
+    assert (
+        repr(batch.slice(0, 1))
+        == f"EventBatch({batch.schema.name}: 1 events, {batch.slice(0, 1).nbytes} bytes)"
+    )

@@ -72,16 +72,22 @@ SYMBOLS = ["IBM", "", "ä", "12345678", "a\0b", "日本"]
 def test_columns_of_text_may_be_anything_that_holds_text(symbols: Any) -> None:
     expected = [s.decode() if isinstance(s, bytes) else str(s) for s in symbols]
     n = len(expected)
-    batch = EventBatch.from_columns(Trade.schema, {"symbol": symbols, "price": np.arange(n), "size": range(n)})
+    batch = EventBatch.from_columns(
+        Trade.schema, {"symbol": symbols, "price": np.arange(n), "size": range(n)}
+    )
     assert list(batch) == [Trade(s, float(i), i) for i, s in enumerate(expected)]
     assert stored(str, symbols) == expected
     assert stored(Maybe(Str(8)), symbols) == expected
 
 
-@pytest.mark.parametrize("symbols", [np.array(["A", "B"]), np.array([b"A", b"B"]), np.array(["", ""]), np.array(["A", "B"])[:0]])
+@pytest.mark.parametrize(
+    "symbols", [np.array(["A", "B"]), np.array([b"A", b"B"]), np.array(["", ""]), np.array(["A", "B"])[:0]]
+)
 def test_columns_of_ascii_take_the_short_way_to_the_same_bytes(symbols: Any) -> None:
     batch = column_of(Str[3], symbols)
-    assert batch.to_bytes() == b"".join(encode_dict(batch.schema, {"x": str(np.array(s, "U"))}) for s in symbols.astype("U"))
+    assert batch.to_bytes() == b"".join(
+        encode_dict(batch.schema, {"x": str(np.array(s, "U"))}) for s in symbols.astype("U")
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,7 +142,9 @@ def test_columns_of_ascii_take_the_short_way_to_the_same_bytes(symbols: Any) -> 
         (Maybe(i8), [1, None, 300], None, "expected an integer from -128 to 127 (i8), found 300"),
     ],
 )
-def test_columns_refuse_with_column_row_and_value(kind: Any, values: Any, row: int | None, reason: str) -> None:
+def test_columns_refuse_with_column_row_and_value(
+    kind: Any, values: Any, row: int | None, reason: str
+) -> None:
     with pytest.raises(SchemaError) as caught:
         column_of(kind, values)
     message = str(caught.value)
@@ -145,9 +153,31 @@ def test_columns_refuse_with_column_row_and_value(kind: Any, values: Any, row: i
 
 
 @pytest.mark.parametrize("kind", NUMBERS.values(), ids=repr)
-@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ">i4", ">f8", "?", "O"])
+@pytest.mark.parametrize(
+    "dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ">i4", ">f8", "?", "O"]
+)
 def test_columns_of_numbers_keep_every_value_or_refuse(kind: Any, dtype: str) -> None:
-    edges = [0, 1, -1, 127, 128, -128, 255, 256, 32767, 65535, 65536, 2**24, 2**24 + 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1]  # noqa: E501
+    edges = [
+        0,
+        1,
+        -1,
+        127,
+        128,
+        -128,
+        255,
+        256,
+        32767,
+        65535,
+        65536,
+        2**24,
+        2**24 + 1,
+        2**31,
+        2**32,
+        2**53 + 1,
+        2**63 - 1,
+        2**63,
+        2**64 - 1,
+    ]  # noqa: E501
     for edge in [*edges, 0.5, 2.0**63, 2.0**64, -(2.0**63), 1e300, float("inf"), float("nan")]:
         try:
             with np.errstate(all="ignore"):
@@ -171,11 +201,18 @@ def _holds(kind: Any, value: Any) -> bool:
         return value in (0, 1)
     if kind.kind in "iu":
         low = 0 if kind.kind == "u" else -(2 ** (8 * kind.size - 1))
-        return value == value and abs(value) != float("inf") and int(value) == value and low <= value < low + 2 ** (8 * kind.size)
+        return (
+            value == value
+            and abs(value) != float("inf")
+            and int(value) == value
+            and low <= value < low + 2 ** (8 * kind.size)
+        )
     if isinstance(value, float):
         return kind is f64 or abs(value) < 3.5e38 or value != value or abs(value) == float("inf")
     digits = 24 if kind is f32 else 53
-    return value == 0 or abs(value) >> max(abs(value).bit_length() - digits, 0) << max(abs(value).bit_length() - digits, 0) == abs(value)
+    return value == 0 or abs(value) >> max(abs(value).bit_length() - digits, 0) << max(
+        abs(value).bit_length() - digits, 0
+    ) == abs(value)
 
 
 def test_columns_of_floats_may_stand_for_integers() -> None:
@@ -192,7 +229,9 @@ def test_columns_optional_takes_what_is_missing_as_none() -> None:
     assert stored(Maybe(f64), [1.0, None]) == [1.0, None]
     assert np.isnan(stored(Maybe(f64), np.array([nan]))[0])
     assert stored(Maybe(i8), np.ma.array([1, 2], mask=[False, True])) == [1, None]
-    with pytest.raises(SchemaError, match="row 1: expected a value in every row, since the field is not optional"):
+    with pytest.raises(
+        SchemaError, match="row 1: expected a value in every row, since the field is not optional"
+    ):
         column_of(i8, np.ma.array([1, 2], mask=[False, True]))
 
 
@@ -202,7 +241,11 @@ def test_columns_missing_are_named_together_with_those_there() -> None:
 
 
 def test_columns_without_a_column_take_the_default() -> None:
-    schema = Schema("s", {"a": i8, "b": Str[3], "c": str, "d": Maybe(f64), "e": ListOf(i8)}, {"b": "x", "c": "y", "d": None, "e": []})
+    schema = Schema(
+        "s",
+        {"a": i8, "b": Str[3], "c": str, "d": Maybe(f64), "e": ListOf(i8)},
+        {"b": "x", "c": "y", "d": None, "e": []},
+    )
     batch = EventBatch.from_columns(schema, {"a": [1, 2], "more": ["not", "a", "field"]})
     assert [e.to_dict() for e in batch] == [{"a": n, "b": "x", "c": "y", "d": None, "e": []} for n in (1, 2)]
 
@@ -234,7 +277,10 @@ def test_columns_of_a_nested_record_may_come_in_any_form() -> None:
     ]
     for form in forms:
         assert [e.to_dict() for e in EventBatch.from_columns(order, {"id": range(3), **form})] == expected
-    with pytest.raises(SchemaError, match=r"column leg\.price: row 1: expected numbers|column leg: row 1: expected a leg with field price"):
+    with pytest.raises(
+        SchemaError,
+        match=r"column leg\.price: row 1: expected numbers|column leg: row 1: expected a leg with field price",
+    ):
         EventBatch.from_columns(order, {"id": range(2), "leg": [{"price": 1.0}, {"cost": 2.0}]})
     with pytest.raises(SchemaError, match=r"column leg\.side: row 0: expected text of at most 1 bytes"):
         EventBatch.from_columns(order, {"id": [1], "leg.price": [1.0], "leg.side": ["ab"]})
@@ -242,7 +288,13 @@ def test_columns_of_a_nested_record_may_come_in_any_form() -> None:
 
 def test_columns_of_arrays_may_be_one_array_or_many() -> None:
     block = np.arange(12.0).reshape(2, 3, 2)
-    for values in (block, list(block), block.tolist(), block.astype(np.float32), block[::1, ::1, ::1].astype(">f8")):
+    for values in (
+        block,
+        list(block),
+        block.tolist(),
+        block.astype(np.float32),
+        block[::1, ::1, ::1].astype(">f8"),
+    ):
         assert [a.tolist() for a in stored(Array[f64, 3, 2], values)] == block.tolist()
     assert [a.tolist() for a in stored(Array[i8, None], [[1], [], np.array([2, 3])])] == [[1], [], [2, 3]]
 

@@ -55,7 +55,9 @@ def test_convert_to_the_same_schema_changes_nothing(data: st.DataObject) -> None
         (Str(3), i64, [], ["1"]),
     ],
 )
-def test_convert_keeps_the_value_or_gives_the_event_up(source: Any, target: Any, good: list[Any], bad: list[Any]) -> None:
+def test_convert_keeps_the_value_or_gives_the_event_up(
+    source: Any, target: Any, good: list[Any], bad: list[Any]
+) -> None:
     kept, failed = convert(source, target, *good, *bad)
     assert kept == good
     assert failed == list(range(len(good), len(good) + len(bad)))
@@ -79,7 +81,9 @@ def test_convert_records_take_a_subset_and_defaults() -> None:
     source = Schema("s", {"rs": ListOf(Schema("q", {"x": old})["x"].type), "n": str, "m": str})
     target = Schema("t", {"n": str, "rs": ListOf(Schema("q", {"x": new})["x"].type)})
     rows = [{"a": 1, "extra": "x", "b": 1.5}]
-    batch = EventBatch.from_events([source(rs=rows, n="n", m="m"), source(rs=[{**rows[0], "a": 999}], n="", m="")])
+    batch = EventBatch.from_events(
+        [source(rs=rows, n="n", m="m"), source(rs=[{**rows[0], "a": 999}], n="", m="")]
+    )
     batch.attributes = Attributes.from_rows([{"k": 1}, {"k": 2}])
     converted, positions, failed = convert_events(batch, target)
     assert converted.to_events()[0].to_dict() == {"n": "n", "rs": [{"b": 1.5, "a": 1, "c": 7}]}

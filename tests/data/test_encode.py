@@ -90,7 +90,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("event", "field", "reason"), REFUSED)
-def test_encode_refuses_with_schema_field_value_and_what_was_expected(event: Any, field: str, reason: str) -> None:
+def test_encode_refuses_with_schema_field_value_and_what_was_expected(
+    event: Any, field: str, reason: str
+) -> None:
     with pytest.raises(SchemaError) as caught:
         encoder(Trade.schema)(event)
     message = str(caught.value)

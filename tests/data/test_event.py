@@ -69,7 +69,11 @@ def test_event_equality_compares_arrays_and_deep_trees() -> None:
 
 
 def test_event_may_hold_itself() -> None:
-    assert field_types(Tree) == {"value": "i64", "kids": "list(record(Tree))", "left": "optional(record(Tree))"}
+    assert field_types(Tree) == {
+        "value": "i64",
+        "kids": "list(record(Tree))",
+        "left": "optional(record(Tree))",
+    }
     kids = Tree.schema["kids"].type
     assert isinstance(kids, ListOf)
     assert isinstance(kids.element, Record)
@@ -91,7 +95,7 @@ def test_event_takes_every_spelling_of_a_type() -> None:
         h: list[Leg]
         i: Optional[Leg]  # noqa: UP045
         j: ev.Str[3] | None
-        k: None | i32
+        k: i32 | None
         m: Annotated[str, ev.Str[5]]
         n: Annotated[int, "a note"]
         o: list[list[str]]

@@ -130,10 +130,15 @@ def test_pandas_nan_is_a_value_of_a_float() -> None:
 
 def test_pandas_booleans_are_read() -> None:
     assert stored(bool, pd.Series([True, False])) == [True, False]
-    assert stored(Maybe(Schema("s", {"x": bool})["x"].type), pd.Series([True, None], dtype="boolean")) == [True, None]
+    assert stored(Maybe(Schema("s", {"x": bool})["x"].type), pd.Series([True, None], dtype="boolean")) == [
+        True,
+        None,
+    ]
 
 
-@pytest.mark.parametrize(("column", "reason"), [("price", "no column for price"), ("symbol", "no column for symbol")])
+@pytest.mark.parametrize(
+    ("column", "reason"), [("price", "no column for price"), ("symbol", "no column for symbol")]
+)
 def test_pandas_frame_without_a_column_is_refused(column: str, reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         EventBatch.from_pandas(Trade.schema, frame().drop(columns=column))

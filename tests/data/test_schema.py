@@ -50,7 +50,12 @@ def test_schema_record_of_variable_width_is_variable() -> None:
 
 def test_schema_gives_fields_by_name() -> None:
     schema = Schema("s", {"a": i8, "b": f64}, {"b": 1})
-    assert ("a" in schema, "c" in schema, len(schema), [f.name for f in schema]) == (True, False, 2, ["a", "b"])
+    assert ("a" in schema, "c" in schema, len(schema), [f.name for f in schema]) == (
+        True,
+        False,
+        2,
+        ["a", "b"],
+    )
     assert schema["a"].default is REQUIRED
     assert schema["b"].default == 1.0
     assert type(schema["b"].default) is float
@@ -146,8 +151,28 @@ def test_schema_description_travels_as_json(schema: Schema) -> None:
 
 
 def test_schema_description_keeps_defaults_exactly() -> None:
-    defaults = {"a": 0.1, "b": float("inf"), "c": -0.0, "d": b"\xff\0", "e": "ä\n", "f": 2**63, "g": None, "h": [], "i": True}
-    kinds: dict[str, Any] = {"a": f64, "b": f32, "c": f64, "d": BLOB, "e": Str[4], "f": "u64", "g": Maybe(i8), "h": list[str], "i": bool}  # noqa: E501
+    defaults = {
+        "a": 0.1,
+        "b": float("inf"),
+        "c": -0.0,
+        "d": b"\xff\0",
+        "e": "ä\n",
+        "f": 2**63,
+        "g": None,
+        "h": [],
+        "i": True,
+    }
+    kinds: dict[str, Any] = {
+        "a": f64,
+        "b": f32,
+        "c": f64,
+        "d": BLOB,
+        "e": Str[4],
+        "f": "u64",
+        "g": Maybe(i8),
+        "h": list[str],
+        "i": bool,
+    }  # noqa: E501
     schema = Schema("s", kinds, defaults)
     again = Schema.from_description(json.loads(json.dumps(schema.description)))
     assert {f.name: f.default for f in again.fields} == defaults
@@ -259,13 +284,17 @@ def test_schema_description_that_is_malformed_is_refused(description: Any) -> No
 
 
 _TEXTS = st.one_of(
-    st.sampled_from(["i64", "f64", "str", "record(r)", "record(t)", "list(record(t))", "optional(i8)", "r", "t"]),
+    st.sampled_from(
+        ["i64", "f64", "str", "record(r)", "record(t)", "list(record(t))", "optional(i8)", "r", "t"]
+    ),
     st.text(alphabet="()[],?0123456789listoptionalrecordarraystrbytesf64iu", max_size=30),
     st.text(max_size=8),
 )
 _JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=2)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=5,
 )
 _ROWS = st.lists(

@@ -70,7 +70,11 @@ def test_view_reads_what_was_encoded(data: st.DataObject) -> None:
 def _plain(value: Any) -> Any:
     if hasattr(value, "to_dict"):
         return value.to_dict()
-    return value if isinstance(value, (str, bytes, np.ndarray)) or not hasattr(value, "__len__") else list(map(_plain, value))
+    return (
+        value
+        if isinstance(value, (str, bytes, np.ndarray)) or not hasattr(value, "__len__")
+        else list(map(_plain, value))
+    )
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -79,13 +83,22 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(other, np.ndarray):
-        return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
+        return bool(
+            one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+        )
     return bool(one == other) or (one != one and other != other)
 
 
 def test_view_has_the_fields_of_its_event() -> None:
     view = view_of(shape())
-    assert (view.name, view.tag, view.key, view.solid, view.note, view.owner) == ("ring", "ab", b"k\0", True, "näh", None)
+    assert (view.name, view.tag, view.key, view.solid, view.note, view.owner) == (
+        "ring",
+        "ab",
+        b"k\0",
+        True,
+        "näh",
+        None,
+    )
     assert (view.at.x, view.at.y) == (1.5, -2)
     assert view.grid.tolist() == [[1, 2], [3, 4]]
     assert [p.x for p in view.track] == [0.0, 1.0]
@@ -94,7 +107,12 @@ def test_view_has_the_fields_of_its_event() -> None:
 
 def test_view_of_a_list_is_a_sequence() -> None:
     marks = view_of(shape()).marks
-    assert (len(marks), marks[-1], marks[1:], list(reversed(marks))) == (3, "ccc", ["", "ccc"], ["ccc", "", "a"])
+    assert (len(marks), marks[-1], marks[1:], list(reversed(marks))) == (
+        3,
+        "ccc",
+        ["", "ccc"],
+        ["ccc", "", "a"],
+    )
     assert marks == ["a", "", "ccc"]
     assert marks != ["a", ""]
     assert repr(marks) == "['a', '', 'ccc']"
@@ -177,7 +195,9 @@ def test_view_of_a_deep_record_is_read_without_recursion() -> None:
     node = Schema("node", {"next": "optional(node)", "kids": "list(node)", "last": int})
     fields: dict[str, Any] = {"next": None, "kids": [], "last": 499}
     for n in range(498, -1, -1):
-        fields = {"next": fields, "kids": [], "last": n} if n % 2 else {"next": None, "kids": [fields], "last": n}
+        fields = (
+            {"next": fields, "kids": [], "last": n} if n % 2 else {"next": None, "kids": [fields], "last": n}
+        )
     encoded = encode_dict(node, fields)
     view = view_class(node)(encoded)
     assert view.last == 0

@@ -183,7 +183,9 @@ def test_check_refuses_values_that_break_a_rule(kind: Any, wire: str, reason: st
 def test_check_refuses_what_stands_behind_the_events() -> None:
     schema = Schema("s", {"x": str})
     one = encode_dict(schema, {"x": "a"})
-    with pytest.raises(SchemaError, match="event 1, byte 7: expected the end of the bytes after 1 events, found 91 db"):
+    with pytest.raises(
+        SchemaError, match="event 1, byte 7: expected the end of the bytes after 1 events, found 91 db"
+    ):
         walk(schema, array(one + one), 1)
     with pytest.raises(SchemaError, match="event 1, byte 7: expected 0x91, found the end of the bytes"):
         walk(schema, array(one), 2)
@@ -207,5 +209,7 @@ def test_check_of_records_within_names_the_path() -> None:
     order = Schema("order", {"legs": ListOf(Schema("s", {"x": leg})["x"].type)})
     wire = bytearray(encode_dict(order, {"legs": [{"ok": True, "note": "a"}, {"ok": False, "note": "b"}]}))
     wire[-7] = 0xC0
-    with pytest.raises(SchemaError, match=r"field legs\[1\]\.ok, byte 15: expected 0xc2 or 0xc3 \(bool\), found c0 db"):
+    with pytest.raises(
+        SchemaError, match=r"field legs\[1\]\.ok, byte 15: expected 0xc2 or 0xc3 \(bool\), found c0 db"
+    ):
         walk(order, array(bytes(wire)))

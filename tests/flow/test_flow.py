@@ -393,3 +393,21 @@ def test_a_handler_cannot_close_its_flow() -> None:
         flow["recs"].submit(Rec(1))
         flow.drain()
         assert "cannot close its own flow" in flow.dead_letters()[0].reason
+
+
+def test_what_a_frozen_stone_queues_is_bounded() -> None:
+    """With a stone frozen, submit waits in the end; what was taken arrives when it goes on."""
+    seen: list[int] = []
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Terminal(lambda b: seen.extend(b["seq"].tolist()), batch=True, name="end")
+    with g.run(max_bytes=50_000) as flow:
+        flow.freeze("end")
+        taken = 0
+        with pytest.raises(ev.FlowError, match="full"):
+            for n in range(100):
+                flow["recs"].submit_batch({"seq": np.full(1000, n)}, timeout=0.2)
+                taken += 1
+        assert 2 <= taken < 20
+        flow.drain(timeout=5)
+        flow.unfreeze("end")
+    assert seen == [n for n in range(taken) for _ in range(1000)]
