@@ -120,4 +120,6 @@ class Kernel(Runtime):
         assert schema is not None
         rows = vectors.count(vectors.word("origin", number))
         offsets = vectors.offsets(number, rows) if schema.width is None else None
-        return Records(schema, vectors.take(vectors.word("bytes", number)), offsets, rows)
+        data = vectors.take(vectors.word("bytes", number))
+        data.flags.writeable = False
+        return Records(schema, data, offsets, rows)

@@ -80,13 +80,16 @@ def _write_run(module: Module, context: Context, frame: Frame, routes: Routes) -
     body.finish()
 
 
+_NO_TOTALS = ("0", "0", "0", "0")
+
+
 def _write_totals(body: Body, context: Context, frame: Frame, place: str, routes: Routes, count: str) -> None:
     """Stores the counts of every stone, the ends of the selections and the last result."""
     for stone in range(routes.stones):
         totals = [
             _totals(body, frame, place, node, count) for node in routes.nodes if node.stage.stone == stone
         ]
-        for column, parts in enumerate(zip(*totals, strict=True)):
+        for column, parts in enumerate(zip(*(totals or [_NO_TOTALS]), strict=True)):
             total = parts[0]
             for part in parts[1:]:
                 total = body.let(f"add i64 {total}, {part}")

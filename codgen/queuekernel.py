@@ -145,16 +145,12 @@ class QueueKernel(Runtime):
         faults = Faults(self._vectors.take(self._faults)) if self._vectors.count(self._faults) else NO_FAULTS
         return QueueResult(counts, segments, faults, refused)
 
-    def grow(self, vector: int, need: int) -> int:
+    def _enlarge(self, vector: int, need: int) -> None:
         if vector >= 0:
-            return super().grow(vector, need)
-        assert self._queues is not None
-        try:
+            super()._enlarge(vector, need)
+        else:
+            assert self._queues is not None
             self._queues.grow(-1 - vector, need)
-        except MemoryError:
-            self._failed = True
-            return 0
-        return 1
 
     def _segments(self, arrived: list[dict[str, AttributeValue]] | None) -> Iterator[QueueSegment]:
         notes = self._vectors.view(self._notes).reshape(-1, 2)

@@ -152,12 +152,17 @@ class Runtime:
 
     def grow(self, vector: int, need: int) -> int:
         """Makes room in a vector while native code waits; 0 if there is no memory."""
+        # Whatever is raised here cannot pass through native code; so it counts as failed until it is done.
+        before, self._failed = self._failed, True
         try:
-            self._vectors.grow(vector, need)
+            self._enlarge(vector, need)
         except MemoryError:
-            self._failed = True
             return 0
+        self._failed = before
         return 1
+
+    def _enlarge(self, vector: int, need: int) -> None:
+        self._vectors.grow(vector, need)
 
     def dump_ir(self, *, optimised: bool = False) -> str:
         """LLVM IR of the code: as it was written, or as the optimiser leaves it."""

@@ -147,9 +147,10 @@ class Routes:
     def __init__(self, stages: tuple[Stage, ...], schema: Schema | None) -> None:
         self.nodes: list[Node] = []
         self.buffers: list[Buffer] = [Buffer(schema)]
-        self.exits: list[list[Edge]] = []
+        exits = (port.exit for stage in _all(stages) for port in stage.ports if port.exit is not None)
+        self.exits: list[list[Edge]] = [[] for _ in range(1 + max(exits, default=-1))]
         self.entry = tuple(self._node(stage, 0, True, {}, entry=True) for stage in stages)
-        self.stones = 1 + max((node.stage.stone for node in self.nodes), default=-1)
+        self.stones = 1 + max((stage.stone for stage in _all(stages)), default=-1)
 
     def form(self, exit: int) -> str:
         """How an exit's arrivals are noted.
@@ -185,8 +186,6 @@ class Routes:
         node.quiet = is_quiet(stage.function)
         node.outputs = tuple(self._output(node, survey, slot) for slot in range(len(stage.function.outputs)))
         for number, port in enumerate(stage.ports):
-            if port.exit is not None:
-                self.exits += [[] for _ in range(port.exit + 1 - len(self.exits))]
             for source in dict.fromkeys(self._sources(node, survey, number)):
                 if port.linked:
                     node.links[number, source] = self._link(node, number, port, source)
@@ -220,6 +219,14 @@ class Routes:
             for follower in nodes:
                 follower.follows = node.number
         return Link(nodes, port.exit)
+
+
+def _all(stages: tuple[Stage, ...]) -> Iterator[Stage]:
+    """Every stage of a tree, also those behind ports that nothing is sent to."""
+    for stage in stages:
+        yield stage
+        for port in stage.ports:
+            yield from _all(port.stages)
 
 
 class _Survey:

@@ -460,7 +460,7 @@ class Function:
 
 def walk(node: object) -> Iterator[Any]:
     """Every node of a tree, the given one first."""
-    todo = [node]
+    todo: list[Any] = [node]
     while todo:
         item = todo.pop()
         if isinstance(item, tuple):

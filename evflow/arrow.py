@@ -75,7 +75,8 @@ def _read_even_lists(array: Any, kind: Any) -> Any:
     while pa.types.is_fixed_size_list(inner.type):
         shape.append(inner.type.list_size)
         inner = inner.flatten()
-        if inner.null_count:
+        varies = pa.types.is_nested(inner.type) and not pa.types.is_fixed_size_list(inner.type)
+        if inner.null_count or varies:
             return array.to_pylist()
     return inner.to_numpy(zero_copy_only=False).reshape(shape)
 

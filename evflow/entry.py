@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import Any
 
 from evflow.attributes import Attributes
@@ -19,24 +19,28 @@ __all__ = ["Entry"]
 
 AttributeValues = Mapping[str, int | float | str]
 
+_SETTING = Lock()
+
 
 class Entry:
     """A stone of a running graph, to submit events to; ``flow["name"]``."""
 
-    def __init__(self, worker: Worker, slot: Slot, max_events: int) -> None:
+    def __init__(self, worker: Worker, slot: Slot) -> None:
         self._worker = worker
         self._slot = slot
         self._intake = worker.intake(slot)
-        self._items = self._intake.items
+        self._buffer = self._intake.buffer
         self._bell = worker.bell
         self._engine_thread = worker.ident
-        self._encoders: dict[type, Callable[[Any], bytes]] = {}
-        self._room = max_events
+        # The class of events that take the short way, what encodes them, and the bytes that may wait there.
+        self._class: type | None = None
+        self._encode: Callable[[Any], bytes] = bytes
+        self._room = 0
 
     def close(self) -> None:
         """From now on nothing may be submitted."""
         # Without room each submission goes the long way, which refuses it.
-        self._room = -1
+        self._room = 0
 
     @property
     def name(self) -> str:
@@ -57,16 +61,15 @@ class Entry:
             SchemaError: a value does not fit its field.
             FlowError: the flow is closed, or stayed full.
         """
-        encode = self._encoders.get(event.__class__)
-        if encode is None or attrs is not None:
-            self._submit_rare(event, attrs, timeout)
+        if event.__class__ is not self._class or attrs is not None:
+            self._submit_any(event, attrs, timeout)
             return
-        data = encode(event)
-        items = self._items
-        if len(items) >= self._room or len(data) > SMALL or get_ident() == self._engine_thread:
-            self._submit_rare(event, attrs, timeout)
+        data = self._encode(event)
+        buffer = self._buffer
+        if len(buffer) >= self._room or get_ident() == self._engine_thread:
+            self._submit_any(event, attrs, timeout)
             return
-        items.append(data)
+        buffer.extend(data)
         if self._bell.asleep:
             self._bell.ring()
 
@@ -98,7 +101,7 @@ class Entry:
         if attrs:
             batch = batch.with_attributes(Attributes.constant(attrs, len(batch)))
         if len(batch):
-            self._put(batch, batch.nbytes, timeout)
+            self._worker.enter(self._slot, self._intake, batch, timeout)
 
     def _schema(self, schema: Any, table: Any) -> Schema:
         if schema is not None:
@@ -112,25 +115,29 @@ class Entry:
             )
         return declared[0]
 
-    def _submit_rare(self, event: Any, attrs: AttributeValues | None, timeout: float | None) -> None:
+    def _submit_any(self, event: Any, attrs: AttributeValues | None, timeout: float | None) -> None:
         schema = getattr(event, "schema", None)
         if not isinstance(schema, Schema) or isinstance(event, type):
             raise SchemaError(f"stone {self.name!r}: expected an event, found {event!r:.100}")
-        encode = encoder(schema)
-        data = encode(event)
-        if self._intake.schema is None:
-            self._intake.schema = schema
-        if schema == self._intake.schema:
-            self._encoders[event.__class__] = encode
-        carried = attrs if attrs is not None else getattr(event, "attrs", None)
+        data = encoder(schema)(event)
+        # A view brings attributes along; a plain event has none.
+        carried = getattr(event, "attrs", None) if attrs is None else attrs
         if carried:
-            batch = EventBatch.from_encoded(schema, [data])
-            self._put(batch.with_attributes(Attributes.constant(carried, 1)), len(data), timeout)
-        else:
-            self._put((schema, data), len(data) if len(data) > SMALL else 0, timeout)
+            batch = EventBatch.from_encoded(schema, [data], Attributes.constant(carried, 1))
+            self._worker.enter(self._slot, self._intake, batch, timeout)
+            return
+        self._worker.enter(self._slot, self._intake, (schema, data), timeout)
+        if self._class is None and not hasattr(event, "attrs"):
+            self._shorten(event.__class__, schema)
 
-    def _put(self, item: EventBatch | tuple[Schema, bytes], size: int, timeout: float | None) -> None:
-        self._worker.enter(self._slot, self._intake, item, size, timeout)
+    def _shorten(self, kind: type, schema: Schema) -> None:
+        """Lets events of a class take the short way from now on, if they are small and of one width."""
+        with _SETTING:
+            if self._class is None and schema.width is not None and schema.width <= SMALL:
+                self._intake.schema = schema
+                self._encode = encoder(schema)
+                self._room = self._intake.max_events * schema.width
+                self._class = kind
 
     def __repr__(self) -> str:
         return f"<stone {self.name}>"

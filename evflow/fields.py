@@ -21,7 +21,7 @@ def has_fields(value: Any) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal: events and views by schema and fields, sequences and arrays by elements."""
+    """Whether two values are equal: events by schema and fields, sequences and arrays by elements."""
     waiting = [(one, other)]
     while waiting:
         a, b = waiting.pop()
@@ -36,7 +36,7 @@ def same(one: Any, other: Any) -> bool:
             if len(a) != len(b):
                 return False
             waiting.extend(zip(a, b, strict=True))
-        elif not a == b:
+        elif a != b:
             return False
     return True
 

@@ -49,7 +49,6 @@ class Flow:
     ) -> None:
         # A copy, since links and stones may change while it runs.
         self.graph = graph.copy()
-        self._max_events = max_events
         topology = check_graph(graph)
         self._slots = topology.slots
         self._box = LetterBox(dead_letters, self._resubmit)
@@ -71,7 +70,7 @@ class Flow:
             with self._lock:
                 entry = self._entries.get(name)
                 if entry is None:
-                    entry = self._entries[name] = Entry(self._worker, slot, self._max_events)
+                    entry = self._entries[name] = Entry(self._worker, slot)
         return entry
 
     def drain(self, timeout: float | None = None) -> None:

@@ -1,8 +1,8 @@
 """The inbox of a flow: what threads submit and the engine's thread takes, bounded.
 
-Each stone that is submitted to has its own ``Intake``, so events from one source stay in order. A single
-event lies there as its encoded bytes; the engine's thread takes all that lie there as one batch, so
-batches form exactly while the engine is busy, and an event never waits for a batch to fill.
+Each stone that is submitted to has its own ``Intake``, so events from one source stay in order. Small events
+of one schema lie there as they are encoded, back to back, and the engine's thread takes all that lie there as one
+batch: batches form exactly while the engine is busy, and an event never waits for a batch to fill.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import groupby
-from typing import cast
+
+import numpy as np
 
 from evflow.batch import EventBatch
 from evflow.errors import FlowError
 from evflow.schema import Schema
 
-__all__ = ["SMALL", "Bell", "Intake"]
+__all__ = ["SMALL", "Bell", "Intake", "Item"]
 
 SMALL = 4096
-"""Encoded events up to this many bytes are bounded by their number alone."""
+"""Events of a fixed width up to this many bytes are bounded by their number alone."""
 
-_MOST_AT_ONCE = 65_536
-
-Item = bytes | tuple[Schema, bytes] | EventBatch
+Item = EventBatch | tuple[Schema, bytes]
+"""A batch, or an event with its schema."""
 
 
 class Bell:
@@ -56,33 +55,44 @@ class Intake:
 
     Args:
         stone: the stone's name, for errors.
-        max_events: entries that may wait; batches and large events count as one.
-        max_bytes: bytes of batches and large events that may wait.
+        max_events: events, and batches, that may wait.
+        max_bytes: bytes of batches and other events that may wait.
 
     Attributes:
-        items: what waits: an event of ``schema`` as bytes, of another schema as (schema, bytes), or a batch.
-        schema: the schema of plain bytes; set at the first event.
+        buffer: small events of ``schema``, encoded; any thread may extend it without a lock.
+        schema: their schema, of fixed width; set before the first.
+        max_events: as given.
     """
 
     def __init__(self, stone: str, max_events: int, max_bytes: int) -> None:
-        self.items: list[Item] = []
+        self.buffer = bytearray()
         self.schema: Schema | None = None
+        self.max_events = max_events
         self._stone = stone
-        self._max_events = max_events
         self._max_bytes = max_bytes
+        # Other items, each with the number of bytes that went into the buffer before it.
+        self._items: list[tuple[int, Item]] = []
+        self._taken = 0
         self._bytes = 0
-        self._room = threading.Condition()
+        self._changed = threading.Condition()
 
-    def put(self, item: EventBatch | tuple[Schema, bytes], size: int) -> None:
-        """Puts in a batch or an event, for which there is room (see ``wait``); ``size`` bytes are counted."""
-        with self._room:
-            self._bytes += size
-            self.items.append(item)
+    def put(self, item: Item) -> None:
+        """Puts in a batch or an event, for which there is room (see ``wait``)."""
+        with self._changed:
+            self._items.append((self._taken + len(self.buffer), item))
+            self._bytes += _size(item)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything waits."""
+        return bool(self.buffer or self._items)
 
     @property
     def full(self) -> bool:
         """Whether a submitter has to wait."""
-        return len(self.items) >= self._max_events or self._bytes >= self._max_bytes
+        width = self.schema.width if self.schema is not None else None
+        events = len(self._items) + (len(self.buffer) // width if width else 0)
+        return events >= self.max_events or self._bytes >= self._max_bytes
 
     def wait(self, timeout: float | None, alive: Callable[[], bool]) -> None:
         """Waits until there is room.
@@ -91,55 +101,39 @@ class Intake:
             FlowError: there was none within ``timeout`` seconds, or the flow ended.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._room:
+        with self._changed:
             while self.full and alive():
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise FlowError(
-                        f"stone {self._stone!r} is full: {len(self.items)} submissions wait and none was taken "
-                        f"within {timeout} s; a stone downstream is slow, or give a longer timeout"
+                        f"stone {self._stone!r} is full: what was submitted waits, and there was no room within "
+                        f"{timeout} s; a stone downstream is slow or frozen, or give a longer timeout"
                     )
                 # Woken now and then all the same, since a flow may end without taking anything.
-                self._room.wait(0.1 if left is None else min(left, 0.1))
+                self._changed.wait(0.1 if left is None else min(left, 0.1))
 
     def take(self) -> Iterator[EventBatch]:
         """All that waits now, as few batches as its order allows. Called by the engine's thread."""
-        waiting = len(self.items)
-        while waiting > 0:
-            yield from self._take(min(waiting, _MOST_AT_ONCE))
-            waiting -= _MOST_AT_ONCE
+        with self._changed:
+            data = bytes(self.buffer)
+            # What another thread appends between these two lines stays.
+            del self.buffer[: len(data)]
+            items, self._items = self._items, []
+            first, self._taken = self._taken, self._taken + len(data)
+            self._bytes = 0
+            self._changed.notify_all()
+        at = 0
+        for before, item in items:
+            yield from self._events(data[at : before - first])
+            at = before - first
+            yield item if isinstance(item, EventBatch) else EventBatch.from_encoded(item[0], [item[1]])
+        yield from self._events(data[at:])
 
-    def _take(self, count: int) -> Iterator[EventBatch]:
-        items, full = self.items, self.full
-        # Each of these two steps is one operation of the interpreter; what is appended between them stays.
-        taken = items[:count]
-        del items[:count]
-        if full or self._bytes:
-            with self._room:
-                self._bytes -= sum(_large(item) for item in taken)
-                self._room.notify_all()
-        if self.schema is not None and set(map(type, taken)) == {bytes}:
-            yield EventBatch.from_encoded(self.schema, cast(list[bytes], taken))
-            return
-        for schema, group in groupby(taken, self._schema_of):
-            if schema is None:
-                yield from cast(Iterator[EventBatch], group)
-            else:
-                yield EventBatch.from_encoded(schema, [_encoded(item) for item in group])
-
-    def _schema_of(self, item: Item) -> Schema | None:
-        if type(item) is bytes:
-            return self.schema
-        return item[0] if isinstance(item, tuple) else None
+    def _events(self, data: bytes) -> Iterator[EventBatch]:
+        if data:
+            assert self.schema is not None and self.schema.width is not None
+            yield EventBatch(self.schema, np.frombuffer(data, np.uint8), len(data) // self.schema.width)
 
 
-def _encoded(item: Item) -> bytes:
-    return cast(bytes, item[1] if isinstance(item, tuple) else item)
-
-
-def _large(item: Item) -> int:
-    if isinstance(item, EventBatch):
-        return item.nbytes
-    return len(item[1]) if isinstance(item, tuple) and len(item[1]) > SMALL else 0
-
-
+def _size(item: Item) -> int:
+    return item.nbytes if isinstance(item, EventBatch) else len(item[1])

@@ -2,12 +2,13 @@
 
 Events of fixed width are checked all at once: what is constant in every event is compared column by
 column, and of what varies only text, bytes and booleans can be wrong. Events of variable width are walked,
-value by value. The walk states the rules in the plainest way; the compiled validator of ``evflow.codgen``
-is tested against it.
+value by value; once that becomes much, a validator is compiled for their schema. The walk states the rules
+in the plainest way, and the compiled validator is tested against it.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -21,6 +22,9 @@ from evflow.schema import Schema
 from evflow.types import MAX_DEPTH, Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
 
 __all__ = ["check", "check_fixed", "walk"]
+
+# So many bytes of a schema are walked over before a validator is compiled for it.
+_MUCH = 65_536
 
 
 def check(schema: Schema, data: ByteArray, count: int | None = None) -> tuple[int, Offsets | None]:
@@ -39,10 +43,22 @@ def check(schema: Schema, data: ByteArray, count: int | None = None) -> tuple[in
     """
     if count is not None and count < 0:
         raise SchemaError(f"bytes of {schema.name}: expected a count of events, found {count}")
-    if schema.width is None:
-        offsets = walk(schema, data, count)
-        return len(offsets) - 1, offsets
-    return check_fixed(schema, data, count), None
+    if schema.width is not None:
+        return check_fixed(schema, data, count), None
+    offsets = _compiled(schema, data, count) if _worth_compiling(schema, data) else walk(schema, data, count)
+    return len(offsets) - 1, offsets
+
+
+def _worth_compiling(schema: Schema, data: ByteArray) -> bool:
+    schema.made["bytes checked"] = seen = schema.made.get("bytes checked", 0) + len(data)
+    return bool(seen > _MUCH)
+
+
+def _compiled(schema: Schema, data: ByteArray, count: int | None) -> Offsets:
+    # Found when it is needed: the compiler is heavy, and few processes read foreign bytes.
+    validator = importlib.import_module("evflow.codgen.validate").validator(schema)
+    offsets: Offsets = validator.check(data, count)
+    return offsets
 
 
 def check_fixed(schema: Schema, data: ByteArray, count: int | None = None) -> int:

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 from evflow.batch import EventBatch
 from evflow.engine import Engine
 from evflow.errors import EvflowError, FlowError
-from evflow.inbox import Bell, Intake
-from evflow.schema import Schema
+from evflow.inbox import Bell, Intake, Item
 from evflow.topology import Slot
 
 __all__ = ["Worker"]
@@ -70,8 +69,7 @@ class Worker:
         self,
         slot: Slot,
         intake: Intake,
-        item: EventBatch | tuple[Schema, bytes],
-        size: int,
+        item: Item,
         timeout: float | None,
     ) -> None:
         """Puts a batch or an event into an intake, when there is room.
@@ -79,18 +77,19 @@ class Worker:
         Raises:
             FlowError: the flow is closed, or there was no room within ``timeout`` seconds.
         """
-        self._refuse_if_closed()
         if threading.get_ident() == self.ident:
+            # Also while the flow closes, which handles everything first.
             self._enter_inner(slot, item)
             return
+        self._refuse_if_closed()
         if intake.full:
             intake.wait(timeout, self._thread.is_alive)
             self._refuse_if_closed()
-        intake.put(item, size)
+        intake.put(item)
         if self.bell.asleep:
             self.bell.ring()
 
-    def _enter_inner(self, slot: Slot, item: EventBatch | tuple[Schema, bytes]) -> None:
+    def _enter_inner(self, slot: Slot, item: Item) -> None:
         # A handler submits. It would wait for itself if it waited for room, so it is refused instead.
         if len(self._inner) >= self._max_events:
             raise FlowError(
@@ -175,7 +174,7 @@ class Worker:
             _log.exception("flow %s broke", self._name)
 
     def _waiting(self) -> bool:
-        return bool(self._tasks) or (not self._held_up() and any(intake.items for _, intake in self._intakes))
+        return bool(self._tasks) or (not self._held_up() and any(intake.waiting for _, intake in self._intakes))
 
     def _turn(self) -> None:
         # The task is picked before the events, so that all that was submitted before it goes first.

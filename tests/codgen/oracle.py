@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 
 from evflow.attributes import Attributes
@@ -18,7 +19,7 @@ from evflow.decode import decode
 from evflow.encode import encode_dict
 from evflow.schema import Schema
 
-__all__ = ["Ran", "expected", "native", "plain"]
+__all__ = ["SYSTEM", "Ran", "expected", "native", "plain", "records_at", "rows_at", "run", "run_kernel"]
 
 PORTS = 3
 SYSTEM = {"time": 1234.5, "load": 0.25, "free_memory": 1e9, "cores": 2.0}
@@ -141,3 +142,61 @@ def _record(result: Result, buffer: int, row: int) -> Any:
     width = records.schema.width
     at = row * width if width is not None else int(records.offsets[row])  # type: ignore[index]
     return plain(decode(records.schema, memoryview(records.data), at))
+
+
+def run(
+    stages: Stage | tuple[Stage, ...],
+    batch: EventBatch,
+    attributes: Attributes | None = None,
+    stone_attributes: Mapping[str, object] | None = None,
+) -> Result:
+    """Runs a tree with new states."""
+    stages = stages if isinstance(stages, tuple) else (stages,)
+    compiled = kernel(stages, batch.schema)
+    llvm.parse_assembly(compiled.dump_ir()).verify()
+    return run_kernel(compiled, batch, attributes, stone_attributes)
+
+
+def run_kernel(
+    compiled: Kernel,
+    batch: EventBatch,
+    attributes: Attributes | None = None,
+    stone_attributes: Mapping[str, object] | None = None,
+) -> Result:
+    routes = compiled.code.routes
+    stones: dict[int, Function] = {n.stage.stone: n.stage.function for n in routes.nodes}
+    states = [new_state(stones[n]) if n in stones else np.zeros(0, np.uint8) for n in range(routes.stones)]
+    return compiled.run(
+        batch.data,
+        batch.offsets,
+        batch.selection,
+        batch.rows,
+        None if attributes is None else attributes.columns,
+        states,
+        [stone_attributes or {}] * len(states),
+        SYSTEM,
+    )
+
+
+def rows_at(result: Result, exit_: int) -> list[int]:
+    """The input rows that left by an exit; they must all be input events."""
+    rows: list[int] = []
+    for segment in result.exits[exit_]:
+        assert segment.buffer == 0
+        rows += range(segment.count) if segment.rows is None else segment.rows.tolist()
+    return rows
+
+
+def records_at(result: Result, exit_: int) -> list[Any]:
+    """The decoded records that left by an exit, with the positions they came from."""
+    found = []
+    for segment in result.exits[exit_]:
+        records = result.buffers[segment.buffer]
+        assert records is not None
+        rows = range(segment.count) if segment.rows is None else segment.rows.tolist()
+        positions = range(segment.count) if segment.positions is None else segment.positions.tolist()
+        for row, position in zip(rows, positions, strict=True):
+            width = records.schema.width
+            at = int(records.offsets[row]) if records.offsets is not None else row * (width or 0)
+            found.append((position, decode(records.schema, memoryview(records.data), at)))
+    return found

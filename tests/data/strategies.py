@@ -1,8 +1,8 @@
 """Hypothesis strategies for schemas and for values that fit them, and what plain msgpack makes of the values.
 
-``schemas()`` draws any schema, ``schemas(fixed=True)`` one whose events have one width. ``events(schema)`` draws
-the fields of one event as a dict. ``plain(kind, value)`` and ``plain_event`` say what the ``msgpack`` package
-must read, ``wire`` and ``wire_event`` which bytes must be written; they follow ``docs/wire-format.md`` and know
+``schemas()`` draws any schema, ``schemas(fixed=True)`` one whose events have one width. ``events(schema)``
+draws the fields of one event as a dict. ``plain`` and ``plain_event`` say what the ``msgpack`` package must
+read, ``wire`` and ``wire_event`` which bytes must be written; they follow ``docs/wire-format.md`` and know
 nothing of evflow's encoder.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from evflow.schema import Schema
@@ -39,12 +40,16 @@ __all__ = [
     "plain",
     "plain_event",
     "schemas",
+    "some",
     "types",
     "unpacked",
     "values",
     "wire",
     "wire_event",
 ]
+
+some = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+"""As many examples as a quick test run can take."""
 
 _NAMES = st.sampled_from("a b c d e x y z id price size symbol count index items keys größe имя".split())
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import events, schemas
+from strategies import events, schemas, some
 
 import evflow as ev
 from evflow.batch import EventBatch
@@ -39,6 +39,7 @@ def _values(value: Any) -> Iterator[Any]:
         yield from _values(part)
 
 
+@some
 @given(st.data())
 def test_arrow_out_and_in_again_are_the_same_bytes(data: st.DataObject) -> None:
     schema = data.draw(schemas(depth=1).filter(lambda s: not s.recursive))

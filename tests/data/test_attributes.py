@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import some
 
 from evflow.attributes import Attributes
 from evflow.errors import SchemaError
@@ -28,6 +29,7 @@ def rows_of(attributes: Attributes, n: int) -> list[dict[str, Any]]:
     return [attributes.of(i) for i in range(n)]
 
 
+@some
 @given(_ROWS)
 def test_attributes_from_rows_are_the_rows(rows: list[dict[str, Any]]) -> None:
     attributes = Attributes.from_rows(rows)
@@ -38,6 +40,7 @@ def test_attributes_from_rows_are_the_rows(rows: list[dict[str, Any]]) -> None:
         assert len(column.values) == len(column.present) == len(rows)
 
 
+@some
 @given(_ROWS, st.data())
 def test_attributes_take_is_take_of_the_rows(rows: list[dict[str, Any]], data: st.DataObject) -> None:
     positions = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=5)) if rows else []
@@ -45,6 +48,7 @@ def test_attributes_take_is_take_of_the_rows(rows: list[dict[str, Any]], data: s
     assert rows_of(taken, len(positions)) == [rows[p] for p in positions]
 
 
+@some
 @given(_ROWS, st.integers(0, 3), _ROWS)
 def test_attributes_concat_is_the_rows_one_after_the_other(one: Any, between: int, other: Any) -> None:
     parts = [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import events, schemas
+from strategies import events, schemas, some
 
 import evflow as ev
 from evflow.attributes import Attributes
@@ -68,6 +68,7 @@ def numbers(batch: EventBatch) -> list[int]:
     return [event.n for event in batch]
 
 
+@some
 @given(st.data())
 def test_batch_bytes_are_the_events_bytes_and_plain_msgpack(data: st.DataObject) -> None:
     schema = data.draw(schemas())
@@ -82,6 +83,7 @@ def test_batch_bytes_are_the_events_bytes_and_plain_msgpack(data: st.DataObject)
     assert sum(1 for _ in unpacker) == len(encoded)
 
 
+@some
 @given(st.data())
 def test_batch_takes_selects_and_joins_as_lists_do(data: st.DataObject) -> None:
     schema = data.draw(schemas(depth=1))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import events, schemas
+from strategies import events, schemas, some
 
 import evflow as ev
 from evflow.batch import EventBatch
@@ -30,6 +30,7 @@ def stored(kind: Any, values: Any) -> list[Any]:
     return [event.x for event in column_of(kind, values)]
 
 
+@some
 @given(st.data())
 def test_columns_encode_what_events_do(data: st.DataObject) -> None:
     schema = data.draw(schemas())
@@ -40,6 +41,7 @@ def test_columns_encode_what_events_do(data: st.DataObject) -> None:
     assert not batch.data.flags.writeable
 
 
+@some
 @given(st.data())
 def test_columns_out_and_in_again_are_the_same_bytes(data: st.DataObject) -> None:
     schema = data.draw(schemas())
@@ -177,7 +179,7 @@ def test_columns_of_numbers_keep_every_value_or_refuse(kind: Any, dtype: str) ->
         2**63 - 1,
         2**63,
         2**64 - 1,
-    ]  # noqa: E501
+    ]
     for edge in [*edges, 0.5, 2.0**63, 2.0**64, -(2.0**63), 1e300, float("inf"), float("nan")]:
         try:
             with np.errstate(all="ignore"):
@@ -277,10 +279,7 @@ def test_columns_of_a_nested_record_may_come_in_any_form() -> None:
     ]
     for form in forms:
         assert [e.to_dict() for e in EventBatch.from_columns(order, {"id": range(3), **form})] == expected
-    with pytest.raises(
-        SchemaError,
-        match=r"column leg\.price: row 1: expected numbers|column leg: row 1: expected a leg with field price",
-    ):
+    with pytest.raises(SchemaError, match="column leg: row 1: expected a leg with field price"):
         EventBatch.from_columns(order, {"id": range(2), "leg": [{"price": 1.0}, {"cost": 2.0}]})
     with pytest.raises(SchemaError, match=r"column leg\.side: row 0: expected text of at most 1 bytes"):
         EventBatch.from_columns(order, {"id": [1], "leg.price": [1.0], "leg.side": ["ab"]})

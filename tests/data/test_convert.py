@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import events, schemas
+from strategies import events, schemas, some
 
 from evflow.attributes import Attributes
 from evflow.batch import EventBatch
@@ -26,6 +26,7 @@ def convert(source: Any, target: Any, *values: Any) -> tuple[list[Any], list[int
     return [event.to_dict()["x"] for event in converted], bad
 
 
+@some
 @given(st.data())
 def test_convert_to_the_same_schema_changes_nothing(data: st.DataObject) -> None:
     schema = data.draw(schemas())

@@ -169,7 +169,7 @@ def test_event_annotation_that_is_no_type_is_refused() -> None:
         class Worse(ev.Event):
             x: int | str
 
-    with pytest.raises(SchemaError, match="event Odd: field x: .* is no field type"):
+    with pytest.raises(SchemaError, match=r"event Odd: field x: .* is no field type"):
 
         class Odd(ev.Event):
             x: 1 + None  # type: ignore[valid-type]

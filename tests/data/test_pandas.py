@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import events, schemas
+from strategies import events, schemas, some
 
 import evflow as ev
 from evflow.batch import EventBatch
@@ -62,6 +62,7 @@ def test_pandas_columns_of_every_kind_are_read(types: dict[str, str]) -> None:
     assert list(EventBatch.from_columns(Trade.schema, series)) == TRADES
 
 
+@some
 @given(st.data())
 def test_pandas_out_and_in_again_are_the_same_bytes(data: st.DataObject) -> None:
     schema = data.draw(schemas(depth=1))

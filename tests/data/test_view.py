@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import events, schemas
+from strategies import events, schemas, some
 
 import evflow as ev
 from evflow.batch import EventBatch
@@ -54,6 +54,7 @@ def view_of(event: Any) -> Any:
     return EventBatch.from_events([event])[0]
 
 
+@some
 @given(st.data())
 def test_view_reads_what_was_encoded(data: st.DataObject) -> None:
     schema = data.draw(schemas())

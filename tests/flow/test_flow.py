@@ -411,3 +411,16 @@ def test_what_a_frozen_stone_queues_is_bounded() -> None:
         flow.drain(timeout=5)
         flow.unfreeze("end")
     assert seen == [n for n in range(taken) for _ in range(1000)]
+
+
+def test_a_view_is_submitted_with_its_attributes() -> None:
+    """An event that a handler got may be submitted on, as often as wanted, and keeps its attributes."""
+    seen: list[tuple[int, dict[str, Any]]] = []
+    g = ev.Graph()
+    g.source("first", Rec) >> ev.Terminal(lambda e: (flow["second"].submit(e), flow["second"].submit(e)))
+    g.source("second", Rec) >> ev.Terminal(lambda e: seen.append((e.seq, e.attrs)))
+    with g.run() as flow:
+        flow["first"].submit(Rec(1), attrs={"k": 1})
+        flow["first"].submit(Rec(2))
+        flow["first"].submit(Rec(3), attrs={"k": 3})
+    assert seen == [(1, {"k": 1})] * 2 + [(2, {})] * 2 + [(3, {"k": 3})] * 2
