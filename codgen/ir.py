@@ -27,6 +27,8 @@ LLVM_TYPES = {
 }
 """The LLVM type of each value type but ``str``, which is a pointer and an ``i64`` length."""
 
+_LONG_BLOCK = 200
+
 _BITS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "u8": 8, "u16": 16, "u32": 32, "u64": 64}
 
 
@@ -104,6 +106,7 @@ class Body:
         self._signature = signature
         self._entry: list[str] = []
         self._lines: list[str] = ["start:"]
+        self._block_start = 0
         self._temps = 0
         self._labels = 0
 
@@ -152,8 +155,14 @@ class Body:
         if self.open:
             self.jump(label)
         self._lines.append(f"{label}:")
+        self._block_start = len(self._lines)
         self.block = label
         self.open = True
+
+    def split(self) -> None:
+        """Starts a new block if the current one is long: fast instruction selection takes quadratic time over one."""
+        if len(self._lines) - self._block_start > _LONG_BLOCK:
+            self.begin(self.label())
 
     def jump(self, label: str) -> None:
         """Ends the block with a jump."""

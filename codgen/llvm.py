@@ -187,6 +187,8 @@ class FunctionEmitter(Emitter):
         """Runs statements in order."""
         for inner in stmt.body:
             self.run(inner)
+            if self.body.open:
+                self.body.split()
 
     def branch(self, stmt: If) -> None:
         """Writes an ``if``."""

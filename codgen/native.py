@@ -23,6 +23,10 @@ __all__ = ["HOT", "LOCK", "Code", "Native", "target"]
 HOT = 20_000
 """Events after which code is compiled with all optimisations."""
 
+_LARGE = 200_000
+"""Characters of IR beyond which code is not optimised: the passes take more than linear time, so that a function
+from outside could keep them busy for minutes."""
+
 LOCK = threading.RLock()
 """Held while LLVM works, and while caches of code change."""
 
@@ -134,7 +138,7 @@ class Code:
         if self.optimised:
             return
         self._seen += events
-        if self._seen > HOT:
+        if self._seen > HOT and len(self.ir) <= _LARGE:
             with LOCK:
                 if not self.optimised:
                     self._load(optimised=True)

@@ -467,13 +467,16 @@ def walk(node: object) -> Iterator[Any]:
             todo.extend(reversed(item))
         elif isinstance(item, _NODES):
             yield item
-            todo.extend([getattr(item, name) for name in _parts(type(item))])
+            kind: Any = type(item)
+            todo.extend([getattr(item, name) for name in _parts(kind)])
 
 
 _NODES = (Expr, Stmt, Path, Element, Root, Step)
 
 
 @cache
-def _parts(kind: type[Any]) -> tuple[str, ...]:
+def _parts(kind: Any) -> tuple[str, ...]:
     """The attributes of a kind of node that may hold nodes, the last first."""
-    return tuple(f.name for f in fields(kind) if f.name not in ("pos", "type", "name", "op", "kind", "slot"))[::-1]
+    return tuple(f.name for f in fields(kind) if f.name not in ("pos", "type", "name", "op", "kind", "slot"))[
+        ::-1
+    ]

@@ -10,12 +10,13 @@ from collections import OrderedDict
 
 import numpy as np
 
-from evflow.codgen.empty import empty_record
 from evflow.codgen.memory import Array, address
 from evflow.codgen.native import LOCK, Code
 from evflow.codgen.validate_ir import HEAD, PATH, write_validator
 from evflow.errors import SchemaError
 from evflow.schema import Schema
+from evflow.types import Array as ArrayType
+from evflow.types import FieldType, Maybe, Record
 
 __all__ = ["Validator", "validator"]
 
@@ -36,8 +37,7 @@ class Validator:
         self._sites = list(text.sites)
         self._names = list(text.names)
         self._code = Code(text.ir)
-        # No event is shorter than one whose texts and lists are empty.
-        self._least = len(empty_record(schema))
+        self._least = _least(schema)
 
     def check(self, data: Array, count: int | None = None) -> Array | None:
         """Checks events that stand back to back.
@@ -86,6 +86,17 @@ class Validator:
     def dump_ir(self, *, optimised: bool = False) -> str:
         """LLVM IR of the check: as it was written, or as the optimiser leaves it."""
         return self._code.dump_ir(optimised=optimised)
+
+
+def _least(schema: Schema) -> int:
+    """Bytes of the shortest event."""
+    return schema.fixed_width + sum(_least_value(f.type) for f in schema.fields if f.offset is None)
+
+
+def _least_value(kind: FieldType) -> int:
+    if isinstance(kind, Record):
+        return _least(kind.schema)
+    return 1 if isinstance(kind, Maybe) else kind.data_offset if isinstance(kind, ArrayType) else 5
 
 
 _validators: OrderedDict[str, Validator] = OrderedDict()

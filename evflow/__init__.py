@@ -1,6 +1,7 @@
 """evflow: typed events through overlay graphs of stones.
 
-Where to look: ``schema`` and ``types`` say what an event is, ``event`` and ``batch`` hold it, ``stone`` is the
+Where to look: ``schema`` and ``types`` say what an event is, ``event`` and ``batch`` hold it, ``stone`` is
+the
 contract of the stones (which are in ``evflow.stones``), ``graph`` describes, ``check`` checks, ``plan``
 compiles, ``engine`` runs, ``flow`` is the running graph. ``codgen`` compiles stone functions.
 """

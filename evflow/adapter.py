@@ -61,12 +61,12 @@ class Adapter:
         if self._slow is None:
             return batch, rejected
         converted, _, failed = convert_events(batch, self._slow)
-        return converted, rejected + [(batch.slice(position, position + 1), reason) for position, reason in failed]
+        return converted, rejected + [
+            (batch.slice(position, position + 1), reason) for position, reason in failed
+        ]
 
 
 def _chain(steps: tuple[Function, ...]) -> Stage:
     last = len(steps) - 1
     first = Stage(steps[last], last, (Port((), 0),))
-    return reduce(
-        lambda after, n: Stage(steps[n], n, (Port((after,)),)), range(last - 1, -1, -1), first
-    )
+    return reduce(lambda after, n: Stage(steps[n], n, (Port((after,)),)), range(last - 1, -1, -1), first)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from evflow.attributes import Attributes
-from evflow.column import decoded_column, raw_column, structured
+from evflow.column import decoded_columns, raw_column, structured
 from evflow.columns import encode_columns
 from evflow.encode import encoder
 from evflow.errors import SchemaError
@@ -18,10 +18,13 @@ from evflow.event import Event
 from evflow.gather import ByteArray, Offsets, frozen, gather, running, starts_of
 from evflow.schema import Schema
 from evflow.tables import columns_of
+from evflow.values import describe
 from evflow.view import View, view_class
 from evflow.wirecheck import check
 
 __all__ = ["EventBatch"]
+
+_UINT8 = np.dtype(np.uint8)
 
 _Rows = np.ndarray[Any, np.dtype[np.int32]]
 _Positions = np.ndarray[Any, np.dtype[Any]]
@@ -59,6 +62,7 @@ class EventBatch:
         self.offsets = offsets
         self.selection = selection
         self.attributes = attributes
+        self._buffer: bytes | memoryview | None = None
 
     @classmethod
     def from_encoded(
@@ -66,10 +70,11 @@ class EventBatch:
     ) -> EventBatch:
         """A batch of events that ``encoder(schema)`` encoded."""
         rows = len(events)
-        data = np.frombuffer(b"".join(events), np.uint8)
-        return cls(
-            schema, data, rows, None if schema.width else running(map(len, events), rows), None, attributes
-        )
+        joined = b"".join(events)
+        offsets = None if schema.width else running(map(len, events), rows)
+        batch = cls(schema, np.frombuffer(joined, _UINT8), rows, offsets, None, attributes)
+        batch._buffer = joined
+        return batch
 
     @classmethod
     def from_bytes(
@@ -102,7 +107,9 @@ class EventBatch:
         if schema is None:
             if not listed:
                 raise SchemaError("a batch of no events: expected schema= to say of what")
-            schema = listed[0].schema
+            schema = getattr(listed[0], "schema", None)
+        if not isinstance(schema, Schema):
+            raise SchemaError(f"{describe(listed[0])} is no event: expected schema= to say what it is")
         return cls.from_encoded(schema, list(map(encoder(schema), listed)))
 
     @classmethod
@@ -152,13 +159,11 @@ class EventBatch:
         return table
 
     @property
-    def buffer(self) -> memoryview:
+    def buffer(self) -> bytes | memoryview:
         """The bytes of ``data``, for views."""
-        try:
-            return self._buffer
-        except AttributeError:
-            self._buffer: memoryview = self.data.data
-            return self._buffer
+        if self._buffer is None:
+            self._buffer = self.data.data
+        return self._buffer
 
     def __len__(self) -> int:
         return self.rows if self.selection is None else len(self.selection)
@@ -167,17 +172,20 @@ class EventBatch:
         return len(self) > 0
 
     def __iter__(self) -> Iterator[View]:
-        return map(view_class(self.schema), repeat(self.buffer), self.starts(), repeat(self), count())
+        view = self.schema.made.get("view class") or view_class(self.schema)
+        if self.rows == 1 and self.selection is None:
+            return iter((view(self.buffer, 0, self, 0),))
+        return map(view, repeat(self.buffer), self.starts(), repeat(self), count())
 
     def starts(self) -> Iterable[int]:
         """Where each selected event starts in ``data``."""
         width = self.schema.width or 0
-        if self.offsets is None and self.selection is None:
-            return range(0, self.rows * width, width)
         if self.offsets is not None:
             starts = self.offsets[:-1] if self.selection is None else self.offsets[self.selection]
         elif self.selection is not None:
             starts = self.selection.astype(np.int64) * width
+        else:
+            return range(0, self.rows * width, width)
         listed: list[int] = starts.tolist()
         return listed
 
@@ -300,7 +308,7 @@ class EventBatch:
     def to_columns(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
         """Every field as a column: numbers in native byte order, text as object arrays of str, nested
         records as dicts."""
-        return {f.name: decoded_column(self, f.name) for f in self.schema.fields}
+        return decoded_columns(self)
 
     def to_numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """The events as a structured array (``schema.dtype``), a view without a copy where nothing is

@@ -70,10 +70,17 @@ def _check_links(graph: Graph) -> list[EvflowError]:
     for link in graph.links:
         for name in (link.source, link.target):
             if name not in graph.stones:
-                problems.append(GraphError(f"link {link.source!r} → {link.target!r}: there is no stone {name!r}"))
+                problems.append(
+                    GraphError(f"link {link.source!r} → {link.target!r}: there is no stone {name!r}")
+                )
         if link.target in graph.stones and link.input and link.input not in graph.stones[link.target].inputs:
-            problems.append(GraphError(f"link {link.source!r} → {link.target!r}: no input {link.input!r} there"))
-        if graph.stones.get(link.target) is not None and graph.stones[link.target].kind in ("source", "generator"):
+            problems.append(
+                GraphError(f"link {link.source!r} → {link.target!r}: no input {link.input!r} there")
+            )
+        if graph.stones.get(link.target) is not None and graph.stones[link.target].kind in (
+            "source",
+            "generator",
+        ):
             problems.append(GraphError(f"link {link.source!r} → {link.target!r}: a source takes no links"))
     for name, stone in graph.stones.items():
         ports = {link.port for link in graph.links if link.source == name}
@@ -89,7 +96,9 @@ def _check_ports(name: str, kind: str, rule: str, ports: set[int]) -> list[Evflo
         return [GraphError(f"stone {name!r} ({kind}) has output port 0 only; port {extra} is linked")]
     if rule != "none" and not ports:
         return [
-            GraphError(f"stone {name!r} ({kind}): its output leads nowhere; link it with '>>', if only to a Terminal")
+            GraphError(
+                f"stone {name!r} ({kind}): its output leads nowhere; link it with '>>', if only to a Terminal"
+            )
         ]
     if any(port < 0 for port in ports):
         return [GraphError(f"stone {name!r} ({kind}): port {min(ports)} is linked; ports count from 0")]

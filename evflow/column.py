@@ -14,7 +14,7 @@ from evflow.types import Array, Bytes, FieldType, Number, Record, Str
 if TYPE_CHECKING:
     from evflow.batch import EventBatch
 
-__all__ = ["decoded_column", "raw_column", "structured"]
+__all__ = ["decoded_columns", "raw_column", "structured"]
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -51,15 +51,22 @@ def raw_column(batch: EventBatch, name: str) -> AnyArray:
     return _objects([value[:length] for value, length in zip(values, lengths, strict=True)])
 
 
-def decoded_column(batch: EventBatch, name: str) -> AnyArray:
-    """A field of each selected event: numbers in native byte order, text as an object array of str."""
-    kind, at = _find(batch.schema, name)
-    if isinstance(kind, Record):
-        return _objects([value.to_dict() for value in _read_each(batch, name)])
-    raw = raw_column(batch, name)
-    if at is not None and isinstance(kind, Str):
-        return _decode_text(raw)
-    return raw.astype(raw.dtype.newbyteorder("="))
+def decoded_columns(batch: EventBatch) -> dict[str, AnyArray]:
+    """Every field of the selected events: numbers in native byte order, text as object arrays of str."""
+    columns: dict[str, AnyArray] = {}
+    views = None
+    for field in batch.schema.fields:
+        if field.offset is not None and not isinstance(field.type, Record):
+            raw = raw_column(batch, field.name)
+            text = isinstance(field.type, Str)
+            columns[field.name] = _decode_text(raw) if text else raw.astype(raw.dtype.newbyteorder("="))
+            continue
+        views = list(batch) if views is None else views
+        values = [getattr(view, field.name) for view in views]
+        if isinstance(field.type, Record):
+            values = [value.to_dict() for value in values]
+        columns[field.name] = _objects(values)
+    return columns
 
 
 def structured(batch: EventBatch) -> AnyArray:

@@ -32,14 +32,52 @@ def decode(schema: Schema, data: Any, offset: int = 0) -> dict[str, Any]:
         data: bytes, or a memoryview of bytes, validated.
         offset: where the event starts.
     """
-    fields: dict[str, Any] = _decode(schema, data, offset, _new_dict)
+    quick = _quick(schema)
+    fields: dict[str, Any] = (
+        _decode(schema, data, offset, _new_dict) if quick is None else quick(data, offset)
+    )
     return fields
 
 
 def decode_event(schema: Schema, data: Any, offset: int = 0) -> Event:
     """One event as a mutable ``Event``; records within are events too."""
-    event: Event = _decode(schema, data, offset, _new_event)
+    quick = _quick(schema)
+    if quick is None:
+        deep: Event = _decode(schema, data, offset, _new_event)
+        return deep
+    event = object.__new__(event_class(schema))
+    event.__dict__ = quick(data, offset)
     return event
+
+
+def _quick(schema: Schema) -> Callable[[Any, int], dict[str, Any]] | None:
+    """A generated decoder of one event without anything variable or nested: one call of ``struct``."""
+    if "quick decoder" not in schema.made:
+        schema.made["quick decoder"] = _make_quick(schema)
+    made: Callable[[Any, int], dict[str, Any]] | None = schema.made["quick decoder"]
+    return made
+
+
+def _make_quick(schema: Schema) -> Callable[[Any, int], dict[str, Any]] | None:
+    form = f">{len(schema.header)}x"
+    values: dict[str, str] = {}
+    for field in schema.wire_fields:
+        kind, name = field.type, f"v{field.index}"
+        if isinstance(kind, Number):
+            form += "B" if kind.kind == "b" else f"x{kind.letter}"
+            values[field.name] = f"{name} == 0xC3" if kind.kind == "b" else name
+        elif isinstance(kind, Str):
+            form += f"{kind.head}x{kind.capacity}s"
+            values[field.name] = f'str({name}.rstrip(NUL), "utf-8")'
+        else:
+            return None
+    names = ", ".join(f"v{field.index}" for field in schema.wire_fields)
+    fields = ", ".join(f"{field.name!r}: {values[field.name]}" for field in schema.fields)
+    text = f"def quick(data, at):\n    {names}, = unpack(data, at)\n    return {{{fields}}}\n"
+    scope: dict[str, Any] = {"unpack": struct.Struct(form).unpack_from, "NUL": b"\0"}
+    exec(compile(text, f"<decoder of {schema.name}>", "exec"), scope)
+    made: Callable[[Any, int], dict[str, Any]] = scope["quick"]
+    return made
 
 
 def _new_dict(schema: Schema) -> tuple[Any, dict[str, Any]]:

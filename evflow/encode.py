@@ -164,7 +164,7 @@ class _Source:
             return
         self._constant += bytes([kind.marker])
         if kind.kind == "f":
-            checked = self._bind("float", partial(to_number, kind))
+            checked = self._bind("float", partial(_float, kind, 2**53 if kind.size == 8 else 2**24))
             self.lines.append(f"if {value}.__class__ is not float: {value} = {checked}({value})")
         self._pack(kind.letter, value)
 
@@ -204,6 +204,10 @@ def _boolean(value: object) -> bytes:
     if isinstance(value, np.bool_):
         return b"\xc3" if value else b"\xc2"
     raise _Doubt
+
+
+def _float(kind: Number, exact: int, value: Any) -> Any:
+    return value if value.__class__ is int and -exact <= value <= exact else to_number(kind, value)
 
 
 def _check_text(encoded: bytes, capacity: int) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
+
 class Engine:
     """Runs the stones of a topology.
 
@@ -73,7 +74,8 @@ class Engine:
                 self._route(slot, input, batch)
 
     def settle(self) -> None:
-        """Tells each actor that what it emitted has been handled; to be called when nothing moves any more."""
+        """Tells each actor that what it emitted has been handled; to be called when nothing moves any
+        more."""
         for name in self._emitted:
             actor = self.topology.slots[name].actor
             assert actor is not None
@@ -167,9 +169,7 @@ class Engine:
                         self.give_up(slot, batch, "the flow was closed while the stone held the event")
                 slot.actor.close()
 
-    def give_up(
-        self, slot: Slot, batch: EventBatch, reason: str, error: BaseException | None = None
-    ) -> None:
+    def give_up(self, slot: Slot, batch: EventBatch, reason: str, error: BaseException | None = None) -> None:
         """Puts events among the dead letters."""
         self._letters.put(slot.name, batch, [reason] * len(batch), error)
 
@@ -315,6 +315,7 @@ class _StoneContext:
     @property
     def attributes(self) -> dict[str, int | float | str]:
         return self._slot.attributes
+
 
 def _count_passing(meter: Meter, result: Result | None, arrived: int) -> None:
     if result is not None and meter.stage is not None:

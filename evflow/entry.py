@@ -111,7 +111,8 @@ class Entry:
             return Schema.of(table[0])
         if len(declared) != 1:
             raise SchemaError(
-                f"stone {self.name!r} declares {len(declared)} schemas, so rows need one: submit_batch(…, schema=…)"
+                f"stone {self.name!r} declares {len(declared)} schemas, so rows need one: "
+                "submit_batch(…, schema=…)"
             )
         return declared[0]
 

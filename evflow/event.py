@@ -59,6 +59,8 @@ class Event:
             check_field_name("schema", cls.__name__)
         cls.schema = cast(Schema, _LateSchema(cls, sys._getframe(1)))
         _make_dataclass(cls, kw_only=False)
+        if not dataclasses.fields(cast(Any, cls)):
+            return  # a base of events, without fields of its own
         with contextlib.suppress(_UnknownName):  # the name may be defined when the schema is asked for
             _resolve(cls)
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from evflow.errors import SchemaError
 from evflow.schema import Schema
+from evflow.types import MAX_DEPTH
 
 __all__ = ["has_fields", "same", "show", "to_dict"]
 
@@ -23,11 +25,16 @@ def has_fields(value: Any) -> bool:
 def same(one: Any, other: Any) -> bool:
     """Whether two values are equal: events by schema and fields, sequences and arrays by elements."""
     waiting = [(one, other)]
+    # Events may hold themselves. The pairs are kept, since the place of one that is gone may be used again.
+    met: dict[tuple[int, int], Any] = {}
     while waiting:
         a, b = waiting.pop()
         if has_fields(a) and has_fields(b):
             if a.schema is not b.schema and a.schema != b.schema:
                 return False
+            if (id(a), id(b)) in met:
+                continue
+            met[id(a), id(b)] = a, b
             waiting.extend((getattr(a, f.name), getattr(b, f.name)) for f in a.schema.fields)
         elif isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
             if not np.array_equal(a, b):
@@ -48,18 +55,24 @@ def show(event: Any) -> str:
 
 
 def to_dict(event: Any) -> dict[str, Any]:
-    """The fields of an event by name; events within are dicts too, lists are copied."""
+    """The fields of an event by name; events within are dicts too, lists are copied.
+
+    Raises:
+        SchemaError: it holds itself, or more events within each other than an event may.
+    """
     result: list[Any] = [None]
-    # What is still to be turned, and where it goes.
-    waiting: list[tuple[Any, Any, Any]] = [(event, result, 0)]
+    # What is still to be turned, where it goes, and how many events it stands in.
+    waiting: list[tuple[Any, Any, Any, int]] = [(event, result, 0, 0)]
     while waiting:
-        value, target, key = waiting.pop()
+        value, target, key, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            raise SchemaError(f"schema {event.schema.name}: expected at most {MAX_DEPTH} records within each other")
         if has_fields(value):
             target[key] = fields = dict.fromkeys(f.name for f in value.schema.fields)
-            waiting.extend((getattr(value, name), fields, name) for name in fields)
+            waiting.extend((getattr(value, name), fields, name, depth + 1) for name in fields)
         elif _is_list(value):
             target[key] = items = [None] * len(value)
-            waiting.extend((item, items, i) for i, item in enumerate(value))
+            waiting.extend((item, items, i, depth) for i, item in enumerate(value))
         else:
             target[key] = value
     turned: dict[str, Any] = result[0]

@@ -123,4 +123,3 @@ def _can(actual: Schema, declared: Schema) -> bool:
     except SchemaError:
         return False
     return True
-

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evflow.graph import Graph
 
 if TYPE_CHECKING:
-    from evflow.graph import Graph  # noqa: TC004
+    from evflow.graph import Graph
 
 __all__ = ["Flow"]
 
@@ -205,10 +205,7 @@ class Flow:
 
     def _link(self, name: str, target: str | Stone) -> str:
         split = self._split(name)
-        if isinstance(target, Stone):
-            end = self._new_target(target)
-        else:
-            end = self._slot(target)
+        end = self._new_target(target) if isinstance(target, Stone) else self._slot(target)
         if any(hop.slot is end for hop in split.ports.get(0, ())):
             raise FlowError(f"{end.name!r} is a target of {name!r} already")
         split.ports.setdefault(0, []).append(Hop(end, ""))
@@ -247,7 +244,9 @@ class Flow:
     def _split(self, name: str) -> Slot:
         slot = self._slot(name)
         if slot.stone.kind != "split":
-            raise FlowError(f"stone {name!r} is a {slot.stone.kind}; only a split's targets can change while it runs")
+            raise FlowError(
+                f"stone {name!r} is a {slot.stone.kind}; only a split's targets can change while it runs"
+            )
         return slot
 
     def _finish(self) -> None:

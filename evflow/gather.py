@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def frozen(data: ByteArray) -> ByteArray:
 
 def running(lengths: Iterable[int], n: int) -> Offsets:
     """Offsets, int64 of ``n + 1``, from ``n`` lengths."""
-    return starts_of(np.fromiter(lengths, np.int64, n))
+    return np.fromiter(accumulate(lengths, initial=0), np.int64, n + 1)
 
 
 def starts_of(lengths: Offsets) -> Offsets:

@@ -112,7 +112,9 @@ class Graph:
         end = PlacedInput(target, "") if isinstance(target, Placed) else target
         for placed in (start.placed, end.placed):
             if placed.graph is not self:
-                raise GraphError(f"graph {self.name}: stone {placed.name!r} belongs to graph {placed.graph.name!r}")
+                raise GraphError(
+                    f"graph {self.name}: stone {placed.name!r} belongs to graph {placed.graph.name!r}"
+                )
         link = Link(start.placed.name, start.port, end.placed.name, end.input)
         if link in self.links:
             raise GraphError(f"graph {self.name}: {link.source!r} is linked to {link.target!r} already")
@@ -129,7 +131,9 @@ class Graph:
         ends = (start.placed.name, start.port, target.name)
         kept = [k for k in self.links if (k.source, k.port, k.target) != ends]
         if len(kept) == len(self.links):
-            raise GraphError(f"graph {self.name}: {ends[0]!r} port {ends[1]} is not linked to {target.name!r}")
+            raise GraphError(
+                f"graph {self.name}: {ends[0]!r} port {ends[1]} is not linked to {target.name!r}"
+            )
         self.links = kept
 
     def _fan_out(self, link: Link) -> None:

@@ -1,7 +1,8 @@
 """The inbox of a flow: what threads submit and the engine's thread takes, bounded.
 
 Each stone that is submitted to has its own ``Intake``, so events from one source stay in order. Small events
-of one schema lie there as they are encoded, back to back, and the engine's thread takes all that lie there as one
+of one schema lie there as they are encoded, back to back, and the engine's thread takes all that lie there
+as one
 batch: batches form exactly while the engine is busy, and an event never waits for a batch to fill.
 """
 
@@ -106,8 +107,8 @@ class Intake:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise FlowError(
-                        f"stone {self._stone!r} is full: what was submitted waits, and there was no room within "
-                        f"{timeout} s; a stone downstream is slow or frozen, or give a longer timeout"
+                        f"stone {self._stone!r} is full: what was submitted waits, and there was no room "
+                        f"within {timeout} s; a stone downstream is slow or frozen, or give a longer timeout"
                     )
                 # Woken now and then all the same, since a flow may end without taking anything.
                 self._changed.wait(0.1 if left is None else min(left, 0.1))

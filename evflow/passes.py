@@ -32,9 +32,7 @@ def left(result: Result, segment: Segment, batch: EventBatch) -> EventBatch:
         return EventBatch(batch.schema, batch.data, batch.rows, batch.offsets, selection, attributes)
     records = result.buffers[segment.buffer]
     assert records is not None
-    return EventBatch(
-        records.schema, records.data, records.rows, records.offsets, segment.rows, attributes
-    )
+    return EventBatch(records.schema, records.data, records.rows, records.offsets, segment.rows, attributes)
 
 
 def _attributes(segment: Segment, batch: EventBatch) -> Attributes | None:

@@ -42,7 +42,8 @@ class Route:
 
     Attributes:
         kernel: the native pass, or None where the events go straight to the exits.
-        stages: for each stage of the kernel its stone, and whether it is the stone itself and not a step before.
+        stages: for each stage of the kernel its stone, and whether it is the stone itself and not a step
+        before.
         exits: for each exit the stones that come next.
         direct: the stones that get the arriving events as they are.
         meters: the passing stones on the way.

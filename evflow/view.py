@@ -85,13 +85,18 @@ class _WalkingView(View):
 
     _skippers: ClassVar[list[Skipper]]
 
+    def __init__(self, buffer: Any, at: int = 0, batch: EventBatch | None = None, row: int = 0) -> None:
+        self._buffer = buffer
+        self._at = at
+        self._batch = batch
+        self._row = row
+        self._starts: list[int] | None = None
+
     def _start(self, index: int) -> int:
         """Where the variable field of this number starts."""
-        try:
-            starts = self._starts
-        except AttributeError:
-            starts = [self._at + self.schema.fixed_width]
-            self._starts: list[int] = starts
+        starts = self._starts
+        if starts is None:
+            starts = self._starts = [self._at + self.schema.fixed_width]
         while len(starts) <= index:
             starts.append(self._skippers[len(starts) - 1](self._buffer, starts[-1]))
         return starts[index]
@@ -155,13 +160,15 @@ def _make_class(schema: Schema) -> type[View]:
     variable = [f for f in schema.wire_fields if f.offset is None]
     namespace["_skippers"] = [skipper(f.type) for f in variable]
     for i, field in enumerate(variable):
+        # The first starts right behind the fixed part.
+        at = "self._start(at)" if i else "self._at + at"
         namespace[field.name] = _property(
-            field.name, "read(self._buffer, self._start(at))", read=_reader(field.type), at=i
+            field.name, f"read(self._buffer, {at})", read=_reader(field.type), at=i or schema.fixed_width
         )
     for field in schema.fields:
         if field.offset is not None:
             namespace[field.name] = _fixed_property(field.name, field.type, field.offset)
-    return type(f"{schema.name}View", (_WalkingView if variable else View,), namespace)
+    return type(f"{schema.name}View", (_WalkingView if len(variable) > 1 else View,), namespace)
 
 
 def _fixed_property(name: str, kind: FieldType, at: int) -> property:

@@ -169,12 +169,14 @@ class Worker:
                 due = self.engine.next_due(time.monotonic())
                 if not self._finished:
                     self.bell.sleep(self._waiting, None if due is None else due - time.monotonic())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  whoever waits for this thread must hear of it
             self._failure = error
             _log.exception("flow %s broke", self._name)
 
     def _waiting(self) -> bool:
-        return bool(self._tasks) or (not self._held_up() and any(intake.waiting for _, intake in self._intakes))
+        return bool(self._tasks) or (
+            not self._held_up() and any(intake.waiting for _, intake in self._intakes)
+        )
 
     def _turn(self) -> None:
         # The task is picked before the events, so that all that was submitted before it goes first.

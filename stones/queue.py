@@ -24,8 +24,10 @@ __all__ = ["Queue"]
 class Queue(Acting):
     """Queues events of several schemas and calls its function at each arrival: joins, windows, thresholds.
 
-    In the function ``count(a)`` is the number of events that wait at input ``a``, ``a[0].field`` reads the oldest
-    one, ``discard(a, 0)`` takes it out, and ``submit(port, a[0])`` or ``submit(port, out)`` sends it, or a record
+    In the function ``count(a)`` is the number of events that wait at input ``a``, ``a[0].field`` reads the
+    oldest
+    one, ``discard(a, 0)`` takes it out, and ``submit(port, a[0])`` or ``submit(port, out)`` sends it, or a
+    record
     made of an output, out of a port. This is EVPath's multi-typed queue (paper, section 4.2).
 
     An event that finds ``limit`` others waiting at its input is refused and goes to the dead letters.
@@ -86,7 +88,9 @@ class Queue(Acting):
     ) -> None:
         super().__init__(name=name, on=on)
         if not inputs:
-            raise GraphError(f"queue {name or ''}: expected inputs, a mapping from name to schema, found none")
+            raise GraphError(
+                f"queue {name or ''}: expected inputs, a mapping from name to schema, found none"
+            )
         if not isinstance(limit, int) or limit < 1:
             raise GraphError(f"queue {name or ''}: limit {limit!r}: expected an integer of 1 or more")
         self.code = code
@@ -168,7 +172,9 @@ class _Queue(Actor):
             event = batch.slice(note.position, note.position + 1)
             self.context.fault(event, f"{REASONS[note.fault]} (line {note.line})")
         if len(result.refused):
-            self.context.fault(batch.take(result.refused), f"{self._limit} events wait at input {input!r} already")
+            self.context.fault(
+                batch.take(result.refused), f"{self._limit} events wait at input {input!r} already"
+            )
 
     @property
     def queued(self) -> int:
@@ -191,5 +197,3 @@ def _batch(segment: QueueSegment) -> EventBatch:
     records, rows = segment.records, segment.attributes
     attributes = None if rows is None else Attributes.from_rows(rows)
     return EventBatch(records.schema, records.data, records.rows, records.offsets, None, attributes)
-
-

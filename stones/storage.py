@@ -174,7 +174,11 @@ class _File:
 
     def append(self, batch: EventBatch) -> None:
         key = batch.schema.fingerprint
-        attributes = None if batch.attributes is None else msgpack.packb([batch.attributes.of(i) for i in range(len(batch))])
+        attributes = (
+            None
+            if batch.attributes is None
+            else msgpack.packb([batch.attributes.of(i) for i in range(len(batch))])
+        )
         with self._transaction():
             if key not in self._schemas:
                 text = json.dumps(batch.schema.description)
@@ -190,7 +194,8 @@ class _File:
         taken: list[EventBatch] = []
         self.count -= count
         rows = self._db.execute(
-            "SELECT id, schema, count, taken, data, attributes FROM batches WHERE id >= ? ORDER BY id", (self._first,)
+            "SELECT id, schema, count, taken, data, attributes FROM batches WHERE id >= ? ORDER BY id",
+            (self._first,),
         )
         while count:
             id_, key, size, start, data, attributes = rows.fetchone()
@@ -206,7 +211,10 @@ class _File:
         """Removes from the file what was taken."""
         with self._transaction():
             self._db.execute("DELETE FROM batches WHERE id < ?", (self._first,))
-            self._db.execute("UPDATE batches SET taken = ? WHERE id = ? AND taken < ?", (self._start, self._first, self._start))
+            self._db.execute(
+                "UPDATE batches SET taken = ? WHERE id = ? AND taken < ?",
+                (self._start, self._first, self._start),
+            )
 
     def _read(self, key: str, data: bytes, attributes: bytes | None) -> EventBatch:
         batch = EventBatch.from_bytes(self._schemas[key], data)
@@ -236,5 +244,3 @@ class _Transaction:
         self._db.execute("COMMIT" if error is None else "ROLLBACK")
         if isinstance(error, sqlite3.Error):
             raise FlowError(f"storage file {self._path}: {error}") from error
-
-

@@ -1,4 +1,4 @@
-"""Trees of stages run as one native pass: what leaves, in which order, with which attributes, and every count."""
+"""Trees of stages run as one native pass: what leaves, in which order, with which attributes; every count."""
 
 from __future__ import annotations
 
@@ -245,7 +245,8 @@ def test_results_are_not_overwritten_by_a_later_run() -> None:
 
 def test_buffers_grow_while_the_code_runs() -> None:
     big = Schema("big", {"values": Array[f64, 300], "note": TEXT})
-    code = "{ int i; for (i = 0; i < 5; i++) { output.values[i] = input.seq; output.note = input.tag; submit(0, output); } return 0; }"
+    turn = "output.values[i] = input.seq; output.note = input.tag; submit(0, output);"
+    code = f"{{ int i; for (i = 0; i < 5; i++) {{ {turn} }} return 0; }}"
     result = run(Stage(function(code, "transform", output=big), 0, (Port((), 0),)), batch_of(400))
     records = records_at(result, 0)
     assert len(records) == 2000

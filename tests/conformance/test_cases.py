@@ -185,7 +185,9 @@ def test_router_out_of_range() -> None:
 def test_transform_new_type(got: Collect) -> None:
     """A transform fills a record of another type; fields not set are zero."""
     g = ev.Graph()
-    made = g.source("recs", Rec) >> ev.Transform("output.a = input.seq * 10; return input.seq != 0;", output=Out)
+    made = g.source("recs", Rec) >> ev.Transform(
+        "output.a = input.seq * 10; return input.seq != 0;", output=Out
+    )
     made >> ev.Terminal(got)
     with g.run() as flow:
         submit_all(flow, "recs", (Rec(seq) for seq in range(3)))
@@ -280,7 +282,9 @@ def test_queue_join(got: Collect, seed: int) -> None:
 def test_submit_from_code(got: Collect) -> None:
     """A function builds a record, submits it and returns 0: only built records arrive."""
     g = ev.Graph()
-    made = g.source("recs", Rec) >> ev.Transform("output.a = input.seq; submit(0, output); return 0;", output=Out)
+    made = g.source("recs", Rec) >> ev.Transform(
+        "output.a = input.seq; submit(0, output); return 0;", output=Out
+    )
     made >> ev.Terminal(got)
     with g.run() as flow:
         submit_all(flow, "recs", (Rec(seq) for seq in range(3)))

@@ -46,7 +46,8 @@ def test_everything_wrong_is_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"), [("return 10 / input.at;", "division"), ("return input.values[input.at] == 0;", "index")]
+    ("code", "reason"),
+    [("return 10 / input.at;", "division"), ("return input.values[input.at] == 0;", "index")],
 )
 def test_a_fault_costs_one_event(code: str, reason: str) -> None:
     """Division by zero or a bad index costs the event it happened in, which becomes a dead letter."""
@@ -70,7 +71,7 @@ def test_unlinked_output_is_an_error() -> None:
     """A stone whose output leads nowhere is refused when the graph starts."""
     g = ev.Graph()
     g.source("recs", Rec) >> ev.Filter("1", name="loose")
-    with pytest.raises(ev.GraphError, match="loose.*leads nowhere"):
+    with pytest.raises(ev.GraphError, match=r"loose.*leads nowhere"):
         g.run()
 
 
@@ -79,8 +80,10 @@ def test_a_change_in_one_branch_is_not_seen_in_another() -> None:
     changed, plain = [], []
     g = ev.Graph()
     recs = g.source("recs", Rec)
-    recs >> ev.Filter('set_int_attr(event_attrs, "k", 2); return 1;') >> ev.Terminal(
-        lambda event: changed.append(event.attrs["k"])
+    (
+        recs
+        >> ev.Filter('set_int_attr(event_attrs, "k", 2); return 1;')
+        >> ev.Terminal(lambda event: changed.append(event.attrs["k"]))
     )
     recs >> ev.Terminal(lambda event: plain.append(event.attrs["k"]))
     attrs = {"k": 1}

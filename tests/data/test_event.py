@@ -249,3 +249,27 @@ def test_event_type_with_none_is_optional() -> None:
     assert (Array[f64, 2] | None).text == "optional(array(f64,2))"
     with pytest.raises(TypeError):
         _ = Str[3] | int  # type: ignore[operator]
+
+
+def test_event_that_holds_itself_can_be_compared_and_is_no_dict() -> None:
+    one, other = Tree(1), Tree(1)
+    one.left, other.left = one, other
+    assert one == other
+    other.value = 2
+    assert one != other
+    with pytest.raises(SchemaError, match="at most 500 records"):
+        one.to_dict()
+    assert repr(one) == "Tree(value=1, kids=[], left=...)"
+
+
+def test_event_class_without_fields_is_a_base_only() -> None:
+    class Base(ev.Event):
+        def twice(self) -> int:
+            return 2 * self.x  # type: ignore[attr-defined,no-any-return]
+
+    class Derived(Base):
+        x: int
+
+    assert Derived(3).twice() == 6
+    with pytest.raises(SchemaError, match="schema Base: 0 fields"):
+        _ = Base.schema

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import schemas, some
 
+from evflow.batch import EventBatch
 from evflow.errors import SchemaError
 from evflow.schema import MAX_FIELDS, REQUIRED, Schema
 from evflow.types import BLOB, MAX_CAPACITY, TEXT, Array, Bytes, ListOf, Maybe, Str, f32, f64, i8, i64, u16
@@ -321,3 +322,13 @@ def test_schema_description_from_anywhere_is_a_schema_or_refused(description: An
     except SchemaError:
         return
     assert Schema.from_description(schema.description) == schema
+
+
+def test_schema_of_very_many_fields_works() -> None:
+    n = 5_000
+    schema = Schema("wide", {f"f{i}": i64 for i in range(n)})
+    event = schema(**{f"f{i}": i for i in range(n)})
+    batch = EventBatch.from_events([event])
+    assert batch[0] == event
+    assert batch["f4999"].tolist() == [4999]
+    assert EventBatch.from_bytes(schema, batch.to_bytes()).to_events() == [event]

@@ -44,9 +44,7 @@ def test_single_events_and_batches_keep_their_order() -> None:
     """Events of two schemas, single and in batches, arrive as submitted."""
     seen: list[Any] = []
     g = ev.Graph()
-    g.source("any") >> ev.Terminal(
-        {Rec: lambda e: seen.append(e.seq), Text: lambda e: seen.append(e.words)}
-    )
+    g.source("any") >> ev.Terminal({Rec: lambda e: seen.append(e.seq), Text: lambda e: seen.append(e.words)})
     with g.run() as flow:
         entry = flow["any"]
         entry.submit(Rec(1))
@@ -154,7 +152,8 @@ def test_batches_are_bounded_by_their_bytes() -> None:
 
 
 def test_close_handles_everything_and_then_refuses() -> None:
-    """What was submitted before close arrives, also at stones that were frozen; afterwards submit is an error."""
+    """What was submitted before close arrives, also at stones that were frozen; afterwards submit is an
+    error."""
     seen: list[int] = []
     g = ev.Graph()
     g.source("recs", Rec) >> ev.Filter("1", name="gate") >> ev.Terminal(lambda e: seen.append(e.seq))
@@ -239,8 +238,16 @@ def test_waiting_events_are_extracted_and_transferred() -> None:
     """What waits at a stone can be taken out, or moved to another in order."""
     seen: list[int] = []
     g = ev.Graph()
-    g.source("a", Rec) >> ev.Filter("1", name="first") >> ev.Terminal(lambda e: seen.append(e.seq), name="end")
-    g.source("b", Rec) >> ev.Filter("input.seq != 1", name="second") >> ev.Terminal(lambda e: seen.append(-e.seq))
+    (
+        g.source("a", Rec)
+        >> ev.Filter("1", name="first")
+        >> ev.Terminal(lambda e: seen.append(e.seq), name="end")
+    )
+    (
+        g.source("b", Rec)
+        >> ev.Filter("input.seq != 1", name="second")
+        >> ev.Terminal(lambda e: seen.append(-e.seq))
+    )
     with g.run() as flow:
         flow.freeze("first")
         flow["a"].submit_batch({"seq": np.arange(3)})
@@ -258,7 +265,11 @@ def test_counts_are_exact_along_a_fused_chain() -> None:
     """A chain that is one native pass still counts each stone."""
     g = ev.Graph()
     chain = g.source("recs", Rec) >> ev.Filter("input.seq % 2 == 0", name="two")
-    chain = chain >> ev.Filter("input.seq % 3 == 0", name="three") >> ev.Filter("10 / (input.seq - 6)", name="six")
+    chain = (
+        chain
+        >> ev.Filter("input.seq % 3 == 0", name="three")
+        >> ev.Filter("10 / (input.seq - 6)", name="six")
+    )
     router = chain >> ev.Router("return input.seq % 5;", name="five")
     router[0] >> ev.Terminal(lambda e: None, name="zero")
     fan = router[1] >> ev.Split(name="fan")
@@ -303,7 +314,11 @@ def test_submitting_to_a_stone_in_the_middle() -> None:
     """Events may be submitted to any stone, not to sources only."""
     seen: list[int] = []
     g = ev.Graph()
-    g.source("recs", Rec) >> ev.Filter("0", name="none") >> ev.Terminal(lambda e: seen.append(e.seq), name="end")
+    (
+        g.source("recs", Rec)
+        >> ev.Filter("0", name="none")
+        >> ev.Terminal(lambda e: seen.append(e.seq), name="end")
+    )
     with g.run() as flow:
         flow["end"].submit(Rec(4))
         with pytest.raises(ev.FlowError, match="no stone 'nowhere'; it has recs, none, end"):
@@ -316,7 +331,7 @@ def test_what_is_no_event_is_refused(event: Any) -> None:
     """Submitting something else is an error at once."""
     g = ev.Graph()
     g.source("recs", Rec) >> ev.Terminal(print)
-    with g.run() as flow, pytest.raises(ev.SchemaError, match="'recs'.*expected an event"):
+    with g.run() as flow, pytest.raises(ev.SchemaError, match=r"'recs'.*expected an event"):
         flow["recs"].submit(event)
 
 
@@ -347,7 +362,8 @@ class RecPlus(ev.Event):
 
 
 def test_a_larger_event_passes_whole() -> None:
-    """A filter takes an event that has more fields, in another order and of other types, and passes it on whole."""
+    """A filter takes an event that has more fields, in another order and of other types, and passes it on
+    whole."""
     seen: list[Any] = []
     g = ev.Graph()
     g.source("recs", Rec) >> ev.Filter("input.seq > 1") >> ev.Terminal(lambda e: seen.append(e.to_event()))

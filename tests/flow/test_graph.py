@@ -84,7 +84,10 @@ def test_a_stone_that_cannot_take_what_arrives_is_refused() -> None:
     ("describe", "words"),
     [
         (lambda g: g.source("recs", Rec)[1] >> ev.Terminal(handler), "port 1"),
-        (lambda g: g.source("recs", Rec) >> ev.Terminal(handler) >> ev.Terminal(handler, name="z"), "no output"),
+        (
+            lambda g: g.source("recs", Rec) >> ev.Terminal(handler) >> ev.Terminal(handler, name="z"),
+            "no output",
+        ),
         (lambda g: None, "no stones"),
         (lambda g: g.source("recs", Rec) >> ev.Router("return 0;", name="r"), "leads nowhere"),
     ],
@@ -111,7 +114,7 @@ def test_a_graph_goes_through_json() -> None:
     with g.on("edge"):
         router = recs >> ev.Filter("input.seq > 0", fuel=99) >> ev.Router("return input.seq % 2;")
     router[0] >> ev.Storage(3) >> ev.Terminal(handler)
-    router[1] >> ev.Transform("output.name = \"x\"; return 1;", output=Other) >> ev.Terminal({Other: handler})
+    router[1] >> ev.Transform('output.name = "x"; return 1;', output=Other) >> ev.Terminal({Other: handler})
     g.morph(Rec, Other, 'output.name = "old"; return 1;')
     data = json.loads(json.dumps(g.to_dict()))
     again = ev.Graph.from_dict(data)
@@ -155,7 +158,8 @@ def test_a_lambda_handler_cannot_be_data() -> None:
         {"name": "x", "stones": 3, "links": [], "morphs": []},
         {"name": "x", "stones": [], "links": [[1]], "morphs": []},
         {"name": "x", "stones": [{"name": "t", "kind": "terminal", "on": None,
-         "settings": {"batch": False, "handlers": [["input", None, "no.such.module:f"]]}}], "links": [], "morphs": []},
+         "settings": {"batch": False, "handlers": [["input", None, "no.such.module:f"]]}}],
+         "links": [], "morphs": []},
     ],
 )  # fmt: skip
 def test_malformed_graph_data_is_refused(data: dict[str, object]) -> None:
