@@ -22,7 +22,7 @@ Text = tuple[str, str]
 Triple = tuple[str, str, str]
 """An attribute's operands, each i64: kind (0 not set, 1 i64, 2 f64, 3 text), bits or address, length."""
 
-WORK = 1 << 33
+WORK = 1 << 32
 """Bytes that one event may make a function touch in loops beyond what its fuel counts; then a FUEL fault."""
 
 

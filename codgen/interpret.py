@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from evflow.codgen import semantics
-from evflow.codgen.records import stored_text, zero_event
+from evflow.codgen.records import stored_text, utf8_text, zero_event
 from evflow.codgen.semantics import ZERO, Halt
 from evflow.codgen.tree import (
     Assign,
@@ -260,7 +260,10 @@ class _Call:
 
     def _set_attribute(self, node: SetAttribute) -> None:
         value = self.eval(node.value)
-        self.attributes["event"][node.name] = _text(value) if isinstance(value, bytes) else value
+        try:
+            self.attributes["event"][node.name] = utf8_text(value) if isinstance(value, bytes) else value
+        except Halt as halt:
+            raise _Stop(halt.fault, node.pos) from None
 
     def _submit(self, node: Submit) -> None:
         port = self.eval(node.port)
@@ -438,10 +441,6 @@ def _initial(variable: Variable) -> Any:
     for n in variable.shape:
         size *= n
     return list(variable.initial) if isinstance(variable.initial, tuple) else [ZERO[variable.type]] * size
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "surrogateescape")
 
 
 _STATEMENTS: dict[type[Stmt], Callable[[_Call, Any], _Jump | None]] = {

@@ -64,6 +64,7 @@ class Kernel(Runtime):
         ways = {n: len(edges) for n, edges in enumerate(routes.exits) if edges and routes.form(n) == "rows"}
         super().__init__(code, code.context, code.scratch, ways)
         self.buffers = tuple(buffer.schema for buffer in routes.buffers)
+        self._made = range(1, len(self.buffers))
         self._result_word = code.context.at("result")
         counts = code.context.at("counts")
         self._counts = self._block[counts : counts + 4 * routes.stones].reshape(-1, 4)
@@ -107,12 +108,13 @@ class Kernel(Runtime):
         return self._result(events, selection)
 
     def _result(self, events: int, selection: Array | None) -> Result:
-        vectors = self._vectors
         exits = [reader.read(events, selection) for reader in self._exits]
-        buffers = [None, *(self._records(number) for number in range(1, len(self.buffers)))]
+        buffers: list[Records | None] = [None]
+        for number in self._made:
+            buffers.append(self._records(number))
         faults = NO_FAULTS
-        if vectors.count(self._faults):
-            faults = Faults(vectors.take(self._faults))
+        if self._faults >= 0 and self._vectors.count(self._faults):
+            faults = Faults(self._vectors.take(self._faults))
         return Result(self._counts.copy(), exits, buffers, faults)
 
     def _records(self, number: int) -> Records:

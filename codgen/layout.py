@@ -18,6 +18,7 @@ from evflow.types import NUMBERS, Array, Blob, FieldType, ListOf, Maybe, Record,
 __all__ = [
     "NIL",
     "Place",
+    "charge_walk",
     "check_index",
     "count32",
     "distance",
@@ -26,13 +27,15 @@ __all__ = [
     "item_count",
     "linear_index",
     "statics_layout",
-    "step_fields",
+    "step_field",
     "step_indexes",
     "type_name",
     "walk",
 ]
 
 NIL = 0xC0
+
+_WORK_OF_BYTE = 16
 
 
 def statics_layout(statics: tuple[Variable, ...]) -> tuple[tuple[int, ...], int]:
@@ -58,23 +61,53 @@ def walk(e: Emitter, path: Path, pos: Pos, start: Place, *, inside: bool = True)
     """
     place = start
     for step in path.steps:
-        place = step_fields(e.body, enter(e, place, pos), step.field)
+        place = step_field(e, enter(e, place, pos), step.field, pos)
         place = step_indexes(e, place, step.indexes, pos)
     return enter(e, place, pos) if inside else place
 
 
-def step_fields(body: Body, place: Place, name: str) -> Place:
+def step_field(e: Emitter, place: Place, name: str, pos: Pos) -> Place:
     """The field ``name`` of the record at ``place``."""
     assert isinstance(place.type, Record)
     schema = place.type.schema
     field = schema[name]
     if field.offset is not None:
         return Place(place.base, place.offset + field.offset, field.type)
-    pointer = body.at(place.base, place.offset + schema.fixed_width)
-    for before in schema.wire_fields[: field.wire_index]:
-        if before.offset is None:
-            pointer = end(body, pointer, before.type)
-    return Place(pointer, 0, field.type)
+    first = e.body.at(place.base, place.offset + schema.fixed_width)
+    skipped = [f.type for f in schema.wire_fields[: field.wire_index] if f.offset is None]
+    if not skipped or not e.loops:
+        return Place(_behind(e.body, first, skipped), 0, field.type)
+    return Place(_behind_again(e, first, skipped, pos), 0, field.type)
+
+
+def _behind(body: Body, pointer: str, skipped: list[FieldType]) -> str:
+    """The address behind values of these types."""
+    for kind in skipped:
+        pointer = end(body, pointer, kind)
+    return pointer
+
+
+def _behind_again(e: Emitter, first: str, skipped: list[FieldType], pos: Pos) -> str:
+    """The same, remembered from the last time that this place in the code started at the same address."""
+    body = e.body
+    known_first, known = body.alloca("ptr", "null"), body.alloca("ptr", "null")
+    walk_on, done = body.label(), body.label()
+    same = body.let(f"icmp eq ptr {body.let(f'load ptr, ptr {known_first}')}, {first}")
+    body.branch(same, done, walk_on)
+    body.begin(walk_on)
+    pointer = _behind(body, first, skipped)
+    charge_walk(e, first, pointer, pos)
+    body.do(f"store ptr {first}, ptr {known_first}")
+    body.do(f"store ptr {pointer}, ptr {known}")
+    body.begin(done)
+    return body.let(f"load ptr, ptr {known}")
+
+
+def charge_walk(e: Emitter, first: str, behind: str, pos: Pos) -> None:
+    """Counts the work of going from value to value over these bytes."""
+    if e.loops:
+        size = distance(e.body, first, behind)
+        e.charge(e.body.let(f"mul i64 {size}, {_WORK_OF_BYTE}"), pos)
 
 
 def enter(e: Emitter, place: Place, pos: Pos) -> Place:
@@ -145,9 +178,30 @@ def _list_element(e: Emitter, place: Place, kind: ListOf, expr: Expr, pos: Pos) 
     if width is not None:
         first = body.at(pointer, body.let(f"mul i64 {index}, {width}"))
         return Place(first, 5, kind.element)
-    e.charge(body.let(f"shl i64 {index}, 4"), pos)
-    skip = _skip_items(body.module, kind.element)
-    return Place(body.call("ptr", skip, f"ptr {body.at(pointer, 5)}", f"i64 {index}"), 0, kind.element)
+    first = body.at(pointer, 5)
+    if not e.loops:
+        skip = _skip_items(body.module, kind.element)
+        return Place(body.call("ptr", skip, f"ptr {first}", f"i64 {index}"), 0, kind.element)
+    return Place(_found_again(e, kind.element, first, index, pos), 0, kind.element)
+
+
+def _found_again(e: Emitter, kind: FieldType, first: str, index: str, pos: Pos) -> str:
+    """The address of an item of variable width, from where this place in the code found one last."""
+    body = e.body
+    known_first, known_item = body.alloca("ptr", "null"), body.alloca("ptr", "null")
+    known_index = body.alloca("i64", "0")
+    last = body.let(f"load i64, ptr {known_index}")
+    same = body.let(f"icmp eq ptr {body.let(f'load ptr, ptr {known_first}')}, {first}")
+    ahead = body.let(f"icmp ule i64 {last}, {index}")
+    useful = body.let(f"and i1 {same}, {ahead}")
+    start = body.let(f"select i1 {useful}, ptr {body.let(f'load ptr, ptr {known_item}')}, ptr {first}")
+    steps = body.let(f"sub i64 {index}, {body.let(f'select i1 {useful}, i64 {last}, i64 0')}")
+    item = body.call("ptr", _skip_items(body.module, kind), f"ptr {start}", f"i64 {steps}")
+    charge_walk(e, start, item, pos)
+    body.do(f"store ptr {first}, ptr {known_first}")
+    body.do(f"store ptr {item}, ptr {known_item}")
+    body.do(f"store i64 {index}, ptr {known_index}")
+    return item
 
 
 def count32(body: Body, pointer: str) -> str:

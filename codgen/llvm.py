@@ -16,7 +16,7 @@ from evflow.codgen.emitter import Emitter, Host, Place, Text
 from evflow.codgen.ir import LLVM_TYPES, Body, number
 from evflow.codgen.llvm_expr import number_value
 from evflow.codgen.llvm_output import Output
-from evflow.codgen.llvm_text import text_value
+from evflow.codgen.llvm_text import entered, require_utf8, text_value
 from evflow.codgen.tree import (
     Assign,
     Block,
@@ -39,7 +39,7 @@ from evflow.codgen.tree import (
     Submit,
     Variable,
 )
-from evflow.types import NUMBERS, Maybe, Record
+from evflow.types import NUMBERS, Blob, Bytes, Maybe, Record
 
 __all__ = ["Exits", "FunctionEmitter", "write_function"]
 
@@ -149,6 +149,8 @@ class FunctionEmitter(Emitter):
         """Writes an assignment of a text; gives its value."""
         value = self.text(expr.value)
         if isinstance(expr.place, Path):
+            if not isinstance(entered(expr.place.type), (Bytes, Blob)):
+                require_utf8(self, expr.value, value, expr.pos)
             self.outputs[expr.place.root.slot].assign_text(expr.place, value, expr.pos)
             return value
         pointer = self.element(expr.place, expr.pos)
@@ -249,6 +251,7 @@ class FunctionEmitter(Emitter):
         body, kind = self.body, stmt.value.type
         if kind == "str":
             pointer, size = self.text(stmt.value)
+            require_utf8(self, stmt.value, (pointer, size), stmt.pos)
             value = ("3", body.let(f"ptrtoint ptr {pointer} to i64"), size)
         elif kind == "f64":
             value = ("2", body.let(f"bitcast double {self.value(stmt.value)} to i64"), "0")

@@ -218,7 +218,7 @@ class Output:
         if isinstance(held, _Part):
             self._copy_part(held, source, pos)
         elif held is not None:
-            self._copy_slot(held, source)
+            self._copy_slot(held, source, pos)
         else:
             target = self.place(path, pos)
             width = source.type.width
@@ -228,7 +228,7 @@ class Output:
             body = self._e.body
             body.copy(body.at(target.base, target.offset), body.at(source.base, source.offset), size)
 
-    def _copy_slot(self, slot: _Slot, source: Place) -> None:
+    def _copy_slot(self, slot: _Slot, source: Place, pos: Pos) -> None:
         body = self._e.body
         start = body.at(source.base, source.offset)
         if slot.present is not None:
@@ -244,6 +244,7 @@ class Output:
             self._set(slot, (body.at(start, 5), layout.count32(body, start)))
         else:
             behind = layout.end(body, start, slot.type)
+            layout.charge_walk(self._e, start, behind, pos)
             self._set(slot, (start, layout.distance(body, start, behind)))
 
     def _copy_part(self, part: _Part, source: Place, pos: Pos) -> None:
@@ -257,7 +258,7 @@ class Output:
             if isinstance(held, _Part):
                 self._copy_part(held, inner, pos)
             else:
-                self._copy_slot(held, inner)
+                self._copy_slot(held, inner, pos)
             at = layout.end(body, at, inner.type)
 
     def finish(self, pos: Pos) -> str:

@@ -12,11 +12,25 @@ from typing import Any
 from evflow.codgen import layout
 from evflow.codgen.emitter import Emitter, Place, Text
 from evflow.codgen.ir import Body, Module
-from evflow.codgen.tree import Assign, Attribute, Call, Compare, Const, Element, Expr, Load, Path, Pos, Select
+from evflow.codgen.tree import (
+    Assign,
+    Attribute,
+    Call,
+    Compare,
+    Const,
+    Element,
+    Expr,
+    Fault,
+    Load,
+    Path,
+    Pos,
+    Select,
+)
+from evflow.codgen.utf8_ir import utf8
 from evflow.types import Blob, Bytes, FieldType, Maybe, Str
 from evflow.types import Text as TextType
 
-__all__ = ["FUNCTIONS", "compare", "read_text", "text_value"]
+__all__ = ["FUNCTIONS", "compare", "entered", "read_text", "require_utf8", "text_value"]
 
 _WORD = 16
 
@@ -112,6 +126,32 @@ _TEXTS: dict[type, Callable[[Emitter, Any], Text]] = {
 }
 
 
+def require_utf8(e: Emitter, expr: Expr, value: Text, pos: Pos) -> None:
+    """A TEXT fault where a text, the value of ``expr``, is no UTF-8."""
+    if _is_utf8(expr):
+        return
+    e.charge(value[1], pos)
+    valid = e.body.call("i1", utf8(e.body.module), f"ptr {value[0]}", f"i64 {value[1]}")
+    e.fault_if(e.body.let(f"xor i1 {valid}, true"), Fault.TEXT, pos)
+
+
+def _is_utf8(expr: Expr) -> bool:
+    """Whether a text is UTF-8 for certain: what comes from a text field, or is a literal."""
+    if isinstance(expr, Const):
+        return _decodes(expr.value)
+    if isinstance(expr, Load) and isinstance(expr.place, Path):
+        return isinstance(entered(expr.place.type), (Str, TextType))
+    return isinstance(expr, Select) and _is_utf8(expr.yes) and _is_utf8(expr.no)
+
+
+def _decodes(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def compare(e: Emitter, expr: Compare) -> str:
     """A comparison of two texts by bytes (i1)."""
     if expr.op in ("eq", "ne"):
@@ -135,7 +175,7 @@ def _padded_equal(e: Emitter, field: Expr, literal: Expr) -> str | None:
     if not (isinstance(field, Load) and isinstance(field.place, Path) and isinstance(literal, Const)):
         return None
     # Loading comes first, since the way to the field may fault.
-    place = e.place(field.place, field.pos) if isinstance(_entered(field.place), Str) else None
+    place = e.place(field.place, field.pos) if isinstance(entered(field.place.type), Str) else None
     if place is None or not isinstance(place.type, Str):
         return None
     capacity, text = place.type.capacity, literal.value
@@ -149,8 +189,9 @@ def _padded_equal(e: Emitter, field: Expr, literal: Expr) -> str | None:
     return _words_equal(e, place.base, offset, padded)
 
 
-def _entered(path: Path) -> FieldType:
-    return path.type.element if isinstance(path.type, Maybe) else path.type
+def entered(kind: FieldType) -> FieldType:
+    """A type, or the one that an optional is of."""
+    return kind.element if isinstance(kind, Maybe) else kind
 
 
 def _words_equal(e: Emitter, base: str, offset: int, expected: bytes) -> str:

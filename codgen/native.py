@@ -24,7 +24,7 @@ HOT = 20_000
 """Events after which code is compiled with all optimisations."""
 
 _LARGE = 200_000
-"""Characters of IR beyond which code is not optimised: the passes take more than linear time, so that a function
+"""Characters of IR beyond which code is not optimised: the passes take more than linear time, and a function
 from outside could keep them busy for minutes."""
 
 LOCK = threading.RLock()

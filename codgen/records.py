@@ -11,7 +11,7 @@ from evflow.codgen.tree import Fault
 from evflow.schema import REQUIRED, Schema
 from evflow.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str
 
-__all__ = ["stored_text", "zero_event"]
+__all__ = ["stored_text", "utf8_text", "zero_event"]
 
 
 def zero_event(schema: Schema) -> dict[str, Any]:
@@ -37,7 +37,8 @@ def stored_text(value: bytes, kind: FieldType) -> str | bytes:
     """A text as a field of type ``kind`` holds it.
 
     Raises:
-        Halt: it is too long for the field, or ends with NUL where that is padding.
+        Halt: it is too long for the field, ends with NUL where that is padding, or is no UTF-8 in a field of
+            text.
     """
     if isinstance(kind, Maybe):
         kind = kind.element
@@ -45,4 +46,16 @@ def stored_text(value: bytes, kind: FieldType) -> str | bytes:
         raise Halt(Fault.TEXT)
     if isinstance(kind, Str) and value.endswith(b"\0"):
         raise Halt(Fault.TEXT)
-    return value if isinstance(kind, (Bytes, Blob)) else value.decode("utf-8", "surrogateescape")
+    return value if isinstance(kind, (Bytes, Blob)) else utf8_text(value)
+
+
+def utf8_text(value: bytes) -> str:
+    """Bytes as text.
+
+    Raises:
+        Halt: they are no UTF-8.
+    """
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise Halt(Fault.TEXT) from None

@@ -92,7 +92,7 @@ class Fault(IntEnum):
     FUEL = 3
     RANGE = 4
     ABSENT = 5
-    TEXT = 6  # a text too long for its field, or ending with NUL
+    TEXT = 6  # a text too long for its field, ending with NUL, or no UTF-8 where it must be
     LIMIT = 7  # more submits or output bytes from one event than allowed
 
 

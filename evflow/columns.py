@@ -23,7 +23,7 @@ from evflow.numeric import AnyArray, array_of, convert_array
 from evflow.schema import Schema, array_dtype
 from evflow.texts import bytes_pieces, padded_text, text_pieces
 from evflow.types import Array, Blob, Bytes, FieldType, Maybe, Number, Record, Str, Text
-from evflow.values import Misfit
+from evflow.values import Misfit, describe
 
 __all__ = ["encode_columns"]
 
@@ -50,20 +50,23 @@ def encode_columns(schema: Schema, columns: Mapping[str, Any]) -> tuple[ByteArra
 
 
 def _common_length(schema: Schema, columns: Mapping[str, Any]) -> int:
-    lengths: dict[str, int] = {}
-    for name, column in columns.items():
-        if name.partition(".")[0] in schema:
-            inner = column if isinstance(column, Mapping) else {"": column}
-            for key, values in inner.items():
-                if not hasattr(values, "__len__") or isinstance(values, (str, bytes)):
-                    raise SchemaError(
-                        f"schema {schema.name}: column {name}: expected a column, found {values!r}"
-                    )
-                lengths[f"{name}.{key}" if key else name] = len(values)
+    fields = {name: column for name, column in columns.items() if str(name).partition(".")[0] in schema}
+    lengths = dict(_lengths(schema, "", fields))
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} {n}" for name, n in lengths.items())
         raise SchemaError(f"schema {schema.name}: columns of different length: {listed}")
     return next(iter(lengths.values()), 0)
+
+
+def _lengths(schema: Schema, prefix: str, columns: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for key, column in columns.items():
+        name = f"{prefix}{key}"
+        if isinstance(column, Mapping):
+            yield from _lengths(schema, name + ".", column)
+        elif not hasattr(column, "__len__") or isinstance(column, (str, bytes)):
+            raise SchemaError(f"schema {schema.name}: column {name}: expected a column, found {describe(column)}")
+        else:
+            yield name, len(column)
 
 
 @contextmanager

@@ -53,12 +53,11 @@ class Event:
         super().__init_subclass__(**kwargs)
         if _schema is not None:
             cls.schema = _schema
-            _make_dataclass(cls, kw_only=True)
             return
         if "schema" in _annotations(cls):
             check_field_name("schema", cls.__name__)
         cls.schema = cast(Schema, _LateSchema(cls, sys._getframe(1)))
-        _make_dataclass(cls, kw_only=False)
+        _make_dataclass(cls)
         if not dataclasses.fields(cast(Any, cls)):
             return  # a base of events, without fields of its own
         with contextlib.suppress(_UnknownName):  # the name may be defined when the schema is asked for
@@ -192,13 +191,13 @@ def _evaluate(cls: type, name: str, annotation: Any, names: dict[str, Any]) -> F
         ) from None
 
 
-def _make_dataclass(cls: type[Event], *, kw_only: bool) -> None:
+def _make_dataclass(cls: type[Event]) -> None:
     for name in _annotations(cls):
         default = cls.__dict__.get(name)
         if isinstance(default, list):
             setattr(cls, name, dataclasses.field(default_factory=default.copy))
     try:
-        dataclasses.dataclass(eq=False, repr=False, kw_only=kw_only)(cls)
+        dataclasses.dataclass(eq=False, repr=False)(cls)
     except (TypeError, ValueError) as error:
         raise SchemaError(f"event {cls.__name__}: {error}") from None
 
@@ -212,13 +211,12 @@ def event_class(schema: Schema) -> type[Event]:
 
 
 def _generate(schema: Schema) -> type[Event]:
-    def body(namespace: dict[str, Any]) -> None:
-        namespace["__module__"] = __name__
-        namespace["__annotations__"] = {f.name: Any for f in schema.fields}
-        namespace["__reduce__"] = _reduce
-        namespace.update((f.name, f.default) for f in schema.fields if not f.required)
+    members = {"__module__": __name__, "__init__": _init, "__reduce__": _reduce}
+    return new_class(schema.name, (Event,), {"_schema": schema}, lambda namespace: namespace.update(members))
 
-    return new_class(schema.name, (Event,), {"_schema": schema}, body)
+
+def _init(event: Event, /, **fields: Any) -> None:
+    vars(event).update(_completed(event.schema, fields))
 
 
 def _reduce(event: Event) -> Any:
@@ -231,11 +229,18 @@ def make_event(schema: Schema, fields: Mapping[str, Any]) -> Event:
     Raises:
         SchemaError: a field without default is missing, or a name is no field.
     """
+    return event_class(schema)(**_completed(schema, fields))
+
+
+def _completed(schema: Schema, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields in declared order, with the defaults of those that are missing."""
+    complete = {f.name: fields.get(f.name, f.default) for f in schema.fields}
+    missing = [name for name, value in complete.items() if value is REQUIRED]
     unknown = [name for name in fields if name not in schema]
-    missing = [f.name for f in schema.fields if f.default is REQUIRED and f.name not in fields]
     if unknown or missing:
         problem = f"no such field: {', '.join(unknown)}" if unknown else f"missing: {', '.join(missing)}"
-        raise SchemaError(
-            f"event {schema.name}: {problem}; its fields are {', '.join(f.name for f in schema.fields)}"
-        )
-    return event_class(schema)(**fields)
+        raise SchemaError(f"event {schema.name}: {problem}; its fields are {', '.join(complete)}")
+    for name in complete.keys() - fields.keys():
+        if isinstance(complete[name], list):
+            complete[name] = []
+    return complete

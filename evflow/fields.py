@@ -66,7 +66,9 @@ def to_dict(event: Any) -> dict[str, Any]:
     while waiting:
         value, target, key, depth = waiting.pop()
         if depth > MAX_DEPTH:
-            raise SchemaError(f"schema {event.schema.name}: expected at most {MAX_DEPTH} records within each other")
+            raise SchemaError(
+                f"schema {event.schema.name}: expected at most {MAX_DEPTH} records within each other"
+            )
         if has_fields(value):
             target[key] = fields = dict.fromkeys(f.name for f in value.schema.fields)
             waiting.extend((getattr(value, name), fields, name, depth + 1) for name in fields)

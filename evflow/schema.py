@@ -178,11 +178,11 @@ class Schema:
     def __reduce__(self) -> Any:
         return Schema.from_description, (self.description,)
 
-    def __call__(self, **fields: Any) -> Any:
+    def __call__(self, /, **fields: Any) -> Any:
         """An event of this schema: an object with the fields as attributes."""
         return self.event(**fields)
 
-    def event(self, **fields: Any) -> Any:
+    def event(self, /, **fields: Any) -> Any:
         """An event of this schema: an object with the fields as attributes.
 
         Raises:

@@ -313,3 +313,16 @@ def test_table_dispatches_and_refuses_what_is_none() -> None:
     for table in (None, 5, [1, 2], np.zeros(3), "text"):
         with pytest.raises(SchemaError, match="schema Trade: expected a table"):
             EventBatch.from_table(Trade.schema, table)
+
+
+def test_columns_of_records_within_records_have_one_length() -> None:
+    inner = Schema("inner", {"x": f64, "y": f64, "z": f64})
+    outer = Schema("outer", {"b": Schema("middle", {"a": inner})})
+    columns = {"b": {"a": {"x": [1.0], "y": [2.0], "z": [3.0]}}}
+    assert [e.to_dict() for e in EventBatch.from_columns(outer, columns)] == [
+        {"b": {"a": {"x": 1.0, "y": 2.0, "z": 3.0}}}
+    ]
+    empty = EventBatch.from_columns(outer, {"b": {"a": {"x": [], "y": [], "z": []}}})
+    assert len(EventBatch.from_numpy(outer, empty.to_numpy())) == 0
+    with pytest.raises(SchemaError, match=r"different length: b\.a\.x 1, b\.a\.y 2"):
+        EventBatch.from_columns(outer, {"b": {"a": {"x": [1.0], "y": [2.0, 1.0], "z": [3.0]}}})

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import evflow as ev
+from evflow.batch import EventBatch
 from evflow.errors import SchemaError
 from evflow.event import Event
 from evflow.schema import Schema
@@ -273,3 +274,11 @@ def test_event_class_without_fields_is_a_base_only() -> None:
     assert Derived(3).twice() == 6
     with pytest.raises(SchemaError, match="schema Base: 0 fields"):
         _ = Base.schema
+
+
+def test_schema_fields_may_be_named_like_parameters() -> None:
+    schema = Schema("s", {name: int for name in ("self", "event", "fields", "value", "read", "at", "data", "cls")})
+    fields = {f.name: i for i, f in enumerate(schema.fields)}
+    event = schema(**fields)
+    assert EventBatch.from_events([event])[0].to_event() == event
+    assert event.to_dict() == fields

@@ -1,0 +1,146 @@
+"""Machine code: tiers, the cache, sharing between kernels, and threads."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+from evflow.codgen.front import Input, build
+from evflow.codgen.jit import kernel
+from evflow.codgen.kernel import Kernel, Port, Stage, new_state
+from evflow.codgen.native import HOT, Code, Native
+from evflow.codgen.tree import Function
+from evflow.schema import Schema
+from evflow.types import f64, i64
+from tests.codgen.oracle import rows_at, run_kernel
+from tests.codgen.test_kernel import batch_of
+
+REC = Schema("rec", {"seq": i64, "price": f64, "tag": "str[8]"})
+
+
+def stage(code: str) -> Stage:
+    return Stage(build(code, "filter", [Input("input", REC)]), 0, (Port((), 0),))
+
+
+def test_code_is_optimised_when_it_is_hot() -> None:
+    made = kernel((stage("input.seq % 7 == 3 /* hot */"),), REC)
+    batch = batch_of(1000)
+    first = rows_at(run_kernel(made, batch), 0)
+    assert not made.code.optimised
+    for _ in range(HOT // 1000):
+        run_kernel(made, batch)
+    assert made.code.optimised
+    assert rows_at(run_kernel(made, batch), 0) == first
+
+
+def test_code_is_optimised_before_a_large_batch() -> None:
+    made = kernel((stage("input.seq % 7 == 4 /* large */"),), REC)
+    assert rows_at(run_kernel(made, batch_of(HOT + 1)), 0)[:2] == [4, 11]
+    assert made.code.optimised
+
+
+def test_very_large_code_is_not_optimised() -> None:
+    text = "{ long x = input.seq; " + "x = x * 3 + input.seq;" * 2000 + " return x > 0; }"
+    made = kernel((stage(text),), REC)
+    made.code.saw(HOT + 1)
+    assert not made.code.optimised
+
+
+def test_same_tree_is_compiled_once() -> None:
+    first, second = kernel((stage("input.seq > 1"),), REC), kernel((stage("input.seq > 1"),), REC)
+    assert first is not second
+    assert first.code is second.code
+    assert kernel((stage("input.seq > 2"),), REC).code is not first.code
+
+
+def test_tree_of_another_shape_is_other_code() -> None:
+    one = stage("input.seq > 1")
+    other = Stage(one.function, 0, (Port((), 1),))
+    assert kernel((one,), REC).code is not kernel((other,), REC).code
+
+
+def test_constants_that_differ_only_in_sign_of_zero_or_type_are_other_code() -> None:
+    texts = [
+        "1 / copysign(1, 0.0) > 0",
+        "1 / copysign(1, -0.0) > 0",
+        "input.seq > 1",
+        "input.seq > 1.0",
+        "input.seq > true",
+    ]
+    codes = {id(kernel((stage(text),), REC).code) for text in texts}
+    assert len(codes) == len(texts)
+
+
+def test_kernels_of_one_code_do_not_disturb_each_other() -> None:
+    one = stage("{ static long n = 0; n += 1; return n > 2; }")
+    first, second = kernel((one,), REC), kernel((one,), REC)
+    states = [new_state(one.function)], [new_state(one.function)]
+    batch = batch_of(4)
+    counts = []
+    for made, state in ((first, states[0]), (second, states[1]), (first, states[0])):
+        result = made.run(batch.data, None, None, 4, None, state, [{}], {})
+        counts.append(int(result.counts[0, 1]))
+    assert counts == [2, 2, 4]
+
+
+def test_code_is_freed_with_the_last_kernel_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import evflow.codgen.jit as jit
+
+    monkeypatch.setattr(jit, "_KERNELS", 0)
+    monkeypatch.setattr(jit, "_codes", type(jit._codes)())
+    made: Kernel | None = kernel((stage("input.seq > 77"),), REC)
+    assert made is not None
+    code = weakref.ref(made.code)
+    gc.collect()
+    assert code() is not None
+    assert rows_at(run_kernel(made, batch_of(80)), 0) == [78, 79]
+    made = None
+    gc.collect()
+    assert code() is None
+
+
+def test_threads_may_compile_and_run_at_once() -> None:
+    batch, wrong = batch_of(5000), []
+
+    def work(number: int) -> None:
+        for turn in range(10):
+            made = kernel((stage(f"input.seq % {turn + 2} == {number % 2}"),), REC)
+            expected = [row for row in range(5000) if row % (turn + 2) == number % 2]
+            for _ in range(6):
+                if rows_at(run_kernel(made, batch), 0) != expected:
+                    wrong.append((number, turn))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_dumps_show_the_code() -> None:
+    made = kernel((stage("input.price > 1.5"),), REC)
+    assert "fcmp ogt double" in made.dump_ir()
+    assert "@s0" not in made.dump_ir(optimised=True)
+    assert "run:" in made.code.dump_asm()
+
+
+def test_module_that_is_no_ir_is_an_error() -> None:
+    with pytest.raises(RuntimeError):
+        Native("define nonsense", optimised=False)
+
+
+def test_code_runs_its_entry() -> None:
+    code = Code("define void @go(ptr %p) {\n store i64 5, ptr %p\n ret void\n}", "go")
+    import numpy as np
+
+    words = np.zeros(1, np.int64)
+    code.held(words.ctypes.data)
+    assert words.tolist() == [5]
+
+
+_: Any = Function
