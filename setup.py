@@ -11,6 +11,6 @@ FOLDERS = {
 
 setup(
     package_dir=FOLDERS,
-    packages=[*FOLDERS, "evflow.cli", "evflow.demo"],
+    packages=[*FOLDERS, "evflow.cli", "evflow.demo", "evflow.engine", "evflow.flow"],
     package_data={"evflow": ["py.typed"]},
 )

@@ -160,7 +160,7 @@ class Body:
         self.open = True
 
     def split(self) -> None:
-        """Starts a new block if the current one is long, since instruction selection takes quadratic time over one."""
+        """Starts a new block if this one is long: instruction selection takes quadratic time over a block."""
         if len(self._lines) - self._block_start > _LONG_BLOCK:
             self.begin(self.label())
 

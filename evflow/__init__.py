@@ -29,8 +29,8 @@ from evflow.notation import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, 
 from evflow.schema import Schema
 
 if TYPE_CHECKING:
-    from evflow.flow import Flow
-    from evflow.letters import DeadLetter, DeadLetters
+    from evflow.flow.flow import Flow
+    from evflow.engine.letters import DeadLetter, DeadLetters
     from evflow.stones.filter import Filter
     from evflow.stones.generator import Generator
     from evflow.stones.queue import Queue
@@ -84,10 +84,10 @@ __version__ = "0.1.0"
 
 # Found on first use: the stones stand above this package, and the flow brings in the compiler.
 _LAZY = {
-    "DeadLetter": "evflow.letters",
-    "DeadLetters": "evflow.letters",
+    "DeadLetter": "evflow.engine.letters",
+    "DeadLetters": "evflow.engine.letters",
     "Filter": "evflow.stones.filter",
-    "Flow": "evflow.flow",
+    "Flow": "evflow.flow.flow",
     "Generator": "evflow.stones.generator",
     "Queue": "evflow.stones.queue",
     "Router": "evflow.stones.router",

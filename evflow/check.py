@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled
-from evflow.topology import Hop, Slot, Topology
+from evflow.engine.topology import Hop, Slot, Topology
 
 if TYPE_CHECKING:
     from evflow.graph import Graph

@@ -13,7 +13,7 @@ from evflow.schema import Schema
 from evflow.stone import Stone, stone_class
 
 if TYPE_CHECKING:
-    from evflow.flow import Flow
+    from evflow.flow.flow import Flow
 
 __all__ = ["Graph", "Link", "Placed", "PlacedInput", "PlacedPort"]
 
@@ -211,7 +211,7 @@ class Graph:
         Raises:
             EvflowError: see ``check``; or a stone cannot be opened.
         """
-        from evflow.flow import Flow
+        from evflow.flow.flow import Flow
 
         return Flow(self, **settings)
 

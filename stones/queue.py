@@ -12,8 +12,8 @@ from evflow.codgen.kernel import new_state
 from evflow.codgen.queuekernel import QueueSegment, QueueState, queue_kernel
 from evflow.codgen.tree import Function
 from evflow.errors import GraphError
-from evflow.host import system_values
-from evflow.passes import REASONS
+from evflow.engine.host import system_values
+from evflow.engine.passes import REASONS
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Context
 from evflow.stones.code import Code, code_settings, described, undescribed

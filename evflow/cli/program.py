@@ -16,7 +16,7 @@ from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.graph import Graph
 
 if TYPE_CHECKING:
-    from evflow.flow import Flow
+    from evflow.flow.flow import Flow
 
 __all__ = ["Program", "load", "located", "where"]
 

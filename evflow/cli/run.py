@@ -10,8 +10,8 @@ import click
 
 from evflow.cli.program import Program, located
 from evflow.errors import EvflowError, GraphError
-from evflow.flow import Flow
-from evflow.letters import DeadLetters
+from evflow.flow.flow import Flow
+from evflow.engine.letters import DeadLetters
 from evflow.report import stats_table
 
 __all__ = ["run_program"]

@@ -1,4 +1,4 @@
-"""Single operations as machine code, in both tiers: hand-made trees over field values, against the interpreter."""
+"""Single operations as machine code of both tiers: hand-made trees, against the interpreter."""
 
 from __future__ import annotations
 
@@ -286,9 +286,10 @@ def test_abs_of_the_least_integer_wraps() -> None:
 
 TEXTS = ["", "a", "ab", "abc", "b", "abcdefgh", "abcdefghi", "é", "a\0b", "zz", "x" * 16, "x" * 17, "x" * 20]
 TEXT_OPERATIONS = [
-    "input.v{a} == input.v{b}", "input.v{a} != input.v{b}", "input.v{a} < input.v{b}", "input.v{a} >= input.v{b}",
-    "starts_with(input.v{a}, input.v{b})", "ends_with(input.v{a}, input.v{b})", "contains(input.v{a}, input.v{b})",
-    "length(input.v{a}) > length(input.v{b})",
+    "input.v{a} == input.v{b}", "input.v{a} != input.v{b}",
+    "input.v{a} < input.v{b}", "input.v{a} >= input.v{b}",
+    "starts_with(input.v{a}, input.v{b})", "ends_with(input.v{a}, input.v{b})",
+    "contains(input.v{a}, input.v{b})", "length(input.v{a}) > length(input.v{b})",
 ]  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, Port, Stage, new_state
 from evflow.codgen.tree import Function
 from evflow.convert import convert_events
-from evflow.fit import Fit
-from evflow.passes import faulted, left
+from evflow.engine.fit import Fit
+from evflow.engine.passes import faulted, left
 from evflow.schema import Schema
 
 __all__ = ["Adapter"]

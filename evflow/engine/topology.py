@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from evflow.fit import Fit, best_fit
+from evflow.engine.fit import Fit, best_fit
 from evflow.morph import Morph
 from evflow.schema import Schema
 from evflow.stone import Actor, Stone

@@ -19,7 +19,7 @@ from evflow.codgen.tree import Function, Submit, walk
 from evflow.errors import CodeError, SchemaError
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled, Passing
-from evflow.topology import Hop, Slot, Topology
+from evflow.engine.topology import Hop, Slot, Topology
 
 __all__ = ["Route", "plan_route"]
 

@@ -11,20 +11,20 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from evflow.adapter import Adapter
+from evflow.engine.adapter import Adapter
 from evflow.batch import EventBatch
 from evflow.errors import CodeError, EvflowError, FlowError, SchemaError
-from evflow.host import system_values
-from evflow.passes import faulted, left
-from evflow.plan import Meter, Route, plan_route
+from evflow.engine.host import system_values
+from evflow.engine.passes import faulted, left
+from evflow.engine.plan import Meter, Route, plan_route
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled
 from evflow.ticks import TICK
-from evflow.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
+from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
 
 if TYPE_CHECKING:
     from evflow.codgen.kernel import Result
-    from evflow.letters import LetterBox
+    from evflow.engine.letters import LetterBox
 
 __all__ = ["Engine"]
 

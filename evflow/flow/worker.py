@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from evflow.batch import EventBatch
-from evflow.engine import Engine
+from evflow.engine.engine import Engine
 from evflow.errors import EvflowError, FlowError
-from evflow.inbox import Bell, Intake, Item
-from evflow.topology import Slot
+from evflow.flow.inbox import Bell, Intake, Item
+from evflow.engine.topology import Slot
 
 __all__ = ["Worker"]
 

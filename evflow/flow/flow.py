@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from evflow.batch import EventBatch
 from evflow.check import check_graph, find_arrivals
-from evflow.engine import Engine
-from evflow.entry import Entry
+from evflow.engine.engine import Engine
+from evflow.flow.entry import Entry
 from evflow.errors import FlowError, GraphError
-from evflow.letters import DeadLetters, LetterBox
+from evflow.engine.letters import DeadLetters, LetterBox
 from evflow.stone import Stone
-from evflow.topology import DROPPED, ERRORS, IN, OUT, Hop, Slot
-from evflow.worker import Worker
+from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Hop, Slot
+from evflow.flow.worker import Worker
 
 if TYPE_CHECKING:
     from evflow.graph import Graph

@@ -10,10 +10,10 @@ from evflow.attributes import Attributes
 from evflow.batch import EventBatch
 from evflow.encode import encoder
 from evflow.errors import SchemaError
-from evflow.inbox import SMALL
+from evflow.flow.inbox import SMALL
 from evflow.schema import Schema
-from evflow.topology import Slot
-from evflow.worker import Worker
+from evflow.engine.topology import Slot
+from evflow.flow.worker import Worker
 
 __all__ = ["Entry"]
 
