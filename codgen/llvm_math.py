@@ -25,6 +25,10 @@ C_FUNCTIONS = (
 
 def call_math(body: Body, name: str, args: tuple[str, ...]) -> str:
     """A function of ``library.LIBRARY`` over numbers."""
+    if name == "copysign":
+        # Which sign a NaN has depends on how it was computed; it counts as positive.
+        nan = body.let(f"fcmp uno double {args[1]}, {args[1]}")
+        args = (args[0], body.let(f"select i1 {nan}, double {number('f64', 0)}, double {args[1]}"))
     if name in _INTRINSICS:
         return _external(body, f"llvm.{_INTRINSICS[name]}.f64", args)
     if name in C_FUNCTIONS:

@@ -255,6 +255,11 @@ def _odd_whole(y: float) -> bool:
 _fmod = _total(math.fmod)
 
 
+def _copysign(x: float, y: float) -> float:
+    # Which sign a NaN has depends on how it was computed; it counts as positive.
+    return math.copysign(x, 1.0 if math.isnan(y) else y)
+
+
 def _fmin(x: float, y: float) -> float:
     return y if y < x or math.isnan(x) else x
 
@@ -287,7 +292,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fmod": _fmod,
     "atan2": math.atan2,
     "hypot": _hypot,
-    "copysign": math.copysign,
+    "copysign": _copysign,
     "fmin": _fmin,
     "fmax": _fmax,
     "abs": lambda x: _wrap(abs(x), "i64"),

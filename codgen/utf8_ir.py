@@ -1,5 +1,4 @@
-"""``@ev.utf8(ptr, i64) -> i1`` as LLVM IR: whether bytes are UTF-8, with surrogates and overlong forms
-refused."""
+"""Whether bytes are UTF-8, as LLVM IR: ``i1 @ev.utf8(ptr, i64)``. Surrogates and overlong forms are not."""
 
 from __future__ import annotations
 

@@ -43,6 +43,15 @@ class EventBatch:
         offsets: int64, ``rows + 1``: where each event starts and the last ends, if their width varies.
         selection: int32, increasing: the rows that are meant; None for all.
         attributes: columns as long as the batch (the selected events), or None.
+
+    Example:
+        >>> import evflow as ev
+        >>> class Trade(ev.Event):
+        ...     price: float
+        ...     size: int
+        >>> batch = ev.EventBatch.from_columns(Trade.schema, {"price": [1.5, 2.5], "size": [3, 4]})
+        >>> batch["price"].sum(), batch[1].size, len(batch.to_bytes())
+        (np.float64(4.0), 4, 38)
     """
 
     __slots__ = ("_buffer", "attributes", "data", "offsets", "rows", "schema", "selection")

@@ -7,8 +7,8 @@ put behind its fixed part. Only lists and arrays of varying shape take a Python 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from evflow.description import held_record
 from evflow.encode import value_encoder
 from evflow.errors import SchemaError
 from evflow.gather import ByteArray, Offsets, Ragged, expand, interleave, join, put_into_rows
-from evflow.intake import Constant, as_column, member_columns, required_values, split_missing
+from evflow.intake import Constant, fitting_column, member_columns, required_values, split_missing
 from evflow.numeric import AnyArray, array_of, convert_array
 from evflow.schema import Schema, array_dtype
 from evflow.texts import bytes_pieces, padded_text, text_pieces
@@ -63,13 +63,18 @@ def _lengths(schema: Schema, prefix: str, columns: Mapping[str, Any]) -> Iterato
         name = f"{prefix}{key}"
         if isinstance(column, Mapping):
             yield from _lengths(schema, name + ".", column)
-        elif not hasattr(column, "__len__") or isinstance(column, (str, bytes)):
-            raise SchemaError(f"schema {schema.name}: column {name}: expected a column, found {describe(column)}")
         else:
-            yield name, len(column)
+            yield name, _length(f"schema {schema.name}: column {name}", column)
 
 
-@contextmanager
+def _length(place: str, column: Any) -> int:
+    if not isinstance(column, (str, bytes)):
+        with contextlib.suppress(TypeError):
+            return len(column)
+    raise SchemaError(f"{place}: expected a column, found {describe(column)}")
+
+
+@contextlib.contextmanager
 def _naming(place: str) -> Iterator[None]:
     """Makes a misfit within an error that names column and row."""
     try:
@@ -100,7 +105,7 @@ def _pieces(kind: FieldType, given: Any, n: int, place: str) -> list[Ragged]:
     record, _ = held_record(kind)
     if isinstance(kind, Maybe) and record is not None and record.schema.recursive:
         # Columns of columns without end; such records are rare enough to be taken one by one.
-        values = as_column(kind, given).values
+        values = fitting_column(kind, given, n).values
         if not isinstance(values, (list, np.ndarray)):
             raise Misfit(f"a list of records ({kind.text})", values)
         return [_one_by_one(kind, values)]
@@ -110,14 +115,14 @@ def _pieces(kind: FieldType, given: Any, n: int, place: str) -> list[Ragged]:
         return [expand(inner, present, b"\xc0")]
     if isinstance(kind, Record):
         return _record_parts(
-            kind.schema, member_columns(kind.schema, required_values(kind, given)), n, place + "."
+            kind.schema, member_columns(kind.schema, required_values(kind, given, n)), n, place + "."
         )
     if kind.width is not None:
         rows = np.frombuffer(bytearray(_type_template(kind)) * n, np.uint8).reshape(n, kind.width)
         if n:
             _fill(rows, 0, kind, given, place)
         return [Ragged.even(rows)]
-    content: Any = required_values(kind, given)
+    content: Any = required_values(kind, given, n)
     if isinstance(kind, (Text, Blob)):
         body = text_pieces(kind, content) if isinstance(kind, Text) else bytes_pieces(kind, content)
         heads = np.empty((n, 5), np.uint8)
@@ -151,7 +156,7 @@ def _fill(rows: ByteArray, at: int, kind: FieldType, given: Any, place: str) -> 
         encoded = encode_scalar(kind, given.value)
         rows[:, at : at + len(encoded)] = np.frombuffer(encoded, np.uint8)
         return
-    values: Any = required_values(kind, given)
+    values: Any = required_values(kind, given, len(rows))
     if isinstance(kind, Number):
         numbers = convert_array(kind, _one_dimensional(kind, values))
         if kind.kind == "b":

@@ -29,11 +29,27 @@ __all__ = [
 
 
 class EvflowError(Exception):
-    """Base class of all errors of evflow."""
+    """Base class of all errors of evflow.
+
+    Example:
+        >>> import evflow as ev
+        >>> try:
+        ...     ev.Graph().check()
+        ... except ev.EvflowError as error:
+        ...     print(error)
+        graph graph has no stones; begin with graph.source(…)
+    """
 
 
 class SchemaError(EvflowError):
-    """A schema is malformed, or a value or bytes do not fit a schema."""
+    """A schema is malformed, or a value or bytes do not fit a schema.
+
+    Example:
+        >>> import evflow as ev
+        >>> ev.Schema("reading", {"value": ev.Str[0]})
+        Traceback (most recent call last):
+        evflow.errors.SchemaError: Str[0]: expected a capacity of 1 to 65533 bytes
+    """
 
 
 class CodeError(EvflowError):
@@ -44,6 +60,18 @@ class CodeError(EvflowError):
         column: 1-based column in that line.
         source: the function's whole source text.
         message: what is wrong, without the excerpt of the source.
+
+    Example:
+        >>> import evflow as ev
+        >>> class Ping(ev.Event):
+        ...     number: int
+        >>> g = ev.Graph()
+        >>> end = g.source("pings", Ping) >> ev.Filter("input.numbre > 1") >> ev.Terminal(print)
+        >>> try:
+        ...     g.check()
+        ... except ev.CodeError as error:
+        ...     print(error.line, error.column)
+        1 7
     """
 
     def __init__(self, message: str, source: str = "", line: int = 1, column: int = 1) -> None:
@@ -63,6 +91,16 @@ class GraphError(EvflowError):
 
     Attributes:
         problems: one text for each thing that is wrong.
+
+    Example:
+        >>> import evflow as ev
+        >>> g = ev.Graph()
+        >>> a, b = g.source("a"), g.source("b")
+        >>> try:
+        ...     g.check()
+        ... except ev.GraphError as error:
+        ...     print(len(error.problems))
+        2
     """
 
     def __init__(self, *problems: str) -> None:
@@ -71,7 +109,17 @@ class GraphError(EvflowError):
 
 
 class FlowError(EvflowError):
-    """A running flow cannot do what was asked of it."""
+    """A running flow cannot do what was asked of it.
+
+    Example:
+        >>> import evflow as ev
+        >>> g = ev.Graph()
+        >>> end = g.source("pings") >> ev.Terminal(print, name="end")
+        >>> with g.run() as flow:
+        ...     flow["pongs"]
+        Traceback (most recent call last):
+        evflow.errors.FlowError: flow graph has no stone 'pongs'; it has pings, end
+    """
 
 
 class LinkError(EvflowError):

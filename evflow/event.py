@@ -30,12 +30,7 @@ __all__ = ["Event", "event_class", "make_event"]
 class Event:
     """The base of all typed events.
 
-    The annotations of a class are its fields, class attributes their defaults::
-
-        class Trade(ev.Event):
-            symbol: ev.Str[8]
-            price: float
-            size: int = 0
+    The annotations of a class are its fields, class attributes their defaults.
 
     An event is an ordinary mutable object, made as ``Trade("IBM", 80.0)``; what it holds is checked when
     it is encoded. Two events are equal when their schemas and all their fields are.
@@ -45,6 +40,17 @@ class Event:
 
     Raises:
         SchemaError: (where a class is defined) an annotation is no field type, or a default does not fit.
+
+    Example:
+        >>> import evflow as ev
+        >>> class Trade(ev.Event):
+        ...     symbol: ev.Str[8]
+        ...     price: float
+        ...     size: int = 0
+        >>> Trade("IBM", 80.0)
+        Trade(symbol='IBM', price=80.0, size=0)
+        >>> Trade.schema.width
+        29
     """
 
     schema: ClassVar[Schema]
@@ -108,14 +114,15 @@ class _LateSchema:
         return _resolve(self._owner)
 
     def names(self) -> dict[str, Any]:
-        """The local names that the class's annotations may use."""
+        """The names around the class statement that its annotations may use."""
         levels: list[Mapping[str, Any]] = []
         frame: FrameType | None = self._frame
         while frame is not None and frame.f_locals is not frame.f_globals:
             levels.append(frame.f_locals)
             # A class statement may stand in the body of another class; a function is the end.
             frame = None if frame.f_code.co_flags & inspect.CO_OPTIMIZED else frame.f_back
-        found: dict[str, Any] = {}
+        # Not always those of the class's module: a statement may be executed in a namespace of its own.
+        found: dict[str, Any] = dict(self._frame.f_globals)
         for level in reversed(levels):
             found.update(level)
         return {**found, **vars(self._owner), self._owner.__name__: self._owner}

@@ -13,13 +13,14 @@ from evflow.errors import SchemaError
 from evflow.gather import Ragged
 from evflow.numeric import AnyArray
 from evflow.schema import Schema
-from evflow.types import FieldType, Maybe, Number, Record
+from evflow.types import Blob, Bytes, FieldType, Maybe, Number, Record, Str, Text
 from evflow.values import Misfit
 
 __all__ = [
     "Column",
     "Constant",
     "as_column",
+    "fitting_column",
     "library_of",
     "member_columns",
     "owned_columns",
@@ -78,22 +79,41 @@ def as_column(kind: FieldType, given: Any) -> Column:
         return read
     if isinstance(given, np.ma.MaskedArray):
         return Column(np.asarray(given.data), ~np.ma.getmaskarray(given))
-    if isinstance(given, (np.ndarray, Mapping)):
+    if isinstance(given, Mapping) or (isinstance(given, np.ndarray) and given.ndim):
         return Column(given)
     if isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray)):
         return Column(list(given))
-    if hasattr(given, "__array__"):
+    if hasattr(given, "__array__") and np.ndim(given):
         return Column(np.asarray(given))
     raise Misfit("a column: an array, a list, a column of pandas or pyarrow", given)
 
 
-def required_values(kind: FieldType, given: Any) -> AnyArray | Ragged | list[Any] | Mapping[str, Any]:
-    """The values of a column of which no row may be missing.
+def fitting_column(kind: FieldType, given: Any, n: int) -> Column:
+    """A column of n rows, in a form that values of ``kind`` can come in.
 
     Raises:
-        Misfit: a row is missing.
+        Misfit: it is no such column.
     """
     column = as_column(kind, given)
+    values = column.values
+    held = kind.element if isinstance(kind, Maybe) else kind
+    if isinstance(values, Mapping):
+        if not isinstance(held, Record):
+            raise Misfit(f"a column ({kind.text})", values)
+    elif isinstance(values, Ragged) and not isinstance(held, (Str, Text, Bytes, Blob)):
+        raise Misfit(f"a column of {kind.text}, not of text or bytes", values)
+    elif len(column) != n:
+        raise Misfit(f"a column of {n} rows ({kind.text})", len(column))
+    return column
+
+
+def required_values(kind: FieldType, given: Any, n: int) -> AnyArray | Ragged | list[Any] | Mapping[str, Any]:
+    """The values of a column of n rows, of which none may be missing.
+
+    Raises:
+        Misfit: a row is missing, or it is no such column.
+    """
+    column = fitting_column(kind, given, n)
     if column.present is not None and not column.present.all():
         raise Misfit(
             "a value in every row, since the field is not optional", None, int(np.argmin(column.present))
@@ -102,8 +122,12 @@ def required_values(kind: FieldType, given: Any) -> AnyArray | Ragged | list[Any
 
 
 def split_missing(kind: Maybe, given: Any, n: int) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], Column]:
-    """Which rows of an optional column have a value, and the column of those rows."""
-    column = as_column(kind, given)
+    """Which of the n rows of an optional column have a value, and the column of those rows.
+
+    Raises:
+        Misfit: it is no such column.
+    """
+    column = fitting_column(kind, given, n)
     values, present = column.values, column.present
     if isinstance(values, Mapping):
         return np.ones(n, np.bool_) if present is None else present, Column(values)
@@ -118,6 +142,8 @@ def split_missing(kind: Maybe, given: Any, n: int) -> tuple[np.ndarray[Any, np.d
 
 def _present(kind: FieldType, values: Any, n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     holds_nan = isinstance(kind, Number) and kind.kind == "f"
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        return np.ones(n, np.bool_)
     if isinstance(values, np.ndarray) and values.dtype.kind == "f" and not holds_nan:
         return ~np.isnan(values)
     if isinstance(values, list) or (isinstance(values, np.ndarray) and values.dtype.kind == "O"):

@@ -26,6 +26,8 @@ def text_pieces(kind: Str | Text, values: AnyArray | Ragged | Sequence[Any]) -> 
     Raises:
         Misfit: a value is no text, no UTF-8, too long, or ends with NUL; carries its row.
     """
+    if isinstance(values, np.ndarray) and (values.ndim != 1 or values.dtype.kind not in "OSTU"):
+        raise Misfit(f"a column of text ({kind.text})", values.dtype if values.ndim == 1 else values.shape)
     if isinstance(values, Ragged):
         check_utf8(values)
         pieces = values
@@ -35,7 +37,8 @@ def text_pieces(kind: Str | Text, values: AnyArray | Ragged | Sequence[Any]) -> 
     elif isinstance(values, np.ndarray) and values.dtype.kind == "U" and _is_ascii(values):
         pieces = _from_matrix(values, _characters(values, np.uint32))
     else:
-        pieces = _from_strings(kind, _listed(kind, values))
+        listed: list[Any] = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        pieces = _from_strings(kind, listed)
     if isinstance(kind, Str):
         _check_capacity(kind, pieces)
     return pieces
@@ -90,15 +93,6 @@ def _check_padded(padded: AnyArray) -> None:
 
 def _fitting_text(kind: Str, length: int) -> str:
     return f"text of at most {kind.capacity} bytes of UTF-8, not {length}"
-
-
-def _listed(kind: Str | Text, values: Any) -> list[Any]:
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1 or values.dtype.kind not in "OUT":
-            raise Misfit(f"a column of text ({kind.text})", values.dtype)
-        listed: list[Any] = values.tolist()
-        return listed
-    return list(values)
 
 
 def _characters(values: AnyArray, unit: Any) -> AnyArray:

@@ -166,6 +166,11 @@ class Str(FieldType):
 
     On the wire a msgpack string of exactly ``capacity`` bytes, padded with NUL; a text that ends
     with NUL cannot be told from its padding and is refused.
+
+    Example:
+        >>> import evflow as ev
+        >>> ev.Schema("reading", {"station": ev.Str[12]}).width
+        15
     """
 
     capacity: int
@@ -196,6 +201,12 @@ class Bytes(FieldType):
 
     On the wire a msgpack binary of ``capacity + 2`` bytes: the length as a little-endian 16-bit
     integer, the value, and zeros up to the capacity, so that a value may end with zeros.
+
+    Example:
+        >>> import evflow as ev
+        >>> digest = ev.Schema("digest", {"value": ev.Bytes[4]})
+        >>> ev.EventBatch.from_events([digest(value=b"ab\\0")])[0].value
+        b'ab\\x00'
     """
 
     capacity: int
@@ -257,6 +268,13 @@ class Array(FieldType):
     On the wire msgpack ext 32 with the element's code as type; the data is one byte with the number
     of dimensions, each dimension as a little-endian 32-bit integer, then the elements, little-endian,
     in C order. It is static, at a constant offset, when no dimension is None.
+
+    Example:
+        >>> import evflow as ev
+        >>> wind = ev.Schema("wind", {"speed": ev.Array[ev.f32, 2, 3], "track": ev.Array[ev.f64, None, 2]})
+        >>> event = ev.EventBatch.from_events([wind(speed=[[1, 2, 3], [4, 5, 6]], track=[[0, 1]])])[0]
+        >>> event.speed.shape, event.track.shape
+        ((2, 3), (1, 2))
     """
 
     element: Number

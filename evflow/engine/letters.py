@@ -25,6 +25,18 @@ class DeadLetter:
         stone: the stone's name.
         reason: what went wrong.
         error: the exception of a handler, or None.
+
+    Example:
+        >>> import evflow as ev
+        >>> class Ping(ev.Event):
+        ...     number: int
+        >>> g = ev.Graph()
+        >>> _ = g.source("pings", Ping) >> ev.Filter("1 / input.number", name="inverse") >> ev.Terminal(print)
+        >>> with g.run() as flow:
+        ...     flow["pings"].submit(Ping(0))
+        >>> letter = flow.dead_letters()[0]
+        >>> letter.event.number, letter.stone, letter.reason
+        (0, 'inverse', 'integer division by zero (line 1)')
     """
 
     event: Any
@@ -49,6 +61,25 @@ class DeadLetters(Sequence[DeadLetter]):
 
     Attributes:
         lost: older ones that are no longer kept, because there were more than the flow's bound.
+
+    Example:
+        >>> import evflow as ev
+        >>> class Ping(ev.Event):
+        ...     number: int
+        >>> broken, seen = True, []
+        >>> def handler(event):
+        ...     if broken:
+        ...         raise ValueError("not yet")
+        ...     seen.append(event.number)
+        >>> g = ev.Graph()
+        >>> _ = g.source("pings", Ping) >> ev.Terminal(handler)
+        >>> with g.run() as flow:
+        ...     flow["pings"].submit_batch({"number": [1, 2]})
+        ...     flow.drain()
+        ...     broken = False
+        ...     flow.dead_letters().resubmit()
+        >>> seen
+        [1, 2]
     """
 
     def __init__(self, letters: list[DeadLetter], lost: int) -> None:

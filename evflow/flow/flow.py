@@ -37,6 +37,19 @@ class Flow:
 
     Raises:
         EvflowError: the graph is wrong, or a stone cannot be opened.
+
+    Example:
+        >>> import evflow as ev
+        >>> class Ping(ev.Event):
+        ...     number: int
+        >>> g = ev.Graph()
+        >>> _ = g.source("pings", Ping) >> ev.Filter("input.number > 1", name="large") >> ev.Terminal(lambda e: None)
+        >>> with g.run() as flow:
+        ...     flow["pings"].submit(Ping(1))
+        ...     flow["pings"].submit_batch({"number": [2, 3]})
+        ...     flow.drain()
+        ...     flow.stats()["large"]["in"], flow.stats()["large"]["out"]
+        (3, 2)
     """
 
     def __init__(

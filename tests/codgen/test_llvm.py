@@ -400,3 +400,12 @@ def test_fields_behind_long_ones_are_found_in_constant_time() -> None:
     code = "long n = 0; for (int i = 0; i < 100000; i++) n += length(input.text);"
     made = build(f"{{ {code} return n == 300000; }}", "filter", [Input("input", schema)])
     assert run(Stage(made, 0, (Port((), 0),)), batch).counts.tolist() == [[3, 3, 0, 0]]
+
+
+def test_sign_of_nan_is_not_to_be_seen() -> None:
+    schema = schema_of("f64", "f64")
+    zero = load(schema, 0)
+    nan = Binary(type="f64", pos=POS, op="div", left=zero, right=zero)
+    call = Call(type="f64", pos=POS, name="copysign", args=(load(schema, 1), nan))
+    check(transform(schema, call), [(0.0, -1.5), (-0.0, 1.5)])
+    assert machine(transform(schema, call), [(0.0, -1.5)], optimised=True) == [plain(1.5)]

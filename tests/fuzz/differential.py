@@ -158,11 +158,11 @@ def check(
 
 
 def both_tiers(code: Any) -> Any:
-    """Names the tiers that code goes through: as it is first, and optimised."""
+    """Names the tiers that code goes through: the first, and the optimised one if it is not too large."""
     yield "first tier"
     code.saw(1 << 30)
-    assert code.optimised
-    yield "optimised"
+    if code.optimised:
+        yield "optimised"
 
 
 def _batch(

@@ -1,9 +1,9 @@
-"""Memory that ends where a page begins that nobody may touch, so that native code that reads or writes one byte
-too far dies at once.
+"""Memory that ends where a page begins that nobody may touch, so that native code that reads or writes one
+byte too far dies at once.
 
-``guarded`` puts bytes there, ``read_only`` too, and besides takes the right to write away. ``installed`` makes
-the run time of the code generator allocate all that it shares with native code in this way: context,
-vectors, queues, statics, scratch memory, texts. What is not initialised there holds ``POISON``.
+``guarded`` puts values there, ``read_only`` bytes that cannot be written to either. ``installed`` makes the
+run time of the code generator allocate all that it shares with native code in this way: context, vectors,
+queues, statics, scratch memory, texts. What is not initialised there holds ``POISON``.
 """
 
 from __future__ import annotations

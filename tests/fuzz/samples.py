@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -13,7 +12,7 @@ from evflow.types import BLOB, NUMBERS, Blob, Bytes, FieldType, ListOf, Maybe, N
 from tests.codgen.programs import Program, random_attributes, random_event, random_schema, random_type
 from tests.fuzz.differential import Inputs
 
-__all__ = ["FUEL", "INPUTS", "event", "function", "inputs", "larger", "shown"]
+__all__ = ["FUEL", "INPUTS", "event", "function", "inputs", "larger", "listed", "shown"]
 
 INPUTS = 8
 """Events that each function sees."""
@@ -81,12 +80,15 @@ def function(random: Random) -> tuple[Function, Schema]:
         return made, actual
 
 
-def shown(made: Function, events: Sequence[Inputs] = ()) -> str:
-    """All that is needed to see what a function did."""
+def shown(made: Function) -> str:
+    """A function with its schemas."""
     lines = [f"{made.kind}, fuel {made.fuel}:", made.source]
     lines += [f"input {name}: {schema and schema.description}" for name, schema in made.inputs]
     lines += [f"output {name}: {schema.description}" for name, schema in made.outputs]
-    for given in events:
-        pairs = zip(given.events, given.attributes, strict=True)
-        lines += [f"event {n}: {event!r} {attributes!r}" for n, (event, attributes) in enumerate(pairs)]
     return "\n".join(lines)
+
+
+def listed(given: Inputs) -> str:
+    """Events with their attributes."""
+    pairs = zip(given.events, given.attributes, strict=True)
+    return "\n".join(f"event {n}: {event!r} {attributes!r}" for n, (event, attributes) in enumerate(pairs))
