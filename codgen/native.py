@@ -71,28 +71,57 @@ def target() -> str:
     return f"{llvm.get_default_triple()} {llvm.get_host_cpu_name()}"
 
 
+class _Engine:
+    """An engine of LLVM, which holds the code of some modules: one for each module would take a megabyte.
+
+    The code of all of them is freed when the last ``Native`` that is in it goes.
+    """
+
+    MOST = 32
+
+    def __init__(self, *, optimised: bool) -> None:
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(optimised=optimised))
+        self.modules = 0
+
+    def add(self, module: Any, entry: str) -> int:
+        """Makes machine code of a module; gives the address of its entry."""
+        self.modules += 1
+        name = f"{entry}.{self.modules}"
+        module.get_function(entry).name = name
+        self._engine.add_module(module)
+        self._engine.finalize_object()
+        address: int = self._engine.get_function_address(name)
+        self._engine.remove_module(module)
+        module.close()
+        return address
+
+
+_engines: dict[bool, _Engine] = {}
+
+
 class Native:
     """Machine code of one module, kept as long as this object lives.
 
     Args:
         ir: the module.
+        entry: the name of its only function that is not internal.
         optimised: whether the code is optimised.
+
+    Attributes:
+        address: of the entry.
     """
 
-    def __init__(self, ir: str, *, optimised: bool) -> None:
+    def __init__(self, ir: str, entry: str = "run", *, optimised: bool) -> None:
         with LOCK:
-            machine = _machine(optimised=optimised)
             # Marked so, LLVM leaves out what little it would still do to the code: a third of the time.
             module = _parsed(ir if optimised else ir.replace(" nounwind {", " nounwind optnone noinline {"))
             if optimised:
-                _optimise(module, machine)
-            self._engine = llvm.create_mcjit_compiler(module, machine)
-            self._engine.finalize_object()
-
-    def address(self, name: str) -> int:
-        """The address of a function."""
-        found: int = self._engine.get_function_address(name)
-        return found
+                _optimise(module, _machine(optimised=True))
+            engine = _engines.get(optimised)
+            if engine is None or engine.modules >= _Engine.MOST:
+                engine = _engines[optimised] = _Engine(optimised=optimised)
+            self._engine = engine
+            self.address = engine.add(module, entry)
 
 
 def _parsed(ir: str) -> Any:
@@ -126,10 +155,9 @@ class Code:
         self._load(optimised=False)
 
     def _load(self, *, optimised: bool) -> None:
-        native = Native(self.ir, optimised=optimised)
-        address = native.address(self._entry)
+        native = Native(self.ir, self._entry, optimised=optimised)
         self.optimised = optimised
-        self.held, self.free = _HELD(address), _FREE(address)
+        self.held, self.free = _HELD(native.address), _FREE(native.address)
         # Another thread may still run what was there before, so it stays.
         self._natives = (*getattr(self, "_natives", ()), native)
 

@@ -113,4 +113,3 @@ def validator(schema: Schema) -> Validator:
         else:
             _validators.move_to_end(schema.fingerprint)
         return found
-

@@ -330,14 +330,16 @@ def test_columns_of_records_within_records_have_one_length() -> None:
 
 
 _ODD: list[Any] = [
-    None, 5, "ab", b"ab", [], (), {}, {"a": 1}, {1, 2}, range(2), [1, 2], [1, None], ["a", "b"], ["a", 1], [b"a", b"b"],
-    [[1], [2]], [[1, 2], [3]], [None, None], [{}, {}], [{"a": 1}, 5], [object(), object()], [1j, 2j], [2**70, 1],
-    [float("nan"), 1], [np.array(1), np.array(2)], [np.zeros(2), np.zeros(3)], np.array(5), np.zeros(0), np.zeros(2),
-    np.zeros((2, 2)), np.zeros((2, 0)), np.array(["a", "b"]), np.array([["a"], ["b"]]), np.array([b"a", b"\xff"]),
-    np.array([[b"a"], [b"b"]]), np.array([1j, 2]), np.array(["2020", "2021"], "M8[s]"), np.array([None, 1]),
-    np.array([["a"], [1]], object), np.array([b"a", b"b"], "V1"), np.zeros(2, "i4,f8"), np.zeros(2, "U0"),
-    np.ma.array([1, 2], mask=[0, 1]), memoryview(b"ab"), bytearray(b"ab"), iter([1, 2]), ["\ud800"] * 2,
-    np.array(["a", "b"], np.dtypes.StringDType()), np.array([["a", "b"]], np.dtypes.StringDType()),
+    None, 5, "ab", b"ab", [], (), {}, {"a": 1}, {1, 2}, range(2), [1, 2], [1, None], ["a", "b"], ["a",
+    1], [b"a", b"b"], [[1], [2]], [[1, 2], [3]], [None, None], [{}, {}], [{"a": 1}, 5], [object(),
+    object()], [1j, 2j], [2**70, 1], [float("nan"), 1], [np.array(1), np.array(2)], [np.zeros(2),
+    np.zeros(3)], np.array(5), np.zeros(0), np.zeros(2), np.zeros((2, 2)), np.zeros((2, 0)),
+    np.array(["a", "b"]), np.array([["a"], ["b"]]), np.array([b"a", b"\xff"]), np.array([[b"a"],
+    [b"b"]]), np.array([1j, 2]), np.array(["2020", "2021"], "M8[s]"), np.array([None, 1]),
+    np.array([["a"], [1]], object), np.array([b"a", b"b"], "V1"), np.zeros(2, "i4,f8"), np.zeros(2,
+    "U0"), np.ma.array([1, 2], mask=[0, 1]), memoryview(b"ab"), bytearray(b"ab"), iter([1, 2]),
+    ["\ud800"] * 2, np.array(["a", "b"], np.dtypes.StringDType()), np.array([["a", "b"]],
+    np.dtypes.StringDType()),
 ]  # fmt: skip
 
 

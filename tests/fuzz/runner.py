@@ -1,0 +1,237 @@
+"""Runs cases in processes of their own: one that crashes or hangs is reported with its seed, and replaced.
+
+A worker is handed a few cases at a time and reports each before it begins and when it is done; what it tries is
+noted in memory that outlives it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import resource
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from tests.fuzz import areas, guard, samples
+from tests.fuzz.areas import Tally
+
+__all__ = ["Failure", "Report", "fuzz", "one"]
+
+HANG = 60.0
+"""Seconds after which a case is given up."""
+
+_MEMORY = 6 << 30
+_NOTE = 1 << 16
+_CHUNK = 25
+_MOST_FAILURES = 20
+
+Job = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A case that went wrong.
+
+    Attributes:
+        area, seed: which.
+        what: the traceback, or how the process ended.
+        trying: what was being tried.
+    """
+
+    area: str
+    seed: int
+    what: str
+    trying: str
+
+    def __str__(self) -> str:
+        again = f"python -m tests.fuzz --only {self.area} --seed {self.seed} --programs 1"
+        return f"---- {self.area}, seed {self.seed}\n{self.trying}\n{self.what}\nagain: {again}"
+
+
+@dataclass
+class Report:
+    """What a run came to.
+
+    Attributes:
+        by_area: cases, pairs, programs and seconds of each area.
+        failures: what went wrong.
+        slowest: the slowest case.
+    """
+
+    by_area: dict[str, list[float]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    slowest: tuple[float, str, int] = (0.0, "", 0)
+
+    def add(self, job: Job, tally: Tally, seconds: float) -> None:
+        """Counts a case."""
+        sums = self.by_area.setdefault(job[0], [0, 0, 0, 0.0])
+        for n, more in enumerate((1, tally.pairs, tally.programs, seconds)):
+            sums[n] += more
+        self.slowest = max(self.slowest, (seconds, *job))
+
+    def total(self, column: int) -> int:
+        """The sum of a column over all areas."""
+        return int(sum(sums[column] for sums in self.by_area.values()))
+
+    def __str__(self) -> str:
+        rows = [("area", "cases", "pairs", "programs", "seconds")]
+        for name in [*areas.AREAS, "all"]:
+            sums = self.by_area.get(name, [self.total(n) for n in range(4)] if name == "all" else None)
+            if sums:
+                rows.append((name, *(f"{value:,.0f}" for value in sums)))
+        table = "\n".join(f"{row[0]:10}" + "".join(f"{cell:>12}" for cell in row[1:]) for row in rows)
+        seconds, area, seed = self.slowest
+        return f"{table}\nslowest case: {area}, seed {seed}, {seconds:.1f} s\nfailures: {len(self.failures)}"
+
+
+def one(job: Job, tell: Any) -> tuple[Tally, Failure | None]:
+    """Runs one case in this process."""
+    trying = [""]
+
+    def note(text: str) -> None:
+        trying[0] = text
+        tell(text)
+
+    try:
+        return areas.run(*job, note), None
+    except Exception:  # whatever it is, it is a finding
+        return Tally(), Failure(*job, traceback.format_exc(), trying[0])
+
+
+def _work(connection: Connection, note: Any) -> None:
+    """The life of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("ignore")
+    faulthandler.enable()
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def tell(text: str) -> None:
+        note.value = text.encode("utf-8", "backslashreplace")[: _NOTE - 1].replace(b"\0", b"\\0")
+
+    with guard.installed():
+        while (jobs := connection.recv()) is not None:
+            for job in jobs:
+                connection.send(None)
+                start = time.perf_counter()
+                tally, failure = one(job, tell)
+                connection.send((job, tally, time.perf_counter() - start, failure))
+
+
+class _Worker:
+    """A process and the cases that it still has to do."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.note = context.RawArray("c", _NOTE)
+        self.process = context.Process(target=_work, args=(theirs, self.note), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.jobs: deque[Job] = deque()
+        self.since = time.monotonic()
+
+    def give(self, jobs: list[Job]) -> None:
+        """Hands it some cases."""
+        self.jobs.extend(jobs)
+        self.since = time.monotonic()
+        self.connection.send(jobs)
+
+    def hangs(self) -> bool:
+        """Whether the case that it is at takes too long."""
+        return bool(self.jobs) and time.monotonic() - self.since > HANG
+
+    def end(self) -> int:
+        """Ends the process, with a traceback on stderr if it still runs; gives its exit code."""
+        if self.process.is_alive():
+            self.process.terminate() if not self.jobs else self.process.kill()
+        self.process.join()
+        self.connection.close()
+        return self.process.exitcode or 0
+
+
+def fuzz(
+    seed: int, pairs: int, minutes: float = float("inf"), only: str | None = None, workers: int = 2
+) -> Report:
+    """Runs cases until there were so many pairs, the time is over, or too much went wrong."""
+    report, seeds = Report(), _jobs(seed, only)
+    deadline, told = time.monotonic() + 60 * minutes, time.monotonic()
+    crew = [_Worker() for _ in range(max(1, min(workers, pairs // samples.INPUTS)))]
+    waiting: deque[Job] = deque()
+    while True:
+        going = time.monotonic() < deadline and len(report.failures) < _MOST_FAILURES
+        for worker in crew:
+            if going and not worker.jobs:
+                open_cases = sum(len(other.jobs) for other in crew)
+                missing = pairs - report.total(1) - samples.INPUTS * open_cases
+                while len(waiting) < min(_CHUNK, -(-missing // samples.INPUTS)):
+                    waiting.append(next(seeds))
+                if waiting:
+                    worker.give(list(waiting))
+                    waiting.clear()
+        if not any(worker.jobs for worker in crew):
+            break
+        ready = wait([worker.connection for worker in crew], timeout=1.0)
+        for n, worker in enumerate(crew):
+            lost = worker.hangs() or (worker.connection in ready and not _receive(worker, report))
+            if lost:
+                waiting.extend(_lost(worker, report))
+                crew[n] = _Worker()
+        if time.monotonic() - told > 10:
+            told = time.monotonic()
+            print(
+                f"{report.total(1):,} pairs, {report.total(0):,} cases, {len(report.failures)} failures",
+                file=sys.stderr,
+            )
+    for worker in crew:
+        worker.end()
+    return report
+
+
+def _jobs(seed: int, only: str | None) -> Iterator[Job]:
+    while True:
+        yield only or areas.choose(seed), seed
+        seed += 1
+
+
+def _receive(worker: _Worker, report: Report) -> bool:
+    """Takes one message of a worker; gives whether there was one."""
+    try:
+        message = worker.connection.recv()
+    except (EOFError, ConnectionError):
+        return False
+    worker.since = time.monotonic()
+    if message is not None:
+        job, tally, seconds, failure = message
+        worker.jobs.popleft()
+        report.add(job, tally, seconds)
+        if failure is not None:
+            _fail(report, failure)
+    return True
+
+
+def _lost(worker: _Worker, report: Report) -> list[Job]:
+    """Reports the case that a worker was at; gives those that it has not begun."""
+    hung = worker.hangs()
+    code = worker.end()
+    job = worker.jobs.popleft()
+    how = f"it hangs: no end after {HANG:.0f} s" if hung else f"the process died: {_exit(code)}"
+    _fail(report, Failure(*job, how, worker.note.value.decode()))
+    return list(worker.jobs)
+
+
+def _exit(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def _fail(report: Report, failure: Failure) -> None:
+    report.failures.append(failure)
+    print(failure, flush=True)
