@@ -11,6 +11,15 @@ FOLDERS = {
 
 setup(
     package_dir=FOLDERS,
-    packages=[*FOLDERS, "evflow.cli", "evflow.demo", "evflow.engine", "evflow.flow"],
+    packages=[
+        *FOLDERS,
+        "evflow.cli",
+        "evflow.demo",
+        "evflow.engine",
+        "evflow.events",
+        "evflow.events.columns",
+        "evflow.flow",
+        "evflow.schema",
+    ],
     package_data={"evflow": ["py.typed"]},
 )

@@ -15,7 +15,7 @@ from evflow.codgen.arithmetic import Arithmetic, spelled
 from evflow.codgen.semantics import ZERO
 from evflow.codgen.tree import Element, Expr, Length, Load, Path, Pos, Present, Root, Select, Step, Variable
 from evflow.schema import Schema
-from evflow.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
 
 __all__ = ["Access", "Attributes", "Operand", "Queue", "Ref", "Slice", "is_text", "suggestion", "value_type"]
 

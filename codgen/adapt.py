@@ -16,7 +16,7 @@ from evflow.codgen.transfer import Transfer
 from evflow.codgen.tree import Function, Pos
 from evflow.errors import CodeError, SchemaError
 from evflow.schema import REQUIRED, Schema
-from evflow.types import Array, FieldType, ListOf, Maybe, Number, Record
+from evflow.schema.types import Array, FieldType, ListOf, Maybe, Number, Record
 
 __all__ = ["adapt", "check_fit", "needs"]
 

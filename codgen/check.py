@@ -41,7 +41,7 @@ from evflow.codgen.tree import (
 )
 from evflow.errors import CodeError
 from evflow.schema import Schema
-from evflow.types import Maybe
+from evflow.schema.types import Maybe
 
 __all__ = ["KINDS", "Builder"]
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from evflow.codgen.ir import Body
 from evflow.codgen.tree import Assign, Element, Expr, Fault, Function, Path, Pos, Root
-from evflow.types import FieldType
+from evflow.schema.types import FieldType
 
 __all__ = ["WORK", "Emitter", "Host", "Place", "Text", "Triple"]
 

@@ -10,7 +10,7 @@ import struct
 from typing import Any
 
 from evflow.schema import REQUIRED, Schema
-from evflow.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
 
 __all__ = ["empty_record", "empty_value", "fixed_image"]
 

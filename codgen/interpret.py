@@ -50,7 +50,7 @@ from evflow.codgen.tree import (
     Unary,
     Variable,
 )
-from evflow.types import Array, Maybe
+from evflow.schema.types import Array, Maybe
 
 __all__ = ["Emitted", "Outcome", "State", "interpret", "interpret_queue", "new_state"]
 

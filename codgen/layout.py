@@ -13,7 +13,7 @@ from evflow.codgen.emitter import Emitter, Place
 from evflow.codgen.ir import Body, Module
 from evflow.codgen.tree import Expr, Fault, Path, Pos, Variable
 from evflow.schema import Schema
-from evflow.types import NUMBERS, Array, Blob, FieldType, ListOf, Maybe, Record, Text
+from evflow.schema.types import NUMBERS, Array, Blob, FieldType, ListOf, Maybe, Record, Text
 
 __all__ = [
     "NIL",

@@ -39,7 +39,7 @@ from evflow.codgen.tree import (
     Submit,
     Variable,
 )
-from evflow.types import NUMBERS, Blob, Bytes, Maybe, Record
+from evflow.schema.types import NUMBERS, Blob, Bytes, Maybe, Record
 
 __all__ = ["Exits", "FunctionEmitter", "write_function"]
 

@@ -29,7 +29,7 @@ from evflow.codgen.tree import (
     Select,
     Unary,
 )
-from evflow.types import Maybe
+from evflow.schema.types import Maybe
 
 __all__ = ["number_value"]
 

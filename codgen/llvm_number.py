@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from evflow.codgen.emitter import Emitter, Place
 from evflow.codgen.ir import LLVM_TYPES
-from evflow.types import NUMBERS, Number
+from evflow.schema.types import NUMBERS, Number
 
 __all__ = ["bits_of", "is_float", "is_signed", "read_number", "write_number"]
 

@@ -17,8 +17,8 @@ from evflow.codgen.empty import empty_value, fixed_image
 from evflow.codgen.llvm_number import read_number, write_number
 from evflow.codgen.tree import Fault, Path, Pos
 from evflow.schema import Schema
-from evflow.types import Blob, Bytes, FieldType, Maybe, Number, Record, Str
-from evflow.types import Text as TextType
+from evflow.schema.types import Blob, Bytes, FieldType, Maybe, Number, Record, Str
+from evflow.schema.types import Text as TextType
 
 __all__ = ["MAX_OUTPUT", "Output"]
 

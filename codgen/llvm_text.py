@@ -27,8 +27,8 @@ from evflow.codgen.tree import (
     Select,
 )
 from evflow.codgen.utf8_ir import utf8
-from evflow.types import Blob, Bytes, FieldType, Maybe, Str
-from evflow.types import Text as TextType
+from evflow.schema.types import Blob, Bytes, FieldType, Maybe, Str
+from evflow.schema.types import Text as TextType
 
 __all__ = ["FUNCTIONS", "compare", "entered", "read_text", "require_utf8", "text_value"]
 

@@ -21,7 +21,7 @@ from evflow.codgen.pysource import PythonSource
 from evflow.codgen.semantics import INTEGERS
 from evflow.codgen.tree import Const, Expr, Pos, Stmt
 from evflow.errors import CodeError
-from evflow.types import Maybe
+from evflow.schema.types import Maybe
 
 __all__ = ["MAX_DEPTH", "Expressions"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from evflow.codgen.semantics import Halt
 from evflow.codgen.tree import Fault
 from evflow.schema import REQUIRED, Schema
-from evflow.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str
+from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str
 
 __all__ = ["stored_text", "utf8_text", "zero_event"]
 

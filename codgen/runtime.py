@@ -20,7 +20,7 @@ from evflow.codgen.memory import Array, address, packed_texts
 from evflow.codgen.native import Code
 from evflow.codgen.tree import Function
 from evflow.codgen.vectors import Vectors
-from evflow.types import NUMBERS
+from evflow.schema.types import NUMBERS
 
 __all__ = ["AttributeColumn", "Runtime", "new_state"]
 

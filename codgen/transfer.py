@@ -29,7 +29,7 @@ from evflow.codgen.tree import (
     Stmt,
     Variable,
 )
-from evflow.types import Array, FieldType, Maybe, Record
+from evflow.schema.types import Array, FieldType, Maybe, Record
 
 if TYPE_CHECKING:
     from evflow.codgen.check import Builder

@@ -33,7 +33,7 @@ from functools import cache
 from typing import Any
 
 from evflow.schema import Schema
-from evflow.types import FieldType
+from evflow.schema.types import FieldType
 
 __all__ = [
     "VALUE_TYPES",

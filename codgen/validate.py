@@ -15,8 +15,8 @@ from evflow.codgen.native import LOCK, Code
 from evflow.codgen.validate_ir import HEAD, PATH, write_validator
 from evflow.errors import SchemaError
 from evflow.schema import Schema
-from evflow.types import Array as ArrayType
-from evflow.types import FieldType, Maybe, Record
+from evflow.schema.types import Array as ArrayType
+from evflow.schema.types import FieldType, Maybe, Record
 
 __all__ = ["Validator", "validator"]
 

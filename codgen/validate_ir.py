@@ -15,7 +15,19 @@ from evflow.codgen.ir import Body, Module
 from evflow.codgen.layout import type_name
 from evflow.codgen.utf8_ir import utf8
 from evflow.schema import Schema
-from evflow.types import MAX_DEPTH, Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.types import (
+    MAX_DEPTH,
+    Array,
+    Blob,
+    Bytes,
+    FieldType,
+    ListOf,
+    Maybe,
+    Number,
+    Record,
+    Str,
+    Text,
+)
 
 __all__ = ["HEAD", "PATH", "Site", "ValidatorText", "write_validator"]
 

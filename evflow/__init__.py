@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from evflow.batch import EventBatch
 from evflow.errors import (
     CodeError,
     DeployError,
@@ -23,14 +22,15 @@ from evflow.errors import (
     SchemaError,
     SubscriptionError,
 )
-from evflow.event import Event
+from evflow.events.batch import EventBatch
+from evflow.events.event import Event
 from evflow.graph import Graph
-from evflow.notation import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from evflow.schema import Schema
+from evflow.schema.notation import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
 if TYPE_CHECKING:
-    from evflow.flow.flow import Flow
     from evflow.engine.letters import DeadLetter, DeadLetters
+    from evflow.flow.flow import Flow
     from evflow.stones.filter import Filter
     from evflow.stones.generator import Generator
     from evflow.stones.queue import Queue

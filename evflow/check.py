@@ -11,10 +11,10 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
+from evflow.engine.topology import Hop, Slot, Topology
 from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled
-from evflow.engine.topology import Hop, Slot, Topology
 
 if TYPE_CHECKING:
     from evflow.graph import Graph

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from evflow.errors import GraphError
 
 if TYPE_CHECKING:
-    from evflow.batch import EventBatch
     from evflow.codgen.tree import Function
+    from evflow.events.batch import EventBatch
     from evflow.schema import Schema
 
 __all__ = ["KINDS", "Acting", "Actor", "Compiled", "Context", "Passing", "Stone", "stone_class"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evflow.schema import Schema
-from evflow.types import f64, i64
+from evflow.schema.types import f64, i64
 
 __all__ = ["TICK"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evflow.attributes import Attributes
-from evflow.batch import EventBatch
 from evflow.codgen.front import Input, build
 from evflow.codgen.kernel import new_state
 from evflow.codgen.queuekernel import QueueSegment, QueueState, queue_kernel
 from evflow.codgen.tree import Function
-from evflow.errors import GraphError
 from evflow.engine.host import system_values
 from evflow.engine.passes import REASONS
+from evflow.errors import GraphError
+from evflow.events.attributes import Attributes
+from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Context
 from evflow.stones.code import Code, code_settings, described, undescribed

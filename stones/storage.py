@@ -10,9 +10,9 @@ from typing import Any
 
 import msgpack
 
-from evflow.attributes import Attributes
-from evflow.batch import EventBatch
 from evflow.errors import FlowError, GraphError
+from evflow.events.attributes import Attributes
+from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Context
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from evflow.batch import EventBatch
 from evflow.errors import GraphError
+from evflow.events.batch import EventBatch
 from evflow.handlers import handler_from, handler_text
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Context, Handler

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from evflow.cli.program import Program, located
+from evflow.engine.letters import DeadLetters
 from evflow.errors import EvflowError, GraphError
 from evflow.flow.flow import Flow
-from evflow.engine.letters import DeadLetters
 from evflow.report import stats_table
 
 __all__ = ["run_program"]

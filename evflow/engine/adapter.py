@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import reduce
 
-from evflow.batch import EventBatch
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, Port, Stage, new_state
 from evflow.codgen.tree import Function
-from evflow.convert import convert_events
 from evflow.engine.fit import Fit
 from evflow.engine.passes import faulted, left
+from evflow.events.batch import EventBatch
+from evflow.events.convert import convert_events
 from evflow.schema import Schema
 
 __all__ = ["Adapter"]

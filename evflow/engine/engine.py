@@ -12,15 +12,15 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from evflow.engine.adapter import Adapter
-from evflow.batch import EventBatch
-from evflow.errors import CodeError, EvflowError, FlowError, SchemaError
 from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
 from evflow.engine.plan import Meter, Route, plan_route
+from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
+from evflow.errors import CodeError, EvflowError, FlowError, SchemaError
+from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled
 from evflow.ticks import TICK
-from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
 
 if TYPE_CHECKING:
     from evflow.codgen.kernel import Result

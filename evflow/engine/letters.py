@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from evflow.errors import FlowError
 
 if TYPE_CHECKING:
-    from evflow.batch import EventBatch
+    from evflow.events.batch import EventBatch
 
 __all__ = ["DeadLetter", "DeadLetters", "LetterBox"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evflow.attributes import AttributeColumn, Attributes
-from evflow.batch import EventBatch
 from evflow.codgen.result import Records, Result, Segment
 from evflow.codgen.tree import Fault
+from evflow.events.attributes import AttributeColumn, Attributes
+from evflow.events.batch import EventBatch
 
 __all__ = ["REASONS", "faulted", "left"]
 

@@ -16,10 +16,10 @@ import numpy as np
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, Port, Stage, new_state
 from evflow.codgen.tree import Function, Submit, walk
+from evflow.engine.topology import Hop, Slot, Topology
 from evflow.errors import CodeError, SchemaError
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled, Passing
-from evflow.engine.topology import Hop, Slot, Topology
 
 __all__ = ["Route", "plan_route"]
 

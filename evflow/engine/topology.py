@@ -15,7 +15,7 @@ from evflow.schema import Schema
 from evflow.stone import Actor, Stone
 
 if TYPE_CHECKING:
-    from evflow.batch import EventBatch
+    from evflow.events.batch import EventBatch
 
 __all__ = ["DROPPED", "ERRORS", "IN", "OUT", "Hop", "Slot", "Topology"]
 

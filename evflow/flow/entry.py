@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from threading import Lock, get_ident
 from typing import Any
 
-from evflow.attributes import Attributes
-from evflow.batch import EventBatch
-from evflow.encode import encoder
-from evflow.errors import SchemaError
-from evflow.flow.inbox import SMALL
-from evflow.schema import Schema
 from evflow.engine.topology import Slot
+from evflow.errors import SchemaError
+from evflow.events.attributes import Attributes
+from evflow.events.batch import EventBatch
+from evflow.events.encode import encoder
+from evflow.flow.inbox import SMALL
 from evflow.flow.worker import Worker
+from evflow.schema import Schema
 
 __all__ = ["Entry"]
 

@@ -6,15 +6,15 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from evflow.batch import EventBatch
 from evflow.check import check_graph, find_arrivals
 from evflow.engine.engine import Engine
-from evflow.flow.entry import Entry
-from evflow.errors import FlowError, GraphError
 from evflow.engine.letters import DeadLetters, LetterBox
-from evflow.stone import Stone
 from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Hop, Slot
+from evflow.errors import FlowError, GraphError
+from evflow.events.batch import EventBatch
+from evflow.flow.entry import Entry
 from evflow.flow.worker import Worker
+from evflow.stone import Stone
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
@@ -43,7 +43,8 @@ class Flow:
         >>> class Ping(ev.Event):
         ...     number: int
         >>> g = ev.Graph()
-        >>> _ = g.source("pings", Ping) >> ev.Filter("input.number > 1", name="large") >> ev.Terminal(lambda e: None)
+        >>> large = g.source("pings", Ping) >> ev.Filter("input.number > 1", name="large")
+        >>> _ = large >> ev.Terminal(lambda event: None)
         >>> with g.run() as flow:
         ...     flow["pings"].submit(Ping(1))
         ...     flow["pings"].submit_batch({"number": [2, 3]})

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from evflow.batch import EventBatch
 from evflow.errors import FlowError
+from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 
 __all__ = ["SMALL", "Bell", "Intake", "Item"]

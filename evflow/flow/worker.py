@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from evflow.batch import EventBatch
 from evflow.engine.engine import Engine
-from evflow.errors import EvflowError, FlowError
-from evflow.flow.inbox import Bell, Intake, Item
 from evflow.engine.topology import Slot
+from evflow.errors import EvflowError, FlowError
+from evflow.events.batch import EventBatch
+from evflow.flow.inbox import Bell, Intake, Item
 
 __all__ = ["Worker"]
 

@@ -9,14 +9,14 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from evflow.attributes import Attributes
-from evflow.batch import EventBatch
 from evflow.codgen import interpret
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, Port, Result, Segment, Stage, new_state
 from evflow.codgen.tree import Fault, Function
-from evflow.decode import decode
-from evflow.encode import encode_dict
+from evflow.events.attributes import Attributes
+from evflow.events.batch import EventBatch
+from evflow.events.decode import decode
+from evflow.events.encode import encode_dict
 from evflow.schema import Schema
 
 __all__ = ["SYSTEM", "Ran", "expected", "native", "plain", "records_at", "rows_at", "run", "run_kernel"]

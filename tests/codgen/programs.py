@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from evflow.schema import Schema
-from evflow.types import (
+from evflow.schema.types import (
     BLOB,
     NUMBERS,
     TEXT,

@@ -11,7 +11,20 @@ from evflow import Schema, SchemaError
 from evflow.codgen.adapt import adapt, needs
 from evflow.codgen.interpret import interpret
 from evflow.codgen.tree import Fault
-from evflow.types import NUMBERS, Array, Bytes, FieldType, ListOf, Maybe, Record, Str, f32, f64, i16, i32
+from evflow.schema.types import (
+    NUMBERS,
+    Array,
+    Bytes,
+    FieldType,
+    ListOf,
+    Maybe,
+    Record,
+    Str,
+    f32,
+    f64,
+    i16,
+    i32,
+)
 
 
 def schema(name: str, /, **fields: Any) -> Schema:

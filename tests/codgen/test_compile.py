@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evflow.batch import EventBatch
 from evflow.codgen.compile import compile
 from evflow.codgen.tree import Fault
-from evflow.decode import decode
-from evflow.encode import encode_dict
 from evflow.errors import CodeError
+from evflow.events.batch import EventBatch
+from evflow.events.decode import decode
+from evflow.events.encode import encode_dict
 from evflow.schema import Schema
-from evflow.types import TEXT, Str, f64, i64
+from evflow.schema.types import TEXT, Str, f64, i64
 
 TRADE = Schema("Trade", {"symbol": Str[8], "trade_price": f64, "size": i64})
 NOTE = Schema("Note", {"text": TEXT, "n": i64})

@@ -19,7 +19,7 @@ from evflow.codgen.interpret import interpret, interpret_queue, new_state
 from evflow.codgen.library import LIBRARY
 from evflow.codgen.semantics import Halt
 from evflow.codgen.tree import Fault
-from evflow.types import NUMBERS, Array, Bytes, ListOf, Maybe, Record, Str, f64, i32
+from evflow.schema.types import NUMBERS, Array, Bytes, ListOf, Maybe, Record, Str, f64, i32
 
 SUB = Schema("sub", {"x": float})
 EVENT = Schema(

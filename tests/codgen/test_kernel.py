@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evflow.attributes import Attributes
-from evflow.batch import EventBatch
 from evflow.codgen.front import Input, build
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Port, Stage, new_state
 from evflow.codgen.tree import Fault, Function
-from evflow.encode import encode_dict
 from evflow.errors import GraphError
+from evflow.events.attributes import Attributes
+from evflow.events.batch import EventBatch
+from evflow.events.encode import encode_dict
 from evflow.schema import Schema
-from evflow.types import TEXT, Array, Str, f64, i64
+from evflow.schema.types import TEXT, Array, Str, f64, i64
 from tests.codgen.oracle import plain, records_at, rows_at, run, run_kernel
 
 REC = Schema("rec", {"seq": i64, "price": f64, "tag": Str[8]})

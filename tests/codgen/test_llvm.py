@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evflow.batch import EventBatch
 from evflow.codgen import interpret
 from evflow.codgen.front import Input, build
 from evflow.codgen.jit import kernel
@@ -37,10 +36,11 @@ from evflow.codgen.tree import (
     Step,
     Unary,
 )
-from evflow.decode import decode
-from evflow.encode import encode_dict
+from evflow.events.batch import EventBatch
+from evflow.events.decode import decode
+from evflow.events.encode import encode_dict
 from evflow.schema import Schema
-from evflow.types import NUMBERS, TEXT, Number, Str
+from evflow.schema.types import NUMBERS, TEXT, Number, Str
 from tests.codgen.oracle import plain, records_at, run, run_kernel
 
 POS = Pos(1, 1)
@@ -332,7 +332,7 @@ def test_padded_text_equals_a_literal_exactly_where_the_texts_are_equal(
 
 
 def test_average_of_an_array_is_that_of_a_c_loop() -> None:
-    from evflow.types import Array, f64
+    from evflow.schema.types import Array, f64
 
     wind, average = (
         Schema("W", {"wind_velocity": Array[f64, 253, 37]}),

@@ -5,17 +5,16 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from typing import Any
 
+import numpy as np
 import pytest
 
 from evflow.codgen.front import Input, build
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, Port, Stage, new_state
 from evflow.codgen.native import HOT, Code, Native
-from evflow.codgen.tree import Function
 from evflow.schema import Schema
-from evflow.types import f64, i64
+from evflow.schema.types import f64, i64
 from tests.codgen.oracle import rows_at, run_kernel
 from tests.codgen.test_kernel import batch_of
 
@@ -136,11 +135,18 @@ def test_module_that_is_no_ir_is_an_error() -> None:
 
 def test_code_runs_its_entry() -> None:
     code = Code("define void @go(ptr %p) {\n store i64 5, ptr %p\n ret void\n}", "go")
-    import numpy as np
-
     words = np.zeros(1, np.int64)
     code.held(words.ctypes.data)
     assert words.tolist() == [5]
 
 
-_: Any = Function
+def test_code_stays_while_its_neighbours_go() -> None:
+    text = "define void @run(ptr %p) {{\n store i64 {n}, ptr %p\n ret void\n}}"
+    codes: list[Code | None] = [Code(text.format(n=n)) for n in range(100)]
+    codes[::3] = [None] * len(codes[::3])
+    gc.collect()
+    word = np.zeros(1, np.int64)
+    for n, code in enumerate(codes):
+        if code is not None:
+            code.held(word.ctypes.data)
+            assert word.tolist() == [n]

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evflow.attributes import Attributes
-from evflow.batch import EventBatch
 from evflow.codgen import interpret
 from evflow.codgen.front import Input, build
 from evflow.codgen.queuekernel import QueueKernel, QueueResult, QueueSegment, QueueState, queue_kernel
 from evflow.codgen.runtime import new_state
 from evflow.codgen.tree import Fault, Function
-from evflow.decode import decode
-from evflow.encode import encode_dict
 from evflow.errors import GraphError
+from evflow.events.attributes import Attributes
+from evflow.events.batch import EventBatch
+from evflow.events.decode import decode
+from evflow.events.encode import encode_dict
 from evflow.schema import Schema
-from evflow.types import TEXT, i64
+from evflow.schema.types import TEXT, i64
 
 A = Schema("A", {"a": i64, "n": i64})
 B = Schema("B", {"b": i64, "t": TEXT})

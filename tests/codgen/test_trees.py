@@ -10,16 +10,16 @@ import llvmlite.binding as llvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evflow.attributes import Attributes
-from evflow.batch import EventBatch
 from evflow.codgen import interpret
 from evflow.codgen.front import Input, build
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Port, Result, Stage
 from evflow.codgen.tree import Function
-from evflow.decode import decode
-from evflow.encode import encode_dict
 from evflow.errors import CodeError
+from evflow.events.attributes import Attributes
+from evflow.events.batch import EventBatch
+from evflow.events.decode import decode
+from evflow.events.encode import encode_dict
 from evflow.schema import Schema
 from tests.codgen.oracle import SYSTEM, plain, records_at, run_kernel
 from tests.codgen.programs import Program, random_attributes, random_event, random_schema

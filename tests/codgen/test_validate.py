@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evflow.codgen.validate import Validator, validator
-from evflow.encode import encode_dict
 from evflow.errors import SchemaError
+from evflow.events.encode import encode_dict
 from evflow.schema import Schema
-from evflow.types import (
+from evflow.schema.types import (
     BLOB,
     MAX_DEPTH,
     TEXT,

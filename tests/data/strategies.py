@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from evflow.schema import Schema
-from evflow.types import (
+from evflow.schema.types import (
     BLOB,
     NUMBERS,
     TEXT,

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from strategies import events, schemas, some
 
 import evflow as ev
-from evflow.batch import EventBatch
 from evflow.errors import SchemaError
+from evflow.events.batch import EventBatch
 from evflow.schema import Schema
-from evflow.types import Array, Bytes, ListOf, Maybe, Str, f32, f64, i8, i64
+from evflow.schema.types import Array, Bytes, ListOf, Maybe, Str, f32, f64, i8, i64
 
 pa = pytest.importorskip("pyarrow")
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import some
 
-from evflow.attributes import Attributes
 from evflow.errors import SchemaError
+from evflow.events.attributes import Attributes
 
 _ROWS = st.lists(
     st.fixed_dictionaries(

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from strategies import events, schemas, some
 
 import evflow as ev
-from evflow.attributes import Attributes
-from evflow.batch import EventBatch
-from evflow.encode import encode_dict, encoder
 from evflow.errors import SchemaError
+from evflow.events.attributes import Attributes
+from evflow.events.batch import EventBatch
+from evflow.events.encode import encode_dict, encoder
 from evflow.schema import Schema
-from evflow.types import f32, i16
+from evflow.schema.types import f32, i16
 
 
 class Point(ev.Event):

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from strategies import events, schemas, some
 
 import evflow as ev
-from evflow.batch import EventBatch
-from evflow.encode import encode_dict
 from evflow.errors import SchemaError
+from evflow.events.batch import EventBatch
+from evflow.events.encode import encode_dict
 from evflow.schema import Schema
-from evflow.types import NUMBERS, Array, Bytes, ListOf, Maybe, Str, f32, f64, i8, i32, i64, u8, u64
+from evflow.schema.types import NUMBERS, Array, Bytes, ListOf, Maybe, Str, f32, f64, i8, i32, i64, u8, u64
 
 
 class Trade(ev.Event):

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import events, schemas, some
 
-from evflow.attributes import Attributes
-from evflow.batch import EventBatch
-from evflow.convert import convert_events
-from evflow.encode import encode_dict
+from evflow.events.attributes import Attributes
+from evflow.events.batch import EventBatch
+from evflow.events.convert import convert_events
+from evflow.events.encode import encode_dict
 from evflow.schema import Schema
-from evflow.types import Array, ListOf, Maybe, Str, boolean, f32, f64, i8, i64, u64
+from evflow.schema.types import Array, ListOf, Maybe, Str, boolean, f32, f64, i8, i64, u64
 
 
 def convert(source: Any, target: Any, *values: Any) -> tuple[list[Any], list[int]]:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from strategies import events, plain_event, schemas, some, unpacked, wire_event
 
 import evflow as ev
-from evflow.careful import encode_careful
-from evflow.decode import decode
-from evflow.encode import encode_dict, encoder
 from evflow.errors import SchemaError
+from evflow.events.careful import encode_careful
+from evflow.events.decode import decode
+from evflow.events.encode import encode_dict, encoder
 from evflow.schema import Schema
-from evflow.types import f32, f64, i8, i64, u8, u64
+from evflow.schema.types import f32, f64, i8, i64, u8, u64
 
 
 class Trade(ev.Event):
@@ -49,7 +49,7 @@ def test_encode_quick_and_careful_make_the_same_bytes(data: st.DataObject) -> No
 
 
 def decode_to_event(schema: Schema, fields: dict[str, Any]) -> Any:
-    from evflow.decode import decode_event
+    from evflow.events.decode import decode_event
 
     return decode_event(schema, encode_careful(schema, fields))
 

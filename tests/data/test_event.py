@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import evflow as ev
-from evflow.batch import EventBatch
 from evflow.errors import SchemaError
-from evflow.event import Event
+from evflow.events.batch import EventBatch
+from evflow.events.event import Event
 from evflow.schema import Schema
-from evflow.types import TEXT, Array, ListOf, Maybe, Record, Str, f32, f64, i32, i64
+from evflow.schema.types import TEXT, Array, ListOf, Maybe, Record, Str, f32, f64, i32, i64
 
 
 class Trade(ev.Event):

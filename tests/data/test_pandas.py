@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from strategies import events, schemas, some
 
 import evflow as ev
-from evflow.batch import EventBatch
 from evflow.errors import SchemaError
+from evflow.events.batch import EventBatch
 from evflow.schema import Schema
-from evflow.types import Array, Maybe, Str, f32, f64, i8, i64
+from evflow.schema.types import Array, Maybe, Str, f32, f64, i8, i64
 
 pd = pytest.importorskip("pandas")
 

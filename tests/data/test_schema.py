@@ -12,10 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import schemas, some
 
-from evflow.batch import EventBatch
 from evflow.errors import SchemaError
+from evflow.events.batch import EventBatch
 from evflow.schema import MAX_FIELDS, REQUIRED, Schema
-from evflow.types import BLOB, MAX_CAPACITY, TEXT, Array, Bytes, ListOf, Maybe, Str, f32, f64, i8, i64, u16
+from evflow.schema.types import (
+    BLOB,
+    MAX_CAPACITY,
+    TEXT,
+    Array,
+    Bytes,
+    ListOf,
+    Maybe,
+    Str,
+    f32,
+    f64,
+    i8,
+    i64,
+    u16,
+)
 
 
 def test_schema_puts_fields_of_fixed_width_first() -> None:

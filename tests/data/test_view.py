@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from strategies import events, schemas, some
 
 import evflow as ev
-from evflow.batch import EventBatch
-from evflow.decode import decode, decode_event
-from evflow.encode import encode_dict
+from evflow.events.batch import EventBatch
+from evflow.events.decode import decode, decode_event
+from evflow.events.encode import encode_dict
+from evflow.events.view import view_class
 from evflow.schema import Schema
-from evflow.types import f32, i16
-from evflow.view import view_class
+from evflow.schema.types import f32, i16
 
 
 class Point(ev.Event):
@@ -187,7 +187,7 @@ def test_view_attrs_are_a_copy_of_its_events_attributes() -> None:
 
 
 def ev_attributes(rows: list[dict[str, Any]]) -> Any:
-    from evflow.attributes import Attributes
+    from evflow.events.attributes import Attributes
 
     return Attributes.from_rows(rows)
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from strategies import plain_event, unpacked, wire_event
 
-from evflow.batch import EventBatch
-from evflow.encode import encode_dict
 from evflow.errors import SchemaError
+from evflow.events.batch import EventBatch
+from evflow.events.encode import encode_dict
+from evflow.events.wirecheck import walk
 from evflow.schema import Schema
-from evflow.types import Array, FieldType, ListOf, Maybe, Number, Record
-from evflow.wirecheck import walk
+from evflow.schema.types import Array, FieldType, ListOf, Maybe, Number, Record
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "wire-format.md").read_text()
 EXAMPLE, VECTORS, REFUSED = (

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from strategies import events, schemas, some, unpacked
 
 import evflow as ev
-from evflow.batch import EventBatch
-from evflow.encode import encode_dict
 from evflow.errors import SchemaError
+from evflow.events.batch import EventBatch
+from evflow.events.encode import encode_dict
+from evflow.events.wirecheck import check, check_fixed, walk
 from evflow.schema import Schema
-from evflow.types import Array, Bytes, ListOf, Maybe, Str, f64, i8, u8
-from evflow.wirecheck import check, check_fixed, walk
+from evflow.schema.types import Array, Bytes, ListOf, Maybe, Str, f64, i8, u8
 
 
 class Trade(ev.Event):

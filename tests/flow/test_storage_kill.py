@@ -56,7 +56,11 @@ def test_a_killed_process_loses_nothing_that_was_stored(tmp_path: Path, moment: 
     before = [int(line) for line in passed.read_text().splitlines()]
     held: list[Any] = []
     g = ev.Graph()
-    g.source("recs", Rec) >> ev.Storage(50, path=store, name="store") >> ev.Terminal(lambda e: held.append(e.seq))
+    (
+        g.source("recs", Rec)
+        >> ev.Storage(50, path=store, name="store")
+        >> ev.Terminal(lambda e: held.append(e.seq))
+    )
     with g.run() as flow:
         flow.send_stored("store")
     assert before == list(range(len(before)))

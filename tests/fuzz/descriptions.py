@@ -13,7 +13,7 @@ from evflow.codgen.validate import Validator
 from tests.codgen.programs import random_schema
 from tests.fuzz import samples
 
-__all__ = ["check", "mutated"]
+__all__ = ["check", "mutated", "use"]
 
 _TYPES = [
     "i8", "u64", "f32", "bool", "str", "bytes", "str[0]", "str[1]", "str[65533]", "str[65534]",
@@ -79,11 +79,12 @@ def check(random: Random, tell: Callable[[str], None]) -> tuple[int, int]:
             assert str(error)
             continue
         accepted += 1
-        _use(random, schema)
+        use(random, schema)
     return samples.INPUTS, accepted
 
 
-def _use(random: Random, schema: Schema) -> None:
+def use(random: Random, schema: Schema) -> None:
+    """Describes a schema again, and sends an event through it."""
     again = Schema.from_description(json.loads(json.dumps(schema.description)))
     assert again == schema
     assert again.description == schema.description

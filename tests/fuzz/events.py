@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from evflow import EventBatch, Schema
-from evflow.types import Array, Record
+from evflow.schema.types import Array, Record
 from tests.codgen.oracle import plain
 from tests.codgen.programs import random_schema
 from tests.data.strategies import plain_event, unpacked, wire_event

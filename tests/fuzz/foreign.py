@@ -12,8 +12,8 @@ import numpy as np
 from evflow import CodeError, EventBatch, Schema, SchemaError
 from evflow.codgen.front import Input, build
 from evflow.codgen.validate import Validator
-from evflow.wirecheck import check as checked
-from evflow.wirecheck import walk
+from evflow.events.wirecheck import check as checked
+from evflow.events.wirecheck import walk
 from tests.codgen.programs import Program, random_attributes, random_schema
 from tests.codgen.test_validate import oracle
 from tests.data.strategies import plain_event, unpacked

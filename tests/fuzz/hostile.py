@@ -17,7 +17,7 @@ from tests.codgen.programs import Program, random_schema
 from tests.fuzz import differential, samples
 from tests.fuzz.pyprograms import PyProgram
 
-__all__ = ["check", "mutated", "text"]
+__all__ = ["built", "check", "mutated", "text"]
 
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]{1,3}", re.DOTALL)
 _WORDS = r"""
@@ -109,7 +109,7 @@ def check(random: Random, tell: Callable[[str], None]) -> tuple[int, int]:
         output = random.choice([schema, random_schema(random, "Out")]) if kind == "transform" else None
         code = text(random, kind, schema, output)
         tell(f"{kind} over {schema.description}, output {output and output.description}:\n{code!r}")
-        made = _built(code, kind, schema, output)
+        made = built(code, kind, schema, output)
         if made is None:
             continue
         accepted += 1
@@ -120,7 +120,8 @@ def check(random: Random, tell: Callable[[str], None]) -> tuple[int, int]:
     return samples.INPUTS, accepted
 
 
-def _built(code: Any, kind: str, schema: Schema, output: Schema | None) -> Function | None:
+def built(code: Any, kind: str, schema: Schema, output: Schema | None) -> Function | None:
+    """The function that a text is, or None if it is refused as it should be."""
     outputs = [] if output is None else [("output", output)]
     try:
         return build(code, kind, [Input("input", schema)], outputs, fuel=samples.FUEL)

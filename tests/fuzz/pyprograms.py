@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from evflow import Schema
-from evflow.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
 
 __all__ = ["PyProgram"]
 

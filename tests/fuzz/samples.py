@@ -8,7 +8,7 @@ from typing import Any
 from evflow import CodeError, Schema, SchemaError
 from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Function
-from evflow.types import BLOB, NUMBERS, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record
+from evflow.schema.types import BLOB, NUMBERS, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record
 from tests.codgen.programs import Program, random_attributes, random_event, random_schema, random_type
 from tests.fuzz.differential import Inputs
 

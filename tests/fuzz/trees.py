@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from evflow import Schema
-from evflow.attributes import Attributes
 from evflow.codgen.front import Input, build
 from evflow.codgen.kernel import Kernel, KernelCode, Result, Stage, new_state
 from evflow.codgen.stage import Routes
 from evflow.codgen.tree import Function
-from evflow.types import NUMBERS
+from evflow.events.attributes import Attributes
+from evflow.schema.types import NUMBERS
 from tests.codgen.oracle import SYSTEM, plain
 from tests.codgen.test_trees import Arrival, Reference, Tree, arrivals
 from tests.fuzz import samples

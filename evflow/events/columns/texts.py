@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from evflow.gather import ByteArray, Offsets, Ragged, starts_of
-from evflow.numeric import AnyArray
-from evflow.types import Blob, Bytes, Str, Text
-from evflow.values import Misfit, to_bytes, to_text
+from evflow.events.gather import ByteArray, Offsets, Ragged, starts_of
+from evflow.events.numeric import AnyArray
+from evflow.schema.types import Blob, Bytes, Str, Text
+from evflow.schema.values import Misfit, to_bytes, to_text
 
 __all__ = ["bytes_pieces", "check_utf8", "padded_text", "text_pieces"]
 

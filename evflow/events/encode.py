@@ -2,7 +2,8 @@
 
 Two encoders make the same bytes. The *quick* one is generated Python source: it reads the attributes,
 makes the cheap checks that leave no doubt, and packs everything of fixed width in one call. Whatever it is
-not sure of it hands to the *careful* one (``evflow.careful``), which walks the schema, takes everything
+not sure of it hands to the *careful* one (``evflow.events.careful``), which walks the schema, takes
+everything
 that is allowed, and otherwise says exactly what is wrong. So the usual event costs one call of ``struct``,
 and an error costs what a good message costs.
 """
@@ -16,13 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from evflow.careful import array_elements, array_head, bytes_head, encode_careful, encode_value, str_head
-from evflow.description import held_record
 from evflow.errors import SchemaError
-from evflow.numeric import AnyArray
+from evflow.events.careful import (
+    array_elements,
+    array_head,
+    bytes_head,
+    encode_careful,
+    encode_value,
+    str_head,
+)
+from evflow.events.numeric import AnyArray
 from evflow.schema import Schema, array_dtype
-from evflow.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
-from evflow.values import to_number
+from evflow.schema.description import held_record
+from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.values import to_number
 
 __all__ = ["encode_dict", "encoder", "value_encoder"]
 

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evflow.errors import SchemaError
-from evflow.specs import check_name
-from evflow.types import FieldType, ListOf, Maybe, Record
-from evflow.values import describe as show
+from evflow.schema.specs import check_name
+from evflow.schema.types import FieldType, ListOf, Maybe, Record
+from evflow.schema.values import describe as show
 
 if TYPE_CHECKING:
-    from evflow.schema import Schema
+    from evflow.schema.schema import Schema
 
 __all__ = ["Row", "describe", "fingerprint", "held_record", "held_records", "read"]
 

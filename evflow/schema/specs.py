@@ -9,7 +9,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union, get_args, get_origin, runtime_checkable
 
 from evflow.errors import SchemaError
-from evflow.types import (
+from evflow.schema.types import (
     BLOB,
     NUMBERS,
     TEXT,
@@ -26,12 +26,12 @@ from evflow.types import (
 )
 
 if TYPE_CHECKING:
-    from evflow.schema import Schema
+    from evflow.schema.schema import Schema
 
 __all__ = ["FieldSpec", "Scope", "check_field_name", "check_name", "field_type", "parse_type"]
 
 FieldSpec = Any
-"""What may be written for a field's type: a type of ``evflow.types``, ``int``, ``float``, ``bool``,
+"""What may be written for a field's type: a type of ``evflow.schema.types``, ``int``, ``float``, ``bool``,
 ``str``, ``bytes``, an ``Event`` class or ``Schema``, ``list[X]``, ``X | None``, ``Annotated[…, X]``, the
 name of an enclosing record, or a type's canonical text such as ``"i64"``."""
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.types import f64, i64
-from evflow.values import Misfit, describe, to_number
+from evflow.schema.types import f64, i64
+from evflow.schema.values import Misfit, describe, to_number
 
 __all__ = ["AttributeColumn", "AttributeValue", "Attributes"]
 

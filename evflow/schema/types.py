@@ -14,7 +14,7 @@ import numpy as np
 from evflow.errors import SchemaError
 
 if TYPE_CHECKING:
-    from evflow.schema import Schema
+    from evflow.schema.schema import Schema
 
 __all__ = [
     "BLOB",

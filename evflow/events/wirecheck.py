@@ -14,12 +14,24 @@ from typing import NoReturn
 
 import numpy as np
 
-from evflow.careful import array_head, bytes_head, str_head
 from evflow.errors import SchemaError
-from evflow.gather import ByteArray, Offsets
-from evflow.numeric import AnyArray
+from evflow.events.careful import array_head, bytes_head, str_head
+from evflow.events.gather import ByteArray, Offsets
+from evflow.events.numeric import AnyArray
 from evflow.schema import Schema
-from evflow.types import MAX_DEPTH, Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.types import (
+    MAX_DEPTH,
+    Array,
+    Blob,
+    Bytes,
+    FieldType,
+    ListOf,
+    Maybe,
+    Number,
+    Record,
+    Str,
+    Text,
+)
 
 __all__ = ["check", "check_fixed", "walk"]
 

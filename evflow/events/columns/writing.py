@@ -13,17 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from evflow.careful import array_head, bytes_head, encode_scalar, str_head
-from evflow.description import held_record
-from evflow.encode import value_encoder
 from evflow.errors import SchemaError
-from evflow.gather import ByteArray, Offsets, Ragged, expand, interleave, join, put_into_rows
-from evflow.intake import Constant, fitting_column, member_columns, required_values, split_missing
-from evflow.numeric import AnyArray, array_of, convert_array
+from evflow.events.careful import array_head, bytes_head, encode_scalar, str_head
+from evflow.events.columns.intake import (
+    Constant,
+    fitting_column,
+    member_columns,
+    required_values,
+    split_missing,
+)
+from evflow.events.columns.texts import bytes_pieces, padded_text, text_pieces
+from evflow.events.encode import value_encoder
+from evflow.events.gather import ByteArray, Offsets, Ragged, expand, interleave, join, put_into_rows
+from evflow.events.numeric import AnyArray, array_of, convert_array
 from evflow.schema import Schema, array_dtype
-from evflow.texts import bytes_pieces, padded_text, text_pieces
-from evflow.types import Array, Blob, Bytes, FieldType, Maybe, Number, Record, Str, Text
-from evflow.values import Misfit, describe
+from evflow.schema.description import held_record
+from evflow.schema.types import Array, Blob, Bytes, FieldType, Maybe, Number, Record, Str, Text
+from evflow.schema.values import Misfit, describe
 
 __all__ = ["encode_columns"]
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from evflow.attributes import Attributes
-from evflow.column import decoded_columns, raw_column, structured
-from evflow.columns import encode_columns
-from evflow.encode import encoder
 from evflow.errors import SchemaError
-from evflow.event import Event
-from evflow.gather import ByteArray, Offsets, frozen, gather, running, starts_of
+from evflow.events.attributes import Attributes
+from evflow.events.columns.reading import decoded_columns, raw_column, structured
+from evflow.events.columns.tables import columns_of
+from evflow.events.columns.writing import encode_columns
+from evflow.events.encode import encoder
+from evflow.events.event import Event
+from evflow.events.gather import ByteArray, Offsets, frozen, gather, running, starts_of
+from evflow.events.view import View, view_class
+from evflow.events.wirecheck import check
 from evflow.schema import Schema
-from evflow.tables import columns_of
-from evflow.values import describe
-from evflow.view import View, view_class
-from evflow.wirecheck import check
+from evflow.schema.values import describe
 
 __all__ = ["EventBatch"]
 
@@ -330,11 +330,13 @@ class EventBatch:
 
     def to_pandas(self) -> Any:
         """The events as a pandas DataFrame; nested records and arrays are objects."""
-        return importlib.import_module("evflow.frames").write_table(self.to_columns())
+        return importlib.import_module("evflow.events.columns.frames").write_table(self.to_columns())
 
     def to_arrow(self) -> Any:
         """The events as a pyarrow Table; nested records are structs, arrays lists."""
-        return importlib.import_module("evflow.arrow").write_table(self.schema, self.to_columns())
+        return importlib.import_module("evflow.events.columns.arrow").write_table(
+            self.schema, self.to_columns()
+        )
 
     def __repr__(self) -> str:
         return f"EventBatch({self.schema.name}: {len(self)} events, {self.nbytes} bytes)"

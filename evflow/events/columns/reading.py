@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.gather import gather
+from evflow.events.gather import gather
 from evflow.schema import Schema, array_dtype
-from evflow.types import Array, Bytes, FieldType, Number, Record, Str
+from evflow.schema.types import Array, Bytes, FieldType, Number, Record, Str
 
 if TYPE_CHECKING:
-    from evflow.batch import EventBatch
+    from evflow.events.batch import EventBatch
 
 __all__ = ["decoded_columns", "raw_column", "structured"]
 

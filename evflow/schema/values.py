@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.types import Blob, Bytes, FieldType, Number, Str, Text
+from evflow.schema.types import Blob, Bytes, FieldType, Number, Str, Text
 
 __all__ = [
     "Misfit",

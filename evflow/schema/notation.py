@@ -1,6 +1,7 @@
 """The field types under the names that annotations use.
 
-At run time these are the types of ``evflow.types``. A type checker cannot read ``Str[8]`` or ``i32`` as
+At run time these are the types of ``evflow.schema.types``. A type checker cannot read ``Str[8]`` or
+``i32`` as
 the type of an attribute; for it the numbers are Python's, and what takes a size is Any, by way of a module
 that does not exist.
 """
@@ -23,6 +24,6 @@ if TYPE_CHECKING:
     f32 = float
     f64 = float
 else:
-    from evflow.types import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+    from evflow.schema.types import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
 __all__ = ["Array", "Bytes", "Str", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]

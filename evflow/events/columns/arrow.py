@@ -7,10 +7,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from evflow.gather import Ragged
-from evflow.intake import Column
+from evflow.events.columns.intake import Column
+from evflow.events.gather import Ragged
 from evflow.schema import Schema
-from evflow.types import NUMBERS, Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.types import (
+    NUMBERS,
+    Array,
+    Blob,
+    Bytes,
+    FieldType,
+    ListOf,
+    Maybe,
+    Number,
+    Record,
+    Str,
+    Text,
+)
 
 __all__ = ["arrow_schema", "read_column", "read_table", "write_table"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.intake import library_of, owned_columns
+from evflow.events.columns.intake import library_of, owned_columns
 from evflow.schema import Schema
-from evflow.values import describe
+from evflow.schema.values import describe
 
 __all__ = ["columns_of"]
 

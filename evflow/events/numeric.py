@@ -1,6 +1,7 @@
 """Arrays of numbers as arrays of a field's number type: exactly, or not at all.
 
-The rule is that of ``evflow.values``, for whole arrays and columns; here, where a column of integers often
+The rule is that of ``evflow.schema.values``, for whole arrays and columns; here, where a column of
+integers often
 comes as floats, integral floats are taken for integers, and 0 and 1 for booleans.
 """
 
@@ -10,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from evflow.types import Number
-from evflow.values import Misfit, bounds, expected, relaxed, to_number
+from evflow.schema.types import Number
+from evflow.schema.values import Misfit, bounds, expected, relaxed, to_number
 
 __all__ = ["AnyArray", "array_of", "convert_array", "fitting"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.gather import Ragged
-from evflow.numeric import AnyArray
+from evflow.events.gather import Ragged
+from evflow.events.numeric import AnyArray
 from evflow.schema import Schema
-from evflow.types import Blob, Bytes, FieldType, Maybe, Number, Record, Str, Text
-from evflow.values import Misfit
+from evflow.schema.types import Blob, Bytes, FieldType, Maybe, Number, Record, Str, Text
+from evflow.schema.values import Misfit
 
 __all__ = [
     "Column",
@@ -28,7 +28,7 @@ __all__ = [
     "split_missing",
 ]
 
-_READERS = {"pandas": "evflow.frames", "pyarrow": "evflow.arrow"}
+_READERS = {"pandas": "evflow.events.columns.frames", "pyarrow": "evflow.events.columns.arrow"}
 
 
 def library_of(value: object) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from evflow.types import NUMBERS, Array, Blob, FieldType, ListOf, Maybe, Text
+from evflow.schema.types import NUMBERS, Array, Blob, FieldType, ListOf, Maybe, Text
 
 __all__ = ["Skipper", "skip", "skipper"]
 

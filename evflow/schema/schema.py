@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from evflow.description import Row, describe, fingerprint, held_record, held_records, read
 from evflow.errors import SchemaError
-from evflow.specs import FieldSpec, Scope, check_field_name, check_name, field_type
-from evflow.types import MAX_WIDTH, Array, Bytes, FieldType, ListOf, Maybe, Number, Record, Str
-from evflow.values import Misfit, to_scalar
-from evflow.values import describe as show
+from evflow.schema.description import Row, describe, fingerprint, held_record, held_records, read
+from evflow.schema.specs import FieldSpec, Scope, check_field_name, check_name, field_type
+from evflow.schema.types import MAX_WIDTH, Array, Bytes, FieldType, ListOf, Maybe, Number, Record, Str
+from evflow.schema.values import Misfit, to_scalar
+from evflow.schema.values import describe as show
 
-__all__ = ["MAX_FIELDS", "REQUIRED", "Field", "FieldSpec", "Schema", "field_type"]
+__all__ = ["MAX_FIELDS", "REQUIRED", "Field", "Schema", "array_dtype"]
 
 MAX_FIELDS = 65_535
 """The greatest number of fields of a schema, those of nested records of fixed width included."""
@@ -189,7 +189,7 @@ class Schema:
             SchemaError: a field without default is missing, or a name is no field.
         """
         # An event knows its schema; a schema finds events only when it is asked for one.
-        return importlib.import_module("evflow.event").make_event(self, fields)
+        return importlib.import_module("evflow.events.event").make_event(self, fields)
 
     def as_record(self, where: str, scope: Scope) -> Record:
         """This schema as the type of a field of another, whose later fields may refer to it by name."""

@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 
-from evflow.decode import array_at, decode, decode_event
-from evflow.event import Event
-from evflow.fields import has_fields, same, show
+from evflow.events.decode import array_at, decode, decode_event
+from evflow.events.event import Event
+from evflow.events.fields import has_fields, same, show
+from evflow.events.skip import Skipper, skipper
 from evflow.schema import Schema
-from evflow.skip import Skipper, skipper
-from evflow.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
 
 if TYPE_CHECKING:
-    from evflow.attributes import AttributeValue
-    from evflow.batch import EventBatch
+    from evflow.events.attributes import AttributeValue
+    from evflow.events.batch import EventBatch
 
 __all__ = ["ListView", "View", "view_class"]
 

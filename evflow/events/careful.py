@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.numeric import AnyArray, array_of, convert_array
+from evflow.events.numeric import AnyArray, array_of, convert_array
 from evflow.schema import REQUIRED, Field, Schema, array_dtype
-from evflow.types import (
+from evflow.schema.types import (
     MAX_DEPTH,
     NUMBERS,
     Array,
@@ -29,7 +29,7 @@ from evflow.types import (
     Str,
     Text,
 )
-from evflow.values import Misfit, relaxed, to_bytes, to_number, to_text
+from evflow.schema.values import Misfit, relaxed, to_bytes, to_number, to_text
 
 __all__ = [
     "array_elements",

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from evflow.event import Event, event_class
-from evflow.numeric import AnyArray
+from evflow.events.event import Event, event_class
+from evflow.events.numeric import AnyArray
 from evflow.schema import Schema, array_dtype
-from evflow.types import NUMBERS, Array, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.types import NUMBERS, Array, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
 
 __all__ = ["array_at", "decode", "decode_event"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from evflow.intake import Column, as_column
-from evflow.types import FieldType, Maybe, Number
+from evflow.events.columns.intake import Column, as_column
+from evflow.schema.types import FieldType, Maybe, Number
 
 __all__ = ["read_column", "read_table", "write_table"]
 

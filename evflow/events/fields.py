@@ -12,7 +12,7 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.schema import Schema
-from evflow.types import MAX_DEPTH
+from evflow.schema.types import MAX_DEPTH
 
 __all__ = ["has_fields", "same", "show", "to_dict"]
 

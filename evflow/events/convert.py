@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from evflow.batch import EventBatch
-from evflow.careful import encode_careful
-from evflow.decode import decode
 from evflow.errors import SchemaError
+from evflow.events.batch import EventBatch
+from evflow.events.careful import encode_careful
+from evflow.events.decode import decode
 from evflow.schema import Schema
 
 __all__ = ["convert_events"]

@@ -18,10 +18,10 @@ from types import FrameType, new_class
 from typing import Any, ClassVar, cast, dataclass_transform
 
 from evflow.errors import SchemaError
-from evflow.fields import has_fields, same, show, to_dict
+from evflow.events.fields import has_fields, same, show, to_dict
 from evflow.schema import REQUIRED, Schema
-from evflow.specs import FieldSpec, Scope, check_field_name
-from evflow.types import Record
+from evflow.schema.specs import FieldSpec, Scope, check_field_name
+from evflow.schema.types import Record
 
 __all__ = ["Event", "event_class", "make_event"]
 

@@ -1,0 +1,7 @@
+"""What an event is: its fields, their types, and where each stands on the wire."""
+
+from __future__ import annotations
+
+from evflow.schema.schema import MAX_FIELDS, REQUIRED, Field, Schema, array_dtype
+
+__all__ = ["MAX_FIELDS", "REQUIRED", "Field", "Schema", "array_dtype"]
