@@ -1,4 +1,4 @@
-"""What there is to fuzz: each area is a function that makes one case from a ``random.Random`` and checks it."""
+"""What there is to fuzz: each area makes one case from a ``random.Random`` and checks it."""
 
 from __future__ import annotations
 

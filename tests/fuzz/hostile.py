@@ -20,18 +20,20 @@ from tests.fuzz.pyprograms import PyProgram
 __all__ = ["built", "check", "mutated", "text"]
 
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]{1,3}", re.DOTALL)
+_CLASSES = ("[A-Za-z_]", "[0-9]", "[^\\w\\s]")
 _WORDS = r"""
-    if else for while do switch case default break continue return static const int long unsigned char double
-    float string bool struct typedef goto sizeof input output event_attrs stone_attrs submit discard count length
-    present def lambda class yield import global await in is not and or None True print self __class__ range
-    math.inf async ( ) [ ] { } ; , . -> ... := ** // << >> ++ -- && || ! ~ ? : & | ^ % / * + - = == != <= #pragma
-    # ' " \ @ $ ` \n 0 1 -1 00 08 0x 0xffffffffffffffff 0b2 1e400 1e-400 0x1p9 .5. 1.f 5ull 9223372036854775808
-    '\0' 'ab' "\xff" "\777" "\ud800" "\U00110000" u8"x" L'x' 1_000 1j 0o7 f"{x}" b"\xff" r"\" /* */ ??/ <: %:
+    if else for while do switch case default break continue return static const int long unsigned char
+    double float string bool struct typedef goto sizeof input output event_attrs stone_attrs submit
+    discard count length present def lambda class yield import global await in is not and or None True
+    print self __class__ range math.inf async ( ) [ ] { } ; , . -> ... := ** // << >> ++ -- && || ! ~ ?
+    : & | ^ % / * + - = == != <= #pragma # ' " \ @ $ ` \n 0 1 -1 00 08 0x 0xffffffffffffffff 0b2 1e400
+    1e-400 0x1p9 .5. 1.f 5ull 9223372036854775808 '\0' 'ab' "\xff" "\777" "\ud800" "\U00110000" u8"x"
+    L'x' 1_000 1j 0o7 f"{x}" b"\xff" r"\" /* */ ??/ <: %:
 """.split()
 _STRANGE = "\0 \ufeff \u202e \u2028 é ﬁ 𝟙 \x1a \x85 \r \f \ud800 \t ''' １".split(" ")
 _BRACKETS = [
-    ("(", ")"), ("[", "]"), ("{", "}"), ("abs(", ")"), ("i0[", "]"), ("(1, ", ")"), ("{ int a;", "}"), ("1 ? ", ": 0"),
-    ("do ", " while (0);"), ("switch (1) { case 1: ", "}"), ("-", ""), ("!", ""), ("~", ""), ("not ", ""),
+    ("(", ")"), ("[", "]"), ("{", "}"), ("abs(", ")"), ("i0[", "]"), ("(1, ", ")"), ("{ int a;", "}"),
+    ("1 ? ", ": 0"), ("do ", " while (0);"), ("switch (1) { case 1: ", "}"), ("-", ""), ("!", ""), ("~", ""), ("not ", ""),
     ("1 + ", ""), ("1 < ", ""), ("1 && ", ""), ("if (1) ", ""), ("for (;;) ", ""), ("1 if 1 else ", ""),
     ("lambda: ", ""), ("(int)", ""), ("i0 = ", ""), ('"a" ', ""), ("a.", ""), ("case 1: ", ""),
 ]  # fmt: skip
@@ -56,8 +58,10 @@ def mutated(random: Random, valid: str) -> str:
         at = random.randrange(len(tokens) + 1)
         other = random.randrange(len(tokens) + 1)
         new = random.choice([random.choice(_WORDS), random.choice(tokens or [""]), random.choice(_STRANGE)])
-        choice = random.randrange(7)
-        if choice == 0:
+        choice = random.randrange(10)
+        if choice > 6 and at < len(tokens):
+            tokens[at] = _alike(random, tokens, tokens[at])
+        elif choice == 0:
             del tokens[at : at + random.choice([1, 1, 2, 5])]
         elif choice == 1:
             tokens[at:at] = tokens[other : other + random.randrange(1, 12)]
@@ -70,6 +74,12 @@ def mutated(random: Random, valid: str) -> str:
         else:
             tokens[at : at + 1] = [new]
     return "".join(tokens)
+
+
+def _alike(random: Random, tokens: list[str], token: str) -> str:
+    """A word for a word, a number for a number, an operator for an operator."""
+    kind = next((kind for kind in _CLASSES if re.match(kind, token)), r"\s")
+    return random.choice([other for other in tokens if re.match(kind, other)])
 
 
 def _literal(random: Random) -> str:

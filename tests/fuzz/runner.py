@@ -1,7 +1,7 @@
 """Runs cases in processes of their own: one that crashes or hangs is reported with its seed, and replaced.
 
-A worker is handed a few cases at a time and reports each before it begins and when it is done; what it tries is
-noted in memory that outlives it.
+A worker is handed a few cases at a time and reports each before it begins and when it is done; what it tries
+is noted in memory that outlives it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def one(job: Job, tell: Any) -> tuple[Tally, Failure | None]:
 
     try:
         return areas.run(*job, note), None
-    except Exception:  # whatever it is, it is a finding
+    except Exception:  # noqa: BLE001  whatever it is, it is a finding
         return Tally(), Failure(*job, traceback.format_exc(), trying[0])
 
 

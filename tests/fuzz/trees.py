@@ -10,7 +10,7 @@ import numpy as np
 
 from evflow import Schema
 from evflow.codgen.front import Input, build
-from evflow.codgen.kernel import Kernel, KernelCode, Result, Stage, new_state
+from evflow.codgen.kernel import Kernel, KernelCode, Port, Result, Stage, new_state
 from evflow.codgen.stage import Routes
 from evflow.codgen.tree import Function
 from evflow.events.attributes import Attributes
@@ -27,22 +27,28 @@ _EXITS = 3
 
 
 class Chains(Tree):
-    """A random tree in which cheap filters follow each other, over events of fixed width as often as not."""
+    """A random tree; as often as not a chain of cheap filters over events of fixed width is in it."""
 
     def __init__(self, random: Random) -> None:
-        self._cheap = random.random() < 0.5
+        self._filters = random.randrange(1, 6) if random.random() < 0.5 else 0
         super().__init__(random)
 
     def stage(self, schema: Schema, depth: int) -> Stage:
-        if self.stones == 0 and self._cheap:
+        if self.stones == 0 and self._filters:
             numbers = list(NUMBERS.values())
             fields = {f"f{n}": self.random.choice(numbers) for n in range(self.random.randrange(1, 5))}
             self.schema = schema = Schema("In", fields)
-        return super().stage(self.schema if depth == 2 else schema, depth)
+        if self.stones >= self._filters:
+            return super().stage(schema, depth)
+        stone = self.stones
+        self.stones += 1
+        made, _ = self.function("filter", schema, None)
+        behind = tuple(self.stage(schema, 0) for _ in range(self.random.choice([0, 1, 1, 1, 2])))
+        return Stage(made, stone, (Port(behind, self.random.choice([None, None, 0, 1])),))
 
     def function(self, kind: str, schema: Schema, output: Schema | None) -> tuple[Function, str]:
         numbers = [f"input.{f.name}" for f in schema.fields if f.type.text in NUMBERS]
-        if kind != "filter" or not numbers or self.random.random() < 0.4:
+        if kind != "filter" or not numbers or self.random.random() < 0.2:
             return super().function(kind, schema, output)
         text = " ".join(
             [self._test(numbers), *(self._joined(numbers) for _ in range(self.random.randrange(3)))]
