@@ -278,13 +278,17 @@ class _Walk:
         self._constant(b"\xc9")
         size = self._u32()
         self._constant(bytes([kind.element.code, len(kind.shape)]))
-        elements = 1
+        elements, room = 1, kind.item_size
         for n in kind.shape:
             dimension = int.from_bytes(self._take(4), "little")
             if n is not None and dimension != n:
                 self._at -= 4
                 self._refuse(f"a dimension of {n}")
             elements *= dimension
+            # Of an empty array too: numpy has none of a shape whose other dimensions memory cannot hold.
+            room *= dimension or 1
+            if room >= 1 << 63:
+                self._refuse("dimensions that memory can hold")
         if size != 1 + 4 * len(kind.shape) + elements * kind.item_size:
             self._refuse(f"as many elements as the length of {size} bytes says, not {elements}")
         content = self._take(elements * kind.item_size)

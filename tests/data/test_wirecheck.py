@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from strategies import events, schemas, some, unpacked
 
 import evflow as ev
+from evflow.codgen.validate import validator
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import encode_dict
@@ -229,3 +230,16 @@ def test_check_of_records_within_names_the_path() -> None:
         SchemaError, match=r"field legs\[1\]\.ok, byte 15: expected 0xc2 or 0xc3 \(bool\), found c0 db"
     ):
         walk(order, array(bytes(wire)))
+
+
+def test_empty_array_of_an_impossible_shape_is_refused() -> None:
+    """Both validators refuse an array without elements whose other dimensions no memory could hold."""
+    schema = Schema("a", {"x": Array[f64, None, None, None]})
+    big = (2**32 - 1).to_bytes(4, "little")
+    data = b"\x91\xc9" + (13).to_bytes(4, "big") + b"\x0a\x03" + bytes(4) + big + big
+    for validate in (check, lambda s, d, n: validator(s).check(d, n)):
+        with pytest.raises(SchemaError, match="memory can hold"):
+            validate(schema, np.frombuffer(data, np.uint8), 1)
+    fine = data[:-4] + bytes(4)
+    check(schema, np.frombuffer(fine, np.uint8), 1)
+    validator(schema).check(np.frombuffer(fine, np.uint8), 1)

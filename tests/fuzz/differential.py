@@ -25,7 +25,18 @@ from evflow.schema.types import NUMBERS
 from tests.codgen.oracle import SYSTEM, plain
 from tests.fuzz.guard import guarded, read_only
 
-__all__ = ["STONE", "Arrival", "Inputs", "Trace", "both_tiers", "check", "decoded", "expected", "statics"]
+__all__ = [
+    "STONE",
+    "Arrival",
+    "Inputs",
+    "Trace",
+    "both_tiers",
+    "check",
+    "decoded",
+    "expected",
+    "same",
+    "statics",
+]
 
 PORTS = 3
 STONE = {"limit": 7, "share": 0.25, "region": "é"}
@@ -150,11 +161,21 @@ def check(
     whole, part = expected(function, inputs), expected(function, inputs.only(chosen))
     for tier in both_tiers(code):
         tell(f"{tier}, one by one")
-        assert _one_by_one(function, code, inputs) == whole
+        same(_one_by_one(function, code, inputs), whole)
         tell(f"{tier}, as a batch")
-        assert _batch(function, code, inputs, everything, None) == whole
+        same(_batch(function, code, inputs, everything, None), whole)
         tell(f"{tier}, selected {chosen}")
-        assert _batch(function, code, inputs, chosen, guarded(np.array(chosen, np.int32))) == part
+        same(_batch(function, code, inputs, chosen, guarded(np.array(chosen, np.int32))), part)
+
+
+def same(found: object, wanted: object) -> None:
+    """Requires that two things are equal.
+
+    Raises:
+        AssertionError: they are not; shows both.
+    """
+    if found != wanted:
+        raise AssertionError(f"not the same\n found {found!r}\nwanted {wanted!r}")
 
 
 def both_tiers(code: Any) -> Any:

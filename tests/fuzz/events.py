@@ -14,6 +14,7 @@ from tests.codgen.oracle import plain
 from tests.codgen.programs import random_schema
 from tests.data.strategies import plain_event, unpacked, wire_event
 from tests.fuzz import samples
+from tests.fuzz.differential import same
 from tests.fuzz.guard import guarded, read_only
 
 __all__ = ["check", "on_guard", "read_in_every_way"]
@@ -26,11 +27,12 @@ def check(random: Random, tell: Callable[[str], None]) -> int:
     tell(f"{schema.description}\n{events}")
     batch = EventBatch.from_events(events, schema)
     content = batch.to_bytes()
-    assert content == b"".join(wire_event(schema, event) for event in events)
-    assert unpacked(content) == [plain_event(schema, event) for event in events]
-    assert [plain(view.to_dict()) for view in batch] == [plain(event) for event in events]
+    same(content, b"".join(wire_event(schema, event) for event in events))
+    same(unpacked(content), [plain_event(schema, event) for event in events])
+    same([plain(view.to_dict()) for view in batch], [plain(event) for event in events])
     read_in_every_way(random, on_guard(schema, content, len(events)))
-    assert EventBatch.from_columns(schema, batch.to_columns()).to_bytes() == content if events else True
+    if events:
+        same(EventBatch.from_columns(schema, batch.to_columns()).to_bytes(), content)
     return len(events)
 
 
@@ -43,34 +45,34 @@ def on_guard(schema: Schema, content: bytes, rows: int) -> EventBatch:
 def read_in_every_way(random: Random, batch: EventBatch) -> None:
     """Views, copies, columns and parts of a batch hold the same values."""
     schema, events = batch.schema, [view.to_dict() for view in batch]
-    assert EventBatch.from_events(events, schema).to_bytes() == batch.to_bytes()
-    assert EventBatch.from_events(batch.to_events(), schema).to_bytes() == batch.to_bytes()
+    same(EventBatch.from_events(events, schema).to_bytes(), batch.to_bytes())
+    same(EventBatch.from_events(batch.to_events(), schema).to_bytes(), batch.to_bytes())
     for view, event in zip(batch, events, strict=True):
         names = [field.name for field in schema.fields]
         random.shuffle(names)
-        assert {name: _value(getattr(view, name)) for name in names} == plain(event)
+        same({name: _value(getattr(view, name)) for name in names}, plain(event))
     rows = sorted(random.sample(range(len(batch)), random.randrange(len(batch) + 1)))
     some = batch.select(np.array(rows, np.int32))
     start, stop = sorted(random.choices(range(len(batch) + 1), k=2))
     for part, chosen in ((batch, range(len(batch))), (some, rows), (batch[start:stop], range(start, stop))):
-        assert [plain(view.to_dict()) for view in part] == [plain(events[row]) for row in chosen]
-        assert part.to_bytes() == EventBatch.from_events([events[row] for row in chosen], schema).to_bytes()
-        assert part.nbytes == len(part.to_bytes())
+        same([plain(view.to_dict()) for view in part], [plain(events[row]) for row in chosen])
+        same(part.to_bytes(), EventBatch.from_events([events[row] for row in chosen], schema).to_bytes())
+        same(part.nbytes, len(part.to_bytes()))
         _compare_columns(part, [events[row] for row in chosen])
 
 
 def _compare_columns(batch: EventBatch, events: list[dict[str, Any]]) -> None:
     columns = batch.to_columns()
-    assert list(columns) == [field.name for field in batch.schema.fields]
+    same(list(columns), [field.name for field in batch.schema.fields])
     for field in batch.schema.fields:
         wanted = [plain(event[field.name]) for event in events]
-        assert [_value(value) for value in columns[field.name]] == wanted
+        same([_value(value) for value in columns[field.name]], wanted)
         raw = batch.column(field.name)
-        assert len(raw) == len(events)
+        same(len(raw), len(events))
         if not isinstance(field.type, (Record, Array)) and raw.dtype.kind != "S":
-            assert [_value(value) for value in raw] == wanted
+            same([_value(value) for value in raw], wanted)
     if batch.schema.width is not None and len(batch):
-        assert batch.to_numpy().dtype == batch.schema.dtype
+        same(batch.to_numpy().dtype, batch.schema.dtype)
 
 
 def _value(value: Any) -> Any:

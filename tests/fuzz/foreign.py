@@ -18,7 +18,7 @@ from tests.codgen.programs import Program, random_attributes, random_schema
 from tests.codgen.test_validate import oracle
 from tests.data.strategies import plain_event, unpacked
 from tests.fuzz import differential, samples
-from tests.fuzz.differential import Inputs, both_tiers
+from tests.fuzz.differential import Inputs, both_tiers, same
 from tests.fuzz.events import on_guard, read_in_every_way
 from tests.fuzz.guard import read_only
 
@@ -102,13 +102,13 @@ def judged(random: Random, schema: Schema, validator: Validator, content: bytes)
     if wanted is not None and count is not None and count != len(wanted) - 1:
         wanted = None
     for verdict in verdicts(schema, validator, content, count):
-        assert verdict == wanted
+        same(verdict, wanted)
     if wanted is None:
         return None
     batch = on_guard(schema, content, len(wanted) - 1)
     starts = [0, *np.cumsum([len(content[a:b]) for a, b in pairwise(wanted)]).tolist()]
-    assert starts == wanted
-    assert unpacked(content) == [plain_event(schema, view.to_dict()) for view in batch]
+    same(starts, wanted)
+    same(unpacked(content), [plain_event(schema, view.to_dict()) for view in batch])
     return batch
 
 
@@ -147,6 +147,6 @@ def _run(random: Random, batch: EventBatch, tell: Callable[[str], None]) -> None
         return
     events = [view.to_dict() for view in batch]
     given = Inputs(schema, events, [random_attributes(random) for _ in events])
-    assert given.data.tobytes() == batch.to_bytes()
+    same(given.data.tobytes(), batch.to_bytes())
     tell(f"{samples.shown(made)}\n{samples.listed(given)}")
     differential.check(made, given, random)

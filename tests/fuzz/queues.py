@@ -17,7 +17,7 @@ from evflow.codgen.tree import Function
 from tests.codgen.oracle import SYSTEM, plain
 from tests.codgen.programs import Program, random_schema
 from tests.fuzz import samples
-from tests.fuzz.differential import STONE, Inputs, both_tiers, contents, statics
+from tests.fuzz.differential import STONE, Inputs, both_tiers, contents, same, statics
 from tests.fuzz.guard import guarded
 
 __all__ = ["check", "function"]
@@ -215,9 +215,11 @@ def check(random: Random, made: Function, tell: Tell) -> int:
         reference, native = Reference(made, limit), Native(code, limit)
         for slot, batch, rows in batches:
             every = range(len(batch.events)) if rows is None else rows
-            assert native.arrive(slot, batch, rows) == reference.arrive(slot, batch, every)
-            assert native.waiting() == [
-                [(plain(dict(event)), plain(own)) for event, own in queue] for queue in reference.waiting
+            same(native.arrive(slot, batch, rows), reference.arrive(slot, batch, every))
+            waiting = [
+                [(plain(dict(event)), plain(dict(own))) for event, own in queue]
+                for queue in reference.waiting
             ]
-        assert statics(made, native.state) == plain(reference.state.values)
+            same(native.waiting(), waiting)
+        same(statics(made, native.state), plain(reference.state.values))
     return sum(len(batch.events) for _, batch, _ in batches)

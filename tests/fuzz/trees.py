@@ -18,7 +18,7 @@ from evflow.schema.types import NUMBERS
 from tests.codgen.oracle import SYSTEM, plain
 from tests.codgen.test_trees import Arrival, Reference, Tree, arrivals
 from tests.fuzz import samples
-from tests.fuzz.differential import Inputs, both_tiers, statics
+from tests.fuzz.differential import Inputs, both_tiers, same, statics
 from tests.fuzz.guard import guarded
 
 __all__ = ["Chains", "check"]
@@ -83,13 +83,13 @@ def check(random: Random, tell: Callable[[str], None]) -> tuple[int, int]:
             new_state(functions[n]) if n in functions else np.zeros(8, np.uint8) for n in range(routes.stones)
         ]
         result = _run(code, inputs, chosen, rows, states)
-        assert [(n.stone, n.position, n.fault.name) for n in result.faults] == reference.faults
-        assert result.counts.tolist() == reference.counts
+        same([(n.stone, n.position, n.fault.name) for n in result.faults], reference.faults)
+        same(result.counts.tolist(), reference.counts)
         given = Attributes.from_rows([inputs.attributes[row] for row in rows])
         for exit_ in range(len(result.exits)):
-            assert _arrivals(result, exit_, given, rows) == reference.exits[exit_]
+            same(_arrivals(result, exit_, given, rows), reference.exits[exit_])
         for stone, state in reference.states.items():
-            assert statics(functions[stone], states[stone]) == plain(state.values)
+            same(statics(functions[stone], states[stone]), plain(state.values))
     return len(rows), len(functions)
 
 
@@ -114,7 +114,7 @@ def _arrivals(result: Result, exit_: int, given: Attributes, rows: Sequence[int]
     for segment in result.exits[exit_]:
         if segment.buffer == 0 and segment.rows is not None:
             positions = range(len(segment)) if segment.positions is None else segment.positions.tolist()
-            assert segment.rows.tolist() == [rows[position] for position in positions]
+            same(segment.rows.tolist(), [rows[position] for position in positions])
     return arrivals(result, exit_, given)
 
 
