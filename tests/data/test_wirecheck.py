@@ -187,7 +187,7 @@ def test_check_text_cut_within_a_character_is_not_completed_by_the_next_event() 
         (Array[u8, None], "c9 00000007 06 01 02000000 0000", "expected 0x0501"),
         (Array[u8, None], "c9 00000007 05 02 02000000 0000", "expected 0x0501"),
         (Array[u8, None, 3], "c9 0000000b 05 02 01000000 02000000 0000", "a dimension of 3"),
-        (Array[f64, None, None], "c9 00000009 0a 02 ffffffff ffffffff", "as many elements as"),
+        (Array[f64, None, None], "c9 00000009 0a 02 ffffffff ffffffff", "memory can hold"),
     ],
 )  # fmt: skip
 def test_check_refuses_values_that_break_a_rule(kind: Any, wire: str, reason: str) -> None:
