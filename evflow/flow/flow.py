@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,20 @@ if TYPE_CHECKING:
 __all__ = ["Flow"]
 
 
+_open: set[Flow] = set()
+
+
+@atexit.register
+def _close_all() -> None:
+    # Whoever forgets to close loses nothing all the same.
+    for flow in list(_open):
+        flow.close()
+
+
 class Flow:
     """A graph that runs in the background of this process; made by ``Graph.run``.
+
+    It runs until ``close``, or until the program ends, which closes it.
 
     Args:
         graph: the graph; it is checked first.
@@ -71,6 +84,7 @@ class Flow:
         self._do = self._worker.do
         self._entries: dict[str, Entry] = {}
         self._lock = threading.Lock()
+        _open.add(self)
 
     def __getitem__(self, name: str) -> Entry:
         """The stone of that name, to submit events to.
@@ -185,7 +199,11 @@ class Flow:
         with self._lock:
             for entry in self._entries.values():
                 entry.close()
-        self._worker.close(self._finish)
+        try:
+            self._worker.close(self._finish)
+        finally:
+            if self._worker.closing:
+                _open.discard(self)
 
     def __enter__(self) -> Flow:
         return self

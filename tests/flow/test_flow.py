@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -440,3 +443,23 @@ def test_a_view_is_submitted_with_its_attributes() -> None:
         flow["first"].submit(Rec(2))
         flow["first"].submit(Rec(3), attrs={"k": 3})
     assert seen == [(1, {"k": 1})] * 2 + [(2, {})] * 2 + [(3, {"k": 3})] * 2
+
+
+def test_a_flow_that_is_not_closed_is_closed_at_the_end(tmp_path: Path) -> None:
+    """A program that ends without closing its flow has its events handled first."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import evflow as ev\n"
+        "class Rec(ev.Event):\n"
+        "    seq: int\n"
+        "g = ev.Graph()\n"
+        "g.source('recs', Rec) >> ev.Terminal(lambda e: print(e.seq, flush=True))\n"
+        "entry = g.run()['recs']\n"
+        "for seq in range(3):\n"
+        "    entry.submit(Rec(seq))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
+    ran = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, env=environment, timeout=60, check=True
+    )
+    assert (ran.stdout, ran.stderr) == ("0\n1\n2\n", "")
