@@ -16,7 +16,7 @@ from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
 from evflow.engine.plan import Meter, Route, plan_route
 from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
-from evflow.errors import CodeError, EvflowError, FlowError, SchemaError
+from evflow.errors import CodeError, FlowError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled
@@ -262,7 +262,7 @@ class Engine:
         assert slot.actor is not None
         try:
             slot.actor.receive(batch, input)
-        except EvflowError as error:
+        except Exception as error:  # noqa: BLE001  a stone of any kind may fail; it costs these events
             self.fault(slot, batch, error)
 
     def _adapt(self, slot: Slot, input: str, schema: Schema) -> Adapter | str:

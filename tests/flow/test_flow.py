@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import evflow as ev
+from evflow.stone import Acting, Actor, Context
 
 
 class Rec(ev.Event):
@@ -463,3 +464,32 @@ def test_a_flow_that_is_not_closed_is_closed_at_the_end(tmp_path: Path) -> None:
         [sys.executable, program], capture_output=True, text=True, env=environment, timeout=60, check=True
     )
     assert (ran.stdout, ran.stderr) == ("0\n1\n2\n", "")
+
+
+class _Broken(Acting):
+    """A stone whose running half fails at every second batch."""
+
+    kind = "terminal"
+    linked_ports = "none"
+
+    def open(self, context: Context) -> Actor:
+        return _BrokenActor(context)
+
+
+class _BrokenActor(Actor):
+    def receive(self, batch: ev.EventBatch, input: str) -> None:
+        if batch[0].seq % 2:
+            raise OSError("disk full")
+
+
+def test_a_stone_that_fails_costs_its_events_only() -> None:
+    """Whatever an acting stone raises, its events become dead letters and the flow goes on."""
+    g = ev.Graph()
+    g.source("recs", Rec) >> _Broken(name="disk")
+    with g.run() as flow:
+        for seq in range(4):
+            flow["recs"].submit(Rec(seq))
+            flow.drain()
+        letters = flow.dead_letters()
+        assert flow.stats()["disk"]["errors"] == 2
+    assert [(d.event.seq, d.reason) for d in letters] == [(1, "OSError: disk full"), (3, "OSError: disk full")]
