@@ -31,6 +31,7 @@ MAX_DEPTH = 150
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
 }  # fmt: skip
+_SHOWN = 24
 _CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf, "nan": math.nan}
 
 
@@ -135,7 +136,8 @@ class Expressions:
             return self.builder.const("bool", value, pos)
         if isinstance(value, int):
             if not -(1 << 63) <= value < 1 << 63:
-                raise self.error(f"the number {value} does not fit 64 bits", node)
+                # In hexadecimal, since Python refuses to write very long numbers in decimal.
+                raise self.error(f"the number {_short(hex(value))} does not fit 64 bits", node)
             return self.builder.const("i64", value, pos)
         if isinstance(value, float):
             return self.builder.const("f64", value, pos)
@@ -365,6 +367,10 @@ class Expressions:
         result = self.builder.call(writer, args, pos)
         assert isinstance(result, Stmt)
         return result
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _logical(node: ast.BoolOp) -> str:

@@ -147,7 +147,7 @@ def identity(function: Callable[..., object]) -> object:
     if not isinstance(function, FunctionType):
         return None
     constants, modules, functions = _captured(function)
-    written = tuple((name, repr(value)) for name, value in constants.items())
+    written = tuple((name, _written(value)) for name, value in constants.items())
     return function.__code__, written, modules, tuple(functions.items())
 
 
@@ -235,5 +235,7 @@ def _replacements(node: FunctionNode, source: PythonSource) -> Iterator[tuple[as
 def _written(value: Constant) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "(1e999 - 1e999)" if math.isnan(value) else "1e999" if value > 0 else "(-1e999)"
-    text = repr(value)
+    # Python refuses to write very long numbers in decimal.
+    is_long = isinstance(value, int) and value.bit_length() > 64
+    text = hex(value) if is_long else repr(value)
     return f"({text})" if text.startswith("-") else text

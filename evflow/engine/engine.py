@@ -205,8 +205,9 @@ class Engine:
             )
             self._account(route, result, time.perf_counter() - start)
             self._leave(route, result, batch)
-            for event, reason, stage in faulted(result, batch):
-                self.give_up(route.stages[stage][0], event, reason)
+            if len(result.faults):
+                for event, reason, stage in faulted(result, batch):
+                    self.give_up(route.stages[stage][0], event, reason)
         for meter in route.meters:
             _count_passing(meter, result, len(batch))
 

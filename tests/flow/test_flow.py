@@ -492,4 +492,5 @@ def test_a_stone_that_fails_costs_its_events_only() -> None:
             flow.drain()
         letters = flow.dead_letters()
         assert flow.stats()["disk"]["errors"] == 2
-    assert [(d.event.seq, d.reason) for d in letters] == [(1, "OSError: disk full"), (3, "OSError: disk full")]
+    reason = "OSError: disk full"
+    assert [(d.event.seq, d.reason) for d in letters] == [(1, reason), (3, reason)]
