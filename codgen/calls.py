@@ -177,7 +177,10 @@ class Calls(Access):
         key = args[1].operand
         if not isinstance(key, Const) or key.type != "str":
             raise self.error("the name of an attribute must be a literal text", args[1].pos)
-        text: str = key.value.decode("utf-8", "surrogateescape")
+        try:
+            text: str = key.value.decode()
+        except UnicodeDecodeError:
+            raise self.error("the name of an attribute must be text in UTF-8", args[1].pos) from None
         if scope.scope == "event":
             self.attributes[text] = None
         return scope.scope, text

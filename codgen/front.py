@@ -18,7 +18,7 @@ __all__ = ["FUEL", "Input", "build", "source_of"]
 FUEL = 10_000_000
 """The turns of loops that one event may take, if nothing else is said."""
 
-_KEPT = 1024
+_KEPT, _LONG = 1024, 1 << 14
 _built: OrderedDict[object, Function] = OrderedDict()
 _lock = threading.Lock()
 
@@ -47,7 +47,7 @@ def build(
     *,
     fuel: int = FUEL,
 ) -> Function:
-    """The typed tree of a stone function; the same arguments give the same tree again.
+    """The typed tree of a stone function; the same arguments give the same tree again, if it is not long.
 
     Args:
         code: Cod (an expression or a block), a Python function, or the text of one (``def …``, ``lambda …``).
@@ -68,6 +68,8 @@ def build(
             _built.move_to_end(key)
             return known
     function = _build(code, kind, inputs, outputs, fuel)
+    if len(function.source) > _LONG:
+        return function
     with _lock:
         _built[key] = function
         if len(_built) > _KEPT:

@@ -52,7 +52,8 @@ def _load(e: Emitter, expr: Load) -> str:
     if isinstance(expr.place, Element):
         pointer = e.element(expr.place, expr.pos)
         return e.body.load(LLVM_TYPES[expr.type], pointer)
-    return read_number(e, e.place(expr.place, expr.pos))
+    written = expr.place.root.kind == "output"
+    return read_number(e, e.place(expr.place, expr.pos), "" if written else e.host.invariant)
 
 
 def _assign(e: Emitter, expr: Assign) -> str:

@@ -25,11 +25,10 @@ def bits_of(kind: str) -> int:
     return NUMBERS[kind].size * 8
 
 
-def read_number(e: Emitter, place: Place) -> str:
-    """Loads the number at a place."""
-    kind = place.type
+def read_number(e: Emitter, place: Place, suffix: str = "") -> str:
+    """Loads the number at a place; ``suffix`` is ``Host.invariant`` where the place is in an event."""
+    kind, body = place.type, e.body
     assert isinstance(kind, Number)
-    body, suffix = e.body, e.host.invariant
     if kind.kind == "b":
         marker = body.load("i8", place.base, place.offset, suffix)
         false = 0 if place.element else NUMBERS["bool"].marker - 256

@@ -15,6 +15,8 @@ from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite.binding.ffi import ObjectRef
+from llvmlite.binding.newpassmanagers import NewPassManager
 
 from evflow.codgen.llvm_math import C_FUNCTIONS
 
@@ -133,7 +135,11 @@ def _parsed(ir: str) -> Any:
 def _optimise(module: Any, machine: Any) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    manager = builder.getModulePassManager()
+    manager.run(module, builder)
+    # llvmlite does not free it: among its base classes the one that knows how comes too late.
+    if type(manager)._dispose is ObjectRef._dispose:
+        NewPassManager._dispose(manager)
 
 
 class Code:

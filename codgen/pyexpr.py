@@ -31,7 +31,7 @@ MAX_DEPTH = 150
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
 }  # fmt: skip
-_SHOWN = 24
+_LONG, _SHOWN = 256, 24
 _CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf, "nan": math.nan}
 
 
@@ -136,8 +136,7 @@ class Expressions:
             return self.builder.const("bool", value, pos)
         if isinstance(value, int):
             if not -(1 << 63) <= value < 1 << 63:
-                # In hexadecimal, since Python refuses to write very long numbers in decimal.
-                raise self.error(f"the number {_short(hex(value))} does not fit 64 bits", node)
+                raise self.error(f"the number {_shown(value)} does not fit 64 bits", node)
             return self.builder.const("i64", value, pos)
         if isinstance(value, float):
             return self.builder.const("f64", value, pos)
@@ -369,8 +368,9 @@ class Expressions:
         return result
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+def _shown(value: int) -> str:
+    """An integer; a very long one, which Python refuses to write in decimal, is cut."""
+    return str(value) if value.bit_length() < _LONG else f"{hex(value)[:_SHOWN]}…"
 
 
 def _logical(node: ast.BoolOp) -> str:

@@ -98,8 +98,7 @@ def _find(code: CodeType, text: str) -> FunctionNode | None:
         spans = set(code.co_positions())
         exact: list[FunctionNode] = [n for n in found if isinstance(n, ast.Lambda) and _span(n.body) in spans]
         found = exact or found
-    texts = {ast.dump(n) for n in found}
-    if len(texts) > 1:
+    if len({ast.get_source_segment(text, n) for n in found}) > 1:
         raise CodeError(
             f"there are several functions {code.co_name} on line {code.co_firstlineno} of "
             f"{code.co_filename}; write each on a line of its own"
@@ -236,6 +235,5 @@ def _written(value: Constant) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "(1e999 - 1e999)" if math.isnan(value) else "1e999" if value > 0 else "(-1e999)"
     # Python refuses to write very long numbers in decimal.
-    is_long = isinstance(value, int) and value.bit_length() > 64
-    text = hex(value) if is_long else repr(value)
+    text = hex(value) if isinstance(value, int) and value.bit_length() > 64 else repr(value)
     return f"({text})" if text.startswith("-") else text

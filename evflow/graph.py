@@ -110,6 +110,11 @@ class Graph:
         if isinstance(target, Stone):
             target = self.add(target)
         end = PlacedInput(target, "") if isinstance(target, Placed) else target
+        if not isinstance(end, PlacedInput):
+            raise GraphError(
+                f"graph {self.name}: {start.placed.name!r} can be linked to a stone such as ev.Terminal(…), "
+                f"found {target!r}"
+            )
         for placed in (start.placed, end.placed):
             if placed.graph is not self:
                 raise GraphError(
@@ -294,8 +299,10 @@ class Placed:
     def __getitem__(self, port: str) -> PlacedInput: ...
     def __getitem__(self, port: int | str) -> PlacedPort | PlacedInput:
         if isinstance(port, int):
+            if port < 0:
+                raise GraphError(f"stone {self.name!r}: output port {port}: expected 0 or more")
             return PlacedPort(self, port)
-        if port not in self.stone.inputs:
+        if not isinstance(port, str) or port not in self.stone.inputs:
             raise GraphError(
                 f"stone {self.name!r} has no input {port!r}; it has {', '.join(self.stone.inputs) or 'none'}"
             )

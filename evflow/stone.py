@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
     from evflow.schema import Schema
 
-__all__ = ["KINDS", "Acting", "Actor", "Compiled", "Context", "Passing", "Stone", "stone_class"]
+__all__ = [
+    "KINDS",
+    "Acting",
+    "Actor",
+    "Compiled",
+    "Context",
+    "Passing",
+    "Stone",
+    "checked_integer",
+    "stone_class",
+]
 
 KINDS: dict[str, str] = {
     "source": "evflow.stones.source:Source",
@@ -51,6 +61,17 @@ def stone_class(kind: str) -> type[Stone]:
     module, name = KINDS[kind].split(":")
     found: type[Stone] = getattr(importlib.import_module(module), name)
     return found
+
+
+def checked_integer(what: str, value: object, least: int = 1) -> int:
+    """A setting that is an integer of ``least`` or more, and of 64 bits.
+
+    Raises:
+        GraphError: it is not; ``what`` names it.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 63:
+        raise GraphError(f"{what} {value!r}: expected an integer of {least} or more")
+    return value
 
 
 class Stone:

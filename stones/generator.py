@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,7 +57,7 @@ class Generator(Transform):
         name: str | None = None,
         on: str | None = None,
     ) -> None:
-        if not period > 0:
+        if not isinstance(period, int | float) or not 0 < period < math.inf:
             raise GraphError(f"generator {name or ''}: period {period!r}: expected seconds greater than 0")
         super().__init__(code, output=output, input=TICK, fuel=fuel, name=name, on=on)
         self._period = float(period)

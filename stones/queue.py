@@ -15,7 +15,7 @@ from evflow.errors import GraphError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
-from evflow.stone import Acting, Actor, Context
+from evflow.stone import Acting, Actor, Context, checked_integer
 from evflow.stones.code import Code, code_settings, described, undescribed
 
 __all__ = ["Queue"]
@@ -87,17 +87,16 @@ class Queue(Acting):
         on: str | None = None,
     ) -> None:
         super().__init__(name=name, on=on)
-        if not inputs:
-            raise GraphError(
-                f"queue {name or ''}: expected inputs, a mapping from name to schema, found none"
-            )
-        if not isinstance(limit, int) or limit < 1:
-            raise GraphError(f"queue {name or ''}: limit {limit!r}: expected an integer of 1 or more")
+        for what, given in (("inputs", inputs), ("outputs", outputs or {})):
+            if not isinstance(given, Mapping) or (what == "inputs" and not given):
+                raise GraphError(
+                    f"queue {name or ''}: expected {what}, a mapping from name to schema, found {given!r}"
+                )
         self.code = code
         self._inputs = {key: Schema.of(spec) for key, spec in inputs.items()}
         self.outputs = {key: Schema.of(spec) for key, spec in (outputs or {}).items()}
-        self.limit = limit
-        self.fuel = fuel
+        self.limit = checked_integer(f"queue {name or ''}: limit", limit)
+        self.fuel = checked_integer(f"queue {name or ''}: fuel", fuel)
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:

@@ -14,7 +14,7 @@ from evflow.errors import FlowError, GraphError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
-from evflow.stone import Acting, Actor, Context
+from evflow.stone import Acting, Actor, Context, checked_integer
 
 __all__ = ["Storage"]
 
@@ -63,9 +63,9 @@ class Storage(Acting):
         on: str | None = None,
     ) -> None:
         super().__init__(name=name, on=on)
-        if not isinstance(limit, int) or limit < 1:
-            raise GraphError(f"storage {name or ''}: limit {limit!r}: expected an integer of 1 or more")
-        self.limit = limit
+        if path is not None and not isinstance(path, str | Path):
+            raise GraphError(f"storage {name or ''}: path {path!r}: expected a file's name")
+        self.limit = checked_integer(f"storage {name or ''}: limit", limit)
         self.path = None if path is None else Path(path)
 
     def open(self, context: Context) -> Actor:

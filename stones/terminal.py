@@ -134,7 +134,7 @@ class _Caller(Actor):
         elif self._batch:
             try:
                 handler(batch)
-            except Exception as error:  # noqa: BLE001  a handler may raise anything
+            except BaseException as error:  # noqa: BLE001  a handler may raise anything, sys.exit() too
                 self.context.fault(batch, error)
         else:
             self._each(handler, batch)
@@ -143,7 +143,7 @@ class _Caller(Actor):
         for position, event in enumerate(batch):
             try:
                 handler(event)
-            except Exception as error:  # noqa: BLE001  a handler may raise anything
+            except BaseException as error:  # noqa: BLE001  as above
                 self.context.fault(batch.slice(position, position + 1), error)
 
     def _raw(self, handler: Callable[..., object], batch: EventBatch) -> None:
@@ -151,5 +151,5 @@ class _Caller(Actor):
             one = batch.slice(position, position + 1)
             try:
                 handler(one.to_bytes(), batch.schema)
-            except Exception as error:  # noqa: BLE001  a handler may raise anything
+            except BaseException as error:  # noqa: BLE001  as above
                 self.context.fault(one, error)

@@ -8,7 +8,7 @@ from typing import Any
 from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Function
 from evflow.schema import Schema
-from evflow.stone import Compiled
+from evflow.stone import Compiled, checked_integer
 from evflow.stones.code import Code, code_settings
 
 __all__ = ["Transform"]
@@ -63,7 +63,7 @@ class Transform(Compiled):
         self.code = code
         self.output = Schema.of(output)
         self.input = None if input is None else Schema.of(input)
-        self.fuel = fuel
+        self.fuel = checked_integer(f"{self.kind} {name or ''}: fuel", fuel)
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:

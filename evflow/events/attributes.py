@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.schema.types import f64, i64
-from evflow.schema.values import Misfit, describe, to_number
+from evflow.schema.types import TEXT, f64, i64
+from evflow.schema.values import Misfit, describe, to_number, to_text
 
 __all__ = ["AttributeColumn", "AttributeValue", "Attributes"]
 
@@ -68,6 +68,8 @@ class Attributes:
         Raises:
             SchemaError: a value is no integer of 64 bits, float or text.
         """
+        if not isinstance(values, Mapping):
+            raise SchemaError(f"expected attributes, a mapping from name to value, found {describe(values)}")
         one = cls.from_rows([values])
         return one.take(np.zeros(n, np.intp))
 
@@ -114,6 +116,10 @@ class Attributes:
 def _column(name: str, values: list[Any]) -> AttributeColumn:
     if not isinstance(name, str):
         raise SchemaError(f"attribute {name!r}: expected a name that is text")
+    try:
+        to_text(TEXT, name)
+    except Misfit as error:
+        raise SchemaError(f"attribute {name!r}: its name: {error}") from None
     kinds = {_kind(name, value) for value in values if value is not None}
     if "s" in kinds and len(kinds) > 1:
         raise SchemaError(f"attribute {name}: text for some events, numbers for others; choose one")
@@ -134,9 +140,10 @@ def _kind(name: str, value: object) -> str:
 
 
 def _convert(name: str, kind: str, value: Any) -> AttributeValue:
-    if kind == "s":
-        return str(value)
     try:
+        if kind == "s":
+            to_text(TEXT, value)
+            return str(value)
         return to_number(i64 if kind == "i" else f64, value)
     except Misfit as error:
         raise SchemaError(f"attribute {name}: {error}") from None

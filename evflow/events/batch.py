@@ -87,7 +87,7 @@ class EventBatch:
 
     @classmethod
     def from_bytes(
-        cls, schema: Schema, data: bytes | bytearray | memoryview, count: int | None = None
+        cls, schema: Schema | type[Event], data: bytes | bytearray | memoryview, count: int | None = None
     ) -> EventBatch:
         """A batch of bytes from outside, validated; without a copy where they cannot change.
 
@@ -100,13 +100,17 @@ class EventBatch:
             SchemaError: the bytes are not exactly so many valid events; names event, field, byte, expected
                 and found.
         """
-        held = data if memoryview(data).readonly else bytes(data)
+        schema = Schema.of(schema)
+        try:
+            held = data if memoryview(data).readonly else bytes(data)
+        except TypeError:
+            raise SchemaError(f"bytes of {schema.name}: expected bytes, found {describe(data)}") from None
         array = np.frombuffer(held, np.uint8)
         rows, offsets = check(schema, array, count)
         return cls(schema, array, rows, offsets)
 
     @classmethod
-    def from_events(cls, events: Iterable[Any], schema: Schema | None = None) -> EventBatch:
+    def from_events(cls, events: Iterable[Any], schema: Schema | type[Event] | None = None) -> EventBatch:
         """A batch of events, all of one schema (by default that of the first).
 
         Raises:
@@ -117,13 +121,14 @@ class EventBatch:
             if not listed:
                 raise SchemaError("a batch of no events: expected schema= to say of what")
             schema = getattr(listed[0], "schema", None)
-        if not isinstance(schema, Schema):
-            raise SchemaError(f"{describe(listed[0])} is no event: expected schema= to say what it is")
+            if not isinstance(schema, Schema):
+                raise SchemaError(f"{describe(listed[0])} is no event: expected schema= to say what it is")
+        schema = Schema.of(schema)
         return cls.from_encoded(schema, list(map(encoder(schema), listed)))
 
     @classmethod
     def from_columns(
-        cls, schema: Schema, columns: Mapping[str, Any], attributes: Attributes | None = None
+        cls, schema: Schema | type[Event], columns: Mapping[str, Any], attributes: Attributes | None = None
     ) -> EventBatch:
         """A batch of rows given as columns: field name → array, sequence, column of pandas or pyarrow.
 
@@ -135,6 +140,7 @@ class EventBatch:
             SchemaError: a column is missing or of another length, or a value does not fit; names column
                 and first row.
         """
+        schema = Schema.of(schema)
         data, rows, offsets = encode_columns(schema, columns)
         return cls(schema, frozen(data), rows, offsets, None, attributes)
 
@@ -154,13 +160,16 @@ class EventBatch:
         return cls.from_columns(schema, columns_of(schema, table))
 
     @classmethod
-    def from_table(cls, schema: Schema, table: Any) -> EventBatch:
-        """A batch of the rows of any table: dict of columns, structured array, DataFrame, Table, or a
-        batch itself.
+    def from_table(cls, schema: Schema | type[Event], table: Any) -> EventBatch:
+        """A batch of the rows of any table: dict of columns, structured array, DataFrame, Table, list of
+        events, or a batch itself.
 
         Raises:
             SchemaError: see ``from_columns``; or a batch of another schema.
         """
+        schema = Schema.of(schema)
+        if isinstance(table, list | tuple) and (not table or isinstance(table[0], Event | View)):
+            return cls.from_events(table, schema)
         if not isinstance(table, EventBatch):
             return cls.from_columns(schema, columns_of(schema, table))
         if table.schema is not schema and table.schema != schema:

@@ -69,7 +69,12 @@ class Entry:
         if len(buffer) >= self._room or get_ident() == self._engine_thread:
             self._submit_any(event, attrs, timeout)
             return
-        buffer.extend(data)
+        try:
+            buffer.extend(data)
+        except BufferError:
+            # Sealed since: the long way refuses it.
+            self._submit_any(event, attrs, timeout)
+            return
         if self._bell.asleep:
             self._bell.ring()
 
@@ -107,7 +112,11 @@ class Entry:
         if schema is not None:
             return Schema.of(schema)
         declared = [s for s in self._slot.stone.emits(None) if s is not None]
-        if isinstance(table, list) and table and isinstance(getattr(table[0], "schema", None), Schema):
+        if (
+            isinstance(table, list | tuple)
+            and table
+            and isinstance(getattr(table[0], "schema", None), Schema)
+        ):
             return Schema.of(table[0])
         if len(declared) != 1:
             raise SchemaError(

@@ -15,10 +15,7 @@ from evflow.errors import FlowError, GraphError
 from evflow.events.batch import EventBatch
 from evflow.flow.entry import Entry
 from evflow.flow.worker import Worker
-from evflow.stone import Stone
-
-if TYPE_CHECKING:
-    from evflow.graph import Graph
+from evflow.stone import Stone, checked_integer
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
@@ -78,7 +75,9 @@ class Flow:
         self.graph = graph.copy()
         topology = check_graph(graph)
         self._slots = topology.slots
-        self._box = LetterBox(dead_letters, self._resubmit)
+        checked_integer("max_events", max_events)
+        checked_integer("max_bytes", max_bytes)
+        self._box = LetterBox(checked_integer("dead_letters", dead_letters, 0), self._resubmit)
         self._engine = Engine(topology, self._box)
         self._worker = Worker(self._engine, graph.name, max_events, max_bytes)
         self._do = self._worker.do
@@ -149,7 +148,12 @@ class Flow:
 
         Returns:
             How many went.
+
+        Raises:
+            GraphError: ``count`` is no integer of 0 or more.
         """
+        if count is not None:
+            checked_integer(f"stone {name!r}: count", count, 0)
         slot = self._slot(name)
         return self._do(lambda: self._engine.send_stored(slot, count)) or 0
 

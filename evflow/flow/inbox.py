@@ -73,15 +73,33 @@ class Intake:
         self._max_bytes = max_bytes
         # Other items, each with the number of bytes that went into the buffer before it.
         self._items: list[tuple[int, Item]] = []
+        self._seal: memoryview | None = None
         self._taken = 0
         self._bytes = 0
         self._changed = threading.Condition()
 
     def put(self, item: Item) -> None:
-        """Puts in a batch or an event, for which there is room (see ``wait``)."""
+        """Puts in a batch or an event, for which there is room (see ``wait``).
+
+        Raises:
+            FlowError: it is sealed.
+        """
         with self._changed:
+            if self._seal is not None:
+                raise FlowError(f"stone {self._stone!r}: the flow is closed")
             self._items.append((self._taken + len(self.buffer), item))
             self._bytes += _size(item)
+
+    def seal(self) -> None:
+        """From now on nothing goes in: ``put`` is refused, and extending ``buffer`` raises ``BufferError``.
+
+        What went in before is still there to be taken.
+        """
+        with self._changed:
+            if self._seal is None:
+                # A bytearray cannot grow while a view of it exists; what it holds moves to another one.
+                self._seal = memoryview(self.buffer)
+                self.buffer = bytearray(self._seal)
 
     @property
     def waiting(self) -> bool:

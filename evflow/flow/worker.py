@@ -159,6 +159,7 @@ class Worker:
             raise FlowError(f"flow {self._name} broke: {self._failure!r}") from self._failure
 
     def _finish(self, finish: Callable[[], None]) -> None:
+        self._seal()
         finish()
         self._finished = True
 
@@ -172,6 +173,12 @@ class Worker:
         except BaseException as error:  # noqa: BLE001  whoever waits for this thread must hear of it
             self._failure = error
             _log.exception("flow %s broke", self._name)
+            self._seal()
+
+    def _seal(self) -> None:
+        # A submission either went in before this, and is taken, or is refused: none is lost in between.
+        for _, intake in self._intakes:
+            intake.seal()
 
     def _waiting(self) -> bool:
         return bool(self._tasks) or (

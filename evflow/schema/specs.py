@@ -24,6 +24,7 @@ from evflow.schema.types import (
     f64,
     i64,
 )
+from evflow.schema.values import describe
 
 if TYPE_CHECKING:
     from evflow.schema.schema import Schema
@@ -156,7 +157,7 @@ def check_name(name: object) -> str:
         SchemaError: it is not a word.
     """
     if not _is_word(name):
-        raise SchemaError(f"schema name {name!r}: expected a word of letters, digits and '_'")
+        raise SchemaError(f"schema name {describe(name)}: expected a word of letters, digits and '_'")
     return str(name)
 
 

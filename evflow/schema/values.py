@@ -32,8 +32,19 @@ __all__ = [
 
 _MAX_LENGTH = (1 << 32) - 1
 _F32 = struct.Struct(">f")
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+
+
+class _Short(reprlib.Repr):
+    """A short ``repr``, also of integers that are too long for Python to write them in decimal."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        return super().repr_int(x, level) if x.bit_length() < _LONG else f"{hex(x)[:_SHOWN]}…"
+
+
+_LONG = 4096
+_SHOWN = 60
+_SHORT = _Short()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _SHOWN
 
 
 class Misfit(SchemaError):

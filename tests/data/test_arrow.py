@@ -133,3 +133,10 @@ def test_arrow_decimals_and_times_are_refused() -> None:
 def test_arrow_text_is_read_like_numpys() -> None:
     symbols = np.array(["IBM", "AAPL"])[np.arange(1000) % 2]
     assert stored(Str(8), pa.array(symbols)) == symbols.tolist()
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    """Which of them is meant cannot be told."""
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    with pytest.raises(SchemaError, match="two columns of the table are named 'x'"):
+        EventBatch.from_table(ev.Schema("s", {"x": ev.i64}), table)

@@ -247,3 +247,22 @@ def test_batch_repr_says_what_and_how_many(batch: EventBatch) -> None:
         repr(batch.slice(0, 1))
         == f"EventBatch({batch.schema.name}: 1 events, {batch.slice(0, 1).nbytes} bytes)"
     )
+
+
+def test_an_event_class_stands_for_its_schema() -> None:
+    """Whatever makes a batch takes a class as well as its schema."""
+
+    class Ping(ev.Event):
+        number: int
+
+    batch = EventBatch.from_table(Ping, {"number": [1, 2]})
+    assert EventBatch.from_bytes(Ping, batch.to_bytes()).to_bytes() == batch.to_bytes()
+    assert EventBatch.from_events(batch, Ping).to_bytes() == batch.to_bytes()
+    assert EventBatch.from_table(Ping, [Ping(1), Ping(2)]).to_bytes() == batch.to_bytes()
+
+
+def test_bytes_that_are_text_are_refused() -> None:
+    """The error says what was expected."""
+    schema = ev.Schema("ping", {"number": ev.i64})
+    with pytest.raises(SchemaError, match="bytes of ping: expected bytes, found 'abc'"):
+        EventBatch.from_bytes(schema, "abc")  # type: ignore[arg-type]

@@ -148,3 +148,10 @@ def test_pandas_frame_without_a_column_is_refused(column: str, reason: str) -> N
 def test_pandas_dates_are_refused_with_their_type() -> None:
     with pytest.raises(SchemaError, match=r"column price: expected numbers \(f64\), found dtype"):
         EventBatch.from_pandas(Trade.schema, frame(price=pd.to_datetime(["2020-01-01"] * 3)))
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    """Which of them is meant cannot be told."""
+    table = pd.DataFrame([["IBM", 1.5, 2.5]], columns=["symbol", "price", "price"])
+    with pytest.raises(SchemaError, match="two columns of the DataFrame are named 'price'"):
+        EventBatch.from_table(Trade.schema, table)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import evflow as ev
+from evflow.flow.inbox import Intake
 from evflow.stone import Acting, Actor, Context
 
 
@@ -494,3 +497,83 @@ def test_a_stone_that_fails_costs_its_events_only() -> None:
         assert flow.stats()["disk"]["errors"] == 2
     reason = "OSError: disk full"
     assert [(d.event.seq, d.reason) for d in letters] == [(1, reason), (3, reason)]
+
+
+def test_an_intake_that_is_sealed_takes_nothing_more() -> None:
+    """What went in before the seal can be taken; what comes later is refused on both ways in."""
+    intake = Intake("recs", 10, 1000)
+    intake.schema = Rec.schema
+    entrance = intake.buffer
+    one = ev.EventBatch.from_events([Rec(1)])
+    entrance.extend(one.to_bytes())
+    intake.seal()
+    with pytest.raises(BufferError):
+        entrance.extend(one.to_bytes())
+    with pytest.raises(ev.FlowError, match="closed"):
+        intake.put(one)
+    assert [event.seq for batch in intake.take() for event in batch] == [1]
+    assert not intake.waiting
+
+
+def test_close_loses_no_event_that_was_accepted() -> None:
+    """Threads submit while the flow closes: each event is handled, or its submission raises."""
+    handled, accepted = [0], [0] * 8
+
+    def count(batch: ev.EventBatch) -> None:
+        handled[0] += len(batch)
+
+    def submit(source: int) -> None:
+        with contextlib.suppress(ev.FlowError):
+            while True:
+                flow["recs"].submit(Rec(source))
+                accepted[source] += 1
+
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Terminal(count, batch=True)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(10):
+            flow = g.run()
+            threads = [threading.Thread(target=submit, args=(n,)) for n in range(8)]
+            for thread in threads:
+                thread.start()
+            while sum(accepted) < 1000:
+                time.sleep(0.001)
+            flow.close()
+            for thread in threads:
+                thread.join()
+            assert handled[0] == sum(accepted)
+            handled[0], accepted[:] = 0, [0] * 8
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_a_handler_that_exits_costs_its_event_only() -> None:
+    """An exception that is no ``Exception``, such as that of ``sys.exit``, does not end the flow."""
+    seen: list[int] = []
+
+    def handle(event: Any) -> None:
+        if event.seq == 1:
+            sys.exit(3)
+        seen.append(event.seq)
+
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Terminal(handle)
+    with g.run() as flow:
+        for seq in range(3):
+            flow["recs"].submit(Rec(seq))
+        flow.drain()
+        assert [letter.event.seq for letter in flow.dead_letters()] == [1]
+    assert seen == [0, 2]
+
+
+def test_a_list_of_events_is_a_table() -> None:
+    """``submit_batch`` takes events as they are, also none."""
+    seen: list[int] = []
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Terminal(lambda event: seen.append(event.seq))
+    with g.run() as flow:
+        flow["recs"].submit_batch([Rec(1), Rec(2)])
+        flow["recs"].submit_batch([])
+    assert seen == [1, 2]

@@ -166,3 +166,43 @@ def test_malformed_graph_data_is_refused(data: dict[str, object]) -> None:
     """Whatever is not a graph's data gets a GraphError."""
     with pytest.raises(ev.GraphError):
         ev.Graph.from_dict(data)
+
+
+@pytest.mark.parametrize("target", [5, print, ev.Filter, None])
+def test_linking_what_is_no_stone_is_refused(target: object) -> None:
+    """The error names the stone and what was found instead of another."""
+    g = ev.Graph()
+    with pytest.raises(ev.GraphError, match="'recs' can be linked to a stone"):
+        g.source("recs", Rec) >> target  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("port", [-1, 1.5, slice(1, 2), "other"])
+def test_a_port_that_cannot_be_is_refused(port: object) -> None:
+    """A port is a number from 0 on, an input a name that the stone has."""
+    g = ev.Graph()
+    with pytest.raises(ev.GraphError, match="stone 'recs'"):
+        g.source("recs", Rec)[port]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("fuel", [0, -1, 1.5, "x", 2**63])
+def test_fuel_is_a_whole_number(fuel: object) -> None:
+    """Each stone with a function refuses other fuel when it is made."""
+    for stone in (
+        lambda: ev.Filter("1", fuel=fuel),  # type: ignore[arg-type]
+        lambda: ev.Transform("1", output=Rec, fuel=fuel),  # type: ignore[arg-type]
+        lambda: ev.Queue("1", inputs={"recs": Rec}, fuel=fuel),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ev.GraphError, match=r"fuel .*expected an integer of 1 or more"):
+            stone()
+
+
+def test_a_stone_refuses_settings_of_another_kind() -> None:
+    """A wrong setting is an error of evflow, raised where the stone is made."""
+    for stone in (
+        lambda: ev.Queue("1", inputs=[Rec]),  # type: ignore[arg-type]
+        lambda: ev.Storage(1, path=5),  # type: ignore[arg-type]
+        lambda: ev.Generator("1", output=Rec, period="1 s"),  # type: ignore[arg-type]
+        lambda: ev.Generator("1", output=Rec, period=float("inf")),
+    ):
+        with pytest.raises(ev.GraphError, match="expected"):
+            stone()

@@ -15,8 +15,9 @@ import atheris
 sys.path[0] = str(Path(__file__).parents[2])
 
 with atheris.instrument_imports(include=["evflow", "pycparser"]):
-    from tests.codgen.programs import Program, random_schema
+    from tests.codgen.programs import random_schema
     from tests.fuzz import differential, hostile, samples
+    from tests.fuzz.codprograms import CodProgram
     from tests.fuzz.coverage import fuzz
     from tests.fuzz.pyprograms import PyProgram
 
@@ -41,7 +42,7 @@ def seeds() -> list[bytes]:
     found = []
     for number in range(3 * len(SCHEMAS)):
         kind, schema = KINDS[number % 3], SCHEMAS[number % len(SCHEMAS)]
-        for language in (Program, PyProgram):
+        for language in (CodProgram, PyProgram):
             made = language(Random(number), kind, schema, schema if kind == "transform" else None)
             found.append(bytes([number]) + made.text.encode())
     return found

@@ -39,13 +39,13 @@ def mutated(random: Random, description: Any) -> Any:
     for _ in range(random.choice([1, 1, 1, 2, 4])):
         places = [place for place in _places(found) if random.random() < 0.5] or list(_places(found))
         if not places:
-            return random.choice(_VALUES)
+            return _value(random)
         holder, key = random.choice(places)
         choice = random.randrange(6)
         if choice == 0:
             del holder[key]
         elif choice == 1 and isinstance(holder, list):
-            holder.insert(key, copy.deepcopy(random.choice([holder[key], random.choice(_VALUES)])))
+            holder.insert(key, random.choice([copy.deepcopy(holder[key]), _value(random)]))
         elif choice == 2:
             other, at = random.choice(places)
             if at in other if isinstance(other, dict) else at < len(other):
@@ -55,8 +55,12 @@ def mutated(random: Random, description: Any) -> Any:
         elif choice == 4 and isinstance(holder, dict):
             holder[random.choice(["name", "fields", "records", "S", "R", "x"])] = holder.pop(key)
         else:
-            holder[key] = random.choice(_VALUES)
+            holder[key] = _value(random)
     return found
+
+
+def _value(random: Random) -> Any:
+    return copy.deepcopy(random.choice(_VALUES))
 
 
 def _places(node: Any) -> Any:

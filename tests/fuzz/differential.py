@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 PORTS = 3
-STONE = {"limit": 7, "share": 0.25, "region": "é"}
+STONE = {"hops": 7, "weight": 0.25, "label": "é"}
 """The attributes of the stone that functions run in."""
 
 Arrival = tuple[int, Any, Any]

@@ -14,7 +14,7 @@ from evflow.codgen.front import Input, build
 from evflow.codgen.validate import Validator
 from evflow.events.wirecheck import check as checked
 from evflow.events.wirecheck import walk
-from tests.codgen.programs import Program, random_attributes, random_schema
+from tests.codgen.programs import Program, random_schema
 from tests.codgen.test_validate import oracle
 from tests.data.strategies import plain_event, unpacked
 from tests.fuzz import differential, samples
@@ -146,7 +146,7 @@ def _run(random: Random, batch: EventBatch, tell: Callable[[str], None]) -> None
     except CodeError:
         return
     events = [view.to_dict() for view in batch]
-    given = Inputs(schema, events, [random_attributes(random) for _ in events])
-    same(given.data.tobytes(), batch.to_bytes())
+    given = Inputs(schema, events, [samples.attributes(random) for _ in events])
+    same(unpacked(given.data.tobytes()), unpacked(batch.to_bytes()))
     tell(f"{samples.shown(made)}\n{samples.listed(given)}")
     differential.check(made, given, random)

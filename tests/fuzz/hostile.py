@@ -13,8 +13,9 @@ from typing import Any
 from evflow import CodeError, Schema
 from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Function
-from tests.codgen.programs import Program, random_schema
+from tests.codgen.programs import random_schema
 from tests.fuzz import differential, samples
+from tests.fuzz.codprograms import CodProgram
 from tests.fuzz.pyprograms import PyProgram
 
 __all__ = ["built", "check", "mutated", "text"]
@@ -43,7 +44,7 @@ _BRACKETS = [
 def text(random: Random, kind: str, schema: Schema, output: Schema | None) -> str:
     """A text that is probably no function."""
     python = random.random() < 0.4
-    valid = (PyProgram if python else Program)(random, kind, schema, output).text
+    valid = (PyProgram if python else CodProgram)(random, kind, schema, output).text
     choice = random.randrange(10)
     if choice == 0:
         return _deep(random, python)

@@ -15,8 +15,9 @@ from evflow.codgen.queuekernel import QueueCode, QueueKernel, QueueResult, Queue
 from evflow.codgen.runtime import new_state
 from evflow.codgen.tree import Function
 from tests.codgen.oracle import SYSTEM, plain
-from tests.codgen.programs import Program, random_schema
+from tests.codgen.programs import random_schema
 from tests.fuzz import samples
+from tests.fuzz.codprograms import CodProgram
 from tests.fuzz.differential import STONE, Inputs, both_tiers, contents, same, statics
 from tests.fuzz.guard import guarded
 
@@ -27,7 +28,7 @@ Arrival = tuple[int, Inputs, list[int] | None]
 """The queue, the events, and which of them are selected."""
 
 
-class QueueProgram(Program):
+class QueueProgram(CodProgram):
     """A random program over the queues ``a`` and ``b`` and an output."""
 
     def __init__(self, random: Random, queues: Mapping[str, Schema], output: Schema) -> None:
@@ -59,7 +60,9 @@ class QueueProgram(Program):
         if choice == 2 and depth:
             return f"{guard} {{ {super()._statement(depth - 1)} }}"
         if choice == 3:
-            return f"{guard} {{ {super()._assignment()} submit({self._pick('0', '7')}, output); }}"
+            return (
+                f"{guard} {{ {super()._assignment()} submit(7, {self._pick('output', 'output', 'other')}); }}"
+            )
         return super()._statement(depth).replace(", input);", f", {name}[{index}]);")
 
     def _return(self) -> str:
@@ -74,7 +77,8 @@ def function(random: Random) -> Function:
         text = QueueProgram(random, queues, output).text
         inputs = [Input(name, schema) for name, schema in queues.items()]
         try:
-            return build(text, "queue", inputs, [("output", output)], fuel=samples.FUEL)
+            outputs = [("output", output), ("other", queues["b"])]
+            return build(text, "queue", inputs, outputs, fuel=samples.FUEL)
         except CodeError:
             continue
 

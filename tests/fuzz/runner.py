@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import multiprocessing
+import os
 import resource
 import signal
 import sys
@@ -127,7 +128,7 @@ def _work(connection: Connection, note: Any) -> None:
 
 
 class _Worker:
-    """A process and the cases that it still has to do."""
+    """A process, the cases that it still has to do, and since when it has been silent."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -137,12 +138,13 @@ class _Worker:
         self.process.start()
         theirs.close()
         self.jobs: deque[Job] = deque()
-        self.since = time.monotonic()
+        self.since = float("inf")
 
     def give(self, jobs: list[Job]) -> None:
         """Hands it some cases."""
+        if self.since < float("inf"):  # it has begun to work
+            self.since = time.monotonic()
         self.jobs.extend(jobs)
-        self.since = time.monotonic()
         self.connection.send(jobs)
 
     def hangs(self) -> bool:
@@ -150,9 +152,11 @@ class _Worker:
         return bool(self.jobs) and time.monotonic() - self.since > HANG
 
     def end(self) -> int:
-        """Ends the process, with a traceback on stderr if it still runs; gives its exit code."""
-        if self.process.is_alive():
-            self.process.terminate() if not self.jobs else self.process.kill()
+        """Ends the process, with a traceback on stderr if it is at a case; gives its exit code."""
+        if self.jobs and self.process.is_alive() and self.process.pid:
+            os.kill(self.process.pid, signal.SIGABRT)
+            self.process.join(2)
+        self.process.kill()
         self.process.join()
         self.connection.close()
         return self.process.exitcode or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import Any
 
@@ -10,9 +11,10 @@ from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Function
 from evflow.schema.types import BLOB, NUMBERS, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record
 from tests.codgen.programs import Program, random_attributes, random_event, random_schema, random_type
+from tests.fuzz.codprograms import CodProgram
 from tests.fuzz.differential import Inputs
 
-__all__ = ["FUEL", "INPUTS", "event", "function", "inputs", "larger", "listed", "shown"]
+__all__ = ["FUEL", "INPUTS", "attributes", "event", "function", "inputs", "larger", "listed", "shown"]
 
 INPUTS = 8
 """Events that each function sees."""
@@ -45,7 +47,19 @@ def _any_bytes(random: Random, kind: FieldType, value: Any) -> Any:
 def inputs(random: Random, schema: Schema, count: int = INPUTS) -> Inputs:
     """Events of a schema with attributes."""
     events = [event(random, schema) for _ in range(count)]
-    return Inputs(schema, events, [random_attributes(random) for _ in events])
+    return Inputs(schema, events, [attributes(random) for _ in events])
+
+
+def attributes(random: Random) -> dict[str, Any]:
+    """Attributes of an event; now and then extreme ones."""
+    found = random_attributes(random)
+    if random.randrange(4) == 0:
+        found["hops"] = random.choice([-(1 << 63), (1 << 63) - 1, 0, -1])
+    if random.randrange(4) == 0:
+        found["weight"] = random.choice([math.inf, -math.inf, math.nan, -0.0, 1e300, 5e-324, 2.0**63])
+    if random.randrange(4) == 0:
+        found["label"] = random.choice(["", "a\0", "é" * 200, "EWR\0\0", "\U0010ffff"])
+    return found
 
 
 def larger(random: Random, schema: Schema) -> Schema:
@@ -70,7 +84,7 @@ def function(random: Random) -> tuple[Function, Schema]:
         kind = random.choice(["filter", "transform", "transform", "router"])
         declared = random_schema(random, "In")
         output = random.choice([declared, random_schema(random, "Out")]) if kind == "transform" else None
-        text = Program(random, kind, declared, output).text
+        text = random.choice([Program, CodProgram])(random, kind, declared, output).text
         outputs = [] if output is None else [("output", output)]
         try:
             actual = larger(random, declared) if random.randrange(5) == 0 else declared

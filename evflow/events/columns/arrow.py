@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from evflow.errors import SchemaError
 from evflow.events.columns.intake import Column
 from evflow.events.gather import Ragged
 from evflow.schema import Schema
@@ -30,8 +31,16 @@ _NUMBERS = {name: pa.from_numpy_dtype(number.dtype) for name, number in NUMBERS.
 
 
 def read_table(table: Any) -> dict[str, Any]:
-    """The columns of a Table or RecordBatch by name."""
-    return dict(zip(table.schema.names, table.columns, strict=True))
+    """The columns of a Table or RecordBatch by name.
+
+    Raises:
+        SchemaError: two columns have one name.
+    """
+    columns = dict(zip(table.schema.names, table.columns, strict=True))
+    if len(columns) < table.num_columns:
+        twice = next(name for name in columns if table.schema.names.count(name) > 1)
+        raise SchemaError(f"two columns of the table are named {twice!r}; rename or drop one")
+    return columns
 
 
 def read_column(kind: FieldType, given: Any) -> Column:

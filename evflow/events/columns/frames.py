@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from evflow.errors import SchemaError
 from evflow.events.columns.intake import Column, as_column
 from evflow.schema.types import FieldType, Maybe, Number
 
@@ -14,7 +15,14 @@ __all__ = ["read_column", "read_table", "write_table"]
 
 
 def read_table(frame: Any) -> dict[str, Any]:
-    """The columns of a DataFrame by name; its index is no column."""
+    """The columns of a DataFrame by name; its index is no column.
+
+    Raises:
+        SchemaError: two columns have one name.
+    """
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise SchemaError(f"two columns of the DataFrame are named {twice!r}; rename or drop one")
     return {str(name): frame[name] for name in frame.columns}
 
 

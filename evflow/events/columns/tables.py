@@ -44,5 +44,5 @@ def columns_of(schema: Schema, table: Any) -> Mapping[str, Any]:
         return columns
     raise SchemaError(
         f"schema {schema.name}: expected a table (dict of columns, structured array, pandas DataFrame, "
-        f"pyarrow Table or EventBatch), found {describe(table)}"
+        f"pyarrow Table, list of events or EventBatch), found {describe(table)}"
     )

@@ -1,0 +1,159 @@
+"""A small part of the fuzzers, with fixed seeds, and what the runner makes of a case that goes wrong."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests.fuzz import areas, guard, runner
+from tests.fuzz.runner import Failure, Report
+
+CASES = {
+    "codgen": 30,
+    "python": 25,
+    "chain": 12,
+    "queue": 10,
+    "cod-text": 25,
+    "codec": 60,
+    "validate": 15,
+    "schema": 40,
+}
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def guarded() -> Iterator[None]:
+    with guard.installed():
+        yield
+
+
+def ignore(text: str) -> None:
+    pass
+
+
+@pytest.mark.usefixtures("guarded")
+@pytest.mark.parametrize("area", areas.AREAS)
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_area_finds_nothing(area: str) -> None:
+    for seed in range(CASES[area]):
+        _, failure = runner.one((area, seed), ignore)
+        assert failure is None, str(failure)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_mixture_of_all_areas_finds_nothing() -> None:
+    report = runner.fuzz(1_000_000, 12_000)
+    assert report.failures == []
+    assert report.total(1) >= 12_000
+    assert set(report.by_area) == set(areas.AREAS)
+
+
+def test_command_fuzzes_and_says_what_it_did() -> None:
+    command = "-m tests.fuzz --only codec --programs 200 --seed 5".split()
+    done = subprocess.run(
+        [sys.executable, *command], cwd=CHECKOUT, env=_environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "failures: 0" in done.stdout
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def test_case_is_the_same_whenever_it_is_repeated() -> None:
+    for area in areas.AREAS:
+        told: list[list[str]] = [[], []]
+        for texts in told:
+            areas.run(area, 3, texts.append)
+        assert told[0] == told[1]
+
+
+def test_failure_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(random: Random, tell: areas.Tell) -> areas.Tally:
+        tell("int x;")
+        raise AssertionError(f"the {random.randrange(10)}th")
+
+    monkeypatch.setitem(areas.AREAS, "codgen", (1, fails))
+    _, failure = runner.one(("codgen", 17), ignore)
+    assert isinstance(failure, Failure)
+    assert "int x;" in str(failure) and "AssertionError" in str(failure)
+    assert str(failure).endswith("again: python -m tests.fuzz --only codgen --seed 17 --programs 1")
+
+
+BAD = """
+import ctypes, time
+from tests.fuzz import areas, runner
+
+def bad(random, tell):
+    if random.randrange(4) == 0:
+        tell("what was tried")
+        ctypes.string_at(0) if {crashes} else time.sleep(1000)
+    return areas.Tally(8)
+
+areas.AREAS["codec"] = (1, bad)
+runner.HANG = 1.0
+if __name__ == "__main__":
+    report = runner.fuzz(0, 8 * 4, only="codec")
+    print(sorted(failure.seed for failure in report.failures), report.total(0))
+"""
+
+
+@pytest.mark.parametrize(("crashes", "how"), [(True, "the process died: SIGSEGV"), (False, "it hangs")])
+def test_case_that_ends_its_process_is_reported_and_the_others_run(
+    crashes: bool, how: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "bad.py"
+    script.write_text(BAD.format(crashes=crashes))
+    done = subprocess.run(
+        [sys.executable, script], env=_environment(), capture_output=True, text=True, timeout=90
+    )
+    bad = [seed for seed in range(40) if Random(f"codec {seed}").randrange(4) == 0]
+    printed = done.stdout.splitlines()[-1]
+    seeds, cases = printed.rsplit(" ", 1)
+    assert int(cases) == 4, done.stdout + done.stderr
+    assert seeds == str([seed for seed in bad if seed < 4 + seeds.count(",") + 1])
+    assert done.stdout.count(how) == done.stdout.count("what was tried") == seeds.count(",") + 1
+
+
+def dies(address: int, size: int, *, write: bool = False) -> bool:
+    """Whether touching some memory ends a process."""
+    pid = os.fork()
+    if pid == 0:
+        faulthandler.disable()
+        ctypes.memset(address, 0, size) if write else ctypes.string_at(address, size)
+        os._exit(0)
+    status = os.waitpid(pid, 0)[1]
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSEGV
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("content", [b"", b"abc", bytes(4096), bytes(5000)])
+def test_guard_ends_who_goes_one_byte_too_far(content: bytes) -> None:
+    array = guard.read_only(content)
+    assert array.tobytes() == content
+    assert not dies(array.ctypes.data, len(content))
+    assert dies(array.ctypes.data, len(content) + 1)
+    assert dies(array.ctypes.data, max(len(content), 1), write=True)
+    copy = guard.guarded(np.arange(5, dtype=np.int32))
+    assert copy.tolist() == [0, 1, 2, 3, 4]
+    assert dies(copy.ctypes.data, 21) and not dies(copy.ctypes.data, 20, write=True)
+
+
+def test_report_adds_up() -> None:
+    report = Report()
+    report.add(("codec", 1), areas.Tally(8, 0), 0.5)
+    report.add(("chain", 2), areas.Tally(5, 3), 2.0)
+    assert [report.total(n) for n in range(3)] == [2, 13, 3]
+    assert "slowest case: chain, seed 2, 2.0 s" in str(report)
