@@ -11,7 +11,7 @@ from evflow.errors import SchemaError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.encode import encoder
-from evflow.flow.inbox import SMALL
+from evflow.flow.inbox import FRAME, SMALL
 from evflow.flow.worker import Worker
 from evflow.schema import Schema
 
@@ -20,6 +20,17 @@ __all__ = ["Entry"]
 AttributeValues = Mapping[str, int | float | str]
 
 _SETTING = Lock()
+
+
+def _framing(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """An encoder that puts its length before each event."""
+    frame = FRAME.pack
+
+    def framed(event: Any) -> bytes:
+        data = encode(event)
+        return frame(len(data)) + data
+
+    return framed
 
 
 class Entry:
@@ -141,12 +152,13 @@ class Entry:
             self._shorten(event.__class__, schema)
 
     def _shorten(self, kind: type, schema: Schema) -> None:
-        """Lets events of a class take the short way from now on, if they are small and of one width."""
+        """Lets events of a class take the short way from now on, unless they are large."""
         with _SETTING:
-            if self._class is None and schema.width is not None and schema.width <= SMALL:
-                self._intake.schema = schema
-                self._encode = encoder(schema)
-                self._room = self._intake.max_events * schema.width
+            if self._class is None and (schema.width is None or schema.width <= SMALL):
+                self._intake.begin(schema)
+                encode = encoder(schema)
+                self._encode = encode if schema.width is not None else _framing(encode)
+                self._room = self._intake.room
                 self._class = kind
 
     def __repr__(self) -> str:

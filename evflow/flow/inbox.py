@@ -8,9 +8,11 @@ batch: batches form exactly while the engine is busy, and an event never waits f
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import groupby
 
 import numpy as np
 
@@ -18,10 +20,13 @@ from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 
-__all__ = ["SMALL", "Bell", "Intake", "Item"]
+__all__ = ["FRAME", "SMALL", "Bell", "Intake", "Item"]
 
 SMALL = 4096
 """Events of a fixed width up to this many bytes are bounded by their number alone."""
+
+FRAME = struct.Struct("<I")
+"""The length before an event of varying width in an intake's buffer."""
 
 Item = EventBatch | tuple[Schema, bytes]
 """A batch, or an event with its schema."""
@@ -60,15 +65,18 @@ class Intake:
         max_bytes: bytes of batches and other events that may wait.
 
     Attributes:
-        buffer: small events of ``schema``, encoded; any thread may extend it without a lock.
-        schema: their schema, of fixed width; set before the first.
-        max_events: as given.
+        buffer: events of ``schema``, encoded, each behind its length (``FRAME``) where their width varies;
+        any
+            thread may extend it without a lock, by whole events.
+        schema: their schema; see ``begin``.
+        room: bytes that may wait in the buffer.
     """
 
     def __init__(self, stone: str, max_events: int, max_bytes: int) -> None:
         self.buffer = bytearray()
         self.schema: Schema | None = None
-        self.max_events = max_events
+        self.room = 0
+        self._max_events = max_events
         self._stone = stone
         self._max_bytes = max_bytes
         # Other items, each with the number of bytes that went into the buffer before it.
@@ -77,6 +85,13 @@ class Intake:
         self._taken = 0
         self._bytes = 0
         self._changed = threading.Condition()
+
+    def begin(self, schema: Schema) -> None:
+        """Sets the schema of the events in the buffer; to be called once."""
+        self.schema = schema
+        self.room = self._max_events * (schema.width or SMALL)
+        if schema.width is None:
+            self.room = min(self.room, self._max_bytes)
 
     def put(self, item: Item) -> None:
         """Puts in a batch or an event, for which there is room (see ``wait``).
@@ -109,9 +124,9 @@ class Intake:
     @property
     def full(self) -> bool:
         """Whether a submitter has to wait."""
-        width = self.schema.width if self.schema is not None else None
-        events = len(self._items) + (len(self.buffer) // width if width else 0)
-        return events >= self.max_events or self._bytes >= self._max_bytes
+        if self.schema is not None and len(self.buffer) >= self.room:
+            return True
+        return len(self._items) >= self._max_events or self._bytes >= self._max_bytes
 
     def wait(self, timeout: float | None, alive: Callable[[], bool]) -> None:
         """Waits until there is room.
@@ -142,16 +157,39 @@ class Intake:
             self._bytes = 0
             self._changed.notify_all()
         at = 0
-        for before, item in items:
+        for (before, schema), group in groupby(items, _kind):
             yield from self._events(data[at : before - first])
             at = before - first
-            yield item if isinstance(item, EventBatch) else EventBatch.from_encoded(item[0], [item[1]])
+            if schema is None:
+                yield from (item for _, item in group if isinstance(item, EventBatch))
+            else:
+                events = [item[1] for _, item in group if isinstance(item, tuple)]
+                yield EventBatch.from_encoded(schema, events)
         yield from self._events(data[at:])
 
     def _events(self, data: bytes) -> Iterator[EventBatch]:
-        if data:
-            assert self.schema is not None and self.schema.width is not None
-            yield EventBatch(self.schema, np.frombuffer(data, np.uint8), len(data) // self.schema.width)
+        if not data:
+            return
+        assert self.schema is not None
+        width = self.schema.width
+        if width is None:
+            yield EventBatch.from_encoded(self.schema, list(_framed(data)))
+        else:
+            yield EventBatch(self.schema, np.frombuffer(data, np.uint8), len(data) // width)
+
+
+def _framed(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        (size,) = FRAME.unpack_from(data, at)
+        at += FRAME.size + size
+        yield data[at - size : at]
+
+
+def _kind(entry: tuple[int, Item]) -> tuple[int, Schema | None]:
+    """What entries have in common that may become one batch: no bytes between them, and the schema."""
+    before, item = entry
+    return before, item[0] if isinstance(item, tuple) else None
 
 
 def _size(item: Item) -> int:
