@@ -138,10 +138,18 @@ class DeviceError(EvflowError):
     """A GPU, its driver or its memory cannot do what was asked."""
 
 
+_EXCERPT = 100
+
+
 def _excerpt(source: str, line: int, column: int) -> str:
     lines = source.splitlines()
     if not 1 <= line <= len(lines):
         return ""
     number = f"{line:4d} | "
     text = lines[line - 1].expandtabs(1)
-    return f"\n{number}{text}\n{' ' * (len(number) + column - 1)}^ line {line}, column {column}"
+    # Of a long line only what is around the place is shown.
+    start = max(0, min(column - 1 - _EXCERPT // 2, len(text) - _EXCERPT))
+    before, after = "…" * (start > 0), "…" * (start + _EXCERPT < len(text))
+    shown = f"{before}{text[start : start + _EXCERPT]}{after}"
+    caret = " " * (len(number) + len(before) + column - 1 - start)
+    return f"\n{number}{shown}\n{caret}^ line {line}, column {column}"

@@ -206,3 +206,13 @@ def test_a_stone_refuses_settings_of_another_kind() -> None:
     ):
         with pytest.raises(ev.GraphError, match="expected"):
             stone()
+
+
+@pytest.mark.parametrize("column", [1, 40, 300, 590])
+def test_a_long_line_is_shown_around_the_place(column: int) -> None:
+    """Of a line of 600 characters the error shows 100, and the caret is under the place."""
+    text = ("x" * (column - 1) + "!").ljust(600, "y")
+    error = str(ev.CodeError("wrong", text, 1, column))
+    _, shown, caret = error.splitlines()
+    assert len(shown) < 120
+    assert shown[caret.index("^")] == "!"
