@@ -184,7 +184,7 @@ def parse_python(text: str) -> tuple[FunctionNode, int, int]:
     try:
         body = ast.parse(wrapped).body
     except SyntaxError as error:
-        line, column = (error.lineno or 1) - lines, error.offset or 1
+        line, column = max((error.lineno or 1) - lines, 1), error.offset or 1
         column = max(1, column - (columns if line == 1 else 0))
         rows = text.rstrip().split("\n")
         if line > len(rows):

@@ -138,6 +138,7 @@ def built(code: Any, kind: str, schema: Schema, output: Schema | None) -> Functi
     try:
         return build(code, kind, [Input("input", schema)], outputs, fuel=samples.FUEL)
     except CodeError as error:
-        assert error.message and error.line >= 1 and error.column >= 1
+        assert error.message and error.column >= 1
+        assert 1 <= error.line <= error.source.count("\n") + 1
         assert str(error).startswith(error.message)
         return None

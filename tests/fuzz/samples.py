@@ -14,7 +14,7 @@ from tests.codgen.programs import Program, random_attributes, random_event, rand
 from tests.fuzz.codprograms import CodProgram
 from tests.fuzz.differential import Inputs
 
-__all__ = ["FUEL", "INPUTS", "attributes", "event", "function", "inputs", "larger", "listed", "shown"]
+__all__ = ["FUEL", "INPUTS", "attributes", "event", "function", "inputs", "larger", "listed", "many", "shown"]
 
 INPUTS = 8
 """Events that each function sees."""
@@ -60,6 +60,12 @@ def attributes(random: Random) -> dict[str, Any]:
     if random.randrange(4) == 0:
         found["label"] = random.choice(["", "a\0", "é" * 200, "EWR\0\0", "\U0010ffff"])
     return found
+
+
+def many(random: Random, given: Inputs) -> Inputs:
+    """So many events that the code lets other threads run meanwhile, and that buffers grow."""
+    rows = random.choices(range(len(given.events)), k=random.choice([300, 2500]))
+    return given.only(rows)
 
 
 def larger(random: Random, schema: Schema) -> Schema:

@@ -143,3 +143,13 @@ def test_huge_integer_as_a_name_or_default_is_refused() -> None:
     for description in ({"name": LONG, "fields": []}, {"name": "s", "fields": [["x", "i8", LONG]]}):
         with pytest.raises(SchemaError):
             Schema.from_description(description)
+
+
+@pytest.mark.parametrize(
+    "text", ["\ndef f(e):\n    return 1\0", "  def f(e):\n    return 1 +\n", "\n\nlambda e: \0"]
+)
+def test_place_of_an_error_is_in_the_text(text: str) -> None:
+    with pytest.raises(CodeError, match="no valid Python") as caught:
+        build(text, "filter", [Input("input", None)])
+    assert 1 <= caught.value.line <= text.count("\n") + 1
+    assert caught.value.column >= 1

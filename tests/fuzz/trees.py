@@ -69,6 +69,8 @@ def check(random: Random, tell: Callable[[str], None]) -> tuple[int, int]:
     """Compares both tiers over a random tree; gives the numbers of events and of functions."""
     tree = Chains(random)
     inputs = samples.inputs(random, tree.schema)
+    if random.randrange(100) == 0:
+        inputs = samples.many(random, inputs)
     count = len(inputs.events)
     chosen = random.choice([None, sorted(random.sample(range(count), random.randrange(count + 1)))])
     rows = range(count) if chosen is None else chosen
@@ -90,7 +92,7 @@ def check(random: Random, tell: Callable[[str], None]) -> tuple[int, int]:
             same(_arrivals(result, exit_, given, rows), reference.exits[exit_])
         for stone, state in reference.states.items():
             same(statics(functions[stone], states[stone]), plain(state.values))
-    return len(rows), len(functions)
+    return min(len(rows), samples.INPUTS), len(functions)
 
 
 def _reference(tree: Tree, inputs: Inputs, rows: Sequence[int]) -> Reference:
