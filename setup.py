@@ -14,6 +14,8 @@ setup(
     packages=[
         *FOLDERS,
         "evflow.cli",
+        "evflow.codgen.llvm",
+        "evflow.codgen.source",
         "evflow.demo",
         "evflow.engine",
         "evflow.events",

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evflow.codgen.access import Ref, is_text
-from evflow.codgen.check import Builder
-from evflow.codgen.transfer import Transfer
+from evflow.codgen.source.access import Ref, is_text
+from evflow.codgen.source.check import Builder
+from evflow.codgen.source.transfer import Transfer
 from evflow.codgen.tree import Function, Pos
 from evflow.errors import CodeError, SchemaError
 from evflow.schema import REQUIRED, Schema

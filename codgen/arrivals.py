@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from evflow.codgen.llvm.stage import Routes
 from evflow.codgen.memory import Array
 from evflow.codgen.result import Column, Segment
-from evflow.codgen.stage import Routes
 from evflow.codgen.vectors import Vectors
 
 __all__ = ["ExitReader", "read_attributes"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from evflow.codgen.adapt import check_fit
-from evflow.codgen.check import KINDS
+from evflow.codgen.source.check import KINDS
 from evflow.codgen.tree import Function
 from evflow.errors import CodeError
 from evflow.schema import Schema
@@ -80,7 +80,7 @@ def build(
 def _identity(code: str | Callable[..., object]) -> object:
     if isinstance(code, str):
         return code
-    from evflow.codgen.pysource import identity
+    from evflow.codgen.source.pysource import identity
 
     return identity(code)
 
@@ -102,10 +102,10 @@ def _build(
             check_fit(actual, declared)
     try:
         if isinstance(code, str) and not is_python(code):
-            from evflow.codgen.cod import build_cod
+            from evflow.codgen.source.cod import build_cod
 
             return build_cod(code, kind, slots, outputs, fuel)
-        from evflow.codgen.pyfunc import build_python
+        from evflow.codgen.source.pyfunc import build_python
 
         return build_python(code, kind, slots, outputs, fuel)
     except RecursionError:
@@ -126,6 +126,6 @@ def source_of(code: str | Callable[..., object]) -> str:
     """
     if isinstance(code, str):
         return code
-    from evflow.codgen.pysource import portable, python_source
+    from evflow.codgen.source.pysource import portable, python_source
 
     return portable(python_source(code))

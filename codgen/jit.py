@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from evflow.codgen.kernel import Kernel, KernelCode
+from evflow.codgen.llvm.stage import Stage
 from evflow.codgen.native import LOCK
-from evflow.codgen.stage import Stage
 from evflow.schema import Schema
 
 __all__ = ["kernel"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from evflow.codgen.arrivals import ExitReader
-from evflow.codgen.context import Context
-from evflow.codgen.kernel_ir import write_kernel
+from evflow.codgen.llvm.context import Context
+from evflow.codgen.llvm.kernel_ir import write_kernel
+from evflow.codgen.llvm.stage import Port, Routes, Stage
 from evflow.codgen.memory import Array
 from evflow.codgen.native import Code
 from evflow.codgen.result import NO_FAULTS, Column, FaultNote, Faults, Records, Result, Segment
 from evflow.codgen.runtime import AttributeColumn, Runtime, new_state
-from evflow.codgen.stage import Port, Routes, Stage
 from evflow.schema import Schema
 
 __all__ = [

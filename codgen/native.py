@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 from llvmlite.binding.ffi import ObjectRef
 from llvmlite.binding.newpassmanagers import NewPassManager
 
-from evflow.codgen.llvm_math import C_FUNCTIONS
+from evflow.codgen.llvm.maths import C_FUNCTIONS
 
 __all__ = ["HOT", "LOCK", "Code", "Native", "target"]
 

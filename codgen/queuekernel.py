@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from evflow.codgen.arrivals import read_attributes
+from evflow.codgen.llvm.queue_ir import write_queue
 from evflow.codgen.memory import Array
 from evflow.codgen.native import LOCK, Code
-from evflow.codgen.queue_ir import write_queue
 from evflow.codgen.queuestate import AttributeValue, QueueState
 from evflow.codgen.result import NO_FAULTS, Faults, Records
 from evflow.codgen.runtime import AttributeColumn, Runtime

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from evflow.codgen.llvm.queue_ir import ENTRY, QUEUE
 from evflow.codgen.memory import Array, address
-from evflow.codgen.queue_ir import ENTRY, QUEUE
 from evflow.schema import Schema
 
 __all__ = ["AttributeValue", "QueueState"]

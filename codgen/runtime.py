@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from evflow.codgen.context import Context
-from evflow.codgen.layout import statics_layout
+from evflow.codgen.llvm.context import Context
+from evflow.codgen.llvm.layout import statics_layout
 from evflow.codgen.memory import Array, address, packed_texts
 from evflow.codgen.native import Code
 from evflow.codgen.tree import Function

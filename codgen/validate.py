@@ -10,9 +10,9 @@ from collections import OrderedDict
 
 import numpy as np
 
+from evflow.codgen.llvm.validate_ir import HEAD, PATH, write_validator
 from evflow.codgen.memory import Array, address
 from evflow.codgen.native import LOCK, Code
-from evflow.codgen.validate_ir import HEAD, PATH, write_validator
 from evflow.errors import SchemaError
 from evflow.schema import Schema
 from evflow.schema.types import Array as ArrayType

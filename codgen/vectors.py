@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from evflow.codgen.context import Context
+from evflow.codgen.llvm.context import Context
 from evflow.codgen.memory import Array, address
 
 __all__ = ["Vectors"]

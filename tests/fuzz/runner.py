@@ -18,6 +18,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -82,6 +83,10 @@ class Report:
         """The sum of a column over all areas."""
         return int(sum(sums[column] for sums in self.by_area.values()))
 
+    def progress(self) -> str:
+        """In one line how far it is."""
+        return f"{self.total(1):,} pairs, {self.total(0):,} cases, {len(self.failures)} failures"
+
     def __str__(self) -> str:
         rows = [("area", "cases", "pairs", "programs", "seconds")]
         for name in [*areas.AREAS, "all"]:
@@ -104,7 +109,7 @@ def one(job: Job, tell: Any) -> tuple[Tally, Failure | None]:
     try:
         return areas.run(*job, note), None
     except Exception:  # noqa: BLE001  whatever it is, it is a finding
-        return Tally(), Failure(*job, traceback.format_exc(), trying[0])
+        return Tally(samples.INPUTS), Failure(*job, traceback.format_exc(), trying[0])
 
 
 def _work(connection: Connection, note: Any) -> None:
@@ -169,35 +174,35 @@ def fuzz(
     report, seeds = Report(), _jobs(seed, only)
     deadline, told = time.monotonic() + 60 * minutes, time.monotonic()
     crew = [_Worker() for _ in range(max(1, min(workers, pairs // samples.INPUTS)))]
-    waiting: deque[Job] = deque()
+    left: list[Job] = []
     while True:
-        going = time.monotonic() < deadline and len(report.failures) < _MOST_FAILURES
-        for worker in crew:
-            if going and not worker.jobs:
-                open_cases = sum(len(other.jobs) for other in crew)
-                missing = pairs - report.total(1) - samples.INPUTS * open_cases
-                while len(waiting) < min(_CHUNK, -(-missing // samples.INPUTS)):
-                    waiting.append(next(seeds))
-                if waiting:
-                    worker.give(list(waiting))
-                    waiting.clear()
+        if time.monotonic() < deadline and len(report.failures) < _MOST_FAILURES:
+            _hand_out(crew, left, seeds, pairs - report.total(1))
         if not any(worker.jobs for worker in crew):
             break
         ready = wait([worker.connection for worker in crew], timeout=1.0)
         for n, worker in enumerate(crew):
-            lost = worker.hangs() or (worker.connection in ready and not _receive(worker, report))
-            if lost:
-                waiting.extend(_lost(worker, report))
+            if worker.hangs() or (worker.connection in ready and not _receive(worker, report)):
+                left += _lost(worker, report)
                 crew[n] = _Worker()
         if time.monotonic() - told > 10:
             told = time.monotonic()
-            print(
-                f"{report.total(1):,} pairs, {report.total(0):,} cases, {len(report.failures)} failures",
-                file=sys.stderr,
-            )
+            print(report.progress(), file=sys.stderr)
     for worker in crew:
         worker.end()
     return report
+
+
+def _hand_out(crew: list[_Worker], left: list[Job], seeds: Iterator[Job], missing: int) -> None:
+    """Gives cases to those who have none: what others left, then new ones while pairs are missing."""
+    for worker in crew:
+        if not worker.jobs:
+            open_pairs = samples.INPUTS * sum(len(other.jobs) for other in crew)
+            wanted = min(_CHUNK, -(-(missing - open_pairs) // samples.INPUTS))
+            jobs = left[:_CHUNK] or list(islice(seeds, max(wanted, 0)))
+            del left[:_CHUNK]
+            if jobs:
+                worker.give(jobs)
 
 
 def _jobs(seed: int, only: str | None) -> Iterator[Job]:
@@ -228,7 +233,8 @@ def _lost(worker: _Worker, report: Report) -> list[Job]:
     code = worker.end()
     job = worker.jobs.popleft()
     how = f"it hangs: no end after {HANG:.0f} s" if hung else f"the process died: {_exit(code)}"
-    _fail(report, Failure(*job, how, worker.note.value.decode()))
+    report.add(job, Tally(samples.INPUTS), HANG if hung else 0.0)
+    _fail(report, Failure(*job, how, worker.note.value.decode(errors="replace")))
     return list(worker.jobs)
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from evflow.codgen.arithmetic import Arithmetic, spelled
 from evflow.codgen.semantics import ZERO
+from evflow.codgen.source.arithmetic import Arithmetic, spelled
 from evflow.codgen.tree import Element, Expr, Length, Load, Path, Pos, Present, Root, Select, Step, Variable
 from evflow.schema import Schema
 from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text

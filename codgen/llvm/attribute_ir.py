@@ -7,9 +7,9 @@ presence.
 
 from __future__ import annotations
 
-from evflow.codgen.context import Context, grow_if_full, load, push, store
-from evflow.codgen.emitter import Triple
-from evflow.codgen.ir import Body, Module
+from evflow.codgen.llvm.context import Context, grow_if_full, load, push, store
+from evflow.codgen.llvm.emitter import Triple
+from evflow.codgen.llvm.ir import Body, Module
 
 __all__ = ["keep_attribute", "load_triple", "read_column", "stone_attribute", "store_triple"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from evflow.codgen import layout, llvm_text
-from evflow.codgen.emitter import Emitter
-from evflow.codgen.ir import LLVM_TYPES, number
 from evflow.codgen.library import SYSTEM
-from evflow.codgen.llvm_math import call_math, floor_divide_float, modulo_float
-from evflow.codgen.llvm_number import bits_of, is_float, is_signed, read_number
+from evflow.codgen.llvm import layout, texts
+from evflow.codgen.llvm.emitter import Emitter
+from evflow.codgen.llvm.ir import LLVM_TYPES, number
+from evflow.codgen.llvm.maths import call_math, floor_divide_float, modulo_float
+from evflow.codgen.llvm.numbers import bits_of, is_float, is_signed, read_number
 from evflow.codgen.tree import (
     Assign,
     Attribute,
@@ -172,7 +172,7 @@ def _negated_if(e: Emitter, condition: str, kind: str, value: str, otherwise: st
 
 def _compare(e: Emitter, expr: Compare) -> str:
     if expr.left.type == "str":
-        return llvm_text.compare(e, expr)
+        return texts.compare(e, expr)
     left, right = e.value(expr.left), e.value(expr.right)
     of, kind = expr.left.type, LLVM_TYPES[expr.left.type]
     if is_float(of):
@@ -297,8 +297,8 @@ def _check_truncated(e: Emitter, value: str, source: str, result: str, target: s
 
 
 def _call(e: Emitter, expr: Call) -> str:
-    if expr.name in llvm_text.FUNCTIONS:
-        return llvm_text.FUNCTIONS[expr.name](e, expr)
+    if expr.name in texts.FUNCTIONS:
+        return texts.FUNCTIONS[expr.name](e, expr)
     if expr.name in SYSTEM:
         return e.host.system(e, expr.name)
     return call_math(e.body, expr.name, tuple(e.value(argument) for argument in expr.args))

@@ -7,8 +7,8 @@ otherwise.
 
 from __future__ import annotations
 
-from evflow.codgen.emitter import Emitter
-from evflow.codgen.ir import Body, number
+from evflow.codgen.llvm.emitter import Emitter
+from evflow.codgen.llvm.ir import Body, number
 
 __all__ = ["C_FUNCTIONS", "call_math", "floor_divide_float", "modulo_float"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evflow.codgen.emitter import Emitter, Place
-from evflow.codgen.ir import Body, Module
+from evflow.codgen.llvm.emitter import Emitter, Place
+from evflow.codgen.llvm.ir import Body, Module
 from evflow.codgen.tree import Expr, Fault, Path, Pos, Variable
 from evflow.schema import Schema
 from evflow.schema.types import NUMBERS, Array, Blob, FieldType, ListOf, Maybe, Record, Text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evflow.codgen.access import Ref, value_type
+from evflow.codgen.source.access import Ref, value_type
 from evflow.codgen.tree import (
     Assign,
     Block,
@@ -32,7 +32,7 @@ from evflow.codgen.tree import (
 from evflow.schema.types import Array, FieldType, Maybe, Record
 
 if TYPE_CHECKING:
-    from evflow.codgen.check import Builder
+    from evflow.codgen.source.check import Builder
 
 __all__ = ["Transfer"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from evflow.codgen.calls import Argument
-from evflow.codgen.check import Builder
+from evflow.codgen.source.calls import Argument
+from evflow.codgen.source.check import Builder
 from evflow.codgen.tree import Binary, Const, Expr, Pos
 
 __all__ = ["OPERATIONS", "Operation", "compared", "divided", "number"]

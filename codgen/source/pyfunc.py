@@ -11,11 +11,11 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from evflow.codgen.access import Operand, Ref, Slice
-from evflow.codgen.check import Builder
-from evflow.codgen.pyexpr import Expressions
-from evflow.codgen.pyoperators import OPERATIONS
-from evflow.codgen.pysource import FunctionNode, PythonSource, parse_python, plain_text, python_source
+from evflow.codgen.source.access import Operand, Ref, Slice
+from evflow.codgen.source.check import Builder
+from evflow.codgen.source.pyexpr import Expressions
+from evflow.codgen.source.pyoperators import OPERATIONS
+from evflow.codgen.source.pysource import FunctionNode, PythonSource, parse_python, plain_text, python_source
 from evflow.codgen.tree import (
     Block,
     Break,

@@ -8,10 +8,10 @@ from typing import Any
 
 from pycparser import c_ast
 
-from evflow.codgen.access import Operand
-from evflow.codgen.calls import Argument
-from evflow.codgen.check import Builder
-from evflow.codgen.codtext import FIELD_NAMES, TYPE_NAMES
+from evflow.codgen.source.access import Operand
+from evflow.codgen.source.calls import Argument
+from evflow.codgen.source.check import Builder
+from evflow.codgen.source.codtext import FIELD_NAMES, TYPE_NAMES
 from evflow.codgen.tree import Expr, Pos, Stmt
 from evflow.errors import CodeError
 

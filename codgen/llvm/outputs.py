@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from evflow.codgen import layout
-from evflow.codgen.emitter import Emitter, Place, Text
-from evflow.codgen.empty import empty_value, fixed_image
-from evflow.codgen.llvm_number import read_number, write_number
+from evflow.codgen.llvm import layout
+from evflow.codgen.llvm.emitter import Emitter, Place, Text
+from evflow.codgen.llvm.empty import empty_value, fixed_image
+from evflow.codgen.llvm.numbers import read_number, write_number
 from evflow.codgen.tree import Fault, Path, Pos
 from evflow.schema import Schema
 from evflow.schema.types import Blob, Bytes, FieldType, Maybe, Number, Record, Str

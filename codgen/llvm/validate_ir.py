@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from evflow.codgen.empty import empty_value
-from evflow.codgen.ir import Body, Module
-from evflow.codgen.layout import type_name
-from evflow.codgen.utf8_ir import utf8
+from evflow.codgen.llvm.empty import empty_value
+from evflow.codgen.llvm.ir import Body, Module
+from evflow.codgen.llvm.layout import type_name
+from evflow.codgen.llvm.utf8_ir import utf8
 from evflow.schema import Schema
 from evflow.schema.types import (
     MAX_DEPTH,

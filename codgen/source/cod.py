@@ -13,10 +13,10 @@ from typing import Any
 
 from pycparser import c_ast
 
-from evflow.codgen.access import Operand, Slice
-from evflow.codgen.check import Builder
-from evflow.codgen.codexpr import CONSTANTS, Expressions
-from evflow.codgen.codtext import parse
+from evflow.codgen.source.access import Operand, Slice
+from evflow.codgen.source.check import Builder
+from evflow.codgen.source.codexpr import CONSTANTS, Expressions
+from evflow.codgen.source.codtext import parse
 from evflow.codgen.tree import (
     Block,
     Break,

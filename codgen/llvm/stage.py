@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from evflow.codgen.quiet import is_quiet
+from evflow.codgen.llvm.quiet import is_quiet
 from evflow.codgen.tree import Const, Function, SetAttribute, Submit, walk
 from evflow.errors import GraphError
 from evflow.schema import Schema

@@ -14,11 +14,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from evflow.codgen.access import Attributes, Operand, Queue, Ref, Slice, suggestion, value_type
-from evflow.codgen.arithmetic import spelled
-from evflow.codgen.calls import Calls
 from evflow.codgen.semantics import FLOATS, INTEGERS
-from evflow.codgen.transfer import Transfer
+from evflow.codgen.source.access import Attributes, Operand, Queue, Ref, Slice, suggestion, value_type
+from evflow.codgen.source.arithmetic import spelled
+from evflow.codgen.source.calls import Calls
+from evflow.codgen.source.transfer import Transfer
 from evflow.codgen.tree import (
     Assign,
     Block,

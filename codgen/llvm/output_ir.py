@@ -6,10 +6,10 @@ has come, so a fault takes back what it wrote by doing nothing.
 
 from __future__ import annotations
 
-from evflow.codgen.context import Context, grow_if_full, load, store
-from evflow.codgen.emitter import Emitter
-from evflow.codgen.ir import Body
-from evflow.codgen.llvm_output import MAX_OUTPUT
+from evflow.codgen.llvm.context import Context, grow_if_full, load, store
+from evflow.codgen.llvm.emitter import Emitter
+from evflow.codgen.llvm.ir import Body
+from evflow.codgen.llvm.outputs import MAX_OUTPUT
 from evflow.codgen.tree import Fault, Pos
 from evflow.schema import Schema
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evflow.codgen.ir import Body, Module
+from evflow.codgen.llvm.ir import Body, Module
 
 __all__ = ["utf8"]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evflow.codgen.context import Context, load, new_context, store
-from evflow.codgen.ir import Body, Module
-from evflow.codgen.stage import Node, Routes
-from evflow.codgen.stage_ir import Frame, write_stage
+from evflow.codgen.llvm.context import Context, load, new_context, store
+from evflow.codgen.llvm.ir import Body, Module
+from evflow.codgen.llvm.stage import Node, Routes
+from evflow.codgen.llvm.stage_ir import Frame, write_stage
 
 __all__ = ["KernelText", "write_kernel"]
 

@@ -3,8 +3,8 @@ Numbers in events as LLVM IR: a marker and big-endian bytes, or the raw little-e
 
 from __future__ import annotations
 
-from evflow.codgen.emitter import Emitter, Place
-from evflow.codgen.ir import LLVM_TYPES
+from evflow.codgen.llvm.emitter import Emitter, Place
+from evflow.codgen.llvm.ir import LLVM_TYPES
 from evflow.schema.types import NUMBERS, Number
 
 __all__ = ["bits_of", "is_float", "is_signed", "read_number", "write_number"]

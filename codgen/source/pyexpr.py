@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from evflow.codgen.access import Attributes, Operand, Ref, Slice
-from evflow.codgen.arithmetic import spelled
-from evflow.codgen.calls import Argument
-from evflow.codgen.check import Builder
-from evflow.codgen.pycalls import BUILTINS, MATH, METHODS
-from evflow.codgen.pyoperators import OPERATIONS, compared, number
-from evflow.codgen.pysource import PythonSource
 from evflow.codgen.semantics import INTEGERS
+from evflow.codgen.source.access import Attributes, Operand, Ref, Slice
+from evflow.codgen.source.arithmetic import spelled
+from evflow.codgen.source.calls import Argument
+from evflow.codgen.source.check import Builder
+from evflow.codgen.source.pycalls import BUILTINS, MATH, METHODS
+from evflow.codgen.source.pyoperators import OPERATIONS, compared, number
+from evflow.codgen.source.pysource import PythonSource
 from evflow.codgen.tree import Const, Expr, Pos, Stmt
 from evflow.errors import CodeError
 from evflow.schema.types import Maybe

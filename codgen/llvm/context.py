@@ -7,7 +7,7 @@ in elements; only the run time allocates, so native code that needs more calls b
 
 from __future__ import annotations
 
-from evflow.codgen.ir import Body, Module
+from evflow.codgen.llvm.ir import Body, Module
 
 __all__ = [
     "Context",

@@ -6,19 +6,19 @@ it sends, since a later fault takes it all back; when it has returned, the notes
 
 from __future__ import annotations
 
-from evflow.codgen.attribute_ir import (
+from evflow.codgen.llvm.attribute_ir import (
     keep_attribute,
     load_triple,
     read_column,
     stone_attribute,
     store_triple,
 )
-from evflow.codgen.context import Context, Key, load, push, scratch_pointer
-from evflow.codgen.emitter import Emitter, Triple
-from evflow.codgen.ir import Body, Module
-from evflow.codgen.llvm import Exits, FunctionEmitter, write_function
-from evflow.codgen.output_ir import Notes, OutputBuffers
-from evflow.codgen.stage import Link, Node, Routes
+from evflow.codgen.llvm.context import Context, Key, load, push, scratch_pointer
+from evflow.codgen.llvm.emitter import Emitter, Triple
+from evflow.codgen.llvm.function import Exits, FunctionEmitter, write_function
+from evflow.codgen.llvm.ir import Body, Module
+from evflow.codgen.llvm.output_ir import Notes, OutputBuffers
+from evflow.codgen.llvm.stage import Link, Node, Routes
 from evflow.codgen.tree import Pos, Root
 
 __all__ = ["Frame", "write_fault", "write_stage"]

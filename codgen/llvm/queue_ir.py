@@ -11,14 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evflow.codgen.attribute_ir import keep_attribute, load_triple, read_column, stone_attribute, store_triple
-from evflow.codgen.context import Context, grow, load, new_context, push, scratch_pointer, store
-from evflow.codgen.emitter import Emitter, Triple
-from evflow.codgen.ir import Body, Module
-from evflow.codgen.layout import check_index
-from evflow.codgen.llvm import write_function
-from evflow.codgen.output_ir import Notes, OutputBuffers
-from evflow.codgen.stage_ir import write_fault
+from evflow.codgen.llvm.attribute_ir import (
+    keep_attribute,
+    load_triple,
+    read_column,
+    stone_attribute,
+    store_triple,
+)
+from evflow.codgen.llvm.context import Context, grow, load, new_context, push, scratch_pointer, store
+from evflow.codgen.llvm.emitter import Emitter, Triple
+from evflow.codgen.llvm.function import write_function
+from evflow.codgen.llvm.ir import Body, Module
+from evflow.codgen.llvm.layout import check_index
+from evflow.codgen.llvm.output_ir import Notes, OutputBuffers
+from evflow.codgen.llvm.stage_ir import write_fault
 from evflow.codgen.tree import Function, Pos, Root, SetAttribute, walk
 
 __all__ = ["ENTRY", "QUEUE", "QueueText", "write_queue"]

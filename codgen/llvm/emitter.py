@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from evflow.codgen.ir import Body
+from evflow.codgen.llvm.ir import Body
 from evflow.codgen.tree import Assign, Element, Expr, Fault, Function, Path, Pos, Root
 from evflow.schema.types import FieldType
 

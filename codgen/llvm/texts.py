@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from evflow.codgen import layout
-from evflow.codgen.emitter import Emitter, Place, Text
-from evflow.codgen.ir import Body, Module
+from evflow.codgen.llvm import layout
+from evflow.codgen.llvm.emitter import Emitter, Place, Text
+from evflow.codgen.llvm.ir import Body, Module
+from evflow.codgen.llvm.utf8_ir import utf8
 from evflow.codgen.tree import (
     Assign,
     Attribute,
@@ -26,7 +27,6 @@ from evflow.codgen.tree import (
     Pos,
     Select,
 )
-from evflow.codgen.utf8_ir import utf8
 from evflow.schema.types import Blob, Bytes, FieldType, Maybe, Str
 from evflow.schema.types import Text as TextType
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from evflow.codgen import layout
-from evflow.codgen.emitter import Emitter, Host, Place, Text
-from evflow.codgen.ir import LLVM_TYPES, Body, number
-from evflow.codgen.llvm_expr import number_value
-from evflow.codgen.llvm_output import Output
-from evflow.codgen.llvm_text import entered, require_utf8, text_value
+from evflow.codgen.llvm import layout
+from evflow.codgen.llvm.emitter import Emitter, Host, Place, Text
+from evflow.codgen.llvm.expressions import number_value
+from evflow.codgen.llvm.ir import LLVM_TYPES, Body, number
+from evflow.codgen.llvm.outputs import Output
+from evflow.codgen.llvm.texts import entered, require_utf8, text_value
 from evflow.codgen.tree import (
     Assign,
     Block,

@@ -11,15 +11,15 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from evflow.codgen.access import Attributes, Operand
-from evflow.codgen.arithmetic import spelled
-from evflow.codgen.calls import Argument
 from evflow.codgen.library import LIBRARY
-from evflow.codgen.pyoperators import divided, number
+from evflow.codgen.source.access import Attributes, Operand
+from evflow.codgen.source.arithmetic import spelled
+from evflow.codgen.source.calls import Argument
+from evflow.codgen.source.pyoperators import divided, number
 from evflow.codgen.tree import Const, Expr, Pos
 
 if TYPE_CHECKING:
-    from evflow.codgen.pyexpr import Expressions
+    from evflow.codgen.source.pyexpr import Expressions
 
 __all__ = ["BUILTINS", "MATH", "METHODS"]
 

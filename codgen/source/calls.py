@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from evflow.codgen.access import Access, Attributes, Operand, Queue, Ref, suggestion
-from evflow.codgen.arithmetic import common_type
 from evflow.codgen.library import LIBRARY, SYSTEM
 from evflow.codgen.semantics import FLOATS
+from evflow.codgen.source.access import Access, Attributes, Operand, Queue, Ref, suggestion
+from evflow.codgen.source.arithmetic import common_type
 from evflow.codgen.tree import (
     Assign,
     Attribute,
