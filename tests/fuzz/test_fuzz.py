@@ -21,8 +21,8 @@ from tests.fuzz import areas, guard, runner, samples
 from tests.fuzz.runner import Failure, Report
 
 CASES = {
-    "codgen": 30,
-    "python": 25,
+    "codgen": 25,
+    "python": 15,
     "chain": 12,
     "queue": 10,
     "cod-text": 25,
@@ -107,7 +107,7 @@ def bad(random, tell):
 areas.AREAS["codec"] = (1, bad)
 runner.HANG = 1.0
 if __name__ == "__main__":
-    report = runner.fuzz(0, 8 * 4, only="codec")
+    report = runner.fuzz(3, 8 * 3, only="codec")
     print(sorted(failure.seed for failure in report.failures), report.total(0))
 """
 
@@ -121,12 +121,9 @@ def test_case_that_ends_its_process_is_reported_and_the_others_run(
     done = subprocess.run(
         [sys.executable, script], env=_environment(), capture_output=True, text=True, timeout=90
     )
-    bad = [seed for seed in range(40) if Random(f"codec {seed}").randrange(4) == 0]
-    printed = done.stdout.splitlines()[-1]
-    seeds, cases = printed.rsplit(" ", 1)
-    assert int(cases) == 4, done.stdout + done.stderr
-    assert seeds == str([seed for seed in bad if seed < 4])
-    assert done.stdout.count(how) == done.stdout.count("what was tried") == seeds.count(",") + 1
+    assert [n for n in range(3, 6) if Random(f"codec {n}").randrange(4) == 0] == [3]
+    assert done.stdout.splitlines()[-1] == "[3] 3", done.stdout + done.stderr
+    assert how in done.stdout and "what was tried" in done.stdout
 
 
 def dies(address: int, size: int, *, write: bool = False) -> bool:
