@@ -188,13 +188,19 @@ def _column_words(column: AttributeColumn, kept: list[object]) -> memoryview:
 
 
 def _value_words(value: object, kept: list[object]) -> memoryview:
+    """An attribute of a stone; what anyone may have put there that is no attribute counts as not set."""
     if isinstance(value, str):
-        pairs, data = packed_texts([value])
+        try:
+            pairs, data = packed_texts([value])
+        except UnicodeEncodeError:
+            return _NOTHING
         kept.append(data)
         return _words3(_KINDS["s"], *pairs[0].tolist())
     if isinstance(value, float):
         return _words3(_KINDS["f"], int(np.float64(value).view(np.int64)), 0)
-    return _words3(_KINDS["i"], int(value), 0) if isinstance(value, int) else _NOTHING
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        return _words3(_KINDS["i"], int(value), 0)
+    return _NOTHING
 
 
 _KINDS = {"i": 1, "f": 2, "s": 3}

@@ -51,7 +51,7 @@ def _write_run(module: Module, context: Context, frame: Frame, routes: Routes) -
     for key, at in frame.slots.items():
         initial = load(body, context.vector(*key[1:])) if key[0] == "address" else "0"
         body.store("i64", initial, place, 8 * at)
-    width = routes.buffers[0].schema.width if routes.buffers[0].schema else None
+    schema = routes.buffers[0].schema
     selected = body.let(f"icmp ne ptr {selection}, null")
     position = body.alloca("i64", "0")
     test, turn, chosen, found, done = (body.label() for _ in range(5))
@@ -65,8 +65,10 @@ def _write_run(module: Module, context: Context, frame: Frame, routes: Routes) -
     picked = body.let(f"zext i32 {picked} to i64")
     body.begin(found)
     row = body.phi("i64", [(pos, turn), (picked, chosen)])
-    if width is not None:
-        start = body.let(f"mul i64 {row}, {width}")
+    if schema is None:
+        start = "0"  # nobody looks at the event
+    elif schema.width is not None:
+        start = body.let(f"mul i64 {row}, {schema.width}")
     else:
         start = body.load("i64", offsets, body.let(f"shl i64 {row}, 3"))
     event = body.at(data, start)

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import llvmlite.binding as llvm
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -151,6 +152,7 @@ def compare_tree(seed: int, *, optimised: bool) -> None:
         assert arrivals(result, exit_, given_) == reference.exits[exit_]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_tree_of_random_programs_agrees_with_the_interpreter(seed: int) -> None:

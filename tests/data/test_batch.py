@@ -68,6 +68,7 @@ def numbers(batch: EventBatch) -> list[int]:
     return [event.n for event in batch]
 
 
+@pytest.mark.slow
 @some
 @given(st.data())
 def test_batch_bytes_are_the_events_bytes_and_plain_msgpack(data: st.DataObject) -> None:

@@ -31,6 +31,7 @@ def stored(kind: Any, values: Any) -> list[Any]:
     return [event.x for event in column_of(kind, values)]
 
 
+@pytest.mark.slow
 @some
 @given(st.data())
 def test_columns_encode_what_events_do(data: st.DataObject) -> None:

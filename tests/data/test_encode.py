@@ -297,6 +297,7 @@ _ODD: list[Any] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(some, max_examples=150)
 def test_encode_quick_and_careful_agree_on_odd_values(data: st.DataObject) -> None:

@@ -73,6 +73,7 @@ def _edit(data: bytes, edits: list[tuple[str, int, int]]) -> bytes:
     return bytes(content)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(some, max_examples=150)
 def test_check_of_changed_bytes_accepts_exactly_what_msgpack_reads_as_events(data: st.DataObject) -> None:

@@ -38,6 +38,7 @@ class Rec(ev.Event):
     seq: int
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [0.0, 0.03, 0.1])
 def test_a_killed_process_loses_nothing_that_was_stored(tmp_path: Path, moment: float) -> None:
     """Every event acknowledged by drain was passed on before the kill or is in the file, in order."""

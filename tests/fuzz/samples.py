@@ -14,7 +14,19 @@ from tests.codgen.programs import Program, random_attributes, random_event, rand
 from tests.fuzz.codprograms import CodProgram
 from tests.fuzz.differential import Inputs
 
-__all__ = ["FUEL", "INPUTS", "attributes", "event", "function", "inputs", "larger", "listed", "many", "shown"]
+__all__ = [
+    "FUEL",
+    "INPUTS",
+    "attributes",
+    "blind",
+    "event",
+    "function",
+    "inputs",
+    "larger",
+    "listed",
+    "many",
+    "shown",
+]
 
 INPUTS = 8
 """Events that each function sees."""
@@ -82,6 +94,25 @@ def larger(random: Random, schema: Schema) -> Schema:
         fields |= {f"more{n}": random_type(random, 1) for n in range(random.randrange(3))}
     names = random.sample(list(fields), len(fields)) or ["more"]
     return Schema(schema.name, {name: fields.get(name, BLOB) for name in names})
+
+
+class Blind(CodProgram):
+    """A random program that never looks at its event."""
+
+    def _scan(self, path: str, schema: Schema, depth: int) -> None:
+        pass
+
+
+def blind(random: Random) -> tuple[Function, Schema]:
+    """A random function that needs no schema, and some schema."""
+    schema = random_schema(random, "In")
+    while True:
+        kind = random.choice(["filter", "router"])
+        try:
+            made = build(Blind(random, kind, schema, None).text, kind, [Input("input", None)], fuel=FUEL)
+        except CodeError:
+            continue
+        return made, schema
 
 
 def function(random: Random) -> tuple[Function, Schema]:

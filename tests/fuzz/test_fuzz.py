@@ -20,6 +20,8 @@ from evflow.codgen.kernel import Kernel, KernelCode, Stage, new_state
 from tests.fuzz import areas, guard, runner, samples
 from tests.fuzz.runner import Failure, Report
 
+pytestmark = pytest.mark.slow
+
 CASES = {
     "codgen": 25,
     "python": 15,
@@ -56,7 +58,7 @@ def test_area_finds_nothing(area: str) -> None:
     "arguments",
     [
         "--only codec --programs 200 --seed 5",
-        pytest.param("--programs 12000 --seed 1000000", marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
+        pytest.param("--programs 12000 --seed 1000000", marks=pytest.mark.timeout(300)),
     ],
 )
 def test_command_finds_nothing(arguments: str) -> None:

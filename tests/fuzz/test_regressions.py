@@ -7,11 +7,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evflow import CodeError, EventBatch, Schema, SchemaError
 from evflow.codgen import native
+from evflow.codgen.compile import compile
 from evflow.codgen.front import Input, build, source_of
+from evflow.codgen.kernel import Kernel, KernelCode, Port, Stage, new_state
 from evflow.codgen.tree import Fault, Function
 from evflow.events.attributes import Attributes
 from evflow.schema.types import BLOB, TEXT, Bytes, Maybe, Record, Str
@@ -153,3 +156,28 @@ def test_place_of_an_error_is_in_the_text(text: str) -> None:
         build(text, "filter", [Input("input", None)])
     assert 1 <= caught.value.line <= text.count("\n") + 1
     assert caught.value.column >= 1
+
+
+@pytest.mark.parametrize(
+    "value", [1 << 63, -LONG, "\ud800", None, [1]], ids=["i64", "long", "surrogate", "none", "list"]
+)
+def test_what_is_no_attribute_of_a_stone_counts_as_not_set(value: Any) -> None:
+    made = build(
+        'attr_ivalue(stone_attrs, "n", 5) == 5 && !attr_set(stone_attrs, "n")',
+        "filter",
+        [Input("input", None)],
+    )
+    kernel = Kernel(KernelCode((Stage(made, 0, (Port((), 0),)),), None))
+    data = guard.read_only(b"\x91\xc2")
+    result = kernel.run(data, None, None, 1, None, [new_state(made)], [{"n": value}], {})
+    assert result.counts.tolist() == [[1, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("selection", [None, [1, 2]])
+def test_function_of_attributes_never_looks_for_events(selection: list[int] | None) -> None:
+    made = build('attr_ivalue(stone_attrs, "n") == 3', "filter", [Input("input", None)])
+    kernel = Kernel(KernelCode((Stage(made, 0, (Port((), 0),)),), None))
+    chosen = None if selection is None else np.array(selection, np.int32)
+    result = kernel.run(guard.read_only(b""), None, chosen, 3, None, [new_state(made)], [{"n": 3}], {})
+    assert result.counts.tolist() == [[3 if selection is None else 2] * 2 + [0, 0]]
+    assert compile('attr_set(stone_attrs, "n")').select(guard.read_only(b""), 3).tolist() == []
