@@ -21,6 +21,8 @@ setup(
         "evflow.events",
         "evflow.events.columns",
         "evflow.flow",
+        "evflow.link",
+        "evflow.node",
         "evflow.schema",
     ],
     package_data={"evflow": ["py.typed"]},

@@ -38,5 +38,12 @@ SYSTEM: dict[str, str] = {
     "load": "load average of the last minute",
     "free_memory": "bytes of memory available",
     "cores": "processor cores",
+    "bandwidth": "bytes a second that the network carries, as measured; 0 if not known yet",
+    "round_trip": "seconds from here to the peer and back, as measured; 0 if not known yet",
+    "queued_bytes": "bytes of the events that wait for the network",
+    "queued_events": "events that wait for the network",
 }
-"""Values of the host, f64, called without arguments; each is read once a batch."""
+"""Values of the host and its network, f64, called without arguments; each is read once a batch.
+
+In a congestion handler those of the network are its own link's, elsewhere the node's.
+"""

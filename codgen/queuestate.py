@@ -76,6 +76,12 @@ class QueueState:
         head, tail = self._words[slot, _HEAD], self._words[slot, _TAIL]
         return self._entries[slot][head:tail]
 
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest event that waits in any queue; ``number`` if none does."""
+        heads = [int(self._waiting(slot)[0, 2]) for slot in range(len(self.schemas)) if self.length(slot)]
+        return min(heads, default=self.number)
+
     def events(self, slot: int) -> list[bytes]:
         """The bytes of the events that wait in a queue, the oldest first."""
         store = self._stores[slot]

@@ -9,6 +9,7 @@ compiles, ``engine`` runs, ``flow`` is the running graph. ``codgen`` compiles st
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from evflow.errors import (
@@ -31,6 +32,9 @@ from evflow.schema.notation import Array, Bytes, Str, f32, f64, i8, i16, i32, i6
 if TYPE_CHECKING:
     from evflow.engine.letters import DeadLetter, DeadLetters
     from evflow.flow.flow import Flow
+    from evflow.link.congestion import Congestion
+    from evflow.node.node import Node
+    from evflow.stones.bridge import Bridge
     from evflow.stones.filter import Filter
     from evflow.stones.generator import Generator
     from evflow.stones.queue import Queue
@@ -42,8 +46,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Array",
+    "Bridge",
     "Bytes",
     "CodeError",
+    "Congestion",
     "DeadLetter",
     "DeadLetters",
     "DeployError",
@@ -58,6 +64,7 @@ __all__ = [
     "Graph",
     "GraphError",
     "LinkError",
+    "Node",
     "Queue",
     "Router",
     "Schema",
@@ -84,6 +91,9 @@ __version__ = "0.1.0"
 
 # Found on first use: the stones stand above this package, and the flow brings in the compiler.
 _LAZY = {
+    "Bridge": "evflow.stones.bridge",
+    "Congestion": "evflow.link.congestion",
+    "Node": "evflow.node.node",
     "DeadLetter": "evflow.engine.letters",
     "DeadLetters": "evflow.engine.letters",
     "Filter": "evflow.stones.filter",
@@ -96,6 +106,10 @@ _LAZY = {
     "Terminal": "evflow.stones.terminal",
     "Transform": "evflow.stones.transform",
 }
+
+
+# Whoever wants to read the log says so; nothing is printed otherwise.
+logging.getLogger("evflow").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -11,10 +11,10 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from evflow.engine.topology import Hop, Slot, Topology
+from evflow.engine.topology import Crossing, Hop, Slot, Topology
 from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.schema import Schema
-from evflow.stone import Acting, Compiled
+from evflow.stone import Acting, Compiled, Leaving
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
@@ -51,7 +51,13 @@ def build_topology(graph: Graph) -> Topology:
     for link in graph.links:
         if link.source in slots and link.target in slots:
             slots[link.source].ports.setdefault(link.port, []).append(Hop(slots[link.target], link.input))
-    return Topology(slots, tuple(graph.morphs))
+    crossings = {
+        name: Crossing(stone.peer, stone.stone, stone.input)
+        for name, stone in graph.stones.items()
+        if isinstance(stone, Leaving) and stone.peer is not None
+    }
+    entrances = frozenset(name for name, stone in graph.stones.items() if stone.kind == "source")
+    return Topology(slots, tuple(graph.morphs), entrances, crossings)
 
 
 def find_arrivals(topology: Topology) -> None:

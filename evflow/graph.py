@@ -141,6 +141,14 @@ class Graph:
             )
         self.links = kept
 
+    def put_between(self, link: Link, name: str) -> None:
+        """Leads a link through a stone that the graph has."""
+        at = self.links.index(link)
+        self.links[at : at + 1] = [
+            Link(link.source, link.port, name),
+            Link(name, 0, link.target, link.input),
+        ]
+
     def _fan_out(self, link: Link) -> None:
         earlier = next((k for k in self.links if (k.source, k.port) == (link.source, link.port)), None)
         if earlier is None or self.stones[link.source].kind == "split":

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from evflow.errors import GraphError
 
@@ -30,6 +30,7 @@ __all__ = [
     "Actor",
     "Compiled",
     "Context",
+    "Leaving",
     "Passing",
     "Stone",
     "checked_integer",
@@ -44,6 +45,7 @@ KINDS: dict[str, str] = {
     "router": "evflow.stones.router:Router",
     "generator": "evflow.stones.generator:Generator",
     "queue": "evflow.stones.queue:Queue",
+    "bridge": "evflow.stones.bridge:Bridge",
     "storage": "evflow.stones.storage:Storage",
     "terminal": "evflow.stones.terminal:Terminal",
 }
@@ -149,6 +151,9 @@ class Context(Protocol):
     def drop(self, count: int) -> None:
         """Counts events that end here by intention."""
 
+    def sender(self) -> Callable[[EventBatch], None] | None:
+        """Takes a bridge's events to its node; None where they stay in this process."""
+
     @property
     def attributes(self) -> dict[str, int | float | str]:
         """The stone's own attributes, read and set by anyone."""
@@ -168,8 +173,22 @@ class Actor:
         """Takes events that arrived at an input; they already fit the input's declared schema."""
         raise NotImplementedError
 
-    def settled(self) -> None:
-        """All that it emitted so far has been handled, or is held safely further on."""
+    def mark(self) -> object:
+        """How far it has emitted, in its own terms."""
+        return None
+
+    def settled(self, mark: object) -> None:
+        """All that it had emitted at ``mark`` has been handled, or is held safely further on."""
+
+    @property
+    def taken(self) -> int:
+        """How many events it has kept in memory so far; 0 if it keeps none there."""
+        return 0
+
+    @property
+    def oldest(self) -> int:
+        """Which of these, counted from 0, is the oldest that it still keeps; ``taken`` if there is none."""
+        return self.taken
 
     @property
     def queued(self) -> int:
@@ -209,6 +228,21 @@ class Acting(Stone):
         Raises:
             EvflowError: what is wrong.
         """
+
+
+@runtime_checkable
+class Leaving(Protocol):
+    """A stone that may lead out of the graph, to a stone of another node.
+
+    Attributes:
+        peer: the node, by name or contact; None if it leads to a stone of the graph.
+        stone: the stone there.
+        input: its input.
+    """
+
+    peer: str | None
+    stone: str
+    input: str
 
 
 Handler = Callable[[Any], object]

@@ -179,6 +179,14 @@ class _Queue(Actor):
     def queued(self) -> int:
         return len(self._queues)
 
+    @property
+    def taken(self) -> int:
+        return self._queues.number
+
+    @property
+    def oldest(self) -> int:
+        return self._queues.oldest
+
     def extract(self, count: int | None = None) -> list[EventBatch]:
         taken = []
         for slot, schema in enumerate(self._kernel.schemas):

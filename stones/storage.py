@@ -81,16 +81,29 @@ class _Keeper(Actor):
         super().__init__(context)
         self._limit = limit
         self._store = store
+        self._taken = 0
 
     def receive(self, batch: EventBatch, input: str) -> None:
         self._store.append(batch)
+        self._taken += len(batch)
         excess = self._store.count - self._limit
         if excess > 0:
             for freed in self._store.take(excess):
                 self.context.emit(freed)
 
-    def settled(self) -> None:
-        self._store.forget()
+    def mark(self) -> object:
+        return self._store.position
+
+    def settled(self, mark: object) -> None:
+        self._store.forget(mark)
+
+    @property
+    def taken(self) -> int:
+        return 0 if self.keeps else self._taken
+
+    @property
+    def oldest(self) -> int:
+        return 0 if self.keeps else self._taken - self._store.count
 
     @property
     def queued(self) -> int:
@@ -110,6 +123,7 @@ class _Keeper(Actor):
 class _Memory:
     def __init__(self) -> None:
         self.count = 0
+        self.position = None
         self._batches: deque[EventBatch] = deque()
 
     def append(self, batch: EventBatch) -> None:
@@ -128,7 +142,7 @@ class _Memory:
             taken.append(batch)
         return taken
 
-    def forget(self) -> None:
+    def forget(self, position: object) -> None:
         """Nothing is kept of what was taken."""
 
     def close(self) -> None:
@@ -207,14 +221,18 @@ class _File:
         rows.close()
         return taken
 
-    def forget(self) -> None:
-        """Removes from the file what was taken."""
+    @property
+    def position(self) -> tuple[int, int]:
+        """The row and the event in it that are the oldest not taken."""
+        return self._first, self._start
+
+    def forget(self, position: object) -> None:
+        """Removes from the file what was taken before a position."""
+        assert isinstance(position, tuple)
+        row, start = position
         with self._transaction():
-            self._db.execute("DELETE FROM batches WHERE id < ?", (self._first,))
-            self._db.execute(
-                "UPDATE batches SET taken = ? WHERE id = ? AND taken < ?",
-                (self._start, self._first, self._start),
-            )
+            self._db.execute("DELETE FROM batches WHERE id < ?", (row,))
+            self._db.execute("UPDATE batches SET taken = ? WHERE id = ? AND taken < ?", (start, row, start))
 
     def _read(self, key: str, data: bytes, attributes: bytes | None) -> EventBatch:
         batch = EventBatch.from_bytes(self._schemas[key], data)
@@ -226,7 +244,6 @@ class _File:
         return _Transaction(self._db, self._path)
 
     def close(self) -> None:
-        self.forget()
         self._db.close()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from evflow.engine.adapter import Adapter
@@ -19,7 +20,7 @@ from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
 from evflow.errors import CodeError, FlowError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
-from evflow.stone import Acting, Compiled
+from evflow.stone import Acting, Actor, Compiled
 from evflow.ticks import TICK
 
 if TYPE_CHECKING:
@@ -35,13 +36,24 @@ class Engine:
     Args:
         topology: the stones and links.
         letters: where events that are given up go.
+        sender: gives what takes a bridge's events to its node, or None where they stay here.
+
+    Attributes:
+        version: another number after each change of the topology.
 
     Raises:
         EvflowError: a stone cannot be opened, as a storage file that is damaged.
     """
 
-    def __init__(self, topology: Topology, letters: LetterBox) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        letters: LetterBox,
+        sender: Callable[[Slot], Callable[[EventBatch], None] | None] = lambda slot: None,
+    ) -> None:
         self.topology = topology
+        self.sender = sender
+        self.version = 0
         self._letters = letters
         self._pending: deque[tuple[Slot, str, EventBatch]] = deque()
         self._routes: dict[tuple[str, str, str], Route | str] = {}
@@ -73,17 +85,18 @@ class Engine:
             else:
                 self._route(slot, input, batch)
 
-    def settle(self) -> None:
-        """Tells each actor that what it emitted has been handled; to be called when nothing moves any
-        more."""
-        for name in self._emitted:
-            actor = self.topology.slots[name].actor
-            assert actor is not None
-            actor.settled()
+    def emitted(self) -> list[tuple[Actor, object]]:
+        """The actors that have emitted since this was asked last, and how far; to be told by their
+        ``settled`` when that has been handled."""
+        if not self._emitted:
+            return []
+        actors = [self.topology.slots[name].actor for name in self._emitted]
         self._emitted.clear()
+        return [(actor, actor.mark()) for actor in actors if actor is not None]
 
     def changed(self) -> None:
         """Forgets every route; to be called after a change of the topology."""
+        self.version += 1
         self._routes.clear()
         self._adapters.clear()
 
@@ -109,7 +122,7 @@ class Engine:
         held: list[EventBatch] = []
         if slot.actor is not None:
             held = slot.actor.extract()
-            slot.actor.settled()
+            slot.actor.settled(slot.actor.mark())
         return held + [batch for _, batch in slot.unpark()]
 
     def send_stored(self, slot: Slot, count: int | None) -> int:
@@ -129,16 +142,20 @@ class Engine:
             else:
                 self._pending.append((target, "", batch))
 
-    def tick(self, now: float, wall: float) -> None:
+    def tick(self, now: float, wall: float, held: Callable[[Slot], bool] = lambda slot: False) -> None:
         """Gives every generator that is due its tick.
 
         Args:
             now: seconds on a clock that only goes forward.
             wall: seconds since 1970 (UTC).
+            held: whether a generator may make nothing now; that tick is left out.
         """
         for slot, period in self._periodic():
             due = self._due.setdefault(slot.name, now + period)
             if now < due or slot.frozen:
+                continue
+            if held(slot):
+                self._due[slot.name] = now + period
                 continue
             number = self._ticks.get(slot.name, 0)
             self._ticks[slot.name] = number + 1
@@ -312,6 +329,9 @@ class _StoneContext:
 
     def drop(self, count: int) -> None:
         self._slot.counts[DROPPED] += count
+
+    def sender(self) -> Callable[[EventBatch], None] | None:
+        return self._engine.sender(self._slot)
 
     @property
     def attributes(self) -> dict[str, int | float | str]:

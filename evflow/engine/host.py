@@ -5,8 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 
-__all__ = ["system_values"]
+__all__ = ["NETWORK", "NetworkReader", "system_values", "use_network"]
+
+NETWORK = ("bandwidth", "round_trip", "queued_bytes", "queued_events")
+"""The system values that a node tells."""
+
+NetworkReader = Callable[[str], float]
+"""A name in ``NETWORK`` → its value now."""
 
 
 def _load() -> float:
@@ -28,6 +35,22 @@ _READERS: dict[str, Callable[[], float]] = {
 }
 
 
+_network: ContextVar[NetworkReader | None] = ContextVar("network", default=None)
+
+
+def use_network(reader: NetworkReader | None) -> None:
+    """Says who tells the network's values to the stones of the engine that the calling thread drives.
+
+    It holds for this thread alone, so each node of a process has its own; None: all values are 0.
+    """
+    _network.set(reader)
+
+
 def system_values(names: Iterable[str]) -> dict[str, float]:
-    """The values asked for, by name (``evflow.codgen.library.SYSTEM``); 0 where the host cannot tell."""
-    return {name: _READERS[name]() for name in names}
+    """The values asked for, by name (``evflow.codgen.library.SYSTEM``); 0 where nobody can tell."""
+    return {name: _READERS[name]() if name in _READERS else _network_value(name) for name in names}
+
+
+def _network_value(name: str) -> float:
+    reader = _network.get()
+    return 0.0 if reader is None else float(reader(name))

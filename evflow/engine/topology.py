@@ -17,7 +17,7 @@ from evflow.stone import Actor, Stone
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
-__all__ = ["DROPPED", "ERRORS", "IN", "OUT", "Hop", "Slot", "Topology"]
+__all__ = ["DROPPED", "ERRORS", "IN", "OUT", "Crossing", "Hop", "Slot", "Topology"]
 
 IN, OUT, DROPPED, ERRORS = range(4)
 """Columns of ``Slot.counts``."""
@@ -27,6 +27,14 @@ class Hop(NamedTuple):
     """Where a port leads: a stone and the input that takes the events ("" for the best fit)."""
 
     slot: Slot
+    input: str
+
+
+class Crossing(NamedTuple):
+    """Where a bridge leads: a peer (its name or contact), a stone there, its input ("" for the best fit)."""
+
+    peer: str
+    stone: str
     input: str
 
 
@@ -45,7 +53,8 @@ class Slot:
         state: the statics of its function, once it ran (uint8 array).
         attributes: its own attributes.
         frozen: whether it queues what arrives.
-        parked: what it queued while frozen, in order; ``parked_bytes`` bytes of events.
+        parked: what it queued while frozen, in order; ``parked_bytes`` bytes of events, and ``parked_ever``
+            events that it queued so far.
         actor: the running half of an acting stone.
     """
 
@@ -61,12 +70,14 @@ class Slot:
     frozen: bool = False
     parked: deque[tuple[str, EventBatch]] = field(default_factory=deque)
     parked_bytes: int = 0
+    parked_ever: int = 0
     actor: Actor | None = None
 
     def park(self, input: str, batch: EventBatch) -> None:
         """Queues events that arrive while it is frozen."""
         self.parked.append((input, batch))
         self.parked_bytes += batch.nbytes
+        self.parked_ever += len(batch)
 
     def unpark(self) -> list[tuple[str, EventBatch]]:
         """Takes out what it queued, in order."""
@@ -80,6 +91,30 @@ class Slot:
         """Events that wait here: parked while frozen, or held by the actor."""
         return sum(len(batch) for _, batch in self.parked) + (self.actor.queued if self.actor else 0)
 
+    @property
+    def may_keep_events(self) -> bool:
+        """Whether it keeps events in memory now, or may when more come, as long as it is not frozen."""
+        return (
+            self.frozen
+            or bool(self.parked)
+            or (self.actor is not None and type(self.actor).taken is not Actor.taken)
+        )
+
+    @property
+    def keeps_events(self) -> bool:
+        """Whether it keeps events in memory now."""
+        return bool(self.parked) or (self.actor is not None and self.actor.oldest < self.actor.taken)
+
+    @property
+    def kept_ever(self) -> tuple[int, int]:
+        """Events that it has kept in memory so far: parked, and by its actor."""
+        return self.parked_ever, self.actor.taken if self.actor is not None else 0
+
+    def has_released(self, parked: int, taken: int) -> bool:
+        """Whether all that it had kept when ``kept_ever`` was this has left it."""
+        waiting = sum(len(batch) for _, batch in self.parked)
+        return self.parked_ever - waiting >= parked and (self.actor is None or self.actor.oldest >= taken)
+
     def fit(self, schema: Schema, morphs: Sequence[Morph], only: str = "") -> Fit:
         """How it takes events of ``schema``; see ``best_fit``."""
         candidates = {
@@ -91,7 +126,16 @@ class Slot:
 
 @dataclass
 class Topology:
-    """Every stone of a node by name, and the graph's morphs."""
+    """Every stone of a node by name, and the graph's morphs.
+
+    Attributes:
+        slots: the stones.
+        morphs: what turns events of newer schemas into older ones.
+        entrances: the stones that other nodes may send to.
+        crossings: bridge → the stone of another node that it leads to.
+    """
 
     slots: dict[str, Slot]
     morphs: tuple[Morph, ...] = ()
+    entrances: frozenset[str] = frozenset()
+    crossings: dict[str, Crossing] = field(default_factory=dict)

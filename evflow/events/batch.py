@@ -16,7 +16,7 @@ from evflow.events.columns.tables import columns_of
 from evflow.events.columns.writing import encode_columns
 from evflow.events.encode import encoder
 from evflow.events.event import Event
-from evflow.events.gather import ByteArray, Offsets, frozen, gather, running, starts_of
+from evflow.events.gather import ByteArray, Offsets, back_to_back, frozen, gather, running, starts_of
 from evflow.events.view import View, view_class
 from evflow.events.wirecheck import check
 from evflow.schema import Schema
@@ -75,12 +75,15 @@ class EventBatch:
 
     @classmethod
     def from_encoded(
-        cls, schema: Schema, events: Sequence[bytes], attributes: Attributes | None = None
+        cls, schema: Schema, events: Sequence[bytes | memoryview], attributes: Attributes | None = None
     ) -> EventBatch:
-        """A batch of events that ``encoder(schema)`` encoded."""
+        """A batch of events that ``encoder(schema)`` encoded; one alone is not copied."""
         rows = len(events)
-        joined = b"".join(events)
         offsets = None if schema.width else running(map(len, events), rows)
+        if rows == 1:
+            alone = events[0]
+            return cls(schema, np.frombuffer(alone, _UINT8), 1, offsets, None, attributes)
+        joined = b"".join(events)
         batch = cls(schema, np.frombuffer(joined, _UINT8), rows, offsets, None, attributes)
         batch._buffer = joined
         return batch
@@ -299,7 +302,10 @@ class EventBatch:
                     f"batches of two schemas, {first.schema!r} and {batch.schema!r}, cannot be one"
                 )
         whole = [batch.compact() for batch in batches]
-        data = frozen(np.concatenate([batch.data for batch in whole]))
+        pieces = [batch.data for batch in whole]
+        data = back_to_back(pieces)
+        if data is None:
+            data = frozen(np.concatenate(pieces))
         offsets = None
         if first.schema.width is None:
             offsets = starts_of(np.concatenate([np.diff(b.offsets) for b in whole if b.offsets is not None]))

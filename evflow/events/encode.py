@@ -32,7 +32,12 @@ from evflow.schema.description import held_record
 from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
 from evflow.schema.values import to_number
 
-__all__ = ["encode_dict", "encoder", "value_encoder"]
+__all__ = ["LARGE", "Piece", "encode_dict", "encoder", "encoder_parts", "value_encoder"]
+
+LARGE = 64 << 10
+"""Bytes from which an event is not copied needlessly."""
+
+Piece = bytes | memoryview
 
 _INLINE_LEAVES = 64
 _head5 = struct.Struct(">BI").pack
@@ -49,6 +54,19 @@ def encoder(schema: Schema) -> Callable[[object], bytes]:
     if quick is None:
         quick = schema.made["encoder"] = _make_encoder(schema)
     made: Callable[[object], bytes] = quick
+    return made
+
+
+def encoder_parts(schema: Schema) -> Callable[[object], tuple[Piece, ...]]:
+    """Like ``encoder``, but the bytes come in pieces, to be put back to back.
+
+    Among them is memory (C-contiguous) of arrays of the event, where they are as they are encoded; it changes
+    when they do.
+    """
+    quick = schema.made.get("encoder of parts")
+    if quick is None:
+        quick = schema.made["encoder of parts"] = _make_encoder(schema, in_parts=True)
+    made: Callable[[object], tuple[Piece, ...]] = quick
     return made
 
 
@@ -84,10 +102,11 @@ class _Doubt(Exception):
 _DOUBTS = (_Doubt, AttributeError, TypeError, ValueError, OverflowError, struct.error, SchemaError)
 
 
-def _make_encoder(schema: Schema) -> Callable[[object], bytes]:
+def _make_encoder(schema: Schema, in_parts: bool = False) -> Callable[[object], Any]:
+    careful: Callable[[Schema, Any], Any] = _careful_parts if in_parts else encode_careful
     if schema.recursive:
-        return partial(encode_careful, schema)
-    source = _Source(Record(schema.name, {schema.name: schema}))
+        return partial(careful, schema)
+    source = _Source(Record(schema.name, {schema.name: schema}), in_parts)
     body = "\n        ".join(source.lines)
     text = f"""\
 def encode(value):
@@ -96,8 +115,12 @@ def encode(value):
     except DOUBTS:
         return careful(schema, value)
 """
-    source.names.update(DOUBTS=_DOUBTS, careful=encode_careful, schema=schema)
+    source.names.update(DOUBTS=_DOUBTS, careful=careful, schema=schema)
     return source.function(text, schema.name)
+
+
+def _careful_parts(schema: Schema, value: Any) -> tuple[Piece, ...]:
+    return (encode_careful(schema, value),)
 
 
 def _raw_encoder(kind: FieldType) -> Callable[[Any], bytes]:
@@ -111,20 +134,23 @@ class _Source:
     """The statements that encode one value of a type, and the names they use.
 
     Constant bytes and values of fixed width are gathered into calls of ``struct.Struct.pack``; what is
-    large or of variable width stands between them, and all is joined.
+    large or of variable width stands between them, and all is joined, or returned ``in_parts``.
     """
 
-    def __init__(self, kind: FieldType) -> None:
+    def __init__(self, kind: FieldType, in_parts: bool = False) -> None:
         self.names: dict[str, Any] = {"NUL": "\0", "utf8": str.encode, "Doubt": _Doubt}
         self.lines: list[str] = []
         self._parts: list[str] = []
         self._constant = b""
         self._format = ">"
         self._arguments: list[str] = []
+        self._in_parts = in_parts
         self._value(kind, "value")
         self._flush()
-        joined = self._parts[0] if len(self._parts) == 1 else f'b"".join(({", ".join(self._parts)}))'
-        self.lines.append(f"return {joined}")
+        together = f"({', '.join(self._parts)},)"
+        if not in_parts:
+            together = self._parts[0] if len(self._parts) == 1 else f'b"".join({together})'
+        self.lines.append(f"return {together}")
 
     def function(self, text: str, name: str) -> Callable[[Any], bytes]:
         """The function ``encode`` of a source text."""
@@ -150,9 +176,12 @@ class _Source:
             self._pack(f"{kind.capacity + 2}s", f'len({value}).to_bytes(2, "little") + {value}')
         elif isinstance(kind, Array) and kind.static:
             self._constant += array_head(kind, tuple(n or 0 for n in kind.shape))
-            self._part(partial(_elements, kind, array_dtype(kind)), value)
+            elements = _element_bytes if self._in_parts else _elements
+            self._part(partial(elements, kind, array_dtype(kind)), value)
         elif isinstance(kind, Record) and (value == "value" or kind.schema.leaves <= _INLINE_LEAVES):
             self._record(kind.schema, value)
+        elif self._in_parts and (chunks := _chunk_parts(kind)) is not None:
+            self._part(chunks, value, several=True)
         else:
             self._part(_chunk_encoder(kind), value)
 
@@ -190,9 +219,9 @@ class _Source:
         self._format += code
         self._arguments.append(argument)
 
-    def _part(self, encode: Callable[[Any], Any], value: str) -> None:
+    def _part(self, encode: Callable[[Any], Any], value: str, several: bool = False) -> None:
         self._flush()
-        self._parts.append(f"{self._bind('chunk', encode)}({value})")
+        self._parts.append(f"{'*' * several}{self._bind('chunk', encode)}({value})")
 
     def _spill(self) -> None:
         if self._constant:
@@ -231,6 +260,10 @@ def _elements(kind: Array, dtype: np.dtype[Any], value: Any) -> AnyArray:
     return array_elements(kind, value)
 
 
+def _element_bytes(kind: Array, dtype: np.dtype[Any], value: Any) -> memoryview:
+    return _elements(kind, dtype, value).data
+
+
 def _chunk_encoder(kind: FieldType) -> Callable[[Any], bytes]:
     """The function from a value to its bytes, for what does not go into one ``pack``."""
     if isinstance(kind, Array):
@@ -244,6 +277,32 @@ def _chunk_encoder(kind: FieldType) -> Callable[[Any], bytes]:
     if isinstance(kind, ListOf):
         return partial(_encode_list, _chunk_encoder(kind.element))
     return _raw_encoder(kind)
+
+
+def _chunk_parts(kind: FieldType) -> Callable[[Any], tuple[Piece, ...]] | None:
+    """The function from a value to its bytes in pieces, for what may be large in itself."""
+    if isinstance(kind, Array):
+        return partial(_array_parts, kind)
+    if isinstance(kind, Blob):
+        return _blob_parts
+    if isinstance(kind, Maybe) and (encode := _chunk_parts(kind.element)) is not None:
+        return partial(_maybe_parts, encode)
+    return None
+
+
+def _array_parts(kind: Array, value: Any) -> tuple[Piece, ...]:
+    elements = array_elements(kind, value)
+    return array_head(kind, elements.shape), elements.data
+
+
+def _blob_parts(value: bytes) -> tuple[Piece, ...]:
+    if value.__class__ is not bytes:
+        raise _Doubt
+    return _head5(0xC6, len(value)), value
+
+
+def _maybe_parts(encode: Callable[[Any], tuple[Piece, ...]], value: Any) -> tuple[Piece, ...]:
+    return (b"\xc0",) if value is None else encode(value)
 
 
 def _encode_array(kind: Array, value: Any) -> bytes:

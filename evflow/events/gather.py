@@ -13,11 +13,14 @@ __all__ = [
     "ByteArray",
     "Offsets",
     "Ragged",
+    "address_of",
+    "back_to_back",
     "expand",
     "frozen",
     "gather",
     "interleave",
     "join",
+    "nbytes_of",
     "put_into_rows",
     "running",
     "starts_of",
@@ -66,6 +69,40 @@ def frozen(data: ByteArray) -> ByteArray:
     """The same array, no longer writeable."""
     data.flags.writeable = False
     return data
+
+
+def nbytes_of(parts: Iterable[bytes | memoryview]) -> int:
+    """Bytes of all parts together."""
+    return sum([part.nbytes if isinstance(part, memoryview) else len(part) for part in parts])
+
+
+def address_of(data: ByteArray) -> int:
+    """Where an array's bytes begin in memory."""
+    address: int = data.__array_interface__["data"][0]
+    return address
+
+
+def back_to_back(pieces: Sequence[ByteArray]) -> ByteArray | None:
+    """Read-only pieces as one array without a copy, where each begins in memory where the one before ends."""
+    start = at = address_of(pieces[0])
+    for piece in pieces:
+        if address_of(piece) != at or piece.flags.writeable:
+            return None
+        at += len(piece)
+    return np.asarray(_Joined(pieces, start, at - start))
+
+
+class _Joined:
+    """Memory of several arrays, which it keeps alive."""
+
+    def __init__(self, pieces: Sequence[ByteArray], address: int, length: int) -> None:
+        self._pieces = pieces
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (length,),
+            "typestr": "|u1",
+            "data": (address, True),
+        }
 
 
 def running(lengths: Iterable[int], n: int) -> Offsets:

@@ -14,7 +14,7 @@ import numpy as np
 from evflow.schema.types import Number
 from evflow.schema.values import Misfit, bounds, expected, relaxed, to_number
 
-__all__ = ["AnyArray", "array_of", "convert_array", "fitting"]
+__all__ = ["AnyArray", "always_fits", "array_of", "convert_array", "fitting"]
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -25,6 +25,8 @@ def convert_array(number: Number, values: AnyArray) -> AnyArray:
     Raises:
         Misfit: a value does not fit; carries its flat index.
     """
+    if values.dtype == number.dtype:
+        return values
     converted, fits = fitting(number, values)
     if not fits.all():
         at = int(np.argmin(fits))
@@ -63,7 +65,7 @@ def fitting(number: Number, values: AnyArray) -> tuple[AnyArray, AnyArray]:
         raise Misfit(f"numbers ({number.name})", values.dtype)
     if values.dtype == np.float16:
         values = values.astype(np.float32)
-    if values.dtype == target or _always_fits(values.dtype, target):
+    if values.dtype == target or always_fits(values.dtype, target):
         return values.astype(target, copy=False), np.broadcast_to(np.True_, values.shape)
     with np.errstate(invalid="ignore", over="ignore"):
         converted = values.astype(target)
@@ -76,7 +78,8 @@ def _expected(number: Number) -> str:
     return f"a number that {number.name} holds" if number.kind == "f" else expected(number)
 
 
-def _always_fits(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+def always_fits(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Whether every value of one type of numbers is one of another."""
     # numpy calls int64 to float64 safe, although it rounds.
     rounds = source.kind in "iu" and target.kind == "f" and source.itemsize >= target.itemsize
     return not rounds and np.can_cast(source, target, "safe")

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 
 from evflow.events.decode import array_at, decode, decode_event
+from evflow.events.encode import encoder
 from evflow.events.event import Event
 from evflow.events.fields import has_fields, same, show
 from evflow.events.skip import Skipper, skipper
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from evflow.events.attributes import AttributeValue
     from evflow.events.batch import EventBatch
 
-__all__ = ["ListView", "View", "view_class"]
+__all__ = ["ListView", "View", "encoded", "view_class"]
 
 _Reader = Callable[[Any, int], Any]
 _u32 = struct.Struct(">I").unpack_from
@@ -76,6 +77,14 @@ class View:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a view of {self.schema.name} cannot be pickled or copied; use to_event()")
+
+
+def encoded(view: View) -> bytes:
+    """An event as it is encoded, copied."""
+    width = view.schema.width
+    if width is None:
+        return encoder(view.schema)(view)
+    return bytes(view._buffer[view._at : view._at + width])
 
 
 class _WalkingView(View):

@@ -2,14 +2,14 @@
 
 Events of fixed width are checked all at once: what is constant in every event is compared column by
 column, and of what varies only text, bytes and booleans can be wrong. Events of variable width are walked,
-value by value; once that becomes much, a validator is compiled for their schema. The walk states the rules
+value by value. Once either becomes much, a validator is compiled for their schema. The walk states the rules
 in the plainest way, and the compiled validator is tested against it.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import numpy as np
@@ -37,6 +37,8 @@ __all__ = ["check", "check_fixed", "walk"]
 
 # So many bytes of a schema are walked over before a validator is compiled for it.
 _MUCH = 65_536
+# A call counts as so many bytes at least.
+_CALL = 512
 
 
 def check(schema: Schema, data: ByteArray, count: int | None = None) -> tuple[int, Offsets | None]:
@@ -55,22 +57,27 @@ def check(schema: Schema, data: ByteArray, count: int | None = None) -> tuple[in
     """
     if count is not None and count < 0:
         raise SchemaError(f"bytes of {schema.name}: expected a count of events, found {count}")
-    if schema.width is not None:
+    check_native = schema.made.get("native check") or _compiled(schema, data)
+    if schema.width is None:
+        offsets = check_native(data, count) if check_native else walk(schema, data, count)
+        return len(offsets) - 1, offsets
+    if check_native is None:
         return check_fixed(schema, data, count), None
-    offsets = _compiled(schema, data, count) if _worth_compiling(schema, data) else walk(schema, data, count)
-    return len(offsets) - 1, offsets
+    rows = len(data) // schema.width if count is None else count
+    check_native(data, rows)
+    return rows, None
 
 
-def _worth_compiling(schema: Schema, data: ByteArray) -> bool:
-    schema.made["bytes checked"] = seen = schema.made.get("bytes checked", 0) + len(data)
-    return bool(seen > _MUCH)
-
-
-def _compiled(schema: Schema, data: ByteArray, count: int | None) -> Offsets:
+def _compiled(schema: Schema, data: ByteArray) -> Callable[[ByteArray, int | None], Offsets] | None:
+    """The compiled validator, once it is worth compiling; it is kept with the schema."""
+    schema.made["bytes checked"] = seen = schema.made.get("bytes checked", 0) + max(len(data), _CALL)
+    if seen <= _MUCH:
+        return None
     # Found when it is needed: the compiler is heavy, and few processes read foreign bytes.
     validator = importlib.import_module("evflow.codgen.validate").validator(schema)
-    offsets: Offsets = validator.check(data, count)
-    return offsets
+    found: Callable[[ByteArray, int | None], Offsets] = validator.check
+    schema.made["native check"] = found
+    return found
 
 
 def check_fixed(schema: Schema, data: ByteArray, count: int | None = None) -> int:

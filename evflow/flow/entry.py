@@ -10,8 +10,10 @@ from evflow.engine.topology import Slot
 from evflow.errors import SchemaError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
-from evflow.events.encode import encoder
-from evflow.flow.inbox import FRAME, SMALL
+from evflow.events.encode import LARGE, Piece, encoder, encoder_parts
+from evflow.events.gather import nbytes_of
+from evflow.events.view import View, encoded
+from evflow.flow.inbox import FRAME, SMALL, Item
 from evflow.flow.worker import Worker
 from evflow.schema import Schema
 
@@ -22,13 +24,14 @@ AttributeValues = Mapping[str, int | float | str]
 _SETTING = Lock()
 
 
-def _framing(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """An encoder that puts its length before each event."""
+def _framing(encode: Callable[[Any], tuple[Piece, ...]]) -> Callable[[Any], bytes | None]:
+    """An encoder that puts its length before each event; None for a large one, which goes another way."""
     frame = FRAME.pack
 
-    def framed(event: Any) -> bytes:
-        data = encode(event)
-        return frame(len(data)) + data
+    def framed(event: Any) -> bytes | None:
+        parts = encode(event)
+        size = nbytes_of(parts)
+        return None if size >= LARGE else b"".join((frame(size), *parts))
 
     return framed
 
@@ -45,7 +48,7 @@ class Entry:
         self._engine_thread = worker.ident
         # The class of events that take the short way, what encodes them, and the bytes that may wait there.
         self._class: type | None = None
-        self._encode: Callable[[Any], bytes] = bytes
+        self._encode: Callable[[Any], bytes | None] = bytes
         self._room = 0
 
     def close(self) -> None:
@@ -77,7 +80,7 @@ class Entry:
             return
         data = self._encode(event)
         buffer = self._buffer
-        if len(buffer) >= self._room or get_ident() == self._engine_thread:
+        if data is None or len(buffer) >= self._room or get_ident() == self._engine_thread:
             self._submit_any(event, attrs, timeout)
             return
         try:
@@ -140,24 +143,42 @@ class Entry:
         schema = getattr(event, "schema", None)
         if not isinstance(schema, Schema) or isinstance(event, type):
             raise SchemaError(f"stone {self.name!r}: expected an event, found {event!r:.100}")
-        data = encoder(schema)(event)
+        item = self._encoded(schema, event)
         # A view brings attributes along; a plain event has none.
         carried = getattr(event, "attrs", None) if attrs is None else attrs
         if carried:
-            batch = EventBatch.from_encoded(schema, [data], Attributes.constant(carried, 1))
+            batch = item if isinstance(item, EventBatch) else EventBatch.from_encoded(schema, [item[1]])
+            batch = batch.with_attributes(Attributes.constant(carried, 1))
             self._worker.enter(self._slot, self._intake, batch, timeout)
             return
-        self._worker.enter(self._slot, self._intake, (schema, data), timeout)
+        self._worker.enter(self._slot, self._intake, item, timeout)
         if self._class is None and not hasattr(event, "attrs"):
             self._shorten(event.__class__, schema)
+
+    def _encoded(self, schema: Schema, event: Any) -> Item:
+        parts: tuple[Piece, ...]
+        if isinstance(event, View):
+            parts = (encoded(event),)
+        elif schema.width is not None and schema.width < LARGE:
+            parts = (encoder(schema)(event),)
+        else:
+            parts = encoder_parts(schema)(event)
+        if nbytes_of(parts) >= LARGE:
+            # To where it is sent from, if there is such a place: then nobody has to copy it again.
+            held = self._worker.hold(parts, get_ident() != self._engine_thread)
+            if held is not None:
+                return EventBatch.from_encoded(schema, [held.data])
+        # What is one piece of bytes already is not copied by this.
+        return schema, b"".join(parts)
 
     def _shorten(self, kind: type, schema: Schema) -> None:
         """Lets events of a class take the short way from now on, unless they are large."""
         with _SETTING:
             if self._class is None and (schema.width is None or schema.width <= SMALL):
                 self._intake.begin(schema)
-                encode = encoder(schema)
-                self._encode = encode if schema.width is not None else _framing(encode)
+                self._encode = (
+                    encoder(schema) if schema.width is not None else _framing(encoder_parts(schema))
+                )
                 self._room = self._intake.room
                 self._class = kind
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import atexit
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from evflow.check import check_graph, find_arrivals
 from evflow.engine.engine import Engine
 from evflow.engine.letters import DeadLetters, LetterBox
-from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Hop, Slot
+from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Hop, Slot, Topology
 from evflow.errors import FlowError, GraphError
 from evflow.events.batch import EventBatch
 from evflow.flow.entry import Entry
 from evflow.flow.worker import Worker
+from evflow.placement import bridged, placed_on
 from evflow.stone import Stone, checked_integer
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
+    from evflow.node.node import Links, Node
 
 __all__ = ["Flow"]
 
@@ -44,6 +47,8 @@ class Flow:
         max_bytes: bytes of batches that may wait at each stone, or of events at all frozen stones together,
             before ``submit`` waits.
         dead_letters: the number of dead letters kept; older ones are let go and counted.
+        node: run the stones that are placed on this node, with bridges to the others; without, run all stones
+            here.
 
     Raises:
         EvflowError: the graph is wrong, or a stone cannot be opened.
@@ -68,18 +73,33 @@ class Flow:
         graph: Graph,
         *,
         max_events: int = 65_536,
-        max_bytes: int = 256 << 20,
+        max_bytes: int = 32 << 20,
         dead_letters: int = 10_000,
+        node: Node | None = None,
     ) -> None:
         # A copy, since links and stones may change while it runs.
-        self.graph = graph.copy()
-        topology = check_graph(graph)
+        self.graph = graph.copy() if node is None else bridged(graph)
+        topology = check_graph(self.graph)
+        if node is not None:
+            topology = placed_on(topology, node.name)
+        self.node = node if node is not None else _own_node(topology)
         self._slots = topology.slots
         checked_integer("max_events", max_events)
         checked_integer("max_bytes", max_bytes)
         self._box = LetterBox(checked_integer("dead_letters", dead_letters, 0), self._resubmit)
-        self._engine = Engine(topology, self._box)
-        self._worker = Worker(self._engine, graph.name, max_events, max_bytes)
+        links = None if self.node is None else self.node.attach(graph.name)
+        try:
+            self._engine = Engine(topology, self._box, lambda slot: _sender(links, topology, slot))
+        except BaseException:
+            if self.node is not None:
+                self.node.close()
+            raise
+        self._worker = Worker(self._engine, graph.name, max_events, max_bytes, links)
+        if links is not None:
+            entrances = {name: topology.slots[name] for name in topology.entrances}
+            worker = self._worker
+            links.attach(self._engine, entrances, worker.run_arrived, worker.run_after, self._give_up)
+        self._worker.start()
         self._do = self._worker.do
         self._entries: dict[str, Entry] = {}
         self._lock = threading.Lock()
@@ -103,12 +123,14 @@ class Flow:
     def drain(self, timeout: float | None = None) -> None:
         """Returns when everything submitted so far has been handled.
 
-        What a frozen, storage or queue stone holds counts as handled.
+        What a frozen, storage or queue stone holds counts as handled. What went to other nodes has been
+        handled there, or is safe there; over a bridge that delivers at most once it has only been sent. A
+        handler that calls this does not wait.
 
         Raises:
-            FlowError: not within ``timeout`` seconds; or the flow is closed.
+            FlowError: not within ``timeout`` seconds, and why; or the flow is closed.
         """
-        self._do(lambda: None, timeout)
+        self._worker.drain(timeout)
 
     def stats(self) -> dict[str, dict[str, float]]:
         """What happened at each stone: ``in``, ``out``, ``dropped``, ``errors``, ``unmatched`` and ``queued``
@@ -195,16 +217,20 @@ class Flow:
         """
         self._do(lambda: self._unlink(split, target))
 
-    def close(self) -> None:
+    def close(self, timeout: float = 10.0) -> None:
         """Ends the flow: takes no more events, lets frozen stones go on, and handles all there is.
 
         What stones hold in memory goes to the dead letters; a file keeps it. Closing twice does nothing.
+
+        Args:
+            timeout: seconds to wait until other nodes have handled what was sent to them; what they have not
+                by then goes to the dead letters.
         """
         with self._lock:
             for entry in self._entries.values():
                 entry.close()
         try:
-            self._worker.close(self._finish)
+            self._worker.close(self._engine.close, timeout)
         finally:
             if self._worker.closing:
                 _open.discard(self)
@@ -285,9 +311,21 @@ class Flow:
             )
         return slot
 
-    def _finish(self) -> None:
-        for slot in self._slots.values():
-            if slot.frozen:
-                self._engine.unfreeze(slot)
-        self._worker.run_all()
-        self._engine.close()
+    def _give_up(self, name: str, batch: EventBatch, reason: str) -> None:
+        self._engine.give_up(self._slots[name], batch, reason)
+
+
+def _own_node(topology: Topology) -> Node | None:
+    """A node for a graph that runs here as a whole, if it has bridges that lead out of it."""
+    if not topology.crossings:
+        return None
+    from evflow.node.node import Node
+
+    return Node()
+
+
+def _sender(links: Links | None, topology: Topology, slot: Slot) -> Callable[[EventBatch], None] | None:
+    crossing = topology.crossings.get(slot.name)
+    if crossing is None or links is None:
+        return None
+    return links.sender(slot, crossing)

@@ -18,12 +18,19 @@ import numpy as np
 
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
+from evflow.events.gather import address_of
 from evflow.schema import Schema
 
 __all__ = ["FRAME", "SMALL", "Bell", "Intake", "Item"]
 
 SMALL = 4096
 """Events of a fixed width up to this many bytes are bounded by their number alone."""
+
+_JOINED = 64 << 10
+"""Bytes up to which events that were put in one by one are joined to a batch."""
+
+_TOGETHER = 512 << 10
+"""Bytes up to which batches become one where that needs no copy."""
 
 FRAME = struct.Struct("<I")
 """The length before an event of varying width in an intake's buffer."""
@@ -42,6 +49,8 @@ class Bell:
 
     def ring(self) -> None:
         """Wakes the sleeper; does nothing if it is awake."""
+        # Until it sleeps again nobody else needs to.
+        self.asleep = False
         try:
             self._lock.release()
         except RuntimeError:
@@ -161,10 +170,10 @@ class Intake:
             yield from self._events(data[at : before - first])
             at = before - first
             if schema is None:
-                yield from (item for _, item in group if isinstance(item, EventBatch))
+                yield from _together([item for _, item in group if isinstance(item, EventBatch)])
             else:
                 events = [item[1] for _, item in group if isinstance(item, tuple)]
-                yield EventBatch.from_encoded(schema, events)
+                yield from (EventBatch.from_encoded(schema, part) for part in _parts(events))
         yield from self._events(data[at:])
 
     def _events(self, data: bytes) -> Iterator[EventBatch]:
@@ -176,6 +185,39 @@ class Intake:
             yield EventBatch.from_encoded(self.schema, list(_framed(data)))
         else:
             yield EventBatch(self.schema, np.frombuffer(data, np.uint8), len(data) // width)
+
+
+def _parts(events: list[bytes]) -> Iterator[list[bytes]]:
+    """Events that become one batch: large ones stay alone, so that they are not copied."""
+    start, size = 0, 0
+    for position, event in enumerate(events):
+        if size and size + len(event) > _JOINED:
+            yield events[start:position]
+            start, size = position, 0
+        size += len(event)
+    yield events[start:]
+
+
+def _together(batches: list[EventBatch]) -> Iterator[EventBatch]:
+    """Batches that lie back to back in memory as one, up to some size; the others as they are."""
+    start, size, end = 0, 0, -1
+    for position, batch in enumerate(batches):
+        at, length = address_of(batch.data), len(batch.data)
+        alike = batch.schema is batches[start].schema and _plain(batch) and _plain(batches[start])
+        if size and not (at == end and alike and size + length <= _TOGETHER):
+            yield _one(batches[start:position])
+            start, size = position, 0
+        size += length
+        end = at + length
+    yield _one(batches[start:])
+
+
+def _one(batches: list[EventBatch]) -> EventBatch:
+    return batches[0] if len(batches) == 1 else EventBatch.concat(batches)
+
+
+def _plain(batch: EventBatch) -> bool:
+    return batch.selection is None and batch.attributes is None
 
 
 def _framed(data: bytes) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """The thread that drives an engine: takes what was submitted, runs it, sleeps when nothing waits.
 
-What must not meet an event half-way (freeze, link, drain …) is a task for this thread, done between two
-runs, after everything that was submitted before it.
+What must not meet an event half-way (freeze, link …) is a task for this thread, done between two runs, after
+everything that was submitted before it. On a node the same thread owns the sockets: each turn takes what came
+over them, and sends what is to go.
 """
 
 from __future__ import annotations
@@ -10,20 +11,100 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from evflow.engine.engine import Engine
 from evflow.engine.topology import Slot
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
+from evflow.events.encode import Piece
+from evflow.events.gather import ByteArray
 from evflow.flow.inbox import Bell, Intake, Item
+from evflow.flow.lane import Drain, Lane
+from evflow.stone import Actor
 
-__all__ = ["Worker"]
+__all__ = ["Net", "Worker"]
 
 _log = logging.getLogger("evflow.flow")
 
 T = TypeVar("T")
+
+Hold = Callable[[Sequence[Piece], bool], ByteArray | None]
+
+
+class Waker(Protocol):
+    """Wakes the engine's thread; see ``Bell``.
+
+    Attributes:
+        asleep: whether it has to be rung.
+    """
+
+    asleep: bool
+
+    def ring(self) -> None:
+        """Wakes the sleeper."""
+
+    def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
+        """Sleeps until rung or for ``seconds``, but not at all if ``waiting()``."""
+
+
+class Net(Protocol):
+    """A node's links and sockets, as the thread that drives them sees them.
+
+    Attributes:
+        bell: wakes the thread, which sleeps at the sockets.
+    """
+
+    @property
+    def bell(self) -> Waker: ...
+
+    def hold(self, parts: Sequence[Piece], patient: bool) -> ByteArray | None:
+        """Copies the pieces of a large event to where it is sent from, back to back; called in any thread.
+
+        Args:
+            patient: wait a moment if much is on its way already; not for the net's own thread.
+
+        Returns:
+            Read-only bytes, or None if there is no room.
+        """
+
+    def begin(self) -> None:
+        """The thread begins."""
+
+    def receive(self, now: float) -> None:
+        """Takes what has come over the sockets, and runs it."""
+
+    def finish(self, now: float) -> None:
+        """Sends what is to go, at the end of a turn."""
+
+    def next_due(self, now: float) -> float | None:
+        """When ``finish`` is needed next; None if never."""
+
+    def blocked(self, slot: Slot) -> bool:
+        """Whether events at a stone would get to a bridge that takes no more."""
+
+    def leads(self, entry: Slot, onward: Slot) -> None:
+        """A handler somewhere behind ``entry`` has submitted to ``onward``."""
+
+    def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
+        """Tells actors that what they emitted was handled, when it was, on other nodes too."""
+
+    def when_handled(self, call: Callable[[], None]) -> None:
+        """Calls when other nodes have handled all that was emitted so far."""
+
+    @property
+    def owes(self) -> bool:
+        """Whether other nodes have not handled all yet."""
+
+    def troubles(self) -> list[str]:
+        """Why they have not."""
+
+    def stop(self) -> None:
+        """From now on nothing that comes is taken in."""
+
+    def close(self) -> None:
+        """Ends the links; what they still owe becomes dead letters."""
 
 
 class Worker:
@@ -34,24 +115,36 @@ class Worker:
         name: the flow's name, for errors and for the thread.
         max_events: submissions that may wait at each stone.
         max_bytes: bytes of batches and large events that may wait at each stone.
+        net: the node's links, or None.
 
     Attributes:
         bell: wakes it.
         closing: set once no more may be submitted.
+        hold: see ``Net.hold``; gives None where there are no links.
     """
 
-    def __init__(self, engine: Engine, name: str, max_events: int, max_bytes: int) -> None:
+    def __init__(
+        self, engine: Engine, name: str, max_events: int, max_bytes: int, net: Net | None = None
+    ) -> None:
         self.engine = engine
-        self.bell = Bell()
+        self.bell: Waker = Bell() if net is None else net.bell
         self.closing = False
+        self.hold: Hold = _hold_nothing if net is None else net.hold
+        self._net = net
         self._name = name
         self._max_events, self._max_bytes = max_events, max_bytes
-        self._intakes: list[tuple[Slot, Intake]] = []
+        self._lanes: list[Lane] = []
+        self._drains: list[Drain] = []
         self._tasks: deque[Callable[[], None]] = deque()
         self._inner: deque[tuple[Slot, EventBatch]] = deque()
+        self._entry: Slot | None = None
+        self._end: tuple[float, Callable[[], None]] | None = None
         self._finished = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name=f"evflow {name}", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
         self._thread.start()
 
     @property
@@ -62,7 +155,7 @@ class Worker:
     def intake(self, slot: Slot) -> Intake:
         """A new intake for a stone."""
         intake = Intake(slot.name, self._max_events, self._max_bytes)
-        self._intakes = [*self._intakes, (slot, intake)]
+        self._lanes = [*self._lanes, Lane(slot, intake)]
         return intake
 
     def enter(
@@ -83,7 +176,10 @@ class Worker:
             return
         self._refuse_if_closed()
         if intake.full:
-            intake.wait(timeout, self._thread.is_alive)
+            try:
+                intake.wait(timeout, self._thread.is_alive)
+            except FlowError as error:
+                raise FlowError("; ".join([str(error), *self._troubles()])) from None
             self._refuse_if_closed()
         intake.put(item)
         if self.bell.asleep:
@@ -98,6 +194,8 @@ class Worker:
             )
         batch = item if isinstance(item, EventBatch) else EventBatch.from_encoded(item[0], [item[1]])
         self._inner.append((slot, batch))
+        if self._net is not None and self._entry is not None:
+            self._net.leads(self._entry, slot)
 
     def do(self, task: Callable[[], T], timeout: float | None = None) -> T | None:
         """Has the thread do a task and waits for its result.
@@ -130,20 +228,42 @@ class Worker:
             raise error
         return result
 
+    def drain(self, timeout: float | None) -> None:
+        """Waits until all that was submitted before has been handled, on other nodes too.
+
+        Raises:
+            FlowError: the flow is closed, or that took more than ``timeout`` seconds.
+        """
+        self._refuse_if_closed()
+        if threading.get_ident() == self.ident:
+            return
+        done = threading.Event()
+        self._tasks.append(lambda: self._drains.append(Drain(self._lanes, done.set)))
+        self.bell.ring()
+        self._await(done, timeout)
+
     def _await(self, done: threading.Event, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not done.wait(0.2 if deadline is None else max(0.0, min(0.2, deadline - time.monotonic()))):
             if not self._thread.is_alive() and not done.is_set():
                 raise FlowError(f"flow {self._name} ended") from self._failure
             if deadline is not None and time.monotonic() >= deadline:
-                raise FlowError(f"flow {self._name}: not done within {timeout} s")
+                late = f"flow {self._name}: not done within {timeout} s"
+                raise FlowError("; ".join([late, *self._troubles()]))
+
+    def _troubles(self) -> list[str]:
+        return [] if self._net is None else self._net.troubles()
 
     def _refuse_if_closed(self) -> None:
         if self.closing or not self._thread.is_alive():
             raise FlowError(f"flow {self._name} is closed") from self._failure
 
-    def close(self, finish: Callable[[], None]) -> None:
-        """Ends the thread after all that was submitted and the task ``finish``.
+    def close(self, finish: Callable[[], None], timeout: float) -> None:
+        """Ends the thread after all that was submitted has been handled, and the task ``finish``.
+
+        Args:
+            finish: done in the thread, when no more comes.
+            timeout: seconds to wait for other nodes.
 
         Raises:
             FlowError: called by a handler; or the thread had broken down.
@@ -152,64 +272,120 @@ class Worker:
             raise FlowError("a handler cannot close its own flow; close it where it was started")
         if not self.closing:
             self.closing = True
-            self._tasks.append(lambda: self._finish(finish))
+            self._tasks.append(lambda: self._begin_end(finish, timeout))
             self.bell.ring()
         self._thread.join()
         if self._failure is not None:
             raise FlowError(f"flow {self._name} broke: {self._failure!r}") from self._failure
 
-    def _finish(self, finish: Callable[[], None]) -> None:
+    def _begin_end(self, finish: Callable[[], None], timeout: float) -> None:
         self._seal()
+        for slot in self.engine.topology.slots.values():
+            if slot.frozen:
+                self.engine.unfreeze(slot)
+        if self._net is not None:
+            self._net.stop()
+        self._end = (time.monotonic() + timeout, finish)
+
+    def _end_if_quiet(self) -> None:
+        if self._end is None:
+            return
+        deadline, finish = self._end
+        quiet = not any(lane.waiting for lane in self._lanes) and not (
+            self._net is not None and self._net.owes
+        )
+        if not quiet and time.monotonic() < deadline:
+            return
+        for lane in self._lanes:
+            self._run_lane(lane, True)
         finish()
+        if self._net is not None:
+            self._net.close()
         self._finished = True
 
     def _work(self) -> None:
         try:
+            if self._net is not None:
+                self._net.begin()
             while not self._finished:
                 self._turn()
-                due = self.engine.next_due(time.monotonic())
+                self._end_if_quiet()
                 if not self._finished:
-                    self.bell.sleep(self._waiting, None if due is None else due - time.monotonic())
+                    self.bell.sleep(self._waiting, self._seconds())
         except BaseException as error:  # noqa: BLE001  whoever waits for this thread must hear of it
             self._failure = error
             _log.exception("flow %s broke", self._name)
             self._seal()
 
+    def _seconds(self) -> float | None:
+        """How long the thread may sleep."""
+        now = time.monotonic()
+        due = [self.engine.next_due(now)]
+        if self._net is not None:
+            due.append(self._net.next_due(now))
+        if self._end is not None:
+            due.append(self._end[0])
+        known = [at for at in due if at is not None]
+        return min(known) - now if known else None
+
     def _seal(self) -> None:
         # A submission either went in before this, and is taken, or is refused: none is lost in between.
-        for _, intake in self._intakes:
-            intake.seal()
+        for lane in self._lanes:
+            lane.intake.seal()
 
     def _waiting(self) -> bool:
         return bool(self._tasks) or (
-            not self._held_up() and any(intake.waiting for _, intake in self._intakes)
+            not self._held_up() and any(lane.waiting and not self._blocked(lane.slot) for lane in self._lanes)
         )
+
+    def _blocked(self, slot: Slot) -> bool:
+        return self._net is not None and self._net.blocked(slot)
 
     def _turn(self) -> None:
         # The task is picked before the events, so that all that was submitted before it goes first.
         task = self._tasks.popleft() if self._tasks else None
-        self.engine.tick(time.monotonic(), time.time())
+        self.engine.tick(time.monotonic(), time.time(), self._blocked)
+        if self._net is not None:
+            self._net.receive(time.monotonic())
         self.run()
         if not self._held_up():
             self._take()
         if task is not None:
             task()
             self.run()
+        if self._net is not None:
+            self._net.finish(time.monotonic())
+        if self._drains:
+            self._end_drains()
+
+    def _end_drains(self) -> None:
+        for drain in list(self._drains):
+            if drain.done or self._held_up():
+                self._drains.remove(drain)
+                if self._net is None:
+                    drain.call()
+                else:
+                    self._net.when_handled(drain.call)
+                    self._net.finish(time.monotonic())
 
     def _held_up(self) -> bool:
         # What frozen stones queue is bounded; then events wait in the intakes, and at last submit waits.
         return self.engine.parked_bytes >= self._max_bytes
 
-    def run_all(self) -> None:
-        """Handles everything that was submitted."""
-        self.run()
-        self._take()
-
     def _take(self) -> None:
-        for slot, intake in self._intakes:
-            for batch in intake.take():
-                self.engine.submit(slot, batch)
-                self.run()
+        for lane in self._lanes:
+            self._run_lane(lane, False)
+
+    def _run_lane(self, lane: Lane, regardless: bool) -> None:
+        """Handles what waits in a lane, as far as links take it."""
+        if not regardless and self._blocked(lane.slot):
+            return
+        lane.fill(self._drains)
+        while lane.backlog and (regardless or not self._blocked(lane.slot)):
+            self._entry = lane.slot
+            self.engine.submit(lane.slot, lane.next())
+            self.run()
+        self._entry = None
 
     def run(self) -> None:
         """Moves events, and those that handlers submit meanwhile, until none moves any more."""
@@ -217,7 +393,26 @@ class Worker:
         while self._inner:
             self.engine.submit(*self._inner.popleft())
             self.engine.run()
-        self.engine.settle()
+        emitted = self.engine.emitted()
+        if self._net is not None:
+            self._net.settle_actors(emitted)
+        else:
+            for actor, mark in emitted:
+                actor.settled(mark)
+
+    def run_arrived(self, slot: Slot) -> None:
+        """Moves events that came over a link to a stone, but not those that handlers submit meanwhile."""
+        self._entry = slot
+        self.engine.run()
+
+    def run_after(self, slot: Slot) -> None:
+        """Moves the events that handlers have submitted behind a stone."""
+        self.run()
+        self._entry = None
+
+
+def _hold_nothing(parts: Sequence[Piece], patient: bool) -> None:
+    return None
 
 
 def _logged(task: Callable[[], Any]) -> None:

@@ -9,7 +9,7 @@ from random import Random
 from evflow import CodeError
 from evflow.codgen.front import Input, build
 from tests.codgen.programs import random_schema
-from tests.fuzz import descriptions, differential, events, foreign, hostile, queues, samples, trees
+from tests.fuzz import descriptions, differential, events, foreign, hostile, links, queues, samples, trees
 from tests.fuzz.pyprograms import PyProgram
 
 __all__ = ["AREAS", "Tally", "choose", "run"]
@@ -77,6 +77,10 @@ def _schema(random: Random, tell: Tell) -> Tally:
     return Tally(descriptions.check(random, tell)[0])
 
 
+def _link(random: Random, tell: Tell) -> Tally:
+    return Tally(links.check(random, tell))
+
+
 AREAS: dict[str, tuple[int, Callable[[Random, Tell], Tally]]] = {
     "codgen": (60, _cod),
     "python": (10, _python),
@@ -86,8 +90,9 @@ AREAS: dict[str, tuple[int, Callable[[Random, Tell], Tally]]] = {
     "codec": (4, _codec),
     "validate": (4, _validate),
     "schema": (2, _schema),
+    "link": (1, _link),
 }
-"""By name: how many of a hundred cases are of this area, and its function."""
+"""By name: how often it has its turn beside the others, and its function."""
 
 
 def choose(seed: int) -> str:

@@ -31,6 +31,7 @@ CASES = {
     "codec": 60,
     "validate": 15,
     "schema": 40,
+    "link": 20,
 }
 CHECKOUT = Path(__file__).parents[2]
 

@@ -8,6 +8,7 @@ put behind its fixed part. Only lists and arrays of varying shape take a Python 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ from evflow.events.columns.intake import (
     required_values,
     split_missing,
 )
+from evflow.events.columns.plain import fill_plain, plain_length
 from evflow.events.columns.texts import bytes_pieces, padded_text, text_pieces
 from evflow.events.encode import value_encoder
 from evflow.events.gather import ByteArray, Offsets, Ragged, expand, interleave, join, put_into_rows
@@ -47,11 +49,14 @@ def encode_columns(schema: Schema, columns: Mapping[str, Any]) -> tuple[ByteArra
         SchemaError: a column is missing and the field has no default, columns differ in length, or a value
             does not fit; names the column and the first row.
     """
-    n = _common_length(schema, columns)
-    parts = _record_parts(schema, member_columns(schema, columns), n, f"schema {schema.name}: column ")
+    n = plain_length(schema, columns)
+    if n is None:
+        n = _common_length(schema, columns)
+    place = f"schema {schema.name}: column "
+    given = member_columns(schema, columns)
     if schema.width is not None:
-        return parts[0].data, n, None
-    data, offsets = interleave(parts)
+        return _fixed_rows(schema, given, n, place).reshape(-1), n, None
+    data, offsets = interleave(_record_parts(schema, given, n, place))
     return data, n, offsets
 
 
@@ -80,26 +85,29 @@ def _length(place: str, column: Any) -> int:
     raise SchemaError(f"{place}: expected a column, found {describe(column)}")
 
 
-@contextlib.contextmanager
-def _naming(place: str) -> Iterator[None]:
-    """Makes a misfit within an error that names column and row."""
-    try:
-        yield
-    except Misfit as error:
-        row = "" if error.index is None else f"row {error.index}: "
-        raise SchemaError(f"{place}: {row}{error}") from None
+def _named(place: str, error: Misfit) -> SchemaError:
+    """A misfit as an error that names column and row."""
+    row = "" if error.index is None else f"row {error.index}: "
+    return SchemaError(f"{place}: {row}{error}")
+
+
+def _fixed_rows(schema: Schema, given: Mapping[str, Any], n: int, place: str) -> ByteArray:
+    """The fixed parts of n records, one a row."""
+    rows = np.frombuffer(bytearray(_template(schema)) * n, np.uint8).reshape(n, schema.fixed_width)
+    if n:
+        _fill_record(rows, 0, schema, given, place)
+    return rows
 
 
 def _record_parts(schema: Schema, given: Mapping[str, Any], n: int, place: str) -> list[Ragged]:
     """The fixed parts of n records, then the pieces of each variable field."""
-    rows = np.frombuffer(bytearray(_template(schema)) * n, np.uint8).reshape(n, schema.fixed_width)
-    if n:
-        _fill_record(rows, 0, schema, given, place)
-    parts = [Ragged.even(rows)]
+    parts = [Ragged.even(_fixed_rows(schema, given, n, place))]
     for field in schema.wire_fields:
         if field.offset is None:
-            with _naming(place + field.name):
+            try:
                 parts += _pieces(field.type, given[field.name], n, place + field.name)
+            except Misfit as error:
+                raise _named(place + field.name, error) from None
     return parts
 
 
@@ -150,10 +158,12 @@ def _one_by_one(kind: FieldType, values: Any) -> Ragged:
 
 
 def _fill_record(rows: ByteArray, at: int, schema: Schema, given: Mapping[str, Any], place: str) -> None:
-    for field in schema.fields:
-        if field.offset is not None:
-            with _naming(place + field.name):
-                _fill(rows, at + field.offset, field.type, given[field.name], place + field.name)
+    for field in fill_plain(rows, at, schema, given):
+        assert field.offset is not None
+        try:
+            _fill(rows, at + field.offset, field.type, given[field.name], place + field.name)
+        except Misfit as error:
+            raise _named(place + field.name, error) from None
 
 
 def _fill(rows: ByteArray, at: int, kind: FieldType, given: Any, place: str) -> None:
@@ -193,7 +203,7 @@ def _fill_arrays(rows: ByteArray, at: int, kind: Array, values: Any) -> None:
         try:
             numbers = convert_array(kind.element, values)
         except Misfit as error:
-            size = int(np.prod(shape)) or 1
+            size = math.prod(shape) or 1
             raise Misfit(
                 error.expected, error.found, None if error.index is None else error.index // size
             ) from None
@@ -212,7 +222,7 @@ def _one_dimensional(kind: Number, values: Any) -> AnyArray:
 
 def _cells(rows: ByteArray, at: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
     """What stands at ``at`` in each row, as an array that can be assigned to."""
-    cells: AnyArray = rows[:, at : at + dtype.itemsize * int(np.prod(shape))]
+    cells: AnyArray = rows[:, at : at + dtype.itemsize * math.prod(shape)]
     if not cells.size:
         return np.empty((len(rows), *shape), dtype)
     inner = np.empty(shape, dtype).strides

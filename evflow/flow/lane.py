@@ -1,0 +1,74 @@
+"""What was submitted at one stone and not run yet, and who waits for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from evflow.engine.topology import Slot
+from evflow.events.batch import EventBatch
+from evflow.flow.inbox import Intake
+
+__all__ = ["Drain", "Lane"]
+
+
+class Lane:
+    """An intake, and what was taken out of it but waits for a link that takes no more.
+
+    Attributes:
+        slot: the stone.
+        intake: what threads have submitted to it.
+        backlog: batches taken out of the intake.
+        filled, taken: batches that were put into the backlog, and taken out, so far.
+    """
+
+    def __init__(self, slot: Slot, intake: Intake) -> None:
+        self.slot = slot
+        self.intake = intake
+        self.backlog: deque[EventBatch] = deque()
+        self.filled = 0
+        self.taken = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything waits."""
+        return bool(self.backlog) or self.intake.waiting
+
+    def fill(self, drains: Sequence[Drain]) -> None:
+        """Takes what is in the intake, if the backlog is empty."""
+        if self.backlog:
+            return
+        if self.intake.waiting:
+            self.backlog.extend(self.intake.take())
+            self.filled = self.taken + len(self.backlog)
+        for drain in drains:
+            drain.note(self)
+
+    def next(self) -> EventBatch:
+        """The next batch."""
+        self.taken += 1
+        return self.backlog.popleft()
+
+
+class Drain:
+    """Somebody who waits until what is in the lanes now has been run.
+
+    Args:
+        lanes: the lanes.
+        call: to be called then.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], call: Callable[[], None]) -> None:
+        self.call = call
+        # How many batches of a lane must have been taken; not known while its intake is behind a backlog.
+        self._marks: dict[Lane, int | None] = {lane: None if lane.waiting else 0 for lane in lanes}
+
+    def note(self, lane: Lane) -> None:
+        """A lane has been filled."""
+        if lane in self._marks and self._marks[lane] is None:
+            self._marks[lane] = lane.filled
+
+    @property
+    def done(self) -> bool:
+        """Whether all has been run."""
+        return all(mark is not None and lane.taken >= mark for lane, mark in self._marks.items())

@@ -1,0 +1,196 @@
+"""Attributes as plain data, as a frame carries them: one row a column, and one value for a column of equals.
+
+A column is ``[name, kind, present, values]``. ``kind`` is that of ``AttributeColumn``, and upper case where
+every event has the attribute and all have the same value, which then stands alone for ``values``. ``present``
+is a bit an event, the least significant first, or None if all have it. ``values`` are elements of 8 bytes,
+little-endian, or a list of texts; 0 or "" where the event has none. Columns are in the order of their names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evflow.errors import LinkError
+from evflow.events.attributes import AttributeColumn, Attributes, AttributeValue
+from evflow.schema.types import TEXT
+from evflow.schema.values import Misfit, describe, to_text
+
+__all__ = ["MOST_COLUMNS", "pack", "unpack"]
+
+MOST_COLUMNS = 1_000
+"""The attributes that the events of one batch may have."""
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+_WIRE: dict[str, str] = {"i": "<i8", "f": "<f8"}
+_NATIVE: dict[str, Any] = {"i": np.int64, "f": np.float64, "s": object}
+_TYPES = {"I": "int", "F": "float", "S": "str"}
+
+
+def pack(attributes: Attributes) -> list[Any]:
+    """Attributes as data that msgpack takes.
+
+    Raises:
+        LinkError: there are more columns than a peer accepts.
+    """
+    columns = attributes.columns
+    if len(columns) > MOST_COLUMNS:
+        raise LinkError(f"attributes: expected at most {MOST_COLUMNS} names in a batch, found {len(columns)}")
+    return [_packed(name, columns[name]) for name in sorted(columns)]
+
+
+def _packed(name: str, column: AttributeColumn) -> list[Any]:
+    kind, values, present = column.kind, column.values, column.present
+    whole = bool(present.all())
+    if whole and len(values) and _equal(kind, values):
+        return [name, kind.upper(), None, values[0] if kind == "s" else values[0].item()]
+    bits = None if whole else np.packbits(present, bitorder="little").tobytes()
+    if kind == "s":
+        texts = values.tolist()
+        kept = texts if whole else [t if p else "" for t, p in zip(texts, present.tolist(), strict=True)]
+        return [name, kind, bits, kept]
+    filled = values if whole else np.where(present, values, 0)
+    return [name, kind, bits, filled.astype(_WIRE[kind], copy=False).tobytes()]
+
+
+def _equal(kind: str, values: _Array) -> bool:
+    """Whether all values are the same, floats to the bit."""
+    if kind == "s":
+        texts = values.tolist()
+        return bool(texts.count(texts[0]) == len(texts))
+    words = values.view(np.int64)
+    return bool((words == words[0]).all())
+
+
+def unpack(data: object, count: int) -> Attributes | None:
+    """Attributes from data that a peer sent; without a copy of numbers, and none of what all events share.
+
+    Args:
+        data: what ``pack`` made; None for no attributes.
+        count: the events of the batch, known to be there.
+
+    Raises:
+        LinkError: the data are not exactly that; names the attribute, expected and found.
+    """
+    if data is None:
+        return None
+    if not isinstance(data, list | tuple) or len(data) > MOST_COLUMNS:
+        found = f"{len(data)} columns" if isinstance(data, list | tuple) else describe(data)
+        raise LinkError(f"attributes: expected a list of at most {MOST_COLUMNS} columns, found {found}")
+    columns: dict[str, AttributeColumn] = {}
+    before: str | None = None
+    for place, row in enumerate(data):
+        if not isinstance(row, list | tuple) or len(row) != 4:
+            raise LinkError(
+                f"attributes: column {place}: expected [name, kind, present, values], found {describe(row)}"
+            )
+        name = _name(row[0], place, before)
+        columns[name] = _column(name, row[1], row[2], row[3], count)
+        before = name
+    return Attributes(columns) if columns else None
+
+
+def _name(name: object, place: int, before: str | None) -> str:
+    if not isinstance(name, str):
+        raise LinkError(f"attributes: column {place}: expected a name that is text, found {describe(name)}")
+    try:
+        to_text(TEXT, name)
+    except Misfit as error:
+        raise LinkError(f"attributes: column {place}: its name: {error}") from None
+    if before is not None and name <= before:
+        raise LinkError(
+            f"attribute {name!r}: expected each name once and in order, found it after {before!r}"
+        )
+    return name
+
+
+def _column(name: str, kind: object, present: object, values: object, count: int) -> AttributeColumn:
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise _refused(name, f"a kind, one of {', '.join(sorted(_KINDS))}", kind)
+    if kind in _TYPES:
+        if present is not None:
+            raise _refused(name, "None for the bits of an attribute that all events have", present)
+        kind = kind.lower()
+        one = _repeated(_single(name, kind.upper(), values), _NATIVE[kind], count)
+        return AttributeColumn(kind, one, _repeated(True, np.bool_, count))
+    held = _present(name, present, count)
+    whole = present is None
+    filled = _texts(name, values, count) if kind == "s" else _numbers(name, kind, values, count)
+    empty = filled[:0] if whole else (filled if kind == "s" else filled.view(np.int64))[~held]
+    if empty.any():
+        raise LinkError(f"attribute {name!r}: expected no value where an event has none, found one")
+    return AttributeColumn(kind, filled, held)
+
+
+_KINDS = frozenset("ifsIFS")
+
+
+_SMALL = 1024
+
+
+def _repeated(value: object, dtype: Any, count: int) -> _Array:
+    """The same value for each event."""
+    if count <= _SMALL:
+        return np.full(count, value, dtype)
+    # A peer must not be able to fill the memory with a few bytes, so many events share one element.
+    return np.broadcast_to(np.array(value, dtype), count)
+
+
+def _single(name: str, kind: str, value: object) -> AttributeValue:
+    """The value that all events have."""
+    if kind == "F" and isinstance(value, float):
+        return value
+    if kind == "I" and isinstance(value, int) and not isinstance(value, bool):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise _refused(name, "an integer of 64 bits", value)
+        return value
+    if kind == "S" and isinstance(value, str):
+        _check_text(name, value)
+        return value
+    raise _refused(name, f"one value of type {_TYPES[kind]} for kind {kind}", value)
+
+
+def _present(name: str, bits: object, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    if bits is None:
+        return _repeated(True, np.bool_, count)
+    size = (count + 7) // 8
+    if not isinstance(bits, bytes) or len(bits) != size:
+        raise _refused(name, f"None or {size} bytes, a bit for each of {count} events", bits)
+    if count % 8 and bits[-1] >> count % 8:
+        raise _refused(name, f"bits for {count} events and zeros behind them", bits[-1:])
+    return np.unpackbits(np.frombuffer(bits, np.uint8), count=count, bitorder="little").view(np.bool_)
+
+
+def _numbers(name: str, kind: str, data: object, count: int) -> _Array:
+    if not isinstance(data, bytes) or len(data) != 8 * count:
+        raise _refused(name, f"{8 * count} bytes, 8 for each of {count} events", data)
+    return np.frombuffer(data, _WIRE[kind]).astype(_NATIVE[kind], copy=False)
+
+
+def _texts(name: str, texts: object, count: int) -> _Array:
+    if not isinstance(texts, list | tuple) or len(texts) != count:
+        raise _refused(name, f"a list of {count} texts", texts)
+    if not all(isinstance(text, str) for text in texts):
+        raise _refused(name, "texts only", next(text for text in texts if not isinstance(text, str)))
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        for text in texts:
+            _check_text(name, text)
+    filled = np.empty(count, object)
+    filled[:] = texts
+    return filled
+
+
+def _check_text(name: str, text: object) -> None:
+    try:
+        to_text(TEXT, text)
+    except Misfit as error:
+        raise LinkError(f"attribute {name!r}: {error}") from None
+
+
+def _refused(name: str, expected: str, found: object) -> LinkError:
+    size = f" of length {len(found)}" if isinstance(found, bytes | list | tuple) else ""
+    return LinkError(f"attribute {name!r}: expected {expected}, found {describe(found)}{size}")

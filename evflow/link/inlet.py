@@ -1,0 +1,175 @@
+"""The receiving half of a channel: which frames came, which are taken in, and which may be forgotten."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from evflow.engine.topology import Slot
+from evflow.errors import LinkError
+from evflow.events.batch import EventBatch
+from evflow.link.tags import Tag, next_route
+
+__all__ = ["Arrived", "Hold", "Inlet", "Pending"]
+
+ACK_FRAMES = 8
+"""Frames after which a receiver says at once what it has taken in."""
+
+_MOST_QUEUED = 10_000
+
+ACK_BYTES = 4 << 20
+"""Bytes after which it does, at the latest: a sender reuses the memory of what was taken in."""
+
+ACK_DELAY = 0.005
+"""Seconds that it waits otherwise for more to say."""
+
+
+class Arrived(NamedTuple):
+    """A frame that came; ``batch`` is None if its events were malformed and are refused."""
+
+    sequence: int
+    batch: EventBatch | None
+    size: int
+    tag: Tag
+
+
+class Hold(NamedTuple):
+    """A stone that keeps events in memory: those up to ``parked`` and ``taken`` must have left it."""
+
+    slot: Slot
+    parked: int
+    taken: int
+
+
+@dataclass(slots=True)
+class Pending:
+    """A frame that was taken in, and what has to happen before it may be forgotten.
+
+    Attributes:
+        sequence: its number.
+        tag: its provenance.
+        owed: outlets, each with the ticket up to which it must have resolved its emissions.
+        holds: stones that keep events of it in memory.
+        again: whether it had come before.
+    """
+
+    sequence: int
+    tag: Tag
+    owed: list[tuple[Any, int]]
+    holds: list[Hold]
+    again: bool = False
+
+
+@dataclass(eq=False)
+class Inlet:
+    """The receiving half of a channel.
+
+    Attributes:
+        peer: the node that sends.
+        bridge: the name of its bridge.
+        slot: the stone that gets the events, at ``input``.
+        stream: the identity of the outlet at the other end.
+        exact: whether frames are acknowledged only once they are safe, and recognised if they come twice.
+        window: bytes that may be on their way.
+        received: the number of the last frame that came.
+        consumed: of the last one taken in.
+        safe: of the last one that may be forgotten.
+        held: of the last one of which nothing is left to do, but what stones here hold in memory.
+        queue: frames that came while their way was blocked.
+        duplicates, refused: frames that were seen before, and that were malformed.
+    """
+
+    peer: str
+    bridge: str
+    slot: Slot
+    input: str
+    stream: bytes
+    exact: bool
+    window: int
+    received: int = 0
+    consumed: int = 0
+    safe: int = 0
+    held: int = 0
+    queue: deque[Arrived] = field(default_factory=deque)
+    pending: deque[Pending] = field(default_factory=deque)
+    queued_bytes: int = 0
+    duplicates: int = 0
+    refused: int = 0
+    _gone: int = 0
+    _credit: int = 0
+    _told: tuple[int, int, int, int] = (0, 0, 0, 0)
+    _since: float | None = None
+    _routes: dict[bytes, bytes] = field(default_factory=dict)
+
+    def begin(self, gone: int) -> int:
+        """A session begins, in which no frame up to ``gone`` comes; returns the bytes that may be sent at
+        first."""
+        # What is gone counts as received only with the frame behind it, or the sender would not count it
+        # lost.
+        self._gone = max(gone, self._gone)
+        if not self.queue:
+            self.consumed = max(gone, self.consumed)
+        self._credit = max(self.window - self.queued_bytes, 0)
+        # What was acknowledged in the session before may not have arrived.
+        self._told = (-1, self.received, self._credit, 0)
+        self._since = None
+        return self._credit
+
+    def arrive(self, arrived: Arrived) -> None:
+        """Notes a frame that came; it is queued.
+
+        Raises:
+            LinkError: it is not the next one, or more came than was allowed.
+        """
+        expected = max(self.received, self._gone) + 1
+        if arrived.sequence != expected:
+            raise LinkError(
+                f"bridge {self.bridge!r} of {self.peer}: expected frame {expected}, found {arrived.sequence}"
+            )
+        if self.queued_bytes > 2 * self.window or len(self.queue) >= _MOST_QUEUED:
+            raise LinkError(f"bridge {self.bridge!r} of {self.peer}: it sends more than it has credit for")
+        self.received = expected
+        self.queue.append(arrived)
+        self.queued_bytes += arrived.size
+
+    def take(self) -> Arrived:
+        """The next frame to be taken in."""
+        arrived = self.queue.popleft()
+        self.queued_bytes -= arrived.size
+        self.consumed = arrived.sequence
+        self._credit += arrived.size
+        if not self.exact:
+            self.safe = self.consumed
+        return arrived
+
+    def route_onward(self, tag: Tag) -> bytes:
+        """The route of what is sent on because of a frame."""
+        route = self._routes.get(tag.route)
+        if route is None:
+            crossed = f"{self.peer}\0{self.bridge}\0{self.slot.name}\0{self.input}"
+            if len(self._routes) > 10_000:
+                self._routes.clear()
+            route = self._routes[tag.route] = next_route(tag.route, crossed)
+        return route
+
+    def acknowledgement(self, now: float, at_once: bool = False) -> tuple[int, int, int, int] | None:
+        """What to tell the sender (safe, consumed, credit, held), if it is time to."""
+        state = (self.safe, self.consumed, self._credit, self.held)
+        if state == self._told:
+            return None
+        much = self.consumed - self._told[1] >= ACK_FRAMES or self._credit - self._told[2] >= min(
+            self.window // 2, ACK_BYTES
+        )
+        if not much and not at_once:
+            if self._since is None:
+                self._since = now
+            if now < self._since + ACK_DELAY:
+                return None
+        self._told, self._since = state, None
+        return state
+
+    @property
+    def ack_due(self) -> float | None:
+        """When ``acknowledgement`` has something to tell at the latest."""
+        return None if self._since is None else self._since + ACK_DELAY

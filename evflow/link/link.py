@@ -1,0 +1,311 @@
+"""A link: one session after the other with one peer, on one connection that carries all channels.
+
+    state     what happens                                                     next
+    DOWN      ``retry_at`` is reached, the contact is known, there are outlets  DIALING, ``Hello`` is sent
+              the peer's ``Hello``                                              UP, ``Welcome`` is sent
+    DIALING   ``Welcome`` from the peer that was expected                       UP
+              ``Refuse``; another's ``Welcome``; no answer in time              DOWN
+              the peer's ``Hello``, if this node's name is the greater          UP, ``Welcome`` is sent
+    UP        a message of the session                                          UP
+              ``Reset``, on the connection that this side dialled               DIALING, ``Hello`` is sent
+              ``Reset`` otherwise; ``Bye``; silence                             DOWN
+              a message that is wrong or cannot come now                        DOWN, ``Reset`` is sent
+              the peer's ``Hello``                                              UP anew, ``Welcome`` is sent
+
+While it is UP there is a ``Session``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from evflow.errors import LinkError
+from evflow.link import messages as m
+from evflow.link.inlet import Inlet
+from evflow.link.outlet import Outlet
+from evflow.link.session import Session
+
+if TYPE_CHECKING:
+    from evflow.link.hub import Hub
+    from evflow.link.transport import Conduit
+
+__all__ = ["Link", "State"]
+
+_FIRST_RETRY, _LAST_RETRY = 0.5, 4.0
+_SILENCES = 5
+_MOST_REASON = 1000
+
+
+class State(Enum):
+    """What a link is doing; see the module."""
+
+    DOWN = "down"
+    DIALING = "dialing"
+    UP = "up"
+
+
+class Link:
+    """A link to one peer.
+
+    Args:
+        peer: the peer's name.
+        contact: where it can be dialled; "" if nobody knows.
+        hub: the node's other parts.
+
+    Attributes:
+        state: see the module.
+        trouble: why it is not UP, or was not the last time.
+        outlets: channel number → outlet.
+        sessions: how many there were.
+        lasting: whether it was asked for here, so is not forgotten when the peer is gone.
+    """
+
+    def __init__(self, peer: str, contact: str, hub: Hub) -> None:
+        self.peer = peer
+        self.contact = contact
+        self.state = State.DOWN
+        self.trouble = "not connected yet"
+        self.outlets: dict[int, Outlet] = {}
+        self.sessions = 0
+        self.lasting = False
+        self.retry_at = 0.0
+        self.conduit: Conduit | None = None
+        self.dialled = False
+        self._hub = hub
+        self._attempts = 0
+        self._deadline = 0.0
+        self._began = 0.0
+        self._incarnation = b""
+        self._node = ""
+        self._session: Session | None = None
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds, smoothed; 0.0 until measured in this session."""
+        return 0.0 if self._session is None else self._session.round_trip
+
+    @property
+    def inlets(self) -> dict[int, Inlet]:
+        """The peer's channel number → inlet, in this session."""
+        return {} if self._session is None else self._session.inlets
+
+    def report(self) -> dict[str, Any]:
+        """What there is to know about it; see ``Node.links``."""
+        outlets = list(self.outlets.values())
+        return {
+            "state": self.state.value,
+            "trouble": self.trouble or "; ".join(o.reason for o in outlets if o.reason),
+            "contact": self.contact,
+            "round_trip": self.round_trip,
+            "bandwidth": sum(outlet.meter.rate for outlet in outlets),
+            "waiting": sum(outlet.owed_events for outlet in outlets),
+            "sessions": self.sessions,
+        }
+
+    # --- the session's begin and end
+
+    def dial(self, now: float) -> None:
+        """Opens a connection and says ``Hello``."""
+        self.state = State.DIALING
+        try:
+            self.conduit = self._hub.transport.dial(self.peer, self.contact)
+        except LinkError as error:
+            self.down(str(error), now)
+            return
+        self.dialled = True
+        self._hub.conduits[self.conduit] = self
+        self._hello(now)
+
+    def _hello(self, now: float) -> None:
+        self.state = State.DIALING
+        self._deadline = now + min(_FIRST_RETRY * 2**self._attempts, _LAST_RETRY)
+        self._send(m.Hello(*self._hub.greeting))
+
+    def answer(self, hello: m.Hello, conduit: Conduit, now: float) -> None:
+        """Accepts the peer's ``Hello``; a session there was before ends."""
+        if self.state is not State.DOWN and self.conduit != conduit:
+            self._hang_up()
+        self._end_session()
+        self.conduit, self.dialled, self._node = conduit, False, hello.node
+        self._hub.conduits[conduit] = self
+        self._send(m.Welcome(*self._hub.greeting))
+        self._begin(hello.incarnation, hello.contact, now)
+
+    def yields_to(self, hello: m.Hello) -> bool:
+        """Whether the connection that the peer has opened is taken, although there may be one already."""
+        if not self.dialled or self._hub.name > self.peer:
+            return True
+        # Both have dialled: the connection of the lesser name stays, if it comes about.
+        if self.state is State.DIALING:
+            return self._attempts > 1
+        return self.state is State.DOWN or hello.incarnation != self._incarnation
+
+    def fail(self, reason: str, now: float) -> None:
+        """The peer has broken the protocol: the session begins anew, later."""
+        self._send(m.Reset(reason[:_MOST_REASON]))
+        self.down(reason, now)
+
+    def _begin(self, incarnation: bytes, contact: str, now: float) -> None:
+        self.state, self.trouble = State.UP, ""
+        self.sessions += 1
+        self._began = now
+        self._incarnation = incarnation
+        if contact and not self.contact and self._hub.permits(contact):
+            self.contact = contact
+        assert self.conduit is not None
+        self._session = Session(self.peer, self.conduit, self._hub, self.outlets, now)
+
+    def add(self, outlet: Outlet) -> None:
+        """From now on the outlet's frames go over this link."""
+        channel = outlet.channel = len(self.outlets)
+        self.outlets[channel] = outlet
+        outlet.pump = self.pump
+        if self._session is not None:
+            self._session.open(channel, outlet)
+
+    def _brief(self, now: float) -> bool:
+        """Whether the session has lasted so short that the next one should wait."""
+        return now < self._began + self._hub.heartbeat / 4
+
+    def down(self, reason: str, now: float, expected: bool = False) -> None:
+        """Ends the session, if any; it will be dialled again, after a while that grows while that fails."""
+        if self.state is State.UP and not self._brief(now):
+            self._attempts = 0
+        self._hang_up()
+        self._end_session()
+        if reason != self.trouble:
+            self.trouble = reason
+            self._hub.report(self.peer, reason, expected)
+        self.state = State.DOWN
+        self.retry_at = now + min(_FIRST_RETRY * 2**self._attempts, _LAST_RETRY) / 2
+        self._attempts = min(self._attempts + 1, 8)
+
+    def _hang_up(self) -> None:
+        if self.conduit is not None:
+            if self._hub.conduits.get(self.conduit) is self:
+                del self._hub.conduits[self.conduit]
+            self._hub.transport.hang_up(self.conduit)
+            self.conduit = None
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            for outlet in self.outlets.values():
+                outlet.disconnected()
+        self._session = None
+        self.state = State.DOWN
+
+    # --- time
+
+    @property
+    def _wanted(self) -> bool:
+        """Whether to dial. A peer that was given with its contact may be unable to dial this node."""
+        return bool(self.contact and (self.outlets or self.lasting))
+
+    def tick(self, now: float) -> None:
+        """Does what is due."""
+        if self.state is State.DOWN:
+            if self._wanted and now >= self.retry_at:
+                self.dial(now)
+        elif self.state is State.DIALING:
+            if now >= self._deadline:
+                self.down(f"no answer from {self.contact or 'the peer'}", now)
+        elif self._session is not None:
+            limit = _SILENCES * self._hub.heartbeat
+            if self._session.broken:
+                self.down("the connection is gone, or the peer reads nothing", now)
+            elif now > self._session.heard + limit:
+                self.down(f"silent for more than {limit:g} s", now)
+            else:
+                self._session.tick(now)
+
+    @property
+    def next_due(self) -> float | None:
+        """When ``tick`` and ``flush`` are needed next; None if never."""
+        if self.state is State.DOWN:
+            return self.retry_at if self._wanted else None
+        if self.state is State.DIALING:
+            return self._deadline
+        return None if self._session is None else self._session.next_due
+
+    # --- what comes
+
+    def receive(self, message: m.Message, body: Any, now: float) -> None:
+        """Takes a message of this link's connection.
+
+        Raises:
+            LinkError: it cannot come now, or is wrong.
+        """
+        if isinstance(message, m.Reset):
+            self._on_reset(message, now)
+        elif self._session is not None:
+            if isinstance(message, m.Bye):
+                self.down(f"the peer has ended: {message.reason}", now, expected=True)
+            else:
+                self._session.receive(message, body, now)
+        elif self.state is State.DIALING and isinstance(message, m.Welcome):
+            self._on_welcome(message, now)
+        elif self.state is State.DIALING and isinstance(message, m.Refuse):
+            self.down(f"refused: {message.reason}", now)
+
+    def _on_welcome(self, message: m.Welcome, now: float) -> None:
+        # A bridge that was given a contact takes whoever answers there.
+        expected = None if "://" in self.peer else self.peer
+        name = self._hub.refused_name(message.node, self.conduit, expected)
+        if message.version != m.VERSION:
+            name = f"it speaks version {message.version} of the protocol, this node {m.VERSION}"
+        if name:
+            self.down(name, now)
+        else:
+            self._node = message.node
+            for other in list(self._hub.links.values()):
+                # The name too: an incarnation is no secret, and nobody may draw what is meant for others.
+                same = other._node == message.node and other._incarnation == message.incarnation
+                if other is not self and other.outlets and same:
+                    other._hand_over(self)
+            self._begin(message.incarnation, "", now)
+
+    def _hand_over(self, link: Link) -> None:
+        """Another link leads to the same node, under another contact: it carries the frames from now on."""
+        self._hang_up()
+        self._end_session()
+        self.trouble = f"it is the node of {link.peer}, whose link carries the events"
+        for outlet in self.outlets.values():
+            outlet.address = outlet.address._replace(peer=link.peer)
+            link.add(outlet)
+        self.outlets.clear()
+        self.lasting = False
+
+    def _on_reset(self, message: m.Reset, now: float) -> None:
+        if self.state is not State.UP:
+            return
+        if self.dialled and not self._brief(now):
+            self._end_session()
+            self.trouble = f"the peer began anew: {message.reason}"
+            self._hello(now)
+        else:
+            self.down(f"the peer has no session: {message.reason}", now)
+
+    def _send(self, message: m.Message) -> None:
+        if self.conduit is not None:
+            self._hub.transport.send(self.conduit, m.pack(message))
+
+    def pump(self, outlet: Outlet) -> None:
+        """Sends what an outlet has and the peer has room for."""
+        if self._session is not None:
+            self._session.pump(outlet)
+
+    def flush(self, now: float) -> None:
+        """Sends what is ready, and says what was taken in."""
+        if self._session is not None:
+            self._session.flush(now)
+
+    def bye(self, reason: str) -> None:
+        """Ends the session orderly."""
+        if self._session is not None:
+            self._session.bye(reason)
+            self._end_session()
+        else:
+            # What was said to a peer that never answered need not be sent still.
+            self._hang_up()
+        self.state = State.DOWN

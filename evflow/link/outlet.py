@@ -1,0 +1,360 @@
+"""The sending half of a channel: what waits, what was sent and may not be forgotten yet.
+
+An emission into a bridge gets a ticket, 1, 2, 3, …, and waits as an entry. Entries become frames when the
+receiver has room: small ones together, so batches form while it is busy. Frames are numbered from 1, and kept
+until the receiver says that they are safe; after a new session the ones it has not got are sent again.
+A frame or entry knows the lowest ticket it stands for, so ``resolved`` tells up to which emission nothing is
+owed any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from evflow.engine.topology import Crossing
+from evflow.errors import LinkError
+from evflow.events.batch import EventBatch
+from evflow.link.attributes import MOST_COLUMNS
+from evflow.link.attributes import pack as pack_attributes
+from evflow.link.congestion import Congestion, CongestionHandler, relieve
+from evflow.link.meter import Meter
+from evflow.link.tags import Tag
+from evflow.link.waiting import POLICIES, Entry, Waiting
+
+__all__ = ["DEPTH", "Frame", "Outlet", "Terms"]
+
+DEPTH = 32
+"""Frames that may be on their way; more wait and become larger ones."""
+
+_FRAME, _LEAST_FRAME = 1 << 20, 32 << 10
+"""Bytes at which a frame of many events is cut, and up to which small ones are put together: the most, and
+the least where the receiver is slow or its speed is not known yet."""
+
+_MOST_WITH_ATTRIBUTES = 8192
+"""Events of a frame with attributes, which travel in its header."""
+
+_MOMENT = 0.02
+"""Seconds that a receiver should need for a frame."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a bridge treats its events.
+
+    Attributes:
+        exact: whether frames are kept until they are safe (at least once, and recognised if twice).
+        policy: what happens when ``limit`` is reached, a key of ``POLICIES``.
+        limit: bytes that may wait, and bytes that may be kept; with the policy "block", of both together.
+        handler: the congestion handler, or None.
+    """
+
+    exact: bool = True
+    policy: str = "block"
+    limit: int = 64 << 20
+    handler: CongestionHandler | None = None
+
+
+@dataclass(slots=True)
+class Frame:
+    """A numbered batch.
+
+    Attributes:
+        sequence: its number, from 1.
+        low: the lowest ticket it stands for.
+        batch: the events, compact; None once they are gone (at most once).
+        count: how many events.
+        size: their bytes.
+        tag: its provenance; None where that is its own stream and number.
+        attributes: as ``Data`` carries them.
+    """
+
+    sequence: int
+    low: int
+    batch: EventBatch | None
+    count: int
+    size: int
+    tag: Tag | None
+    attributes: list[Any] | None
+
+
+class Outlet:
+    """The sending half of a channel.
+
+    Args:
+        bridge: the bridge's name; with the node's name it is the channel's identity over restarts.
+        address: where to.
+        terms: how.
+        stream: 16 bytes, unlike those of any other outlet there ever was.
+
+    Attributes:
+        head: the ticket of the latest emission.
+        dropped: called with the number of events that a policy, a handler or a broken link made away with.
+        failed: called with what a congestion handler raised.
+        left: called with the number of events of each new frame.
+        pump: sends what can be sent; set by the link, as is the number of the ``channel``.
+        state: "closed", "opening", "open" or "rejected".
+        reason: why it is rejected.
+    """
+
+    def __init__(self, bridge: str, address: Crossing, terms: Terms, stream: bytes) -> None:
+        self.bridge = bridge
+        self.address = address
+        self.terms = terms
+        self.stream = stream
+        self.head = 0
+        self.state = "closed"
+        self.reason = ""
+        self.waiting = Waiting()
+        self.meter = Meter()
+        self.round_trip = 0.0
+        self.dropped: Callable[[int], None] = lambda count: None
+        self.failed: Callable[[BaseException], None] = lambda error: None
+        self.left: Callable[[int], None] = lambda count: None
+        self.channel = 0
+        self.pump: Callable[[Outlet], None] = lambda outlet: None
+        self._unsent: deque[Frame] = deque()
+        self._sent: deque[Frame] = deque()
+        self._kept_bytes = 0
+        self._last = 0  # the number of the newest frame
+        self._last_sent = 0
+        self._consumed = 0
+        self._held = 0
+        self._spent, self._credit = 0, 0
+
+    @property
+    def resolved(self) -> int:
+        """Of the emissions up to this ticket nothing is owed any more."""
+        for frames in (self._sent, self._unsent):
+            if frames and (self.terms.exact or frames is self._unsent):
+                return frames[0].low - 1
+        first = self.waiting.first
+        return self.head if first is None else first.low - 1
+
+    @property
+    def handled(self) -> int:
+        """Like ``resolved``, but what the receiver holds in the memory of its stones counts as handled."""
+        frames = self._sent
+        ahead = 0 if not frames else self._held + 1 - frames[0].sequence
+        if not self.terms.exact or ahead <= 0:
+            return self.resolved
+        if ahead < len(frames):
+            return frames[ahead].low - 1
+        first = self._unsent[0] if self._unsent else self.waiting.first
+        return self.head if first is None else first.low - 1
+
+    @property
+    def owed_bytes(self) -> int:
+        """Bytes that wait or are kept."""
+        return self._kept_bytes + self.waiting.bytes
+
+    @property
+    def owed_events(self) -> int:
+        """Events that wait or are kept."""
+        return self.waiting.events + sum(f.count for f in (*self._sent, *self._unsent) if f.batch is not None)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether no more may be emitted, by the policy."""
+        return self.terms.policy == "block" and self.owed_bytes >= self.terms.limit
+
+    def put(self, batch: EventBatch, tag: Tag | None) -> None:
+        """Takes an emission; sends it if the receiver has room.
+
+        Raises:
+            LinkError: its attributes cannot be sent; nothing was taken.
+        """
+        if batch.attributes is not None and len(batch.attributes.columns) > MOST_COLUMNS:
+            raise LinkError(
+                f"bridge {self.bridge!r}: expected at most {MOST_COLUMNS} attributes, "
+                f"found {len(batch.attributes.columns)}"
+            )
+        self.head += 1
+        self.waiting.append(Entry(batch, self.head, tag))
+        self.pump(self)
+        if self.waiting.first is not None:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        terms, waiting = self.terms, self.waiting
+        if terms.handler is not None:
+            congestion = Congestion(
+                waiting=[], bandwidth=self.meter.rate, round_trip=self.round_trip,
+                queued_bytes=waiting.bytes, queued_events=waiting.events,
+                in_flight_bytes=self._kept_bytes, link=self.bridge,
+            )  # fmt: skip
+            fewer, error = relieve(waiting, terms.handler, congestion)
+            if fewer > 0:
+                self.dropped(fewer)
+            if error is not None:
+                self.failed(error)
+        lost = POLICIES[terms.policy](waiting, terms.limit)
+        if lost:
+            self.dropped(lost)
+
+    # --- the session
+
+    def disconnected(self) -> None:
+        """The session ended; what was sent may not have arrived."""
+        self.state = "closed"
+        if self.terms.exact:
+            self._unsent.extendleft(reversed(self._sent))
+            self._sent.clear()
+
+    @property
+    def gone(self) -> int:
+        """Frames up to this number will not be sent (again): they are safe, or were let go."""
+        kept = (*islice(self._sent, 1), *islice(self._unsent, 1)) if self.terms.exact else self._unsent
+        return kept[0].sequence - 1 if kept else self._last
+
+    def accepted(self, received: int, credit: int) -> None:
+        """The receiver has opened the channel, and has got the frames up to ``received``.
+
+        Raises:
+            LinkError: it cannot have got so many.
+        """
+        if received > self._last:
+            raise LinkError(f"bridge {self.bridge!r}: the peer has {received} frames of {self._last}")
+        self.state, self.reason = "open", ""
+        self._consumed = self._last_sent = max(received, self.gone)
+        self._held = min(self._held, received)
+        self._spent, self._credit = 0, credit
+        self.meter.restart()
+        while self._unsent and self._unsent[0].sequence <= received:
+            self._sent.append(self._unsent.popleft())
+        if not self.terms.exact:
+            self._count_lost(received)
+
+    def rejected(self, reason: str) -> None:
+        """The receiver has no such stone, or refuses."""
+        self.state, self.reason = "rejected", reason
+
+    def acknowledged(self, safe: int, consumed: int, credit: int, now: float) -> None:
+        """The receiver has taken in frames up to ``consumed``; those up to ``safe`` may be forgotten.
+
+        Raises:
+            LinkError: these frames were never sent.
+        """
+        if not safe <= consumed <= self._last_sent:
+            raise LinkError(
+                f"bridge {self.bridge!r}: of {self._last_sent} frames the peer acknowledges {safe} and "
+                f"{consumed}"
+            )
+        self._consumed = max(consumed, self._consumed)
+        self._credit = max(credit, self._credit)
+        self.meter.note(now, self._credit, self._last_sent > self._consumed)
+        through = safe if self.terms.exact else consumed
+        while self._sent and self._sent[0].sequence <= through:
+            self._forget(self._sent.popleft())
+
+    def held(self, sequence: int) -> None:
+        """The receiver holds in memory what is left of the frames up to ``sequence``.
+
+        Raises:
+            LinkError: these frames were never sent.
+        """
+        if sequence > self._last_sent:
+            raise LinkError(f"bridge {self.bridge!r}: of {self._last_sent} frames the peer holds {sequence}")
+        self._held = max(sequence, self._held)
+
+    def _forget(self, frame: Frame) -> None:
+        if frame.batch is not None:
+            self._kept_bytes -= frame.size
+
+    def _count_lost(self, received: int) -> None:
+        lost = sum(frame.count for frame in self._sent if frame.sequence > received)
+        self._sent.clear()
+        if lost:
+            self.dropped(lost)
+
+    # --- frames
+
+    @property
+    def ready(self) -> bool:
+        """Whether a frame is there and may be sent."""
+        return (
+            self.state == "open"
+            and self._spent < self._credit
+            and self._last_sent - self._consumed < DEPTH
+            # Frames that are sent again are kept already.
+            and bool(self._unsent or (self.waiting.first is not None and self._kept_bytes < self.terms.limit))
+        )
+
+    def next(self) -> Frame:
+        """The next frame, which counts as sent; only when ``ready``."""
+        if not self._unsent:
+            self._unsent.append(self._build())
+        frame = self._unsent.popleft()
+        self._last_sent = max(self._last_sent, frame.sequence)
+        self._spent += frame.size
+        self._sent.append(frame)
+        return frame
+
+    def sent(self, frame: Frame) -> None:
+        """The frame has left; where nothing is to be kept, its events are let go."""
+        if not self.terms.exact:
+            self._forget(frame)
+            frame.batch = None
+
+    def _build(self) -> Frame:
+        first = self.waiting.popleft()
+        batches = [first.batch]
+        if first.tag is None:
+            batches = self._gather(first)
+        batch = EventBatch.concat(batches)
+        attributes = None if batch.attributes is None else pack_attributes(batch.attributes)
+        self._last += 1
+        size = len(batch.data)
+        self._kept_bytes += size
+        self.left(len(batch))
+        return Frame(self._last, first.low, batch, len(batch), size, first.tag, attributes)
+
+    @property
+    def _most_bytes(self) -> int:
+        """Bytes of a frame of many events: a slow receiver has no more in hand than the work of a moment."""
+        return min(_FRAME, max(_LEAST_FRAME, int(self.meter.rate * _MOMENT)))
+
+    def _gather(self, first: Entry) -> list[EventBatch]:
+        """What of the untagged entries becomes one frame: a part of a large one, or several small ones."""
+        size, most = first.batch.nbytes, self._most_bytes
+        many = first.batch.attributes is not None and len(first.batch) > _MOST_WITH_ATTRIBUTES
+        if (size > most or many) and len(first.batch) > 1:
+            count = max(1, len(first.batch) * most // max(size, 1))
+            count = min(count, _MOST_WITH_ATTRIBUTES) if many else count
+            if count < len(first.batch):
+                rest = first.batch.slice(count, len(first.batch))
+                self.waiting.appendleft(Entry(rest, first.low, None))
+            return [first.batch.slice(0, count)]
+        batches = [first.batch]
+        while (entry := self.waiting.first) is not None and size < most // 2:
+            size += entry.batch.nbytes
+            if entry.tag is not None or entry.batch.schema != first.batch.schema or size > most:
+                break
+            if not _joinable(batches[-1], entry.batch):
+                break
+            batches.append(self.waiting.popleft().batch)
+        return batches
+
+    def remains(self) -> list[EventBatch]:
+        """Gives up all that is owed and not held by the receiver, in order."""
+        kept = [f for f in (*self._sent, *self._unsent) if f.sequence > self._held]
+        owed = [frame.batch for frame in kept if frame.batch is not None]
+        self._sent.clear()
+        self._unsent.clear()
+        self._kept_bytes = 0
+        while self.waiting.first is not None:
+            owed.append(self.waiting.popleft().batch)
+        return owed
+
+
+def _joinable(one: EventBatch, other: EventBatch) -> bool:
+    """Whether the attributes of two batches go into one frame without a change of kind."""
+    if one.attributes is None or other.attributes is None:
+        return one.attributes is other.attributes
+    kinds = [
+        {n: c.kind for n, c in batch.attributes.columns.items()} for batch in (one, other) if batch.attributes
+    ]
+    return kinds[0] == kinds[1]

@@ -1,0 +1,326 @@
+"""A session: what two nodes agree on for one connection, and what they say to each other in it.
+
+Numbers of channels and schemas, credit, shared memory: all this begins with ``Hello`` and ``Welcome`` and
+ends with the session. What channels owe does not: an outlet keeps its frames, an inlet knows what it has got,
+and the next session goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from evflow.errors import LinkError, SchemaError
+from evflow.events.batch import EventBatch
+from evflow.link import messages as m
+from evflow.link.attributes import unpack as unpack_attributes
+from evflow.link.inlet import Arrived, Inlet
+from evflow.link.outlet import Frame, Outlet
+from evflow.link.tags import Tag
+from evflow.schema import Schema
+
+if TYPE_CHECKING:
+    from evflow.link.hub import Hub
+    from evflow.link.transport import Conduit
+
+__all__ = ["LARGE", "SMALL", "Session"]
+
+SMALL = 4 << 10
+"""Bytes up to which a frame's events travel within its header."""
+
+LARGE = 64 << 10
+"""Bytes from which a frame goes through shared memory, where there is some."""
+
+_OPEN_AGAIN = 1.0
+_MAX_CHANNELS = 1_000
+_MAX_SCHEMAS = 10_000
+_MAX_TEXTS = 16 << 20
+_MOST_REASON = 1000
+
+
+class Session:
+    """One session with a peer.
+
+    Args:
+        peer: the peer's name.
+        conduit: the connection.
+        hub: the node's other parts.
+        outlets: channel number → outlet; it may grow.
+        now: when it begins.
+
+    Attributes:
+        heard: when the peer was heard last.
+        broken: whether something could not be sent.
+        round_trip: seconds, smoothed; 0.0 until measured.
+        inlets: the peer's channel number → inlet.
+    """
+
+    def __init__(self, peer: str, conduit: Conduit, hub: Hub, outlets: dict[int, Outlet], now: float) -> None:
+        self.peer = peer
+        self.heard = now
+        self.broken = False
+        self.round_trip = 0.0
+        self.inlets: dict[int, Inlet] = {}
+        self._conduit = conduit
+        self._hub = hub
+        self._outlets = outlets
+        self._ping_at = now
+        self._pings: dict[int, float] = {}
+        self._ping = 0
+        self._open_again = now
+        self._told: dict[str, int] = {}
+        self._schemas: dict[int, Schema] = {}
+        self._texts_size = 0
+        self._sharing = False
+        self._on: dict[type, Callable[[Any, Any, float], None]] = {
+            m.Ping: self._on_ping,
+            m.Pong: self._on_pong,
+            m.Open: self._on_open,
+            m.Accept: self._on_accept,
+            m.Reject: self._on_reject,
+            m.SchemaText: self._on_schema,
+            m.Data: self._on_data,
+            m.Ack: self._on_ack,
+            m.Held: self._on_held,
+            m.Share: self._on_share,
+            m.Shared: self._on_shared,
+            m.Released: self._on_released,
+            m.Close: self._on_close,
+        }
+        for channel, outlet in outlets.items():
+            self.open(channel, outlet)
+
+    def receive(self, message: m.Message, body: Any, now: float) -> None:
+        """Takes a message of the session.
+
+        Raises:
+            LinkError: it cannot come within one, or is wrong.
+        """
+        self.heard = now
+        handle = self._on.get(type(message))
+        if handle is None:
+            raise LinkError(f"peer {self.peer}: a {type(message).__name__} cannot come within a session")
+        handle(message, body, now)
+
+    # --- time
+
+    def open(self, channel: int, outlet: Outlet) -> None:
+        """Asks the peer to open an outlet's channel."""
+        outlet.state = "opening"
+        address = outlet.address
+        self._send(
+            m.Open(
+                channel,
+                outlet.bridge,
+                address.stone,
+                address.input,
+                outlet.stream,
+                int(outlet.terms.exact),
+                outlet.gone,
+            )
+        )
+
+    def tick(self, now: float) -> None:
+        """Does what is due."""
+        if now >= self._ping_at:
+            self._ping += 1
+            self._pings = {n: at for n, at in self._pings.items() if n > self._ping - 16}
+            self._pings[self._ping] = now
+            self._ping_at = now + self._hub.heartbeat
+            self._send(m.Ping(self._ping))
+        if now >= self._open_again:
+            self._open_again = now + _OPEN_AGAIN
+            for channel, outlet in self._outlets.items():
+                if outlet.state == "rejected":
+                    self.open(channel, outlet)
+
+    @property
+    def next_due(self) -> float:
+        """When ``tick`` and ``flush`` are needed next."""
+        acks = (inlet.ack_due for inlet in self.inlets.values())
+        return min((at for at in acks if at is not None and at < self._ping_at), default=self._ping_at)
+
+    # --- what comes
+
+    def _on_ping(self, message: m.Ping, body: Any, now: float) -> None:
+        self._send(m.Pong(message.number))
+
+    def _on_pong(self, message: m.Pong, body: Any, now: float) -> None:
+        at = self._pings.pop(message.number, None)
+        if at is not None:
+            trip = now - at
+            self.round_trip = (
+                trip if not self.round_trip else self.round_trip + 0.3 * (trip - self.round_trip)
+            )
+            for outlet in self._outlets.values():
+                outlet.round_trip = self.round_trip
+
+    def _on_open(self, message: m.Open, body: Any, now: float) -> None:
+        if len(self.inlets) >= _MAX_CHANNELS and message.channel not in self.inlets:
+            raise LinkError(f"peer {self.peer}: more than {_MAX_CHANNELS} channels")
+        inlet = self._hub.inlet(self.peer, message)
+        if isinstance(inlet, str):
+            self.inlets.pop(message.channel, None)
+            self._send(m.Reject(message.channel, inlet[:_MOST_REASON]))
+        else:
+            self.inlets[message.channel] = inlet
+            received = inlet.received
+            credit = inlet.begin(message.gone)
+            self._send(m.Accept(message.channel, received, credit))
+
+    def _outlet(self, channel: int) -> Outlet:
+        outlet = self._outlets.get(channel)
+        if outlet is None:
+            raise LinkError(f"peer {self.peer}: this node has no channel {channel}")
+        return outlet
+
+    def _on_accept(self, message: m.Accept, body: Any, now: float) -> None:
+        outlet = self._outlet(message.channel)
+        if outlet.state == "opening":
+            outlet.accepted(message.received, message.credit)
+            self.pump(outlet)
+
+    def _on_reject(self, message: m.Reject, body: Any, now: float) -> None:
+        outlet = self._outlet(message.channel)
+        if outlet.state != "opening":
+            return
+        if message.reason != outlet.reason:
+            self._hub.report(self.peer, f"bridge {outlet.bridge!r}: {message.reason}")
+        outlet.rejected(message.reason)
+
+    def _on_schema(self, message: m.SchemaText, body: Any, now: float) -> None:
+        self._texts_size += len(message.description)
+        if len(self._schemas) >= _MAX_SCHEMAS or self._texts_size > _MAX_TEXTS:
+            raise LinkError(
+                f"peer {self.peer}: more than {_MAX_SCHEMAS} schemas in a session, or {_MAX_TEXTS} characters"
+            )
+        try:
+            self._schemas[message.number] = self._hub.schema(message.description)
+        except (SchemaError, ValueError, RecursionError) as error:
+            raise LinkError(f"peer {self.peer}: schema {message.number}: {error}") from error
+
+    def _on_data(self, message: m.Data, body: Any, now: float) -> None:
+        inlet = self.inlets.get(message.channel)
+        if inlet is None:
+            raise LinkError(f"peer {self.peer}: a frame in channel {message.channel}, which is not open")
+        if isinstance(message.place, bytes):
+            body = message.place
+        elif message.place is not None:
+            body = self._hub.transport.view(self._conduit, message.place)
+        if body is None:
+            raise LinkError(f"peer {self.peer}: a frame in channel {message.channel} without its events")
+        try:
+            batch = self._batch(message, body)
+        except (SchemaError, LinkError) as error:
+            batch = None
+            inlet.refused += 1
+            self._hub.refuse("malformed", f"bridge {inlet.bridge!r} of {self.peer}: {error}")
+        path = tuple(message.path)
+        tag = Tag(message.route, path) if message.route else Tag(inlet.stream, (message.sequence,))
+        inlet.arrive(Arrived(message.sequence, batch, len(memoryview(body)), tag))
+        self._hub.arrived(inlet)
+
+    def _batch(self, message: m.Data, body: Any) -> EventBatch:
+        schema = self._schemas.get(message.schema)
+        if schema is None:
+            raise LinkError(f"peer {self.peer}: schema {message.schema} was never described")
+        batch = EventBatch.from_bytes(schema, body, message.events)
+        if message.attributes is None:
+            return batch
+        return batch.with_attributes(unpack_attributes(message.attributes, message.events))
+
+    def _on_ack(self, message: m.Ack, body: Any, now: float) -> None:
+        outlet = self._outlet(message.channel)
+        if outlet.state != "open":
+            return
+        outlet.acknowledged(message.safe, message.consumed, message.credit, now)
+        self.pump(outlet)
+
+    def _on_held(self, message: m.Held, body: Any, now: float) -> None:
+        outlet = self._outlet(message.channel)
+        if outlet.state == "open":
+            outlet.held(message.sequence)
+
+    def _on_share(self, message: m.Share, body: Any, now: float) -> None:
+        opened = self._hub.transport.open_share(self._conduit, message.name, message.size, message.nonce)
+        self._send(m.Shared(opened))
+
+    def _on_shared(self, message: m.Shared, body: Any, now: float) -> None:
+        self._hub.transport.shared(self._conduit, message.opened)
+
+    def _on_released(self, message: m.Released, body: Any, now: float) -> None:
+        self._hub.transport.release(self._conduit, message.blocks)
+
+    def _on_close(self, message: m.Close, body: Any, now: float) -> None:
+        inlet = self.inlets.pop(message.channel, None)
+        if inlet is not None:
+            self._hub.closed(inlet)
+
+    # --- what goes
+
+    def _send(self, message: m.Message, body: memoryview | None = None) -> None:
+        if not self._hub.transport.send(self._conduit, m.pack(message), body):
+            self.broken = True
+
+    def pump(self, outlet: Outlet) -> None:
+        """Sends what an outlet has and the peer has room for."""
+        while outlet.ready and not self.broken:
+            self._send_frame(outlet, outlet.next())
+
+    def _send_frame(self, outlet: Outlet, frame: Frame) -> None:
+        assert frame.batch is not None
+        batch = frame.batch
+        schema = self._told.get(batch.schema.fingerprint)
+        if schema is None:
+            schema = self._told[batch.schema.fingerprint] = len(self._told)
+            description = json.dumps(batch.schema.description, separators=(",", ":"), ensure_ascii=False)
+            self._send(m.SchemaText(schema, description))
+        body: memoryview | None = batch.data.data
+        place: bytes | list[int] | None = None
+        if frame.size >= LARGE:
+            place = self._place(batch.data.data)
+            body = None if place is not None else body
+        elif frame.size <= SMALL:
+            place, body = batch.data.tobytes(), None
+        route, path = (b"", []) if frame.tag is None else (frame.tag.route, list(frame.tag.path))
+        self._send(
+            m.Data(outlet.channel, frame.sequence, schema, frame.count, route, path, frame.attributes, place),
+            body,
+        )
+        outlet.sent(frame)
+
+    def _place(self, body: memoryview) -> list[int] | None:
+        if not self._sharing:
+            self._sharing = True
+            offer = self._hub.transport.share(self._conduit)
+            if offer is not None:
+                self._send(m.Share(*offer))
+        return self._hub.transport.place(self._conduit, body)
+
+    def flush(self, now: float) -> None:
+        """Sends what is ready, and says what was taken in."""
+        for outlet in self._outlets.values():
+            self.pump(outlet)
+        for channel, inlet in self.inlets.items():
+            told = inlet.acknowledgement(now)
+            if told is not None:
+                self._tell(channel, *told)
+        # Along with an acknowledgement, if one is to follow soon: each message costs the peer a turn.
+        if all(inlet.ack_due is None for inlet in self.inlets.values()):
+            blocks = self._hub.transport.released(self._conduit)
+            if blocks:
+                self._send(m.Released(blocks))
+
+    def _tell(self, channel: int, safe: int, consumed: int, credit: int, held: int) -> None:
+        if held > safe:
+            self._send(m.Held(channel, held))
+        self._send(m.Ack(channel, safe, consumed, credit))
+
+    def bye(self, reason: str) -> None:
+        """Ends the session orderly, with the last acknowledgements."""
+        for channel, inlet in self.inlets.items():
+            told = inlet.acknowledgement(0.0, at_once=True)
+            if told is not None:
+                self._tell(channel, *told)
+        self._send(m.Bye(reason[:_MOST_REASON]))

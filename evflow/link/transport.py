@@ -1,0 +1,60 @@
+"""What carries messages: sockets in a node, a simulated network in the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Protocol
+
+__all__ = ["Conduit", "Transport"]
+
+Conduit = Hashable
+"""A connection, as the transport names it: one that was dialled, or one that somebody else did."""
+
+
+class Transport(Protocol):
+    """Connections between nodes. Messages of a conduit arrive in order, or not at all from some point on."""
+
+    def dial(self, peer: str, contact: str) -> Conduit:
+        """A new connection to a peer; whether it comes about shows only when something arrives.
+
+        Raises:
+            LinkError: the contact is wrong, or there is no key for the peer.
+        """
+
+    def send(self, conduit: Conduit, header: bytes, body: memoryview | None = None) -> bool:
+        """Sends a message; False if the connection is known to be gone."""
+
+    def hang_up(self, conduit: Conduit) -> None:
+        """Forgets a connection, with what was not sent yet."""
+
+    def proven_name(self, conduit: Conduit) -> str | None:
+        """The name that the other side has proven by its key; None where keys are not used."""
+
+    def share(self, conduit: Conduit) -> tuple[str, int, bytes] | None:
+        """A new file of shared memory for what is sent: its name, size and nonce; None if there is none."""
+
+    def shared(self, conduit: Conduit, opened: bool) -> None:
+        """The other side could open the file, or could not."""
+
+    def place(self, conduit: Conduit, body: memoryview) -> list[int] | None:
+        """Puts bytes into shared memory: block, offset, length; None if they have to be sent."""
+
+    def release(self, conduit: Conduit, blocks: list[int]) -> None:
+        """The other side does not use these blocks any more."""
+
+    def open_share(self, conduit: Conduit, name: str, size: int, nonce: bytes) -> bool:
+        """Opens the other side's file of shared memory.
+
+        Raises:
+            LinkError: it is none that may be opened.
+        """
+
+    def view(self, conduit: Conduit, place: list[int]) -> Any:
+        """The bytes that the other side has placed, as a buffer.
+
+        Raises:
+            LinkError: there is no such place.
+        """
+
+    def released(self, conduit: Conduit) -> list[int]:
+        """Blocks of the other side that are no longer used here, each once."""

@@ -1,0 +1,302 @@
+"""A node's memory for large events: encoded into it once, and sent from there.
+
+Who submits a large event copies it in here; peers on this host map the memory and are told where a block
+stands (``evflow.node.mapping``), others get the bytes over the network, from the same place. A block lasts as
+long as an array, view or message refers to it, so it may be with several peers at the same time. The lowest
+room that is large enough is taken, so that few blocks in use stay in few pages, which the caches then hold.
+
+The memory is a file without a name in any folder: nothing is left when the process is killed. Whoever knows
+the name that ``offer`` tells and belongs to the same user can read all of it. It is sealed against being cut.
+When a connection ends its peer may still read, so what was lent over it stays as long as the peer has a seat
+(``evflow.node.seats``).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import mmap
+import os
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evflow.errors import LinkError
+from evflow.events.gather import ByteArray, address_of
+from evflow.node.room import Room
+from evflow.node.seats import seat_taken
+
+__all__ = ["DEFAULT_SIZE", "Arena", "Offer"]
+
+PREFIX = "evflow-"
+"""How names begin; see ``Offer``."""
+
+NONCE_BYTES = 16
+"""Bytes of the nonce, with which the memory begins."""
+
+HEADER = 64
+"""Bytes before the first block: the nonce, and zeros."""
+
+DEFAULT_SIZE = 96 << 20
+"""Bytes of an arena, unless told otherwise. What is never used takes no memory."""
+
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+"""What can never happen to the memory: readers rely on its size."""
+
+PACE = 16 << 20
+"""Bytes in use from which a submitter lets others go first: more would no longer be in the caches."""
+
+_PAUSE = 0.01
+"""Seconds that it waits at most for a block to become free."""
+
+_PATIENCE = 1.0
+"""Seconds to wait for other threads that take room, which is done in microseconds."""
+
+Part = bytes | bytearray | memoryview | np.ndarray[Any, Any]
+
+_log = logging.getLogger("evflow.node")
+
+
+class Offer(NamedTuple):
+    """What a peer must know to map an arena.
+
+    Attributes:
+        name: ``evflow-<process id>-<file descriptor>-<seat>-<32 hexadecimal digits>``.
+        size: bytes of the memory.
+        nonce: the 16 bytes it begins with.
+    """
+
+    name: str
+    size: int
+    nonce: bytes
+
+
+class Arena:
+    """Memory of a node that its peers on this host can map. For any number of threads.
+
+    Args:
+        size: bytes of the memory, which is made when first used.
+
+    Raises:
+        LinkError: ``size`` is less than 4096.
+    """
+
+    def __init__(self, size: int = DEFAULT_SIZE) -> None:
+        self._file: int | None = None
+        if size < 4096:
+            raise LinkError(f"shared memory of {size} bytes: expected a size of 4096 or more")
+        self._size = size
+        self._tried = False
+        self._digits, self._nonce = secrets.token_hex(16), secrets.token_bytes(NONCE_BYTES)
+        self._seats = 0
+        self._left: list[tuple[int, list[ByteArray]]] = []
+        self._bytes: ByteArray | None = None
+        self._address = 0
+        self._room = Room(0, 0)
+        self._taken = 0
+        self._used = 0
+        self._parked = 0
+        # Places given back, by whatever thread; whoever takes room next puts them together.
+        self._returned: deque[tuple[int, int]] = deque()
+        self._freed = Lock()
+        self._freed.acquire()
+        self._lock = Lock()
+
+    def offer(self) -> Offer | None:
+        """What to tell a peer, each time with a new seat; makes the memory if need be.
+
+        Returns:
+            None where memory cannot be shared, or after ``close``.
+        """
+        with self._lock:
+            self._make_once()
+            if self._file is None:
+                return None
+            self._seats += 1
+            name = f"{PREFIX}{os.getpid()}-{self._file}-{self._seats}-{self._digits}"
+            return Offer(name, self._size, self._nonce)
+
+    def leave(self, offer: Offer, blocks: list[ByteArray]) -> None:
+        """The connection of an offer has ended while its peer has blocks; they stay until it is done."""
+        seat = int(offer.name.split("-")[3])
+        with self._lock:
+            self._left.append((seat, blocks))
+            self._forget_left()
+
+    def _forget_left(self) -> None:
+        file = self._file
+        self._left = [] if file is None else [left for left in self._left if seat_taken(file, left[0])]
+
+    def _make_once(self) -> None:
+        if self._tried:
+            return
+        self._tried = True
+        try:
+            mapped = self._shared()
+        except OSError as error:
+            _log.info("there is no memory to share: %s", error)
+            mapped = mmap.mmap(-1, self._size)
+        self._bytes = np.frombuffer(mapped, np.uint8)
+        self._address = self._bytes.ctypes.data
+        self._bytes[:NONCE_BYTES] = np.frombuffer(self._nonce, np.uint8)
+        self._room = Room(HEADER, self._size)
+
+    def _shared(self) -> mmap.mmap:
+        self._file = os.memfd_create(PREFIX + self._digits, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self._file, self._size)
+            fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
+            return mmap.mmap(self._file, self._size, flags=mmap.MAP_SHARED)
+        except OSError:
+            self._close_file()
+            raise
+
+    def hold(self, parts: Sequence[Part], patient: bool = False) -> ByteArray | None:
+        """Copies buffers back to back into a free place; other threads run meanwhile.
+
+        Args:
+            parts: anything contiguous that exports its bytes, arrays of any dtype included.
+            patient: first wait a moment if much is in use already, so that pages are used again while they
+                are in the caches; not for the thread that sends.
+
+        Returns:
+            uint8, 1-D, not writeable. The place is free again when nothing refers to it any more. None if
+            there is no room, or no memory.
+        """
+        sources = [np.frombuffer(part, np.uint8) for part in parts]
+        length = sum(map(len, sources))
+        # Without a gap between, since then several blocks make one frame as they are.
+        taken = max(1, length)
+        if patient and self._used + taken > self._parked + PACE:
+            self._pause(taken)
+        place = self._take(taken)
+        if place is None:
+            return None
+        target, offset = place
+        held = np.asarray(
+            _Held(target, self._address + offset, length, (offset, taken), self._returned, self._freed)
+        )
+        at = offset
+        for source in sources:
+            end = at + len(source)
+            np.copyto(target[at:end], source)
+            at = end
+        return held
+
+    def _pause(self, length: int) -> None:
+        """Waits until less is in use, or nothing changes for a while."""
+        while True:
+            if not self._lock.acquire(timeout=_PATIENCE):
+                return
+            self._collect()
+            self._lock.release()
+            if self._used + length <= max(self._parked + PACE, 2 * length):
+                return
+            if not self._freed.acquire(timeout=_PAUSE):
+                # It is kept somewhere, or a peer is slow: no use in waiting for that again.
+                self._parked = self._used
+                return
+
+    def _take(self, length: int) -> tuple[ByteArray, int] | None:
+        # The thread may have the lock: the garbage collector can run anything, even while room is taken.
+        if not self._lock.acquire(timeout=_PATIENCE):
+            return None
+        try:
+            self._make_once()
+            target = self._bytes
+            if target is None:
+                return None
+            self._collect()
+            offset = self._room.take(length)
+            if offset is None and self._left:
+                self._forget_left()
+                self._collect()
+                offset = self._room.take(length)
+            if offset is None:
+                return None
+            self._taken += 1
+            self._used += length
+            return target, offset
+        finally:
+            self._lock.release()
+
+    def _collect(self) -> None:
+        while self._returned:
+            offset, length = self._returned.popleft()
+            self._room.give(offset, length)
+            self._taken -= 1
+            self._used -= length
+        self._parked = min(self._parked, self._used)
+
+    def offset_of(self, block: ByteArray) -> int | None:
+        """Where bytes that ``hold`` has given, or a part of them, stand; None if they are elsewhere."""
+        offset = address_of(block) - self._address
+        inside = self._bytes is not None and offset >= HEADER and offset + len(block) <= self._size
+        return offset if inside else None
+
+    @property
+    def held(self) -> int:
+        """Blocks in use."""
+        with self._lock:
+            self._forget_left()
+            self._collect()
+            return self._taken
+
+    @property
+    def free(self) -> int:
+        """Bytes that are free, in one piece or several; 0 if there is no memory (yet)."""
+        with self._lock:
+            self._collect()
+            return self._room.free
+
+    def close(self) -> None:
+        """No more blocks. Those there are stay as they are, also with peers that have mapped the memory."""
+        with self._lock:
+            self._tried = True
+            self._left = []
+            self._bytes = None
+            self._room = Room(0, 0)
+            self._returned = deque()
+            self._taken = self._used = self._parked = 0
+            self._close_file()
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __del__(self) -> None:
+        self._close_file()
+
+
+class _Held:
+    """What everything that refers to a block keeps alive. It ends in whatever thread lets go last, perhaps
+    inside of the garbage collector, so it takes no lock and calls no one."""
+
+    __slots__ = ("__array_interface__", "_freed", "_memory", "_place", "_returned")
+
+    def __init__(
+        self,
+        memory: ByteArray,
+        address: int,
+        length: int,
+        place: tuple[int, int],
+        returned: deque[tuple[int, int]],
+        freed: Lock,
+    ) -> None:
+        self._memory, self._place, self._returned, self._freed = memory, place, returned, freed
+        self.__array_interface__ = {
+            "version": 3, "shape": (length,), "typestr": "|u1", "data": (address, True),
+        }  # fmt: skip
+
+    def __del__(self) -> None:
+        self._returned.append(self._place)
+        # Locked means that somebody may wait; releasing never waits.
+        if self._freed.locked():
+            with suppress(RuntimeError):
+                self._freed.release()

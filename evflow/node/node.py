@@ -1,0 +1,309 @@
+"""Node: what a program says about its end of the overlay, and the links that a flow runs with."""
+
+from __future__ import annotations
+
+import os
+import socket as network
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from evflow.engine.host import use_network
+from evflow.engine.topology import Crossing, Slot
+from evflow.errors import LinkError
+from evflow.events.batch import EventBatch
+from evflow.events.encode import Piece
+from evflow.events.gather import ByteArray
+from evflow.link.hub import Hub
+from evflow.node.contact import Contact
+from evflow.node.journal import FileJournal
+from evflow.node.keys import KeyRing
+from evflow.node.sockets import NetBell, Sockets
+
+if TYPE_CHECKING:
+    from evflow.engine.engine import Engine
+    from evflow.link.transport import Conduit
+    from evflow.stone import Actor
+
+__all__ = ["Node"]
+
+Contacts = str | Iterable[str] | None
+
+
+class Node:
+    """One process's end of the overlay; ``graph.run(node=node)`` runs the stones that are placed on it.
+
+    A node that listens can be sent to; one that does not can only send, and get the answers of those it sends
+    to. All that goes between two nodes shares one connection. A node serves one flow, and ends with it.
+
+    Args:
+        name: as the graph's ``on=`` has it; by default one that nobody else has.
+        listen: contacts to listen at: ``tcp://127.0.0.1:7000``, ``ipc:///run/edge``; port 0 picks a free one.
+        advertise: the contact that peers are told, where it is another than that listened at (behind a router
+            that translates addresses, or in a container).
+        peers: peer name → contact. A peer that dials this node need not be here.
+        keys: the folder of keys that ``evflow keygen`` fills; then tcp connections are encrypted, and only
+            peers whose public key is there may connect.
+        allow: names of peers that may connect; by default all whose public key is in the folder.
+        plain: allow tcp beyond this host without keys: anybody who reaches the port may send events.
+        journal: a file that keeps, over restarts, which events were handled, so that none is handled twice.
+        heartbeat: seconds between two signs of life; a peer that is silent for five is given up, and dialled
+            again.
+        window: bytes of events that may be on their way to each stone.
+        shared_memory: let large events go through shared memory where the peer is on the same host.
+
+    Raises:
+        LinkError: a contact, key or name is wrong, or the address is taken.
+
+    Attributes:
+        name: the node's name.
+        contact: where peers dial it; "" if it does not listen.
+        contacts: everything it listens at.
+
+    Example:
+        >>> import evflow as ev
+        >>> class Ping(ev.Event):
+        ...     number: int
+        >>> seen = []
+        >>> g = ev.Graph()
+        >>> pings = g.source("pings", Ping, on="here")
+        >>> end = pings >> ev.Terminal(lambda event: seen.append(event.number), on="there")
+        >>> there = ev.Node("there", listen="tcp://127.0.0.1:0")
+        >>> here = ev.Node("here", peers={"there": there.contact})
+        >>> with g.run(node=there), g.run(node=here) as flow:
+        ...     flow["pings"].submit(Ping(7))
+        ...     flow.drain(timeout=10)
+        >>> seen
+        [7]
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        listen: Contacts = None,
+        *,
+        advertise: str | None = None,
+        peers: Mapping[str, str] | None = None,
+        keys: str | os.PathLike[str] | None = None,
+        allow: Iterable[str] | None = None,
+        plain: bool = False,
+        journal: str | os.PathLike[str] | None = None,
+        heartbeat: float = 1.0,
+        window: int = 8 << 20,
+        shared_memory: bool = True,
+    ) -> None:
+        self.name = _checked_name(name)
+        if not isinstance(heartbeat, int | float) or not 0.01 <= heartbeat <= 3600:
+            raise LinkError(f"node {self.name}: heartbeat {heartbeat!r}: expected seconds from 0.01 to 3600")
+        if not isinstance(window, int) or window < 1 << 16:
+            raise LinkError(f"node {self.name}: window {window!r}: expected 65536 bytes or more")
+        if allow is not None and keys is None:
+            raise LinkError(f"node {self.name}: allow= names keys, and there are none; give keys=FOLDER")
+        self._plain = plain
+        ring = None if keys is None else KeyRing(keys, self.name, allow)
+        self._secured = ring is not None
+        contacts = [self.permitted(Contact.parse(text, listening=True)) for text in _listed(listen)]
+        if not isinstance(peers or {}, Mapping):
+            raise LinkError(f"node {self.name}: peers {peers!r:.300}: expected a mapping, name → contact")
+        peer_contacts = {
+            _checked_name(peer): str(self.permitted(Contact.parse(text)))
+            for peer, text in (peers or {}).items()
+        }
+        if self.name in peer_contacts:
+            raise LinkError(f"node {self.name}: it is no peer of its own; give the peer its own name")
+        told = None if advertise is None else Contact.parse(advertise)
+        self._journal = None if journal is None else FileJournal(Path(journal))
+        self._sockets = Sockets(ring, float(heartbeat), shared_memory)
+        try:
+            bound = [self._sockets.listen(c, self._secured and c.scheme == "tcp") for c in contacts]
+        except BaseException:
+            self.close()
+            raise
+        self.contacts = tuple(str(contact) for contact in bound)
+        dialable = [str(contact) for contact in bound if not contact.is_wildcard]
+        self.contact = str(told) if told is not None else dialable[0] if dialable else ""
+        self._hub = Hub(
+            self.name, self._sockets, os.urandom, contact=self.contact, heartbeat=float(heartbeat),
+            window=window, journal=self._journal, permits=self._permits,
+        )  # fmt: skip
+        for peer, text in peer_contacts.items():
+            self._hub.peer(peer, text)
+        self._used = False
+
+    def permitted(self, contact: Contact) -> Contact:
+        """The same contact, if the node may use it.
+
+        Raises:
+            LinkError: it is beyond this host, and there are no keys.
+        """
+        if contact.scheme == "tcp" and not contact.is_local and not self._secured and not self._plain:
+            raise LinkError(
+                f"node {self.name}: contact {contact} is beyond this host, and there are no keys; make some "
+                "with 'evflow keygen' and give keys=FOLDER, or say plain=True if anybody who reaches it may "
+                "send"
+            )
+        return contact
+
+    def _permits(self, contact: str) -> bool:
+        try:
+            self.permitted(Contact.parse(contact))
+        except LinkError:
+            return False
+        return True
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """What came and was refused so far: "malformed", "unauthorised", "unknown stone", "protocol"."""
+        counts = dict(self._hub.refused)
+        if self._sockets.turned_away:
+            counts["unauthorised"] = counts.get("unauthorised", 0) + self._sockets.turned_away
+        return counts
+
+    def links(self) -> dict[str, dict[str, Any]]:
+        """The links, by peer: ``state``, ``trouble``, ``contact``, ``round_trip`` (seconds), ``bandwidth``
+        (bytes a second), ``waiting`` events and ``sessions`` so far."""
+        return {peer: link.report() for peer, link in list(self._hub.links.items())}
+
+    def attach(self, graph: str) -> Links:
+        """The links as a flow drives them; a node serves one flow.
+
+        Raises:
+            LinkError: the node has served a flow already.
+        """
+        if self._used:
+            raise LinkError(f"node {self.name} serves a flow already; make another node for graph {graph}")
+        self._used = True
+        return Links(self, self._hub, self._sockets)
+
+    def close(self) -> None:
+        """Ends the node; a flow does that when it is closed. Closing twice does nothing."""
+        self._used = True
+        self._sockets.close()
+        if self._journal is not None:
+            self._journal.close()
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name}{' at ' + ', '.join(self.contacts) if self.contacts else ''}>"
+
+
+class Links:
+    """The links of a node, driven by the thread of a flow; a ``Net``."""
+
+    def __init__(self, node: Node, hub: Hub, sockets: Sockets) -> None:
+        self._node = node
+        self._hub = hub
+        self._sockets = sockets
+        self._more = False
+        self._now = 0.0
+        self._give_up: Callable[[str, EventBatch, str], None] = lambda bridge, batch, reason: None
+
+    @property
+    def bell(self) -> NetBell:
+        """Wakes the thread."""
+        return self._sockets.bell
+
+    def hold(self, parts: Sequence[Piece], patient: bool) -> ByteArray | None:
+        """Copies the pieces of a large event to where it is sent from; see ``Arena.hold``."""
+        return self._sockets.hold(parts, patient)
+
+    def sender(self, slot: Slot, address: Crossing) -> Callable[[EventBatch], None]:
+        """What a bridge gives its events to.
+
+        Raises:
+            LinkError: it leads to a contact that is none, or needs keys.
+        """
+        if "://" in address.peer:
+            self._hub.peer(address.peer, str(self._node.permitted(Contact.parse(address.peer))))
+        return self._hub.sender(slot, address)
+
+    def attach(
+        self,
+        engine: Engine,
+        entrances: dict[str, Slot],
+        run: Callable[[Slot], None],
+        after: Callable[[Slot], None],
+        give_up: Callable[[str, EventBatch, str], None],
+    ) -> None:
+        """Sets what the links lead to; see ``Hub.attach``."""
+        self._hub.attach(engine, entrances, run, after)
+        self._give_up = give_up
+
+    def begin(self) -> None:
+        """The thread begins: its stone functions see this node's network."""
+        use_network(self._hub.measure)
+
+    def receive(self, now: float) -> None:
+        """Takes what has come over the sockets."""
+        self._now = now
+        self._more = self._sockets.receive(self._take)
+
+    def _take(self, conduit: Conduit, header: Any, body: Any) -> None:
+        self._hub.receive(conduit, header, body, self._now)
+
+    def finish(self, now: float) -> None:
+        """Sends what is to go."""
+        self._hub.finish(now)
+
+    def next_due(self, now: float) -> float | None:
+        """When ``finish`` is needed next."""
+        return now if self._more else self._hub.next_due(now)
+
+    def blocked(self, slot: Slot) -> bool:
+        """Whether events at a stone would get to a bridge that takes no more."""
+        return self._hub.reach.blocked(slot)
+
+    def leads(self, entry: Slot, onward: Slot) -> None:
+        """A handler behind ``entry`` has submitted to ``onward``."""
+        self._hub.reach.leads(entry, onward)
+
+    def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
+        """Tells actors that what they emitted was handled, when it was."""
+        self._hub.custody.settle_actors(emitted)
+
+    def when_handled(self, call: Callable[[], None]) -> None:
+        """Calls when other nodes have handled all that was emitted so far."""
+        self._hub.custody.when_handled(call)
+
+    @property
+    def owes(self) -> bool:
+        """Whether other nodes have not handled all yet."""
+        return self._hub.owes
+
+    def troubles(self) -> list[str]:
+        """Why they have not."""
+        return self._hub.troubles()
+
+    def stop(self) -> None:
+        """From now on nothing that comes is taken in."""
+        self._hub.stopped = True
+
+    def close(self) -> None:
+        """Ends the links and the node."""
+        self._hub.finish(time.monotonic())
+        self._hub.close(f"node {self._node.name} has ended", self._give_up)
+        self._node.close()
+
+
+def _listed(contacts: Contacts) -> list[str]:
+    if contacts is None:
+        return []
+    # What is neither a text nor several is refused as a contact.
+    return list(contacts) if isinstance(contacts, Iterable) and not isinstance(contacts, str) else [contacts]
+
+
+def _checked_name(name: str | None) -> str:
+    if name is None:
+        return f"{network.gethostname()[:64]}-{os.getpid()}-{os.urandom(4).hex()}"
+    if not isinstance(name, str) or not 0 < len(name) <= 255 or "://" in name:
+        raise LinkError(f"node {name!r:.300}: expected a name, a text of 1 to 255 characters without '://'")
+    return name

@@ -1,0 +1,340 @@
+"""The sockets of a node: ZeroMQ connections as the links' transport, and the bell that sleeps at them.
+
+A ROUTER for each contact listened at, a DEALER for each peer dialled; all used by one thread. ZeroMQ
+reconnects by itself, and notices dead hosts by its own heartbeat; what was lost meanwhile is a matter of the
+links.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable
+from itertools import count
+from typing import Any, NamedTuple
+
+import zmq
+
+from evflow.errors import LinkError
+from evflow.link.transport import Conduit
+from evflow.node.arena import Arena
+from evflow.node.contact import Contact
+from evflow.node.keys import Gate, KeyRing
+from evflow.node.sharing import Sharing
+
+__all__ = ["Dialled", "Guest", "NetBell", "Sockets"]
+
+Receive = Callable[[Conduit, Any, Any], None]
+
+_AT_ONCE = 64
+"""Messages taken from one socket before the next has its turn."""
+
+_COPY = 64 << 10
+"""Bytes up to which a body is copied into ZeroMQ, which is quicker than lending it."""
+
+_RECONNECT_MS = (50, 1000)
+_MOST_BYTES = 1 << 31
+_LINGER_MS = 2000
+_MOST_MESSAGES = 100_000
+
+
+class Dialled(NamedTuple):
+    """A connection that this node has opened."""
+
+    number: int
+
+
+class Guest(NamedTuple):
+    """A connection that a peer has opened: number of the listening socket, routing id and key of the peer."""
+
+    listener: int
+    identity: bytes
+    key: str
+
+
+class NetBell:
+    """Wakes a thread that sleeps at sockets.
+
+    Attributes:
+        asleep: whether it has to be rung.
+    """
+
+    def __init__(self) -> None:
+        self.asleep = False
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closed = False
+        self._closing = threading.Lock()
+        self.poller = zmq.Poller()
+        self.poller.register(self._fd, zmq.POLLIN)
+
+    def ring(self) -> None:
+        """Wakes the sleeper; rings on when it is awake, so it does not fall asleep."""
+        # Until it sleeps again nobody else needs to.
+        self.asleep = False
+        # Whoever rings may be late, and the number may belong to another file by then.
+        with self._closing:
+            if not self._closed:
+                os.eventfd_write(self._fd, 1)
+
+    def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
+        """Sleeps until rung, until something comes over a socket, or for ``seconds``."""
+        self.asleep = True
+        if not waiting():
+            # Rounded up, or it would wake just before what is due.
+            ready = self.poller.poll(None if seconds is None else math.ceil(max(seconds, 0.0) * 1e3))
+            if any(socket == self._fd for socket, _ in ready):
+                os.eventfd_read(self._fd)
+        self.asleep = False
+
+    def close(self) -> None:
+        """Gives back what it holds; from now on ringing does nothing."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                os.close(self._fd)
+
+
+class Sockets:
+    """The connections of one node; a ``Transport``.
+
+    Args:
+        keys: the node's keys; None for plain connections.
+        heartbeat: seconds between two signs of life of a connection.
+        shared_memory: whether large frames go through shared memory to peers on this host.
+
+    Attributes:
+        hold: copies buffers to where large events are sent from; see ``Arena.hold``.
+    """
+
+    def __init__(self, keys: KeyRing | None, heartbeat: float, shared_memory: bool) -> None:
+        self.bell = NetBell()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._keys = keys
+        self._gate: Gate | None = None
+        if keys is not None:
+            self._gate = Gate(self._context, keys)
+            self._gate.start()
+        self._heartbeat = heartbeat
+        self._listeners: list[zmq.Socket[bytes]] = []
+        self._secured: list[bool] = []
+        self._dialled: dict[Dialled, zmq.Socket[bytes]] = {}
+        self._numbers = count()
+        self._sharing: dict[Conduit, Sharing] = {}
+        self._shared_memory = shared_memory
+        self._arena = Arena()
+        self.hold = self._arena.hold
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        # Credit bounds what goes; this bounds what a peer that never reads makes this node answer.
+        socket.set(zmq.SNDHWM, _MOST_MESSAGES)
+        socket.set(zmq.RCVHWM, 0)
+        socket.set(zmq.LINGER, 0)
+        socket.set(zmq.MAXMSGSIZE, _MOST_BYTES)
+        socket.set(zmq.HEARTBEAT_IVL, max(1, int(self._heartbeat * 1000)))
+        socket.set(zmq.HEARTBEAT_TIMEOUT, max(1, int(self._heartbeat * 5000)))
+        return socket
+
+    @property
+    def turned_away(self) -> int:
+        """How often somebody with a key that is not allowed wanted to connect."""
+        return 0 if self._gate is None else self._gate.refused
+
+    # --- listening
+
+    def listen(self, contact: Contact, secured: bool) -> Contact:
+        """Listens at a contact; returns it with the port that was taken.
+
+        Raises:
+            LinkError: the address cannot be had.
+        """
+        socket = self._socket(zmq.ROUTER)
+        socket.set(zmq.ROUTER_MANDATORY, 1)
+        socket.set(zmq.IPV6, int(":" in contact.host))
+        if secured:
+            assert self._keys is not None
+            self._keys.serve(socket)
+        try:
+            socket.bind(str(contact))
+        except zmq.ZMQError as error:
+            socket.close()
+            raise LinkError(
+                f"contact {contact}: this node cannot listen there: {error}; "
+                "is another process at that address, or is it none of this host's?"
+            ) from error
+        self._listeners.append(socket)
+        self._secured.append(secured)
+        self.bell.poller.register(socket, zmq.POLLIN)
+        if contact.scheme != "tcp" or contact.port != 0:
+            return contact
+        bound = bytes(socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+        return contact.with_port(int(bound.rpartition(":")[2]))
+
+    # --- the transport of the links
+
+    def dial(self, peer: str, contact: str) -> Dialled:
+        """A new connection; see ``Transport``."""
+        wanted = Contact.parse(contact)
+        socket = self._socket(zmq.DEALER)
+        socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS[0])
+        socket.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MS[1])
+        socket.set(zmq.IPV6, int(":" in wanted.host))
+        try:
+            if self._keys is not None and wanted.scheme == "tcp":
+                self._keys.dial(socket, peer)
+            socket.connect(str(wanted))
+        except (zmq.ZMQError, LinkError) as error:
+            socket.close()
+            raise LinkError(f"contact {contact} of {peer}: {error}") from error
+        conduit = Dialled(next(self._numbers))
+        self._dialled[conduit] = socket
+        self.bell.poller.register(socket, zmq.POLLIN)
+        return conduit
+
+    def send(self, conduit: Conduit, header: bytes, body: memoryview | None = None) -> bool:
+        """Sends a message; see ``Transport``."""
+        socket = self._dialled.get(conduit) if isinstance(conduit, Dialled) else None
+        try:
+            if socket is None:
+                if not isinstance(conduit, Guest):
+                    return False
+                socket = self._listeners[conduit.listener]
+                socket.send(conduit.identity, zmq.SNDMORE | zmq.NOBLOCK)
+            if body is None:
+                socket.send(header, zmq.NOBLOCK)
+            else:
+                socket.send(header, zmq.SNDMORE | zmq.NOBLOCK)
+                socket.send(body, zmq.NOBLOCK, copy=body.nbytes < _COPY)
+        except zmq.ZMQError as error:
+            # The peer is gone (EHOSTUNREACH); its next message will begin a session anew.
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        return True
+
+    def hang_up(self, conduit: Conduit) -> None:
+        """Forgets a connection; see ``Transport``."""
+        sharing = self._sharing.pop(conduit, None)
+        if sharing is not None:
+            sharing.close()
+        if isinstance(conduit, Dialled):
+            socket = self._dialled.pop(conduit, None)
+            if socket is not None:
+                self.bell.poller.unregister(socket)
+                socket.close()
+
+    def proven_name(self, conduit: Conduit) -> str | None:
+        """The name that belongs to the peer's key; see ``Transport``."""
+        if not isinstance(conduit, Guest) or not self._secured[conduit.listener]:
+            return None
+        assert self._keys is not None
+        # A name that no key has cannot be told, so nobody can call himself so.
+        return self._keys.name_of(conduit.key) or "?"
+
+    # --- shared memory
+
+    def _shares(self, conduit: Conduit) -> Sharing:
+        sharing = self._sharing.get(conduit)
+        if sharing is None:
+            sharing = self._sharing[conduit] = Sharing(self._arena if self._shared_memory else None)
+        return sharing
+
+    def share(self, conduit: Conduit) -> tuple[str, int, bytes] | None:
+        return self._shares(conduit).offer()
+
+    def shared(self, conduit: Conduit, opened: bool) -> None:
+        self._shares(conduit).opened(opened)
+
+    def place(self, conduit: Conduit, body: memoryview) -> list[int] | None:
+        return self._shares(conduit).place(body)
+
+    def release(self, conduit: Conduit, blocks: list[int]) -> None:
+        self._shares(conduit).release(blocks)
+
+    def open_share(self, conduit: Conduit, name: str, size: int, nonce: bytes) -> bool:
+        return self._shares(conduit).open(name, size, nonce)
+
+    def view(self, conduit: Conduit, place: list[int]) -> Any:
+        return self._shares(conduit).view(place)
+
+    def released(self, conduit: Conduit) -> list[int]:
+        sharing = self._sharing.get(conduit)
+        return [] if sharing is None else sharing.released()
+
+    # --- what comes
+
+    def receive(self, take: Receive) -> bool:
+        """Takes what has come, a bounded number of messages from each socket.
+
+        Args:
+            take: called with connection, header and body (or None) of each.
+
+        Returns:
+            Whether there may be more.
+        """
+        more = False
+        for number, listener in enumerate(self._listeners):
+            more |= self._receive_guests(number, listener, take)
+        for conduit, socket in list(self._dialled.items()):
+            more |= self._receive_dialled(conduit, socket, take)
+        return more
+
+    def _receive_guests(self, number: int, socket: zmq.Socket[bytes], take: Receive) -> bool:
+        for _ in range(_AT_ONCE):
+            if not _readable(socket):
+                return False
+            identity = socket.recv(zmq.NOBLOCK)
+            user, header = "", b""
+            if socket.get(zmq.RCVMORE):
+                if self._secured[number]:
+                    frame = socket.recv(copy=False)
+                    user, header = _user_id(frame), frame.bytes
+                else:
+                    header = socket.recv()
+            take(Guest(number, identity, user), *_rest(socket, header))
+        return True
+
+    @staticmethod
+    def _receive_dialled(conduit: Dialled, socket: zmq.Socket[bytes], take: Receive) -> bool:
+        for _ in range(_AT_ONCE):
+            if socket.closed or not _readable(socket):
+                return False
+            take(conduit, *_rest(socket, socket.recv(zmq.NOBLOCK)))
+        return True
+
+    def close(self) -> None:
+        """Closes everything; what was sent last is still sent, for up to two seconds."""
+        for conduit in list(self._sharing):
+            self._sharing.pop(conduit).close()
+        for socket in (*self._listeners, *self._dialled.values()):
+            socket.close(linger=_LINGER_MS)
+        self._listeners.clear()
+        self._dialled.clear()
+        if self._gate is not None:
+            self._gate.stop()
+        self._context.term()
+        self._arena.close()
+        self.bell.close()
+
+
+def _readable(socket: zmq.Socket[bytes]) -> bool:
+    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
+
+
+def _rest(socket: zmq.Socket[bytes], header: bytes) -> tuple[bytes, memoryview | None]:
+    """A message's header and its body, which is not copied; a header that is none if there are more parts."""
+    if not socket.get(zmq.RCVMORE):
+        return header, None
+    body = socket.recv(copy=False).buffer.toreadonly()
+    while socket.get(zmq.RCVMORE):
+        socket.recv()
+        header = b""
+    return header, body
+
+
+def _user_id(frame: zmq.Frame) -> str:
+    try:
+        return str(frame.get("User-Id"))
+    except zmq.ZMQError:
+        return ""

@@ -1,0 +1,206 @@
+"""A simulated process: one node's engine and hub, and the loop that drives them as a flow's thread does."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from evflow.check import check_graph
+from evflow.engine.engine import Engine
+from evflow.engine.letters import LetterBox
+from evflow.engine.topology import Slot
+from evflow.events.batch import EventBatch
+from evflow.link.hub import Hub
+from evflow.link.tags import Tag
+from evflow.placement import placed_on
+from tests.link.simulation.network import Killed, SimTransport
+
+if TYPE_CHECKING:
+    from tests.link.simulation.world import World
+
+__all__ = ["Failure", "MemoryJournal", "Process"]
+
+_AT_ONCE = 64
+_MOST_SPINS = 50
+
+logging.getLogger("evflow.link").setLevel(logging.CRITICAL)
+
+
+class Failure(AssertionError):
+    """Something is not as it must be."""
+
+
+class MemoryJournal:
+    """A ``Journal`` that outlives a process that is killed.
+
+    Attributes:
+        dies: called before and after what is saved is there; may raise ``Killed``.
+    """
+
+    def __init__(self) -> None:
+        self._safe: dict[tuple[str, str, bytes], tuple[int, ...]] = {}
+        self.dies: Callable[[], None] = lambda: None
+
+    def load(self) -> dict[tuple[str, str], list[Tag]]:
+        found: dict[tuple[str, str], list[Tag]] = {}
+        for (peer, bridge, route), path in self._safe.items():
+            found.setdefault((peer, bridge), []).append(Tag(route, path))
+        return found
+
+    def save(self, safe: dict[tuple[str, str, bytes], tuple[int, ...]]) -> None:
+        self.dies()
+        self._safe.update(safe)
+        self.dies()
+
+
+class Process:
+    """One life of a node.
+
+    Args:
+        name: the node's name.
+        world: everything else.
+        journal: what outlives it, or None.
+
+    Attributes:
+        backlog: what was submitted at its sources and not taken yet, in order, by source.
+        tasks: what is to be done between two runs.
+        at_risk: what its terminals have handled since the last turn that came to its end.
+        doomed: whether it dies within the next turn.
+    """
+
+    def __init__(self, name: str, world: World, journal: MemoryJournal | None) -> None:
+        self.name = name
+        self.world = world
+        self.random: Random = world.random
+        self.alive = True
+        self.doomed = False
+        self.backlog: dict[str, deque[EventBatch]] = {}
+        self.tasks: deque[Callable[[Process], object]] = deque()
+        self.at_risk: list[tuple[str, int, int, int]] = []
+        self._woken = False
+        self._timer = float("inf")
+        self._spins = 0
+        setting = world.setting
+        self.transport = SimTransport(name, world.network, self.wake)
+        self.hub = Hub(
+            name,
+            self.transport,
+            self.random.randbytes,
+            contact=f"sim://{name}" if setting.told else "",
+            heartbeat=setting.heartbeat,
+            window=setting.window,
+            journal=journal,
+        )
+        for peer in world.nodes:
+            if peer != name:
+                self.hub.peer(peer, f"sim://{peer}")
+        topology = placed_on(check_graph(world.graph), name)
+        self.letters = LetterBox(100, lambda stone, batch: None)
+
+        def sender(slot: Slot) -> Callable[[EventBatch], None] | None:
+            crossing = topology.crossings.get(slot.name)
+            return None if crossing is None else self.hub.sender(slot, crossing)
+
+        self.engine = Engine(topology, self.letters, sender)
+        self.hub.attach(
+            self.engine, {n: topology.slots[n] for n in topology.entrances}, lambda slot: self.run()
+        )
+
+    def wake(self) -> None:
+        """Has a turn soon."""
+        if not self._woken and self.alive:
+            self._woken = True
+            clock = self.world.clock
+            clock.at(clock.now + self.random.random() * self.world.setting.latency, self._turn)
+
+    def _turn(self) -> None:
+        self._woken = False
+        if not self.alive:
+            return
+        try:
+            self._work()
+        except Killed:
+            self.world.kill(self)
+            return
+        self.at_risk.clear()
+        self.world.check_turn(self)
+        self._sleep()
+
+    def _work(self) -> None:
+        now, inbox = self.world.clock.now, self.transport.inbox
+        task = self.tasks.popleft() if self.tasks else None
+        for _ in range(min(len(inbox), _AT_ONCE)):
+            if self.transport.inbox:
+                conduit, header, body = self.transport.inbox.popleft()
+                self.hub.receive(conduit, header, body, now)
+        self.run()
+        self._take()
+        if task is not None:
+            task(self)
+            self.run()
+        if self.doomed:
+            raise Killed
+        self.hub.finish(now)
+
+    def run(self) -> None:
+        """Moves events until none moves any more."""
+        self.engine.run()
+        self.hub.custody.settle_actors(self.engine.emitted())
+
+    def _take(self) -> None:
+        for name, batches in self.backlog.items():
+            slot = self.engine.topology.slots[name]
+            while batches and not self.hub.reach.blocked(slot):
+                self.engine.submit(slot, batches.popleft())
+                self.run()
+
+    def _sleep(self) -> None:
+        clock, slots, blocked = self.world.clock, self.engine.topology.slots, self.hub.reach.blocked
+        ready = (batches and not blocked(slots[name]) for name, batches in self.backlog.items())
+        if self.transport.inbox or self.tasks or any(ready):
+            self.wake()
+        due = self.hub.next_due(clock.now)
+        if due is None:
+            return
+        if due <= clock.now:
+            self._spins += 1
+            if self._spins > _MOST_SPINS:
+                raise Failure(f"node {self.name} does not sleep: it is due at {due}, and that is past")
+            due = clock.now + 0.001
+        if due < self._timer:
+            self._timer = due
+            clock.at(due, lambda: self._timed(due))
+
+    def _timed(self, due: float) -> None:
+        if self._timer == due:
+            self._timer = float("inf")
+        self.wake()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is to be done for any event."""
+        hub = self.hub
+        inlets = [*hub._inlets.values(), *hub._former]
+        return (
+            not any(self.backlog.values())
+            and not hub.owes
+            # What is delivered at most once may be lost until the other side has told what came.
+            and not any(outlet._sent for outlet in hub.outlets.values())
+            and not any(inlet.queue or inlet.pending for inlet in inlets)
+            and not any(slot.keeps_events for slot in self.engine.topology.slots.values())
+        )
+
+    def describe(self) -> str:
+        """What it still has to do, for a failure."""
+        hub = self.hub
+        links = {peer: (link.state.value, link.trouble) for peer, link in hub.links.items()}
+        inlets = [
+            (i.bridge, i.received, i.consumed, i.safe, len(i.queue), len(i.pending))
+            for i in hub._inlets.values()
+        ]
+        waiting = {name: len(batches) for name, batches in self.backlog.items() if batches}
+        refused = dict(hub.refused)
+        return f"{self.name}: {waiting} {hub.troubles()} links {links} inlets {inlets} refused {refused}"

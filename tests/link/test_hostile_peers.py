@@ -1,0 +1,149 @@
+"""What a peer can do at worst: it has bounds, and harms nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+import evflow as ev
+from evflow import EventBatch
+from evflow.link import hub, session
+from evflow.link import messages as m
+from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Ping, Port, Raw, chain, frame, receiver
+
+
+def test_flood_of_opens_has_a_bound() -> None:
+    _, b, raw, _ = receiver()
+    opens = [m.Open(n, f"x{n}", "end", "", bytes(16), 1, 0) for n in range(10_000)]
+    answers = raw.say(*opens)
+    assert any(isinstance(said, m.Reset) and "channels" in said.reason for said in answers)
+    assert len(b.hub._inlets) <= session._MAX_CHANNELS + 1
+
+
+def test_channels_under_one_number_are_forgotten_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hub, "_MAX_INLETS", 50)
+    _, b, raw, arrived = receiver()
+    answers = raw.say(*(m.Open(7, f"x{n}", "end", "", bytes(16), 1, 0) for n in range(200)))
+    assert sum(isinstance(said, m.Accept) for said in answers) == 200
+    assert len(b.hub._inlets) == 50
+    raw.say(frame(1, 5))
+    assert arrived == [5]
+
+
+def test_channels_that_are_all_in_use_leave_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "_MAX_INLETS", 3)
+    _, _, raw, _ = receiver()
+    answers = raw.say(*(m.Open(n, f"x{n}", "end", "", bytes(16), 1, 0) for n in range(1, 4)))
+    assert answers[-1] == m.Reject(3, "node b has 3 channels already")
+
+
+def test_new_streams_of_a_bridge_cannot_pile_up_while_frames_wait() -> None:
+    _, b, raw, _ = receiver()
+    b.hub.stopped = True
+    answers = []
+    for n in range(20):
+        answers = raw.say(m.Open(0, "bridge", "end", "", bytes([n]) * 16, 1, 0))
+        raw.say(frame(1, 5))
+    assert any(isinstance(said, m.Reject) for said in answers) or len(b.hub._former) <= 8
+    assert len(b.hub._former) <= 8
+
+
+def test_flood_of_names_is_forgotten() -> None:
+    network = Network()
+    b = Peer(network, "b", chain([]), {"known": "nowhere"})
+    raw = Raw(network)
+    raw.dial("b")
+    for n in range(1000):
+        raw.port.send(raw.end, m.pack(m.Hello(1, f"n{n}", bytes(16), "")))
+        raw.port.send(raw.end, m.pack(m.Bye("")))
+        network.deliver()
+    assert len(b.hub.links) <= 101
+    assert "known" in b.hub.links
+    assert not b.hub.conduits
+
+
+def test_healthy_peer_recovers_from_one_that_takes_its_name() -> None:
+    pair = Pair()
+    pair.submit(1)
+    pair.run()
+    thief = Raw(pair.network, "a")
+    thief.hello("b")
+    thief.say(m.Open(0, "bridge", "end", "", bytes(16), 1, 1 << 62), m.SchemaText(0, DESCRIPTION))
+    pair.submit(2)
+    pair.run(3)
+    pair.submit(3)
+    pair.run(1)
+    assert pair.arrived == [1, 2, 3]
+    assert not pair.a.hub.owes
+
+
+def test_schemas_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_MAX_TEXTS", 1 << 20)
+    monkeypatch.setattr(hub, "_MAX_TEXTS", 2 << 20)
+    _, b, raw, _ = receiver()
+    fields = ",".join(f'["{"x" * 200}{n}","i64"]' for n in range(500))
+    answers: list[m.Message] = []
+    for n in range(60):
+        answers = raw.say(m.SchemaText(n, f'{{"name":"S{n}","fields":[{fields}]}}'))
+        if answers:
+            break
+    assert isinstance(answers[-1], m.Reset) and "schemas" in answers[-1].reason
+    for _ in range(3):
+        raw.hello("b")
+        raw.say(*(m.SchemaText(n, DESCRIPTION + " " * 200_000 + " " * n) for n in range(5)))
+        assert sum(map(len, b.hub._texts)) <= 2 << 20
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[" * 5000, '{"name":"S","fields":[["x","array(f64,4294967295)"]]}']
+)
+def test_schema_that_is_none_ends_the_session(text: str) -> None:
+    _, b, raw, _ = receiver()
+    (answer,) = raw.say(m.SchemaText(5, text))
+    assert isinstance(answer, m.Reset) and "schema 5" in answer.reason
+    assert b.hub.refused == {"protocol": 1}
+
+
+def test_incarnation_of_another_peer_draws_nothing_that_is_meant_for_it() -> None:
+    network = Network()
+    arrived: list[int] = []
+    graph = ev.Graph()
+    pings_of_a = graph.source("pings", Ping, on="a")
+    pings_of_a >> ev.Terminal(lambda event: arrived.append(event.number), name="end", on="c")
+    pings_of_a >> ev.Terminal(lambda event: None, name="other", on="e")
+    c = Peer(network, "c", graph)
+    thief = Raw(network, "e", "e")
+    a = Peer(network, "a", graph, {"c": "c", "e": "e"})
+    network.settle()
+    thief.say(m.Welcome(1, "e", c.hub.greeting[2], ""))
+    a.submit("pings", EventBatch.from_columns(Ping, {"number": [5]}))
+    network.run()
+    assert arrived == [5]
+    assert len(a.link("c").outlets) == len(a.link("e").outlets) == 1
+
+
+def test_frame_with_a_long_path_does_not_harm_the_next_node() -> None:
+    network = Network()
+    arrived: list[int] = []
+    graph = ev.Graph()
+    split = graph.source("pings", Ping, on="a") >> ev.Split(name="split", on="b")
+    split >> ev.Terminal(lambda event: arrived.append(event.number), name="end", on="c")
+    c = Peer(network, "c", graph)
+    Peer(network, "b", graph, {"c": "c"})
+    raw = Raw(network, "a")
+    raw.hello("b")
+    raw.say(m.Open(0, "x", "split", "", bytes(16), 1, 0), m.SchemaText(0, DESCRIPTION))
+    raw.say(frame(1, 5)._replace(route=bytes(16), path=[0] * m.MOST_PATH))
+    raw.say(frame(2, 6)._replace(route=bytes(16), path=[1] * 5))
+    network.run()
+    assert arrived == [5, 6]
+    assert c.link("b").sessions == 1 and not c.hub.refused
+
+
+def test_more_parts_than_two_and_no_part_are_refused() -> None:
+    network = Network()
+    b = Peer(network, "b", chain([]))
+    # What the sockets make of it.
+    b.hub.receive(Port(network).connect(b.port), b"", None, 0.0)
+    assert b.hub.refused == {"malformed": 1}

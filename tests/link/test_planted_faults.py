@@ -1,0 +1,141 @@
+"""The simulation finds faults that are planted into the protocol, within some hundred seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evflow.link import link
+from evflow.link.custody import Custody
+from evflow.link.inlet import Inlet
+from evflow.link.outlet import Outlet
+from evflow.link.reach import Reach
+from evflow.link.tags import Seen
+from tests.link.simulation.runner import one
+from tests.link.simulation.sharing import Sharing
+
+pytestmark = pytest.mark.slow
+
+Patch = pytest.MonkeyPatch
+
+
+def acknowledges_what_is_consumed(patch: Patch) -> None:
+    patch.setattr(Custody, "_is_safe", lambda self, pending: True)
+
+
+def sends_nothing_again(patch: Patch) -> None:
+    def disconnected(self: Outlet) -> None:
+        self.state = "closed"
+        self._sent.clear()
+        self._kept_bytes = sum(frame.size for frame in self._unsent)
+
+    patch.setattr(Outlet, "disconnected", disconnected)
+
+
+def takes_all_for_new(patch: Patch) -> None:
+    patch.setattr(Seen, "is_new", lambda self, tag: True)
+
+
+def ignores_credit(patch: Patch) -> None:
+    def ready(self: Outlet) -> bool:
+        free = self._kept_bytes < self.terms.limit
+        return self.state == "open" and free and bool(self._unsent or self.waiting.first is not None)
+
+    patch.setattr(Outlet, "ready", property(ready))
+
+
+def forgets_holds(patch: Patch) -> None:
+    patch.setattr(Reach, "holds", lambda self: [])
+
+
+def forgets_what_comes_of_a_duplicate(patch: Patch) -> None:
+    patch.setattr(Custody, "_all_owed", lambda self: [])
+
+
+def never_blocks(patch: Patch) -> None:
+    patch.setattr(Reach, "blocked", lambda self, slot: False)
+
+
+def gives_no_credit_back(patch: Patch) -> None:
+    original = Inlet.take
+
+    def take(self: Inlet) -> Any:
+        credit = self._credit
+        arrived = original(self)
+        self._credit = credit
+        return arrived
+
+    patch.setattr(Inlet, "take", take)
+
+
+def swaps_frames(patch: Patch) -> None:
+    original = Outlet.disconnected
+
+    def disconnected(self: Outlet) -> None:
+        original(self)
+        self._unsent.reverse()
+
+    patch.setattr(Outlet, "disconnected", disconnected)
+
+
+def releases_shared_memory_at_once(patch: Patch) -> None:
+    original = Sharing.view
+
+    def view(self: Sharing, place: list[int]) -> Any:
+        self._released.append(place[0])
+        return original(self, place)
+
+    patch.setattr(Sharing, "view", view)
+
+
+def loses_frames_without_a_count(patch: Patch) -> None:
+    def count_lost(self: Outlet, received: int) -> None:
+        self._sent.clear()
+
+    patch.setattr(Outlet, "_count_lost", count_lost)
+
+
+def forgets_the_journal(patch: Patch) -> None:
+    original = Custody.__init__
+
+    def init(self: Custody, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
+        self._seen.clear()
+
+    patch.setattr(Custody, "__init__", init)
+
+
+def never_hears_silence(patch: Patch) -> None:
+    patch.setattr(link, "_SILENCES", 1e9)
+
+
+FAULTS: list[tuple[Callable[[Patch], None], str, str]] = [
+    (acknowledges_what_is_consumed, "chain", "lost"),
+    (sends_nothing_again, "pair", ""),
+    (takes_all_for_new, "chain", "came twice"),
+    (ignores_credit, "chain", ""),
+    (forgets_holds, "queue", "lost"),
+    (forgets_what_comes_of_a_duplicate, "queue", "lost"),
+    (never_blocks, "chain", "owes"),
+    (gives_no_credit_back, "pair", "does not come to an end"),
+    (swaps_frames, "pair", ""),
+    (releases_shared_memory_at_once, "chain", ""),
+    (loses_frames_without_a_count, "at most once", "dropped"),
+    (forgets_the_journal, "pair", "came twice"),
+    (never_hears_silence, "pair", "does not come to an end"),
+]
+
+
+@pytest.mark.parametrize(("plant", "name", "wrong"), FAULTS, ids=[fault[0].__name__ for fault in FAULTS])
+def test_planted_fault_is_found(
+    plant: Callable[[Patch], None], name: str, wrong: str, monkeypatch: Patch
+) -> None:
+    plant(monkeypatch)
+    for seed in range(500):
+        found = one((name, seed))[3]
+        if found:
+            assert wrong in found
+            return
+    pytest.fail(f"500 seeds of {name!r} have not found it")

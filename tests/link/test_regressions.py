@@ -1,0 +1,168 @@
+"""What the simulation has found, each on its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import evflow as ev
+from evflow.check import check_graph
+from evflow.engine.engine import Engine
+from evflow.engine.letters import LetterBox
+from evflow.engine.topology import Crossing
+from evflow.events.batch import EventBatch
+from evflow.link import messages as m
+from evflow.link.hub import Hub
+from evflow.link.outlet import Outlet, Terms
+from evflow.link.tags import Tag
+from evflow.placement import bridged, placed_on
+
+STREAM = bytes(16)
+
+
+class Rec(ev.Event):
+    seq: int
+
+
+def recs(*numbers: int) -> EventBatch:
+    return EventBatch.from_columns(Rec, {"seq": list(numbers)})
+
+
+class Wires:
+    """A transport that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[m.Message] = []
+
+    def send(self, conduit: Any, header: bytes, body: Any = None) -> bool:
+        self.sent.append(m.unpack(header))
+        return True
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *given: [] if name == "released" else None
+
+    def take(self, kind: type[Any]) -> list[Any]:
+        """What of a kind was sent since the last time."""
+        found = [message for message in self.sent if type(message) is kind]
+        self.sent.clear()
+        return found
+
+
+class Paths:
+    """A journal of one route."""
+
+    def __init__(self, known: dict[tuple[str, str], list[Tag]]) -> None:
+        self.known = known
+        self.saved: list[tuple[int, ...]] = []
+
+    def load(self) -> dict[tuple[str, str], list[Tag]]:
+        return self.known
+
+    def save(self, safe: dict[tuple[str, str, bytes], tuple[int, ...]]) -> None:
+        self.saved.extend(safe.values())
+
+
+def node(
+    graph: ev.Graph, name: str, delivery: int = 1, gone: int = 0, journal: Paths | None = None
+) -> tuple[Hub, Wires]:
+    """A node with a session in which ``A`` has opened a channel to the stone ``in``."""
+    wires = Wires()
+    hub = Hub(name, wires, bytes, journal=journal)
+    topology = placed_on(check_graph(bridged(graph)), name)
+    crossings = topology.crossings
+    engine = Engine(
+        topology,
+        LetterBox(10, lambda stone, batch: None),
+        lambda slot: hub.sender(slot, crossings[slot.name]) if slot.name in crossings else None,
+    )
+    hub.attach(engine, dict(topology.slots), lambda slot: engine.run())
+    tell(hub, m.Hello(m.VERSION, "A", bytes(16), ""))
+    tell(hub, m.Open(0, "s→in", "in", "", STREAM, delivery, gone))
+    tell(hub, m.SchemaText(0, json.dumps(ev.Schema.of(Rec).description)))
+    return hub, wires
+
+
+def tell(hub: Hub, message: m.Message, batch: EventBatch | None = None, now: float = 0.0) -> None:
+    hub.receive("A's", m.pack(message), None if batch is None else batch.to_bytes(), now)
+
+
+def frame(sequence: int, *numbers: int) -> tuple[m.Data, EventBatch]:
+    return m.Data(0, sequence, 0, len(numbers), b"", [], None, None), recs(*numbers)
+
+
+def ending(seen: list[int]) -> ev.Graph:
+    graph = ev.Graph()
+    graph.source("s", Rec, on="A") >> ev.Terminal(lambda e: seen.append(e.seq), name="in", on="B")
+    return graph
+
+
+def test_frame_that_comes_again_does_not_set_the_journal_back() -> None:
+    """Else the frames between are handled a second time after the next restart."""
+    seen: list[int] = []
+    journal = Paths({("A", "s→in"): [Tag(STREAM, (8,))]})
+    hub, _ = node(ending(seen), "B", gone=4, journal=journal)
+    for sequence in range(5, 10):
+        tell(hub, *frame(sequence, sequence))
+    hub.finish(0.0)
+    assert seen == [9]
+    assert journal.saved == [(9,)]
+
+
+def test_accept_does_not_count_what_was_lost_as_received() -> None:
+    """The first ``Accept`` may be lost; only the next tells the sender how many events it has to count."""
+    hub, wires = node(ending([]), "B", delivery=0, gone=22)
+    assert [accept.received for accept in wires.take(m.Accept)] == [0]
+    tell(hub, m.Open(0, "s→in", "in", "", STREAM, 0, 22))
+    assert [accept.received for accept in wires.take(m.Accept)] == [0]
+    tell(hub, *frame(23, 1))
+    assert hub.refused == {}
+    tell(hub, m.Open(0, "s→in", "in", "", STREAM, 0, 23))
+    assert [accept.received for accept in wires.take(m.Accept)] == [23]
+
+
+def test_events_lost_at_most_once_are_counted_although_an_accept_was_lost() -> None:
+    dropped: list[int] = []
+    outlet = Outlet("b", Crossing("B", "in", ""), Terms(exact=False), STREAM)
+    outlet.dropped = dropped.append
+    outlet.accepted(0, 1000)
+    for number in range(3):
+        outlet.put(recs(number), None)
+        outlet.sent(outlet.next())
+    outlet.disconnected()
+    assert outlet.gone == 3
+    outlet.accepted(1, 1000)
+    assert dropped == [2]
+
+
+def test_node_sleeps_while_a_link_is_down() -> None:
+    """An acknowledgement that was due when the link went down kept the node awake until it came up again."""
+    hub, _ = node(ending([]), "B")
+    tell(hub, *frame(1, 1), now=1.0)
+    hub.finish(1.0)
+    due = hub.next_due(1.0)
+    assert due is not None and due < 1.1
+    tell(hub, m.Bye("gone"), now=1.001)
+    later = hub.next_due(2.0)
+    assert later is None or later > 2.0
+
+
+def test_what_stones_held_is_not_taken_for_something_else_after_a_restart() -> None:
+    """After a restart the same frame pushes other events out of a storage: its number must not be known."""
+
+    def held() -> ev.Graph:
+        graph = ev.Graph()
+        kept = graph.source("s", Rec, on="A") >> ev.Storage(1, name="in", on="B")
+        kept >> ev.Terminal(lambda e: None, name="end", on="C")
+        return graph
+
+    def tags(*frames: tuple[m.Data, EventBatch], gone: int) -> list[Tag | None]:
+        hub, _ = node(held(), "B", gone=gone)
+        for one in frames:
+            tell(hub, *one)
+        (outlet,) = hub.outlets.values()
+        return [entry.tag for entry in outlet.waiting]
+
+    before = tags(frame(1, 1), frame(2, 2, 3), gone=0)
+    after = tags(frame(2, 2, 3), gone=1)
+    assert before == [None, None] and after == [None]

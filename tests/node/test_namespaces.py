@@ -1,0 +1,191 @@
+"""Nodes on hosts of their own: network namespaces joined by a switch, whose cables the test cuts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import evflow as ev
+from evflow.node.keyfile import generate
+from tests.node.processes import NodeProcess, wait_for
+
+pytestmark = pytest.mark.slow
+
+NAMES = ("first", "middle", "last")
+BEAT = 0.2
+
+
+class Network:
+    """Hosts with one address each, 10.83.0.1 and so on, on one network."""
+
+    def __init__(self, hosts: tuple[str, ...]) -> None:
+        # Names that no other run has, within the 15 characters of an interface.
+        self._tag = f"ev{os.getpid() % 1_000_000}"
+        self._hosts = hosts
+
+    def build(self) -> None:
+        """Makes the hosts."""
+        self._in("", "ip", "netns", "add", self._space("hub"))
+        self._in("hub", "ip", "link", "add", "bridge", "type", "bridge")
+        self._in("hub", "ip", "link", "set", "bridge", "up")
+        for number, host in enumerate(self._hosts):
+            self._in("", "ip", "netns", "add", self._space(host))
+            self._in(
+                "hub", "ip", "link", "add", f"port{number}", "type", "veth",
+                "peer", "name", "cable", "netns", self._space(host),
+            )  # fmt: skip
+            self._in("hub", "ip", "link", "set", f"port{number}", "master", "bridge", "up")
+            self._in(host, "ip", "address", "add", f"{self.address(host)}/24", "dev", "cable")
+            self._in(host, "ip", "link", "set", "cable", "up")
+            self._in(host, "ip", "link", "set", "lo", "up")
+
+    def remove(self) -> None:
+        """Takes all of it away, however much there is."""
+        for host in ("hub", *self._hosts):
+            subprocess.run(
+                ["ip", "netns", "delete", self._space(host)], check=False, stderr=subprocess.DEVNULL
+            )
+
+    def address(self, host: str) -> str:
+        """A host's address."""
+        return f"10.83.0.{self._hosts.index(host) + 1}"
+
+    def enter(self, host: str) -> list[str]:
+        """A command that runs another one on a host."""
+        return ["ip", "netns", "exec", self._space(host)]
+
+    def cut(self, host: str) -> None:
+        """Pulls a host's cable out."""
+        self._in("hub", "ip", "link", "set", f"port{self._hosts.index(host)}", "down")
+
+    def mend(self, host: str) -> None:
+        """Plugs it in again."""
+        self._in("hub", "ip", "link", "set", f"port{self._hosts.index(host)}", "up")
+
+    def rename(self, host: str, address: str) -> None:
+        """Gives a host another address beside its own."""
+        self._in(host, "ip", "address", "add", f"{address}/24", "dev", "cable")
+
+    def _space(self, host: str) -> str:
+        return f"{self._tag}{host}"
+
+    def _in(self, host: str, *command: str) -> None:
+        subprocess.run([*(self.enter(host) if host else []), *command], check=True, capture_output=True)
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """Three hosts; skips where they cannot be made."""
+    if shutil.which("ip") is None:
+        pytest.skip("no network namespaces: there is no program ip (iproute2)")
+    made = Network(NAMES)
+    try:
+        try:
+            made.build()
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no network namespaces: {error.stderr.decode().strip()}")
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """A folder with a folder of keys for each host, all known to all."""
+    for name in NAMES:
+        generate(tmp_path / name, name)
+    for name in NAMES:
+        for other in NAMES:
+            if name != other:
+                shutil.copy(tmp_path / other / f"{other}.pub", tmp_path / name)
+    return tmp_path
+
+
+def _node(network: Network, keys: Path, host: str, peer: str = "", **settings: Any) -> NodeProcess:
+    return NodeProcess(
+        "chain", host, prefix=network.enter(host), keys=str(keys / host), heartbeat=BEAT,
+        peers={peer: f"tcp://{network.address(peer)}:7000"} if peer else {},
+        listen=f"tcp://{network.address(host)}:7000", **settings,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("victim", ["middle", "last"])
+def test_events_arrive_once_over_hosts_whose_cables_are_cut(
+    network: Network, keys: Path, victim: str
+) -> None:
+    """A chain of three hosts with keys; one cable is cut and mended three times while events flow."""
+    total = 300_000
+    with (
+        _node(network, keys, "last") as last,
+        _node(network, keys, "middle", "last") as middle,
+        _node(network, keys, "first", "middle", flow={"max_bytes": 1 << 16}) as first,
+    ):
+        ends = {"middle": (first, "middle"), "last": (middle, "last")}
+        watcher, peer = ends[victim]
+        first.ask("submit_many", stone="recs", stop=1_000, batch=1_000)
+        wait_for(lambda: last.ask("count") == 1_000, "the first events")
+        for cut in range(3):
+            share = (total - 1_000) // 3
+            first.ask(
+                "submit_many", stone="recs", start=1_000 + cut * share, stop=2_000 + cut * share, batch=500
+            )
+            network.cut(victim)
+            wait_for(lambda: watcher.ask("links")[peer]["state"] != "up", "the end of the session")
+            assert watcher.ask("links")[peer]["trouble"]
+            first.tell(
+                "submit_many",
+                stone="recs",
+                start=2_000 + cut * share,
+                stop=1_000 + (cut + 1) * share,
+                batch=500,
+            )
+            network.mend(victim)
+            first.answer("submit_many", 40)
+        first.ask("drain", timeout=30, within=40)
+        assert last.ask("seen") == list(range(1_000 + 3 * share))
+        assert watcher.ask("links")[peer]["sessions"] > 1
+        assert [p.ask("refused") for p in (first, middle, last)] == [{}, {}, {}]
+
+
+def test_a_host_with_the_wrong_key_gets_nothing_and_gives_nothing(network: Network, keys: Path) -> None:
+    """It calls itself by a name that is allowed; its key is another one."""
+    shutil.rmtree(keys / "first")
+    generate(keys / "first", "first")
+    shutil.copy(keys / "middle" / "middle.pub", keys / "first" / "middle.pub")
+    with (
+        _node(network, keys, "last") as last,
+        _node(network, keys, "middle", "last") as middle,
+        _node(network, keys, "first", "middle") as first,
+    ):
+        first.ask("submit", stone="recs", columns={"seq": [1]})
+        with pytest.raises(ev.FlowError, match="no answer from"):
+            first.ask("drain", timeout=2)
+        assert "first" not in middle.ask("links")
+        assert last.ask("count") == 0
+
+
+def test_an_advertised_contact_is_where_others_dial_back(network: Network, keys: Path) -> None:
+    """The last host listens everywhere and says at which address; the first one only knows how to answer."""
+    network.rename("last", "10.83.0.77")
+    listening = {"listen": "tcp://*:7000", "advertise": "tcp://10.83.0.77:7000"}
+    with NodeProcess(
+        "chain", "last", prefix=network.enter("last"), keys=str(keys / "last"), heartbeat=BEAT, **listening
+    ) as last:
+        assert last.contact == "tcp://10.83.0.77:7000"
+        with (
+            NodeProcess(
+                "chain", "middle", prefix=network.enter("middle"), keys=str(keys / "middle"), heartbeat=BEAT,
+                peers={"last": last.contact}, listen=f"tcp://{network.address('middle')}:7000",
+            ) as middle,
+            _node(network, keys, "first", "middle") as first,
+        ):  # fmt: skip
+            first.ask("submit", stone="recs", columns={"seq": [1, 2]})
+            first.ask("drain")
+            assert last.ask("seen") == [1, 2]
+            assert middle.ask("links")["last"]["contact"] == "tcp://10.83.0.77:7000"
