@@ -1,6 +1,7 @@
 """Pictures of graphs: Graphviz lays the stones out, from left to right, and a notebook shows the SVG.
 
-What a user wrote (names, sources, hosts) stands in HTML-like labels only, escaped, and never as an
+Stones of one node stand in a frame with its name; a link that crosses from node to node is dashed.
+What a user wrote (names, sources, nodes) stands in HTML-like labels only, escaped, and never as an
 identifier of Graphviz; so no text can change the picture's structure.
 """
 
@@ -62,6 +63,7 @@ _LOOKS: dict[str, Look] = {
     "split": Look("box", "#718096", "#f5f7fa"),
     "queue": Look("box3d", "#0e7490", "#ebf8fa"),
     "storage": Look("cylinder", "#975a16", "#faf3ea"),
+    "bridge": Look("cds", "#b83280", "#fdf2f8", "0.22,0.1"),
     "terminal": Look("box", "#4a5568", "#ffffff"),
 }
 _OTHER = Look("box", "#4a5568", "#f5f7fa")
@@ -105,7 +107,7 @@ class Picture:
 
 
 def draw(graph: Graph, path: str | Path | None = None, stats: Stats | None = None) -> Picture:
-    """A picture of a graph: stones with their functions, links, and hosts as frames.
+    """A picture of a graph: stones with their functions, links, and nodes as frames.
 
     Args:
         graph: the graph; it need not be complete.
@@ -157,20 +159,20 @@ def _without_font_warnings() -> Iterator[None]:
 
 def _dot(graph: Graph, stats: Stats) -> str:
     ids = {name: f"n{number}" for number, name in enumerate(graph.stones)}
-    hosts = list(dict.fromkeys(stone.on for stone in graph.stones.values()))
+    frames = list(dict.fromkeys(stone.on for stone in graph.stones.values()))
     lines = [
         "digraph {",
         f'graph [rankdir=LR bgcolor=white nodesep=0.28 ranksep=0.5 pad=0.2 fontname="{_FONT}"];',
         f'node [fontname="{_FONT}" fontsize=12 fontcolor="{_TEXT}" style="filled,rounded" penwidth=1.3];',
         f'edge [fontname="{_FONT}" fontsize=10 fontcolor="{_FAINT}" color="#9aa5b1" arrowsize=0.7];',
     ]
-    for number, host in enumerate(hosts):
+    for number, frame in enumerate(frames):
         nodes = [
             _node(ids[name], name, stone, stats.get(name, {}))
             for name, stone in graph.stones.items()
-            if stone.on == host
+            if stone.on == frame
         ]
-        lines += nodes if host is None else _cluster(number, host, nodes)
+        lines += nodes if frame is None else _cluster(number, frame, nodes)
     lines += [
         _edge(ids[link.source], ids[link.target], link, graph, stats)
         for link in graph.links
@@ -179,10 +181,10 @@ def _dot(graph: Graph, stats: Stats) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _cluster(number: int, host: str, nodes: list[str]) -> list[str]:
+def _cluster(number: int, name: str, nodes: list[str]) -> list[str]:
     return [
         f"subgraph cluster_{number} {{",
-        f'style="rounded,dashed"; color="#b8c2cc"; margin=14; label=<{_font(host, 11, _FAINT)}>;',
+        f'style="rounded,dashed"; color="#b8c2cc"; margin=14; label=<{_font(name, 11, _FAINT)}>;',
         *nodes,
         "}",
     ]
@@ -227,9 +229,30 @@ def _about(stone: Stone) -> str:
         return ", ".join(
             getattr(handler, "__name__", type(handler).__name__) for handler in handlers.values()
         )
+    if stone.kind == "bridge":
+        return _bridge_text(stone)
     if (limit := getattr(stone, "limit", None)) is not None:
         return f"limit {limit:,}"
     return ""
+
+
+def _bridge_text(stone: Stone) -> str:
+    """Where a bridge leads out of the graph, and what of its terms is not the rule."""
+    # By name, since stones stand above this module.
+    said = vars(stone)
+    parts = []
+    if said["peer"] is not None:
+        parts.append(f"to {said['stone']} of {said['peer']}")
+    if said["delivery"] != "at_least_once":
+        parts.append(said["delivery"].replace("_", " "))
+    if said["policy"] != "block":
+        parts.append(said["policy"])
+    handler = said["congestion"]
+    if handler is not None:
+        parts.append(
+            "compiled handler" if isinstance(handler, str) else getattr(handler, "__name__", "handler")
+        )
+    return ", ".join(parts)
 
 
 def _counts(kind: str, counts: Mapping[str, float]) -> list[str]:
@@ -260,8 +283,15 @@ def _edge(start: str, end: str, link: Link, graph: Graph, stats: Stats) -> str:
         labels.append(f"→ {_clean(_shorten(link.input))}")
     if (passed := _passed(link, graph, stats)) is not None:
         labels.append(f"{passed:,}")
-    label = f" [label=<&#160;{'&#160;&#160;'.join(labels)}&#160;>]" if labels else ""
-    return f"{start} -> {end}{label};"
+    settings = [f"label=<&#160;{'&#160;&#160;'.join(labels)}&#160;>"] if labels else []
+    if _crosses(graph.stones[link.source], graph.stones[link.target]):
+        settings.append(f'style=dashed penwidth=1.6 color="{_LOOKS["bridge"].line}"')
+    more = f" [{' '.join(settings)}]" if settings else ""
+    return f"{start} -> {end}{more};"
+
+
+def _crosses(start: Stone, end: Stone) -> bool:
+    return None not in (start.on, end.on) and start.on != end.on
 
 
 def _passed(link: Link, graph: Graph, stats: Stats) -> int | None:

@@ -32,7 +32,10 @@ def _number(value: float) -> str:
 
 
 def stats_table(
-    stats: Mapping[str, Mapping[str, float]], kinds: Mapping[str, str], seconds: float | None = None
+    stats: Mapping[str, Mapping[str, float]],
+    kinds: Mapping[str, str],
+    seconds: float | None = None,
+    nodes: Mapping[str, str] | None = None,
 ) -> str:
     """The counts of ``Flow.stats``; those that are seldom other than 0 only where they are.
 
@@ -40,14 +43,18 @@ def stats_table(
         stats: stone → count → number.
         kinds: stone → kind.
         seconds: how long the flow ran; adds events a second.
+        nodes: stone → node; adds a column.
     """
     rare = [key for key in _RARE if any(counts[key] for counts in stats.values())]
-    header = ["stone", "kind", "in", "out", *rare, "busy ms", *([] if seconds is None else ["events/s"])]
+    header = ["stone", "kind", *([] if nodes is None else ["node"]), "in", "out", *rare, "busy ms"]
+    if seconds is not None:
+        header.append("events/s")
     rows = []
     for name, counts in stats.items():
         row: list[str | float] = [
             name,
             kinds.get(name, ""),
+            *([] if nodes is None else [nodes.get(name, "")]),
             *(int(counts[key]) for key in ("in", "out", *rare)),
         ]
         row.append(counts["busy"] * 1e3)

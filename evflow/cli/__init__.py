@@ -14,6 +14,7 @@ from evflow.errors import EvflowError, GraphError
 __all__ = ["main"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_DIR = click.Path(file_okay=False, path_type=Path)
 _OUT = click.Path(dir_okay=False, path_type=Path)
 _ENDINGS = ".svg, .png or .pdf"
 
@@ -56,7 +57,11 @@ def main() -> None:
     "--picture", type=_OUT, show_default="./evflow-demo.svg", help=f"Draw the graph to FILE: {_ENDINGS}."
 )
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-def demo(as_json: bool, picture: Path | None, quiet: bool) -> None:
+@click.option(
+    "--processes", type=click.IntRange(1, 3), default=1, show_default=True,
+    help="Place the stones on so many nodes, each in a process of its own.",
+)  # fmt: skip
+def demo(as_json: bool, picture: Path | None, quiet: bool, processes: int) -> None:
     """Send a year of real flights through a graph.
 
     The 336,776 flights that left New York in 2013: how many were late at which airport, and how fast did the
@@ -65,25 +70,61 @@ def demo(as_json: bool, picture: Path | None, quiet: bool) -> None:
     with _tidy():
         from evflow.demo.show import show
 
-        show(as_json=as_json, picture=picture, quiet=quiet or as_json)
+        show(as_json=as_json, picture=picture, quiet=quiet or as_json, processes=processes)
 
 
 @main.command()
 @file_argument
 @graph_option
 @click.option("--draw", "picture", type=_OUT, help=f"Draw the graph with its counts to FILE: {_ENDINGS}.")
+@click.option("--node", metavar="NAME", help="Run only the stones that are placed on this node.")
+@click.option(
+    "--listen",
+    metavar="CONTACT",
+    multiple=True,
+    help="Where other nodes can dial this one: tcp://127.0.0.1:7000.",
+)
+@click.option("--peer", "peers", metavar="NAME=CONTACT", multiple=True, help="Where to dial another node.")
+@click.option("--keys", type=_DIR, help="The folder of keys that evflow keygen fills.")
+@click.option("--plain", is_flag=True, help="Let tcp go beyond this host without keys.")
+@click.option("--journal", type=_OUT, help="A file that keeps which events were handled, over restarts.")
 @click.pass_context
-def run(context: click.Context, file: Path, graph: str | None, picture: Path | None) -> None:
-    """Run a graph and print what happened at each stone.
+def run(
+    context: click.Context,
+    file: Path,
+    graph: str | None,
+    picture: Path | None,
+    node: str | None,
+    listen: tuple[str, ...],
+    peers: tuple[str, ...],
+    keys: Path | None,
+    plain: bool,
+    journal: Path | None,
+) -> None:
+    """Run a graph, or a node of it, and print what happened at each stone.
 
     FILE may define feed(flow), which submits events. The graph runs until feed returns, or until Ctrl-C (exit
-    code 130); either way all that was submitted is handled first.
+    code 130) or SIGTERM; in any case all that was submitted is handled first.
+
+    With --node only the stones on that node run, and their events cross to the other nodes, which run by
+    commands of their own. feed is called where a source is (flow.node.name says on which node); other nodes
+    run until Ctrl-C or SIGTERM. A node that gets events listens; one that sends names it with --peer.
     """
     from evflow.cli.program import load
     from evflow.cli.run import run_program
 
+    if node is None and (listen or peers or keys or plain or journal):
+        raise click.UsageError(
+            "--listen, --peer, --keys, --plain and --journal are of a node: add --node NAME"
+        )
     with _tidy(file):
-        interrupted = run_program(load(file, graph), picture)
+        program = load(file, graph)
+        made = None
+        if node is not None:
+            from evflow.cli.nodes import NodeOptions, make_node
+
+            made = make_node(program.graph, NodeOptions(node, listen, peers, keys, plain, journal))
+        interrupted = run_program(program, picture, made)
     if interrupted:
         context.exit(130)
 
@@ -113,3 +154,18 @@ def validate(file: Path, graph: str | None) -> None:
         found = load(file, graph).graph
         found.check()
         click.echo(f"{found.name}: {len(found.stones)} stones, {len(found.links)} links, nothing wrong")
+
+
+@main.command()
+@click.argument("name")
+@click.option("--dir", "folder", type=_DIR, default="keys", show_default=True, help="Where to put them.")
+def keygen(name: str, folder: Path) -> None:
+    """Make the keys of a node.
+
+    NAME.key is its secret key; NAME.pub goes to the nodes that it talks to. Keys that are there are not
+    overwritten.
+    """
+    from evflow.cli.keygen import make_keys
+
+    with _tidy():
+        make_keys(folder, name)

@@ -1,10 +1,14 @@
-"""``evflow run``: a graph from its first event to its table of counts."""
+"""``evflow run``: a graph, or the part of it on one node, from its first event to its table of counts."""
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,50 +18,139 @@ from evflow.errors import EvflowError, GraphError
 from evflow.flow.flow import Flow
 from evflow.report import stats_table
 
+if TYPE_CHECKING:
+    from evflow.node.node import Node
+
 __all__ = ["run_program"]
 
 _SHOWN = 10
+_HINT_AFTER = 2.0
+"""Seconds without an end after which the user is told what is missing."""
+_PATIENCE = 5.0
+"""Seconds that other nodes have to handle what they were sent, when a node is asked to end."""
 
 
-def run_program(program: Program, picture: Path | None) -> bool:
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came: the same as Ctrl-C, but asked for."""
+
+
+def run_program(program: Program, picture: Path | None, node: Node | None = None) -> bool:
     """Runs a graph until its ``feed`` returns or the user interrupts it, and prints what happened.
 
+    Args:
+        program: the graph and its ``feed``.
+        picture: where to draw the graph to, or None.
+        node: run the stones that are placed on this node; ``feed`` is called where a source is.
+
     Returns:
-        Whether it was interrupted.
+        Whether it was interrupted by Ctrl-C; SIGTERM ends it too, as orderly.
 
     Raises:
         EvflowError: the graph is wrong, ``feed`` failed, or nothing would ever enter the graph.
     """
-    if program.feed is None and not any(s.kind == "generator" for s in program.graph.stones.values()):
+    if (
+        node is None
+        and program.feed is None
+        and not any(s.kind == "generator" for s in program.graph.stones.values())
+    ):
         raise GraphError(
             f"{program.file} defines no feed(flow), and its graph has no generator: no event would enter it"
         )
-    flow = program.graph.run()
     interrupted, failure = False, None
-    try:
-        _feed(program, flow)
-        flow.drain()
-    except KeyboardInterrupt:
-        interrupted = True
-        click.echo("\ninterrupted: handling what was submitted", err=True)
-    except EvflowError as error:
-        failure = error
-    flow.close()
+    with _ended_by_sigterm():
+        flow = _begun(program, node)
+        try:
+            _announce(node)
+            _feed(program, flow)
+            _drain(flow, node)
+        except KeyboardInterrupt as cause:
+            interrupted = not isinstance(cause, _Terminated)
+            what = "interrupted" if interrupted else "asked to end"
+            click.echo(f"\n{what}: handling what was submitted", err=True)
+        except EvflowError as error:
+            failure = error
+        flow.close(timeout=_PATIENCE)
     _report(flow, picture)
     if failure is not None:
         raise failure
     return interrupted
 
 
-def _feed(program: Program, flow: Flow) -> None:
-    if program.feed is None:
-        click.echo("running until Ctrl-C", err=True)
-        threading.Event().wait()
-        return
+def _begun(program: Program, node: Node | None) -> Flow:
     try:
+        return program.graph.run(node=node)
+    except BaseException:
+        if node is not None:
+            node.close()
+        raise
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    def end(number: int, frame: FrameType | None) -> None:
+        # A second one must not disturb the orderly end.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise _Terminated
+
+    # Signals are the main thread's; whoever calls this from another has his own way to end it.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _announce(node: Node | None) -> None:
+    for contact in () if node is None else node.contacts:
+        assert node is not None
+        click.echo(f"node {node.name} listens at {contact}")
+
+
+def _feed(program: Program, flow: Flow) -> None:
+    has_source = any(flow.graph.stones[name].kind == "source" for name in flow.stats())
+    if program.feed is None or not has_source:
+        click.echo("running until Ctrl-C", err=True)
+        # In short waits, since a signal that comes just before a wait does not end it.
+        forever = threading.Event()
+        while not forever.wait(0.5):
+            pass
+    try:
+        assert program.feed is not None
         program.feed(flow)
     except Exception as error:
         raise located(program.file, error) from error
+
+
+def _drain(flow: Flow, node: Node | None) -> None:
+    """Waits until all is handled; tells after a while which nodes it waits for."""
+    if node is None:
+        flow.drain()
+        return
+    done = threading.Event()
+    hints = threading.Thread(target=_hint, args=(node, done), daemon=True)
+    hints.start()
+    try:
+        flow.drain()
+    finally:
+        done.set()
+        hints.join()
+
+
+def _hint(node: Node, done: threading.Event) -> None:
+    told = ""
+    while not done.wait(_HINT_AFTER):
+        missing = [
+            f"{peer} ({link['waiting']:,} events{', ' + link['trouble'] if link['trouble'] else ''})"
+            for peer, link in node.links().items()
+            if link["waiting"]
+        ]
+        text = f"waiting for {'; '.join(missing)}"
+        if missing and text != told:
+            told = text
+            click.echo(text, err=True)
 
 
 def _report(flow: Flow, picture: Path | None) -> None:

@@ -7,10 +7,13 @@ from collections.abc import Callable
 import evflow as ev
 from evflow.demo.flights import Flight
 
-__all__ = ["AIRPORTS", "End", "Hourly", "Speed", "build"]
+__all__ = ["AIRPORTS", "NODES", "End", "Hourly", "Speed", "build"]
 
 AIRPORTS = ("EWR", "JFK", "LGA")
 """The airports of New York, in the order of the router's ports."""
+
+NODES = ("departures", "routing", "results")
+"""The nodes of the demo, in the order in which they are used."""
 
 Handler = Callable[[ev.EventBatch], object]
 
@@ -94,30 +97,39 @@ HOURLY = """{
 }"""
 
 
-def build(averages: Handler) -> ev.Graph:
+def build(averages: Handler, processes: int = 1) -> ev.Graph:
     """The graph.
 
     Args:
         averages: gets the hourly averages, in batches of ``Hourly``.
+        processes: the number of nodes to place the stones on, 1 to 3. The late filter is where the flights
+            are, so only late ones cross to the router; the terminals are on the last.
     """
+    first, routing, last = (placed(number, processes) for number in range(3))
     g = ev.Graph("flights")
-    flights = g.source("flights", Flight)
+    flights = g.source("flights", Flight, on=first)
 
-    late = flights >> ev.Filter(LATE, name="late")
-    airport = late >> ev.Router(AIRPORT, name="airport")
+    late = flights >> ev.Filter(LATE, name="late", on=first)
+    airport = late >> ev.Router(AIRPORT, name="airport", on=routing)
     for port, name in enumerate(AIRPORTS):
-        airport[port] >> ev.Terminal(ignore, batch=True, name=name)
+        airport[port] >> ev.Terminal(ignore, batch=True, name=name, on=last)
 
-    status = flights >> ev.Router(STATUS, name="status")
-    status[1] >> ev.Terminal(ignore, batch=True, name="cancelled")
-    status[2] >> ev.Terminal(ignore, batch=True, name="diverted")
-    speed = status[0] >> ev.Transform(GROUND_SPEED, output=Speed, name="ground speed")
+    status = flights >> ev.Router(STATUS, name="status", on=first)
+    status[1] >> ev.Terminal(ignore, batch=True, name="cancelled", on=last)
+    status[2] >> ev.Terminal(ignore, batch=True, name="diverted", on=last)
+    speed = status[0] >> ev.Transform(GROUND_SPEED, output=Speed, name="ground speed", on=first)
+    # On the node of its sources: what waits in its memory would not be safe for another node.
     hourly = speed >> ev.Queue(
-        HOURLY, inputs={"speed": Speed, "end": End}, outputs={"hourly": Hourly}, name="hourly"
+        HOURLY, inputs={"speed": Speed, "end": End}, outputs={"hourly": Hourly}, name="hourly", on=first
     )
-    g.source("end", End) >> hourly["end"]
-    hourly >> ev.Terminal(averages, batch=True, name="averages")
+    g.source("end", End, on=first) >> hourly["end"]
+    hourly >> ev.Terminal(averages, batch=True, name="averages", on=last)
     return g
+
+
+def placed(number: int, processes: int) -> str | None:
+    """The node of a stone that would be on node ``number`` if there were three; None in a single process."""
+    return None if processes == 1 else NODES[min(number, processes - 1)]
 
 
 def ignore(batch: ev.EventBatch) -> None:

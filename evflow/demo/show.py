@@ -8,54 +8,43 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import click
-import numpy as np
 
 import evflow as ev
-from evflow.demo.flights import Flight, columns, read
-from evflow.demo.graph import AIRPORTS, End, build
+from evflow.demo.flights import Flight, columns, data_file, read
+from evflow.demo.graph import End, build
+from evflow.demo.nodes import Parts, parts
+from evflow.demo.result import Result, fastest, result_of
+from evflow.draw import draw
 from evflow.report import stats_table, table
 
-__all__ = ["Result", "run", "show"]
+__all__ = ["Ran", "Result", "run", "run_on", "show"]
 
 Progress = Callable[[int], object]
 
 _BATCH = 8192
-_BUSY = 10
 
 
 @dataclass(frozen=True)
-class Result:
-    """What the stones counted.
+class Ran:
+    """A run of the demo.
 
     Attributes:
-        flights: flights submitted.
-        late: departures more than 60 minutes late.
-        late_by_origin: the same by airport.
-        cancelled: flights that never left.
-        flown: flights with a known time in the air.
-        diverted: flights that left, but whose time in the air is not known.
-        hourly_averages: averages published, one an hour and airport.
-        fastest_hours: airport → the fastest of its hours with ten flights or more: its start (ISO 8601, UTC),
-            the mean ground speed in miles an hour, and the flights.
-        seconds: from the first event's submission to the last one's end.
+        graph: the graph that ran.
+        stats: what ``Flow.stats`` gives, of the stones of all nodes.
+        result: what they counted.
+        dead: the events that were given up, one text each.
     """
 
-    flights: int
-    late: int
-    late_by_origin: dict[str, int]
-    cancelled: int
-    flown: int
-    diverted: int
-    hourly_averages: int
-    fastest_hours: dict[str, dict[str, Any]]
-    seconds: float
+    graph: ev.Graph
+    stats: dict[str, dict[str, float]]
+    result: Result
+    dead: list[str]
 
 
 def run(flights: ev.EventBatch, progress: Progress = lambda count: None) -> tuple[ev.Flow, Result]:
-    """Sends the flights through the graph.
+    """Sends the flights through the graph, in this process.
 
     Args:
         flights: a batch of ``Flight``, ordered by scheduled departure.
@@ -66,81 +55,97 @@ def run(flights: ev.EventBatch, progress: Progress = lambda count: None) -> tupl
     """
     averages: list[ev.EventBatch] = []
     with build(averages.append).run() as flow:
-        # Whoever waits for the first result waits for the compiler too, so it counts.
-        start = time.perf_counter()
-        for first in range(0, len(flights), _BATCH):
-            batch = flights[first : first + _BATCH]
-            flow["flights"].submit_batch(batch)
-            progress(len(batch))
-        # What two sources submit has no order, so the end waits until the flights are through.
-        flow.drain()
-        flow["end"].submit(End(0))
-        flow.drain()
-        seconds = time.perf_counter() - start
-    return flow, _result(flow.stats(), averages, seconds)
+        seconds = _feed(flow, flights, progress, flow.drain)
+    return flow, result_of(flow.stats(), fastest(averages), seconds)
 
 
-def _result(stats: dict[str, dict[str, float]], averages: list[ev.EventBatch], seconds: float) -> Result:
-    def count(name: str, key: str = "in") -> int:
-        return int(stats[name][key])
+def run_on(others: Parts, flights: ev.EventBatch, progress: Progress = lambda count: None) -> Ran:
+    """Sends the flights through the graph, with its stones on several nodes.
 
-    return Result(
-        flights=count("flights"),
-        late=count("late", "out"),
-        late_by_origin={airport: count(airport) for airport in AIRPORTS},
-        cancelled=count("cancelled"),
-        flown=count("ground speed", "out"),
-        diverted=count("diverted"),
-        hourly_averages=count("averages"),
-        fastest_hours=_fastest(averages),
-        seconds=round(seconds, 4),
-    )
+    Args:
+        others: the processes of the other nodes; they have been started.
+        flights: see ``run``.
+        progress: see ``run``.
 
-
-def _fastest(averages: list[ev.EventBatch]) -> dict[str, dict[str, Any]]:
-    fastest = {}
-    all_hours = ev.EventBatch.concat(averages)
-    origin, mph, flights, hour = (all_hours[name] for name in ("origin", "mph", "flights", "hour"))
-    for airport in AIRPORTS:
-        of_airport = np.flatnonzero((origin == airport.encode()) & (flights >= _BUSY))
-        best = of_airport[np.argmax(mph[of_airport])]
-        fastest[airport] = {
-            "hour": str(np.datetime64(int(hour[best]), "h")) + ":00Z",
-            "mph": round(float(mph[best]), 1),
-            "flights": int(flights[best]),
-        }
-    return fastest
+    Raises:
+        EvflowError: one of the processes has ended, or there is none.
+    """
+    with others.connect() as flow:
+        seconds = _feed(flow, flights, progress, lambda: others.drain(flow))
+        reports = others.reports()
+    stats = flow.stats()
+    dead = _dead(flow)
+    for report in reports.values():
+        stats |= report["stats"]
+        dead += report["dead"]
+    # In the order of the graph, whatever the node.
+    stats = {name: stats[name] for name in flow.graph.stones}
+    hours = next(report["fastest"] for report in reports.values() if report["fastest"])
+    return Ran(flow.graph, stats, result_of(stats, hours, seconds), dead)
 
 
-def show(*, as_json: bool, picture: Path | None, quiet: bool) -> None:
+def _feed(flow: ev.Flow, flights: ev.EventBatch, progress: Progress, drain: Callable[[], object]) -> float:
+    """Submits everything and returns the seconds until all was handled."""
+    # Whoever waits for the first result waits for the compiler too, so it counts.
+    start = time.perf_counter()
+    for first in range(0, len(flights), _BATCH):
+        batch = flights[first : first + _BATCH]
+        flow["flights"].submit_batch(batch)
+        progress(len(batch))
+    # What two sources submit has no order, so the end waits until the flights are through.
+    drain()
+    flow["end"].submit(End(0))
+    drain()
+    return time.perf_counter() - start
+
+
+def _dead(flow: ev.Flow) -> list[str]:
+    return [f"{letter.stone}: {letter.reason}" for letter in flow.dead_letters()]
+
+
+def show(*, as_json: bool, picture: Path | None, quiet: bool, processes: int = 1) -> None:
     """Runs the demo and prints what came out.
 
     Args:
         as_json: print one JSON object and nothing else.
         picture: where to draw the graph to; without, ``evflow-demo.svg`` here, or nowhere with ``as_json``.
         quiet: show no progress.
+        processes: the number of nodes, each in a process of its own.
 
     Raises:
-        EvflowError: a package of the ``demo`` extra is not installed; says how to get it.
+        EvflowError: a package of the ``demo`` extra is not installed; says how to get it. Or one of the
+            processes has ended.
     """
-    flights = ev.EventBatch.from_table(Flight.schema, columns(read()))
-    with _progress_bar(len(flights), quiet) as progress:
-        flow, result = run(flights, progress)
+    ran = _ran(processes, quiet)
     if as_json:
-        click.echo(json.dumps(asdict(result)))
+        click.echo(json.dumps(asdict(ran.result)))
     else:
-        _print(flow, result)
+        _print(ran, processes)
     if picture is None and not as_json:
         picture = Path("evflow-demo.svg")
     if picture is not None:
-        flow.draw(str(picture))
+        draw(ran.graph, picture, ran.stats)
         if not as_json:
             click.echo(f"\nThe graph with its counts: {picture.resolve()}")
 
 
-def _print(flow: ev.Flow, result: Result) -> None:
-    kinds = {name: stone.kind for name, stone in flow.graph.stones.items()}
-    click.echo(stats_table(flow.stats(), kinds, result.seconds))
+def _ran(processes: int, quiet: bool) -> Ran:
+    data_file()
+    # The other processes begin while this one reads the data.
+    with parts(processes) as others:
+        flights = ev.EventBatch.from_table(Flight.schema, columns(read()))
+        with _progress_bar(len(flights), quiet) as progress:
+            if processes > 1:
+                return run_on(others, flights, progress)
+            flow, result = run(flights, progress)
+            return Ran(flow.graph, flow.stats(), result, _dead(flow))
+
+
+def _print(ran: Ran, processes: int) -> None:
+    stones, result = ran.graph.stones, ran.result
+    kinds = {name: stone.kind for name, stone in stones.items()}
+    nodes = {name: str(stone.on) for name, stone in stones.items()} if processes > 1 else None
+    click.echo(stats_table(ran.stats, kinds, result.seconds, nodes))
     click.echo()
     header = ["airport", "over an hour late", "fastest hour (UTC)", "mph", "flights"]
     rows = []
@@ -153,6 +158,11 @@ def _print(flow: ev.Flow, result: Result) -> None:
         f"\n{result.flights:,} flights in {result.seconds:.2f} s, compiling included: {rate:,.0f} a second. "
         f"{result.cancelled:,} were cancelled, {result.diverted:,} did not arrive as planned."
     )
+    if processes > 1:
+        crossed = sum(int(ran.stats[name]["out"]) for name, kind in kinds.items() if kind == "bridge")
+        click.echo(f"{processes} processes; {crossed:,} events crossed from one to another over ZeroMQ.")
+    for text in ran.dead[:10]:
+        click.echo(f"dead letter: {text}", err=True)
 
 
 @contextmanager

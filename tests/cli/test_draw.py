@@ -76,6 +76,44 @@ def test_picture_shows_the_input_that_a_link_names() -> None:
     assert any("Speed" in text for text in texts(g.draw()))
 
 
+def two_nodes(bridge: ev.Bridge | None = None) -> ev.Graph:
+    g = ev.Graph("two")
+    with g.on("edge"):
+        way = g.source("flights", Flight)
+        way = way if bridge is None else way >> bridge
+    with g.on("office"):
+        way >> ev.Terminal(print, name="end")
+    return g
+
+
+def test_link_between_nodes_is_dashed() -> None:
+    assert draw(two_nodes()).svg.count("stroke-dasharray") == len(("edge", "office", "the link"))
+    assert draw(flights()).svg.count("stroke-dasharray") == len(("edge",))
+
+
+def test_picture_shows_what_a_bridge_does_unlike_others() -> None:
+    def peaks(congestion: ev.Congestion) -> None: ...
+
+    plain_bridge = texts(draw(two_nodes(ev.Bridge(name="way"))))
+    assert {"way", "bridge"} <= set(plain_bridge)
+    assert not any("block" in text or "least" in text for text in plain_bridge)
+    other = ev.Bridge(name="way", delivery="at_most_once", policy="keep latest", congestion=peaks)
+    assert "way\nat most once, keep latest, peaks" in tooltips(draw(two_nodes(other)))
+
+
+def test_picture_shows_where_a_bridge_leads_out_of_the_graph() -> None:
+    g = ev.Graph()
+    g.source("flights", Flight) >> ev.Bridge("tcp://127.0.0.1:7000", "arrivals", name="out")
+    assert "out\nto arrivals of tcp://127.0.0.1:7000" in tooltips(draw(g))
+
+
+def test_flow_on_a_node_is_drawn_with_its_bridges() -> None:
+    node = ev.Node("edge", listen="tcp://127.0.0.1:0")
+    with two_nodes().run(node=node) as flow:
+        shown = texts(flow.draw())
+    assert {"flights→end", "edge", "office"} <= set(shown)
+
+
 def test_picture_shows_counts_of_a_flow() -> None:
     with flights().run() as flow:
         for delay in (100.0, 70.0, 3.0):

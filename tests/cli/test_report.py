@@ -36,3 +36,10 @@ def test_seldom_counts_are_shown_only_where_there_are_any() -> None:
 def test_rate_is_events_in_a_second() -> None:
     shown = plain(stats_table({"a": counts(**{"in": 3000, "busy": 0.0125})}, {"a": "source"}, seconds=1.5))
     assert shown[1].split() == ["a", "source", "3,000", "0", "12.5", "2,000"]
+
+
+def test_nodes_are_a_column() -> None:
+    stats = {"a": counts(**{"in": 5, "out": 5}), "b": counts(**{"in": 5})}
+    shown = plain(stats_table(stats, {"a": "source", "b": "terminal"}, nodes={"a": "edge", "b": "office"}))
+    assert shown[0].split()[:3] == ["stone", "kind", "node"]
+    assert [line.split()[2] for line in shown[1:]] == ["edge", "office"]

