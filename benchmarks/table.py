@@ -104,13 +104,18 @@ def show(title: str, rows: Sequence[Row], ratio_to: str = "") -> str:
         + ([f"{row.ratio:.4g} x" if row.ratio else ""] if ratio_to else [])
         for row in rows
     ]
-    widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
+    return markdown(title, [head, *body])
+
+
+def markdown(title: str, lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, the first line its head; prints it too, under its title."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     rule = ["-" * widths[0]] + ["-" * (width - 1) + ":" for width in widths[1:]]
-    lines = [
-        "| " + " | ".join(f"{cell:{'<' if i == 0 else '>'}{widths[i]}}" for i, cell in enumerate(line)) + " |"
-        for line in [head, rule, *body]
+    aligned = [
+        [f"{cell:{'<' if i == 0 else '>'}{widths[i]}}" for i, cell in enumerate(line)]
+        for line in [lines[0], rule, *lines[1:]]
     ]
-    text = "\n".join(lines)
+    text = "\n".join("| " + " | ".join(cells) + " |" for cells in aligned)
     print(f"\n{title}\n\n{text}", flush=True)
     return text
 
