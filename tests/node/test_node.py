@@ -330,3 +330,20 @@ def test_one_node_under_two_contacts_gets_one_link() -> None:
         assert sum(links[contact]["sessions"] for contact in contacts) <= 3
         assert any("whose link carries the events" in links[contact]["trouble"] for contact in contacts)
     assert sorted(seen) == list(range(200))
+
+
+def test_a_bridge_is_linked_to_a_split_that_runs() -> None:
+    """A target may be added that leads out of the graph; without a node it is refused."""
+    far, near = ev.Graph("far"), ev.Graph("near")
+    seen: list[int] = []
+    far.source("pings", Rec, on="there") >> ev.Terminal(lambda e: seen.append(e.seq), on="there")
+    fan = near.source("pings", Rec, on="here") >> ev.Split(name="fan", on="here")
+    fan >> ev.Terminal(lambda event: None, on="here")
+    there = ev.Node("there", listen="tcp://127.0.0.1:0")
+    with far.run(node=there), near.run(node=ev.Node("here")) as flow:
+        flow.link("fan", ev.Bridge(there.contact, "pings"))
+        flow["pings"].submit(Rec(7))
+        flow.drain(timeout=10)
+    assert seen == [7]
+    with near.run() as alone, pytest.raises(ev.GraphError, match=r"no node.*run\(node="):
+        alone.link("fan", ev.Bridge("tcp://127.0.0.1:9", "pings"))
