@@ -61,6 +61,9 @@ class Engine:
         self._emitted: set[str] = set()
         self._due: dict[str, float] = {}
         self._ticks: dict[str, int] = {}
+        self._rhythms: list[tuple[Slot, float]] = []
+        self._frozen: list[Slot] = []
+        self._sorted_version = -1
         for slot in topology.slots.values():
             self.open(slot)
 
@@ -115,7 +118,8 @@ class Engine:
     @property
     def parked_bytes(self) -> int:
         """Bytes of events that wait at frozen stones."""
-        return sum(slot.parked_bytes for slot in self.topology.slots.values())
+        self._sort_out()
+        return sum(slot.parked_bytes for slot in self._frozen)
 
     def extract(self, slot: Slot) -> list[EventBatch]:
         """Takes out what waits at a stone: first what its actor holds, then what was parked."""
@@ -171,9 +175,19 @@ class Engine:
         )
 
     def _periodic(self) -> list[tuple[Slot, float]]:
-        return [
+        self._sort_out()
+        return self._rhythms
+
+    def _sort_out(self) -> None:
+        """Finds the stones that are asked for in every turn."""
+        if self._sorted_version == self.version:
+            return
+        self._sorted_version = self.version
+        slots = self.topology.slots.values()
+        self._frozen = [slot for slot in slots if slot.frozen]
+        self._rhythms = [
             (slot, slot.stone.period)
-            for slot in self.topology.slots.values()
+            for slot in slots
             if isinstance(slot.stone, Compiled) and slot.stone.period is not None
         ]
 

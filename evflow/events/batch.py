@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, repeat
 from typing import Any
 
@@ -27,6 +27,7 @@ __all__ = ["EventBatch"]
 _UINT8 = np.dtype(np.uint8)
 
 _Rows = np.ndarray[Any, np.dtype[np.int32]]
+Joiner = Callable[[Sequence[ByteArray]], ByteArray | None]
 _Positions = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -285,8 +286,12 @@ class EventBatch:
         return self if self.selection is None else self.take(np.arange(len(self.selection)))
 
     @classmethod
-    def concat(cls, batches: Sequence[EventBatch]) -> EventBatch:
+    def concat(cls, batches: Sequence[EventBatch], join: Joiner = lambda pieces: None) -> EventBatch:
         """The events of several batches of one schema, in order.
+
+        Args:
+            batches: the batches.
+            join: copies buffers back to back into memory of its own, not writeable; None if it has none.
 
         Raises:
             SchemaError: there is no batch, or their schemas differ.
@@ -304,6 +309,8 @@ class EventBatch:
         whole = [batch.compact() for batch in batches]
         pieces = [batch.data for batch in whole]
         data = back_to_back(pieces)
+        if data is None:
+            data = join(pieces)
         if data is None:
             data = frozen(np.concatenate(pieces))
         offsets = None

@@ -160,7 +160,7 @@ class Link:
         """From now on the outlet's frames go over this link."""
         channel = outlet.channel = len(self.outlets)
         self.outlets[channel] = outlet
-        outlet.pump = self.pump
+        outlet.pump, outlet.join = self.pump, self._hub.transport.join
         if self._session is not None:
             self._session.open(channel, outlet)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from evflow.engine.topology import Crossing
 from evflow.errors import LinkError
-from evflow.events.batch import EventBatch
+from evflow.events.batch import EventBatch, Joiner
 from evflow.link.attributes import MOST_COLUMNS
 from evflow.link.attributes import pack as pack_attributes
 from evflow.link.congestion import Congestion, CongestionHandler, relieve
@@ -95,6 +95,7 @@ class Outlet:
         dropped: called with the number of events that a policy, a handler or a broken link made away with.
         failed: called with what a congestion handler raised.
         left: called with the number of events of each new frame.
+        join: puts the bytes of small batches together, where they can be sent from; set by the link.
         pump: sends what can be sent; set by the link, as is the number of the ``channel``.
         state: "closed", "opening", "open" or "rejected".
         reason: why it is rejected.
@@ -114,6 +115,7 @@ class Outlet:
         self.dropped: Callable[[int], None] = lambda count: None
         self.failed: Callable[[BaseException], None] = lambda error: None
         self.left: Callable[[int], None] = lambda count: None
+        self.join: Joiner = lambda pieces: None
         self.channel = 0
         self.pump: Callable[[Outlet], None] = lambda outlet: None
         self._unsent: deque[Frame] = deque()
@@ -304,7 +306,7 @@ class Outlet:
         batches = [first.batch]
         if first.tag is None:
             batches = self._gather(first)
-        batch = EventBatch.concat(batches)
+        batch = EventBatch.concat(batches, self.join)
         attributes = None if batch.attributes is None else pack_attributes(batch.attributes)
         self._last += 1
         size = len(batch.data)

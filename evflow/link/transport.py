@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
+
+from evflow.events.gather import ByteArray
 
 __all__ = ["Conduit", "Transport"]
 
@@ -29,6 +31,10 @@ class Transport(Protocol):
 
     def proven_name(self, conduit: Conduit) -> str | None:
         """The name that the other side has proven by its key; None where keys are not used."""
+
+    def join(self, pieces: Sequence[ByteArray]) -> ByteArray | None:
+        """Copies bytes back to back to where they can be sent from without another copy; None if there is
+        no such place."""
 
     def share(self, conduit: Conduit) -> tuple[str, int, bytes] | None:
         """A new file of shared memory for what is sent: its name, size and nonce; None if there is none."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
 import zmq
 
 from evflow.errors import LinkError
+from evflow.events.gather import ByteArray
 from evflow.link.transport import Conduit
 from evflow.node.arena import Arena
 from evflow.node.contact import Contact
@@ -240,6 +241,9 @@ class Sockets:
             sharing = self._sharing[conduit] = Sharing(self._arena if self._shared_memory else None)
         return sharing
 
+    def join(self, pieces: Sequence[ByteArray]) -> ByteArray | None:
+        return self._arena.hold(pieces) if sum(map(len, pieces)) >= _COPY else None
+
     def share(self, conduit: Conduit) -> tuple[str, int, bytes] | None:
         return self._shares(conduit).offer()
 
@@ -282,9 +286,9 @@ class Sockets:
 
     def _receive_guests(self, number: int, socket: zmq.Socket[bytes], take: Receive) -> bool:
         for _ in range(_AT_ONCE):
-            if not _readable(socket):
+            identity = _next(socket)
+            if identity is None:
                 return False
-            identity = socket.recv(zmq.NOBLOCK)
             user, header = "", b""
             if socket.get(zmq.RCVMORE):
                 if self._secured[number]:
@@ -298,9 +302,10 @@ class Sockets:
     @staticmethod
     def _receive_dialled(conduit: Dialled, socket: zmq.Socket[bytes], take: Receive) -> bool:
         for _ in range(_AT_ONCE):
-            if socket.closed or not _readable(socket):
+            header = None if socket.closed else _next(socket)
+            if header is None:
                 return False
-            take(conduit, *_rest(socket, socket.recv(zmq.NOBLOCK)))
+            take(conduit, *_rest(socket, header))
         return True
 
     def close(self) -> None:
@@ -318,8 +323,12 @@ class Sockets:
         self.bell.close()
 
 
-def _readable(socket: zmq.Socket[bytes]) -> bool:
-    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
+def _next(socket: zmq.Socket[bytes]) -> bytes | None:
+    """The first part of the next message, or None if there is none."""
+    try:
+        return socket.recv(zmq.NOBLOCK)
+    except zmq.Again:
+        return None
 
 
 def _rest(socket: zmq.Socket[bytes], header: bytes) -> tuple[bytes, memoryview | None]:

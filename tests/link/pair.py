@@ -67,6 +67,9 @@ class Port:
     def proven_name(self, conduit: Any) -> str | None:
         return self.names.get(conduit)
 
+    def join(self, pieces: Any) -> None:
+        return None
+
     def share(self, conduit: Any) -> tuple[str, int, bytes] | None:
         return None
 

@@ -321,6 +321,9 @@ class SimTransport:
             sharing = self._sharing[conduit] = Sharing(self.network)
         return sharing
 
+    def join(self, pieces: Any) -> None:
+        return None
+
     def share(self, conduit: Conduit) -> tuple[str, int, bytes] | None:
         return self._shares(conduit).offer()
 
