@@ -7,6 +7,7 @@ from typing import Any
 
 from evflow.errors import GraphError
 from evflow.events.batch import EventBatch
+from evflow.events.view import position_of
 from evflow.handlers import handler_from, handler_text
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Context, Handler
@@ -140,11 +141,15 @@ class _Caller(Actor):
             self._each(handler, batch)
 
     def _each(self, handler: Handler, batch: EventBatch) -> None:
-        for position, event in enumerate(batch):
+        events, done = iter(batch), False
+        while not done:
+            # Outside of the loop, which has nothing else to do for an event.
             try:
-                handler(event)
+                for event in events:
+                    handler(event)
+                done = True
             except BaseException as error:  # noqa: BLE001  as above
-                self.context.fault(batch.slice(position, position + 1), error)
+                self.context.fault(batch.slice(position_of(event), position_of(event) + 1), error)
 
     def _raw(self, handler: Callable[..., object], batch: EventBatch) -> None:
         for position in range(len(batch)):

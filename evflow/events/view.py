@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from evflow.events.attributes import AttributeValue
     from evflow.events.batch import EventBatch
 
-__all__ = ["ListView", "View", "encoded", "view_class"]
+__all__ = ["ListView", "View", "encoded", "position_of", "view_class"]
 
 _Reader = Callable[[Any, int], Any]
 _u32 = struct.Struct(">I").unpack_from
@@ -77,6 +77,11 @@ class View:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a view of {self.schema.name} cannot be pickled or copied; use to_event()")
+
+
+def position_of(view: View) -> int:
+    """Which of its batch's (selected) events it is."""
+    return view._row
 
 
 def encoded(view: View) -> bytes:

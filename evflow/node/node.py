@@ -55,7 +55,7 @@ class Node:
         shared_memory: let large events go through shared memory where the peer is on the same host.
 
     Raises:
-        LinkError: a contact, key or name is wrong, or the address is taken.
+        LinkError: a contact, key or name is wrong, or the address is taken; or this is not Linux.
 
     Attributes:
         name: the node's name.
@@ -94,6 +94,8 @@ class Node:
         window: int = 8 << 20,
         shared_memory: bool = True,
     ) -> None:
+        if not hasattr(os, "eventfd"):
+            raise LinkError("a node needs Linux; elsewhere a graph runs within one process, without node=")
         self.name = _checked_name(name)
         if not isinstance(heartbeat, int | float) or not 0.01 <= heartbeat <= 3600:
             raise LinkError(f"node {self.name}: heartbeat {heartbeat!r}: expected seconds from 0.01 to 3600")

@@ -37,7 +37,7 @@ _COPY = 64 << 10
 _RECONNECT_MS = (50, 1000)
 _MOST_BYTES = 1 << 31
 _LINGER_MS = 2000
-_MOST_MESSAGES = 100_000
+_MOST_SENT, _MOST_RECEIVED = 100_000, 1_000
 
 
 class Dialled(NamedTuple):
@@ -128,9 +128,9 @@ class Sockets:
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
-        # Credit bounds what goes; this bounds what a peer that never reads makes this node answer.
-        socket.set(zmq.SNDHWM, _MOST_MESSAGES)
-        socket.set(zmq.RCVHWM, 0)
+        # Credit bounds honest peers; this those that send and never read.
+        socket.set(zmq.SNDHWM, _MOST_SENT)
+        socket.set(zmq.RCVHWM, _MOST_RECEIVED)
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.MAXMSGSIZE, _MOST_BYTES)
         socket.set(zmq.HEARTBEAT_IVL, max(1, int(self._heartbeat * 1000)))
