@@ -70,17 +70,18 @@ def _nodes(graph: Graph) -> set[str]:
 def _check_ways(graph: Graph, options: NodeOptions, peers: dict[str, str]) -> None:
     """Refuses a node that could not reach a peer, or not be reached: it would wait forever."""
     sent_to, sent_by = _neighbours(graph, options.name)
+    if options.listen:
+        # Then the others may dial it.
+        return
     for peer in sorted(sent_to - peers.keys()):
-        if not options.listen or peer not in sent_by:
-            raise LinkError(
-                f"node {options.name} sends to {peer}: give --peer {peer}=CONTACT, where {peer} listens"
-            )
-    for peer in sorted(sent_by):
-        if not options.listen and not (peer in peers and peer in sent_to):
-            raise LinkError(
-                f"node {options.name} gets events of {peer}: give --listen CONTACT, "
-                f"and --peer {options.name}=CONTACT there"
-            )
+        raise LinkError(
+            f"node {options.name} sends to {peer}: give --peer {peer}=CONTACT, where {peer} listens"
+        )
+    for peer in sorted(sent_by - peers.keys()):
+        raise LinkError(
+            f"node {options.name} gets events of {peer}: give --listen CONTACT, "
+            f"and --peer {options.name}=CONTACT there"
+        )
 
 
 def _neighbours(graph: Graph, node: str) -> tuple[set[str], set[str]]:

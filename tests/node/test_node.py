@@ -347,3 +347,16 @@ def test_a_bridge_is_linked_to_a_split_that_runs() -> None:
     assert seen == [7]
     with near.run() as alone, pytest.raises(ev.GraphError, match=r"no node.*run\(node="):
         alone.link("fan", ev.Bridge("tcp://127.0.0.1:9", "pings"))
+
+
+def test_a_receiver_dials_a_sender_that_listens() -> None:
+    """Which of two nodes dials has nothing to do with the way that events go."""
+    g = ev.Graph("g")
+    seen: list[int] = []
+    g.source("recs", Rec, on="here") >> ev.Terminal(lambda e: seen.append(e.seq), on="there")
+    here = ev.Node("here", listen="tcp://127.0.0.1:0")
+    there = ev.Node("there", peers={"here": here.contact})
+    with g.run(node=there), g.run(node=here) as flow:
+        flow["recs"].submit(Rec(7))
+        flow.drain(timeout=10)
+    assert seen == [7]
