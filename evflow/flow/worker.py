@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from evflow.engine.engine import Engine
 from evflow.engine.topology import Slot
@@ -22,89 +22,15 @@ from evflow.events.encode import Piece
 from evflow.events.gather import ByteArray
 from evflow.flow.inbox import Bell, Intake, Item
 from evflow.flow.lane import Drain, Lane
-from evflow.stone import Actor
+from evflow.flow.net import Net, Waker
 
-__all__ = ["Net", "Worker"]
+__all__ = ["Worker"]
 
 _log = logging.getLogger("evflow.flow")
 
 T = TypeVar("T")
 
 Hold = Callable[[Sequence[Piece], bool], ByteArray | None]
-
-
-class Waker(Protocol):
-    """Wakes the engine's thread; see ``Bell``.
-
-    Attributes:
-        asleep: whether it has to be rung.
-    """
-
-    asleep: bool
-
-    def ring(self) -> None:
-        """Wakes the sleeper."""
-
-    def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
-        """Sleeps until rung or for ``seconds``, but not at all if ``waiting()``."""
-
-
-class Net(Protocol):
-    """A node's links and sockets, as the thread that drives them sees them.
-
-    Attributes:
-        bell: wakes the thread, which sleeps at the sockets.
-    """
-
-    @property
-    def bell(self) -> Waker: ...
-
-    def hold(self, parts: Sequence[Piece], patient: bool) -> ByteArray | None:
-        """Copies the pieces of a large event to where it is sent from, back to back; called in any thread.
-
-        Args:
-            patient: wait a moment if much is on its way already; not for the net's own thread.
-
-        Returns:
-            Read-only bytes, or None if there is no room.
-        """
-
-    def begin(self) -> None:
-        """The thread begins."""
-
-    def receive(self, now: float) -> None:
-        """Takes what has come over the sockets, and runs it."""
-
-    def finish(self, now: float) -> None:
-        """Sends what is to go, at the end of a turn."""
-
-    def next_due(self, now: float) -> float | None:
-        """When ``finish`` is needed next; None if never."""
-
-    def blocked(self, slot: Slot) -> bool:
-        """Whether events at a stone would get to a bridge that takes no more."""
-
-    def leads(self, entry: Slot, onward: Slot) -> None:
-        """A handler somewhere behind ``entry`` has submitted to ``onward``."""
-
-    def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
-        """Tells actors that what they emitted was handled, when it was, on other nodes too."""
-
-    def when_handled(self, call: Callable[[], None]) -> None:
-        """Calls when other nodes have handled all that was emitted so far."""
-
-    @property
-    def owes(self) -> bool:
-        """Whether other nodes have not handled all yet."""
-
-    def troubles(self) -> list[str]:
-        """Why they have not."""
-
-    def stop(self) -> None:
-        """From now on nothing that comes is taken in."""
-
-    def close(self) -> None:
-        """Ends the links; what they still owe becomes dead letters."""
 
 
 class Worker:
@@ -316,6 +242,9 @@ class Worker:
             self._failure = error
             _log.exception("flow %s broke", self._name)
             self._seal()
+            if self._net is not None:
+                # So that peers hear of it at once, and keep what is theirs to send.
+                self._net.close()
 
     def _seconds(self) -> float | None:
         """How long the thread may sleep."""

@@ -291,9 +291,11 @@ class Links:
 
     def close(self) -> None:
         """Ends the links and the node."""
-        self._hub.finish(time.monotonic())
-        self._hub.close(f"node {self._node.name} has ended", self._give_up)
-        self._node.close()
+        try:
+            self._hub.finish(time.monotonic())
+            self._hub.close(f"node {self._node.name} has ended", self._give_up)
+        finally:
+            self._node.close()
 
 
 def _listed(contacts: Contacts) -> list[str]:

@@ -360,3 +360,19 @@ def test_a_receiver_dials_a_sender_that_listens() -> None:
         flow["recs"].submit(Rec(7))
         flow.drain(timeout=10)
     assert seen == [7]
+
+
+def test_a_flow_that_breaks_ends_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its peers see a node that has ended, and its address is free again."""
+    g = ev.Graph("g")
+    g.source("recs", Rec, on="here") >> ev.Terminal(lambda e: None, on="here")
+    node = ev.Node("here", listen="tcp://127.0.0.1:0")
+    flow = g.run(node=node)
+    monkeypatch.setattr(flow._engine, "run", lambda: 1 / 0)
+    with pytest.raises(ev.FlowError):
+        flow["recs"].submit(Rec(1))
+        flow.drain(timeout=10)
+    with pytest.raises(ev.FlowError, match="broke"):
+        flow.close()
+    with ev.Node("again", listen=node.contact) as again:
+        assert again.contact == node.contact

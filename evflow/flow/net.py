@@ -1,0 +1,87 @@
+"""What the thread of a flow needs of a node: its links and sockets, and what wakes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from evflow.engine.topology import Slot
+from evflow.events.encode import Piece
+from evflow.events.gather import ByteArray
+from evflow.stone import Actor
+
+__all__ = ["Net", "Waker"]
+
+
+class Waker(Protocol):
+    """Wakes the engine's thread; see ``Bell``.
+
+    Attributes:
+        asleep: whether it has to be rung.
+    """
+
+    asleep: bool
+
+    def ring(self) -> None:
+        """Wakes the sleeper."""
+
+    def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
+        """Sleeps until rung or for ``seconds``, but not at all if ``waiting()``."""
+
+
+class Net(Protocol):
+    """A node's links and sockets, as the thread that drives them sees them.
+
+    Attributes:
+        bell: wakes the thread, which sleeps at the sockets.
+    """
+
+    @property
+    def bell(self) -> Waker: ...
+
+    def hold(self, parts: Sequence[Piece], patient: bool) -> ByteArray | None:
+        """Copies the pieces of a large event to where it is sent from, back to back; called in any thread.
+
+        Args:
+            patient: wait a moment if much is on its way already; not for the net's own thread.
+
+        Returns:
+            Read-only bytes, or None if there is no room.
+        """
+
+    def begin(self) -> None:
+        """The thread begins."""
+
+    def receive(self, now: float) -> None:
+        """Takes what has come over the sockets, and runs it."""
+
+    def finish(self, now: float) -> None:
+        """Sends what is to go, at the end of a turn."""
+
+    def next_due(self, now: float) -> float | None:
+        """When ``finish`` is needed next; None if never."""
+
+    def blocked(self, slot: Slot) -> bool:
+        """Whether events at a stone would get to a bridge that takes no more."""
+
+    def leads(self, entry: Slot, onward: Slot) -> None:
+        """A handler somewhere behind ``entry`` has submitted to ``onward``."""
+
+    def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
+        """Tells actors that what they emitted was handled, when it was, on other nodes too."""
+
+    def when_handled(self, call: Callable[[], None]) -> None:
+        """Calls when other nodes have handled all that was emitted so far."""
+
+    @property
+    def owes(self) -> bool:
+        """Whether other nodes have not handled all yet."""
+
+    def troubles(self) -> list[str]:
+        """Why they have not."""
+
+    def stop(self) -> None:
+        """From now on nothing that comes is taken in."""
+
+    def close(self) -> None:
+        """Ends the links; what they still owe becomes dead letters."""
