@@ -20,6 +20,7 @@ from evflow.link.hub import Hub
 from evflow.node.contact import Contact
 from evflow.node.journal import FileJournal
 from evflow.node.keys import KeyRing
+from evflow.node.memory import keep_freed_memory
 from evflow.node.sockets import NetBell, Sockets
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class Node:
             raise LinkError(f"node {self.name}: it is no peer of its own; give the peer its own name")
         told = None if advertise is None else Contact.parse(advertise)
         self._journal = None if journal is None else FileJournal(Path(journal))
+        keep_freed_memory()
         self._sockets = Sockets(ring, float(heartbeat), shared_memory)
         try:
             bound = [self._sockets.listen(c, self._secured and c.scheme == "tcp") for c in contacts]
