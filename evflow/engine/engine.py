@@ -167,6 +167,12 @@ class Engine:
             self._due[slot.name] = due + period * max(1, int((now - due) / period) + 1)
             self.submit(slot, EventBatch.from_columns(TICK, {"count": [number], "time": [wall]}))
 
+    @property
+    def rhythmic(self) -> bool:
+        """Whether any stone wants a tick."""
+        self._sort_out()
+        return bool(self._rhythms)
+
     def next_due(self, now: float) -> float | None:
         """When ``tick`` is needed next, on the same clock; None if never."""
         return min(

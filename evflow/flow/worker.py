@@ -249,7 +249,7 @@ class Worker:
     def _seconds(self) -> float | None:
         """How long the thread may sleep."""
         now = time.monotonic()
-        due = [self.engine.next_due(now)]
+        due = [self.engine.next_due(now)] if self.engine.rhythmic else []
         if self._net is not None:
             due.append(self._net.next_due(now))
         if self._end is not None:
@@ -273,7 +273,8 @@ class Worker:
     def _turn(self) -> None:
         # The task is picked before the events, so that all that was submitted before it goes first.
         task = self._tasks.popleft() if self._tasks else None
-        self.engine.tick(time.monotonic(), time.time(), self._blocked)
+        if self.engine.rhythmic:
+            self.engine.tick(time.monotonic(), time.time(), self._blocked)
         if self._net is not None:
             self._net.receive(time.monotonic())
         self.run()
@@ -303,7 +304,8 @@ class Worker:
 
     def _take(self) -> None:
         for lane in self._lanes:
-            self._run_lane(lane, False)
+            if lane.waiting:
+                self._run_lane(lane, False)
 
     def _run_lane(self, lane: Lane, regardless: bool) -> None:
         """Handles what waits in a lane, as far as links take it."""
@@ -323,6 +325,8 @@ class Worker:
             self.engine.submit(*self._inner.popleft())
             self.engine.run()
         emitted = self.engine.emitted()
+        if not emitted:
+            return
         if self._net is not None:
             self._net.settle_actors(emitted)
         else:
