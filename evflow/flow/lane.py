@@ -60,8 +60,10 @@ class Drain:
 
     def __init__(self, lanes: Sequence[Lane], call: Callable[[], None]) -> None:
         self.call = call
-        # How many batches of a lane must have been taken; not known while its intake is behind a backlog.
-        self._marks: dict[Lane, int | None] = {lane: None if lane.waiting else 0 for lane in lanes}
+        # How many batches of a lane must have been taken; not known before its intake was taken out.
+        self._marks: dict[Lane, int | None] = {
+            lane: None if lane.intake.waiting else lane.filled for lane in lanes
+        }
 
     def note(self, lane: Lane) -> None:
         """A lane has been filled."""
