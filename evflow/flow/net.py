@@ -8,9 +8,10 @@ from typing import Protocol
 from evflow.engine.topology import Slot
 from evflow.events.encode import Piece
 from evflow.events.gather import ByteArray
+from evflow.flow.inbox import Bell
 from evflow.stone import Actor
 
-__all__ = ["Net", "Waker"]
+__all__ = ["Alone", "Net", "Waker"]
 
 
 class Waker(Protocol):
@@ -85,3 +86,42 @@ class Net(Protocol):
 
     def close(self) -> None:
         """Ends the links; what they still owe becomes dead letters."""
+
+
+class Alone:
+    """What stands for the links of a flow that has none; a ``Net``."""
+
+    def __init__(self) -> None:
+        self.bell: Waker = Bell()
+        self.owes = False
+
+    def hold(self, parts: Sequence[Piece], patient: bool) -> None:
+        return None
+
+    def begin(self) -> None: ...
+
+    def receive(self, now: float) -> None: ...
+
+    def finish(self, now: float) -> None: ...
+
+    def next_due(self, now: float) -> None:
+        return None
+
+    def blocked(self, slot: Slot) -> bool:
+        return False
+
+    def leads(self, entry: Slot, onward: Slot) -> None: ...
+
+    def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
+        for actor, mark in emitted:
+            actor.settled(mark)
+
+    def when_handled(self, call: Callable[[], None]) -> None:
+        call()
+
+    def troubles(self) -> list[str]:
+        return []
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...

@@ -11,26 +11,22 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from evflow.engine.engine import Engine
 from evflow.engine.topology import Slot
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
-from evflow.events.encode import Piece
-from evflow.events.gather import ByteArray
-from evflow.flow.inbox import Bell, Intake, Item
+from evflow.flow.inbox import Intake, Item
 from evflow.flow.lane import Drain, Lane
-from evflow.flow.net import Net, Waker
+from evflow.flow.net import Alone, Net
 
 __all__ = ["Worker"]
 
 _log = logging.getLogger("evflow.flow")
 
 T = TypeVar("T")
-
-Hold = Callable[[Sequence[Piece], bool], ByteArray | None]
 
 
 class Worker:
@@ -53,10 +49,10 @@ class Worker:
         self, engine: Engine, name: str, max_events: int, max_bytes: int, net: Net | None = None
     ) -> None:
         self.engine = engine
-        self.bell: Waker = Bell() if net is None else net.bell
+        self._net: Net = Alone() if net is None else net
+        self.bell = self._net.bell
+        self.hold = self._net.hold
         self.closing = False
-        self.hold: Hold = _hold_nothing if net is None else net.hold
-        self._net = net
         self._name = name
         self._max_events, self._max_bytes = max_events, max_bytes
         self._lanes: list[Lane] = []
@@ -105,7 +101,7 @@ class Worker:
             try:
                 intake.wait(timeout, self._thread.is_alive)
             except FlowError as error:
-                raise FlowError("; ".join([str(error), *self._troubles()])) from None
+                raise FlowError("; ".join([str(error), *self._net.troubles()])) from None
             self._refuse_if_closed()
         intake.put(item)
         if self.bell.asleep:
@@ -120,7 +116,7 @@ class Worker:
             )
         batch = item if isinstance(item, EventBatch) else EventBatch.from_encoded(item[0], [item[1]])
         self._inner.append((slot, batch))
-        if self._net is not None and self._entry is not None:
+        if self._entry is not None:
             self._net.leads(self._entry, slot)
 
     def do(self, task: Callable[[], T], timeout: float | None = None) -> T | None:
@@ -175,10 +171,7 @@ class Worker:
                 raise FlowError(f"flow {self._name} ended") from self._failure
             if deadline is not None and time.monotonic() >= deadline:
                 late = f"flow {self._name}: not done within {timeout} s"
-                raise FlowError("; ".join([late, *self._troubles()]))
-
-    def _troubles(self) -> list[str]:
-        return [] if self._net is None else self._net.troubles()
+                raise FlowError("; ".join([late, *self._net.troubles()]))
 
     def _refuse_if_closed(self) -> None:
         if self.closing or not self._thread.is_alive():
@@ -209,30 +202,25 @@ class Worker:
         for slot in self.engine.topology.slots.values():
             if slot.frozen:
                 self.engine.unfreeze(slot)
-        if self._net is not None:
-            self._net.stop()
+        self._net.stop()
         self._end = (time.monotonic() + timeout, finish)
 
     def _end_if_quiet(self) -> None:
         if self._end is None:
             return
         deadline, finish = self._end
-        quiet = not any(lane.waiting for lane in self._lanes) and not (
-            self._net is not None and self._net.owes
-        )
+        quiet = not any(lane.waiting for lane in self._lanes) and not self._net.owes
         if not quiet and time.monotonic() < deadline:
             return
         for lane in self._lanes:
             self._run_lane(lane, True)
         finish()
-        if self._net is not None:
-            self._net.close()
+        self._net.close()
         self._finished = True
 
     def _work(self) -> None:
         try:
-            if self._net is not None:
-                self._net.begin()
+            self._net.begin()
             while not self._finished:
                 self._turn()
                 self._end_if_quiet()
@@ -242,16 +230,15 @@ class Worker:
             self._failure = error
             _log.exception("flow %s broke", self._name)
             self._seal()
-            if self._net is not None:
-                # So that peers hear of it at once, and keep what is theirs to send.
-                self._net.close()
+            # So that peers hear of it at once, and keep what is theirs to send.
+            self._net.close()
 
     def _seconds(self) -> float | None:
         """How long the thread may sleep."""
         now = time.monotonic()
-        due = [self.engine.next_due(now)] if self.engine.rhythmic else []
-        if self._net is not None:
-            due.append(self._net.next_due(now))
+        due = [self._net.next_due(now)]
+        if self.engine.rhythmic:
+            due.append(self.engine.next_due(now))
         if self._end is not None:
             due.append(self._end[0])
         known = [at for at in due if at is not None]
@@ -263,28 +250,22 @@ class Worker:
             lane.intake.seal()
 
     def _waiting(self) -> bool:
-        return bool(self._tasks) or (
-            not self._held_up() and any(lane.waiting and not self._blocked(lane.slot) for lane in self._lanes)
-        )
-
-    def _blocked(self, slot: Slot) -> bool:
-        return self._net is not None and self._net.blocked(slot)
+        ready = (lane.waiting and not self._net.blocked(lane.slot) for lane in self._lanes)
+        return bool(self._tasks) or (not self._held_up() and any(ready))
 
     def _turn(self) -> None:
         # The task is picked before the events, so that all that was submitted before it goes first.
         task = self._tasks.popleft() if self._tasks else None
         if self.engine.rhythmic:
-            self.engine.tick(time.monotonic(), time.time(), self._blocked)
-        if self._net is not None:
-            self._net.receive(time.monotonic())
+            self.engine.tick(time.monotonic(), time.time(), self._net.blocked)
+        self._net.receive(time.monotonic())
         self.run()
         if not self._held_up():
             self._take()
         if task is not None:
             task()
             self.run()
-        if self._net is not None:
-            self._net.finish(time.monotonic())
+        self._net.finish(time.monotonic())
         if self._drains:
             self._end_drains()
 
@@ -292,11 +273,8 @@ class Worker:
         for drain in list(self._drains):
             if drain.done or self._held_up():
                 self._drains.remove(drain)
-                if self._net is None:
-                    drain.call()
-                else:
-                    self._net.when_handled(drain.call)
-                    self._net.finish(time.monotonic())
+                self._net.when_handled(drain.call)
+                self._net.finish(time.monotonic())
 
     def _held_up(self) -> bool:
         # What frozen stones queue is bounded; then events wait in the intakes, and at last submit waits.
@@ -309,10 +287,10 @@ class Worker:
 
     def _run_lane(self, lane: Lane, regardless: bool) -> None:
         """Handles what waits in a lane, as far as links take it."""
-        if not regardless and self._blocked(lane.slot):
+        if not regardless and self._net.blocked(lane.slot):
             return
         lane.fill(self._drains)
-        while lane.backlog and (regardless or not self._blocked(lane.slot)):
+        while lane.backlog and (regardless or not self._net.blocked(lane.slot)):
             self._entry = lane.slot
             self.engine.submit(lane.slot, lane.next())
             self.run()
@@ -325,13 +303,8 @@ class Worker:
             self.engine.submit(*self._inner.popleft())
             self.engine.run()
         emitted = self.engine.emitted()
-        if not emitted:
-            return
-        if self._net is not None:
+        if emitted:
             self._net.settle_actors(emitted)
-        else:
-            for actor, mark in emitted:
-                actor.settled(mark)
 
     def run_arrived(self, slot: Slot) -> None:
         """Moves events that came over a link to a stone, but not those that handlers submit meanwhile."""
@@ -342,10 +315,6 @@ class Worker:
         """Moves the events that handlers have submitted behind a stone."""
         self.run()
         self._entry = None
-
-
-def _hold_nothing(parts: Sequence[Piece], patient: bool) -> None:
-    return None
 
 
 def _logged(task: Callable[[], Any]) -> None:
