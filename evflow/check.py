@@ -11,10 +11,10 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from evflow.engine.topology import Crossing, Hop, Slot, Topology
+from evflow.engine.topology import Hop, Slot, Topology, crossing_of
 from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.schema import Schema
-from evflow.stone import Acting, Compiled, Leaving
+from evflow.stone import Acting, Compiled
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
@@ -52,9 +52,7 @@ def build_topology(graph: Graph) -> Topology:
         if link.source in slots and link.target in slots:
             slots[link.source].ports.setdefault(link.port, []).append(Hop(slots[link.target], link.input))
     crossings = {
-        name: Crossing(stone.peer, stone.stone, stone.input)
-        for name, stone in graph.stones.items()
-        if isinstance(stone, Leaving) and stone.peer is not None
+        name: crossing for name, stone in graph.stones.items() if (crossing := crossing_of(stone)) is not None
     }
     entrances = frozenset(name for name, stone in graph.stones.items() if stone.kind == "source")
     return Topology(slots, tuple(graph.morphs), entrances, crossings)

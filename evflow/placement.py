@@ -49,8 +49,8 @@ def placed_on(topology: Topology, node: str) -> Topology:
     if not slots:
         nodes = sorted({str(slot.stone.on) for slot in topology.slots.values()})
         raise GraphError(f"no stone is placed on node {node!r}; there are stones on {', '.join(nodes)}")
-    entrances = {name for name, slot in slots.items() if slot.stone.kind == "source"}
-    crossings = dict(topology.crossings)
+    entrances = set(topology.entrances & slots.keys())
+    crossings = {name: crossing for name, crossing in topology.crossings.items() if name in slots}
     for slot in topology.slots.values():
         for hop in _crossing(slot):
             if slot.name in slots:
@@ -58,8 +58,7 @@ def placed_on(topology: Topology, node: str) -> Topology:
                 slot.ports.clear()
             elif hop.slot.name in slots:
                 entrances.add(hop.slot.name)
-    own = {name: crossing for name, crossing in crossings.items() if name in slots}
-    return Topology(slots, topology.morphs, frozenset(entrances), own)
+    return Topology(slots, topology.morphs, frozenset(entrances), crossings)
 
 
 def _crossing(slot: Slot) -> list[Hop]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from evflow.codgen.front import Input, build
 from evflow.codgen.kernel import new_state
-from evflow.codgen.queuekernel import QueueSegment, QueueState, queue_kernel
+from evflow.codgen.queuekernel import QueueState, queue_kernel
 from evflow.codgen.tree import Function
 from evflow.engine.host import system_values
-from evflow.engine.passes import REASONS
+from evflow.engine.passes import reason_of, sent
 from evflow.errors import GraphError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
@@ -166,10 +166,10 @@ class _Queue(Actor):
             system_values(self._system),
         )
         for segment in result.segments:
-            self.context.emit(_batch(segment), segment.port)
+            self.context.emit(sent(segment), segment.port)
         for note in result.faults:
             event = batch.slice(note.position, note.position + 1)
-            self.context.fault(event, f"{REASONS[note.fault]} (line {note.line})")
+            self.context.fault(event, reason_of(note.fault, note.line))
         if len(result.refused):
             self.context.fault(
                 batch.take(result.refused), f"{self._limit} events wait at input {input!r} already"
@@ -198,9 +198,3 @@ class _Queue(Actor):
                 taken.append(EventBatch.from_encoded(schema, events, carried))
                 count = None if count is None else count - most
         return taken
-
-
-def _batch(segment: QueueSegment) -> EventBatch:
-    records, rows = segment.records, segment.attributes
-    attributes = None if rows is None else Attributes.from_rows(rows)
-    return EventBatch(records.schema, records.data, records.rows, records.offsets, None, attributes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from evflow.engine.topology import crossing_of
 from evflow.errors import LinkError
 from evflow.graph import Graph
 from evflow.node.node import Node
@@ -63,8 +64,8 @@ def _peer(text: str) -> tuple[str, str]:
 
 def _nodes(graph: Graph) -> set[str]:
     """The nodes of a graph, and those that its bridges lead out to by name."""
-    out = {getattr(stone, "peer", None) for stone in graph.stones.values() if stone.kind == "bridge"}
-    return {name for name in out | {stone.on for stone in graph.stones.values()} if name is not None}
+    out = {crossing.peer for crossing in map(crossing_of, graph.stones.values()) if crossing is not None}
+    return out | {stone.on for stone in graph.stones.values() if stone.on is not None}
 
 
 def _check_ways(graph: Graph, options: NodeOptions, peers: dict[str, str]) -> None:
@@ -96,9 +97,9 @@ def _neighbours(graph: Graph, node: str) -> tuple[set[str], set[str]]:
         if end == node != start and start is not None:
             sent_by.add(start)
     for stone in stones.values():
-        peer = getattr(stone, "peer", None) if stone.kind == "bridge" else None
-        if peer is not None and stone.on == node and "://" not in peer:
-            sent_to.add(peer)
+        crossing = crossing_of(stone)
+        if crossing is not None and stone.on == node and "://" not in crossing.peer:
+            sent_to.add(crossing.peer)
     return sent_to, sent_by
 
 

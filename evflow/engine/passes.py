@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from evflow.codgen.queuekernel import QueueSegment
 from evflow.codgen.result import Records, Result, Segment
 from evflow.codgen.tree import Fault
 from evflow.events.attributes import AttributeColumn, Attributes
 from evflow.events.batch import EventBatch
 
-__all__ = ["REASONS", "faulted", "left"]
+__all__ = ["REASONS", "faulted", "left", "reason_of", "sent"]
 
 REASONS = {
     Fault.DIVISION: "integer division by zero",
@@ -47,6 +48,18 @@ def _attributes(segment: Segment, batch: EventBatch) -> Attributes | None:
     return Attributes(columns)
 
 
+def sent(segment: QueueSegment) -> EventBatch:
+    """The events of one segment that the function of a queue has sent."""
+    records, rows = segment.records, segment.attributes
+    attributes = None if rows is None else Attributes.from_rows(rows)
+    return EventBatch(records.schema, records.data, records.rows, records.offsets, None, attributes)
+
+
+def reason_of(fault: Fault, line: int) -> str:
+    """Why an event was given up, and the line of the function."""
+    return f"{REASONS[fault]} (line {line})"
+
+
 def faulted(result: Result, batch: EventBatch) -> Iterator[tuple[EventBatch, str, int]]:
     """Each event given up as the stage saw it, why, and the stage's index."""
     for note in result.faults:
@@ -54,7 +67,7 @@ def faulted(result: Result, batch: EventBatch) -> Iterator[tuple[EventBatch, str
             event = batch.slice(note.position, note.position + 1)
         else:
             event = _record(result.buffers[note.buffer], note.row, batch, note.position)
-        yield event, f"{REASONS[note.fault]} (line {note.line})", note.stone
+        yield event, reason_of(note.fault, note.line), note.stone
 
 
 def _record(records: Records | None, row: int, batch: EventBatch, position: int) -> EventBatch:

@@ -12,12 +12,12 @@ import numpy as np
 from evflow.engine.fit import Fit, best_fit
 from evflow.morph import Morph
 from evflow.schema import Schema
-from evflow.stone import Actor, Stone
+from evflow.stone import Actor, Leaving, Stone
 
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
-__all__ = ["DROPPED", "ERRORS", "IN", "OUT", "Crossing", "Hop", "Slot", "Topology"]
+__all__ = ["DROPPED", "ERRORS", "IN", "OUT", "Crossing", "Hop", "Slot", "Topology", "crossing_of"]
 
 IN, OUT, DROPPED, ERRORS = range(4)
 """Columns of ``Slot.counts``."""
@@ -36,6 +36,13 @@ class Crossing(NamedTuple):
     peer: str
     stone: str
     input: str
+
+
+def crossing_of(stone: Stone) -> Crossing | None:
+    """Where a stone leads out of its graph; None if it does not."""
+    if not isinstance(stone, Leaving) or stone.peer is None:
+        return None
+    return Crossing(stone.peer, stone.stone, stone.input)
 
 
 @dataclass(eq=False)

@@ -18,6 +18,7 @@ __all__ = [
     "expand",
     "frozen",
     "gather",
+    "interface_of",
     "interleave",
     "join",
     "nbytes_of",
@@ -82,6 +83,11 @@ def address_of(data: ByteArray) -> int:
     return address
 
 
+def interface_of(address: int, length: int) -> dict[str, Any]:
+    """What ``__array_interface__`` of an object has to be, so that numpy sees read-only bytes in memory."""
+    return {"version": 3, "shape": (length,), "typestr": "|u1", "data": (address, True)}
+
+
 def back_to_back(pieces: Sequence[ByteArray]) -> ByteArray | None:
     """Read-only pieces as one array without a copy, where each begins in memory where the one before ends."""
     start = at = address_of(pieces[0])
@@ -97,12 +103,7 @@ class _Joined:
 
     def __init__(self, pieces: Sequence[ByteArray], address: int, length: int) -> None:
         self._pieces = pieces
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (length,),
-            "typestr": "|u1",
-            "data": (address, True),
-        }
+        self.__array_interface__ = interface_of(address, length)
 
 
 def running(lengths: Iterable[int], n: int) -> Offsets:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from evflow.check import check_graph, find_arrivals
 from evflow.engine.engine import Engine
 from evflow.engine.letters import DeadLetters, LetterBox
-from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Crossing, Hop, Slot, Topology
+from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Hop, Slot, Topology, crossing_of
 from evflow.errors import FlowError, GraphError
 from evflow.events.batch import EventBatch
 from evflow.flow.entry import Entry
 from evflow.flow.worker import Worker
 from evflow.placement import bridged, placed_on
-from evflow.stone import Leaving, Stone, checked_integer
+from evflow.stone import Stone, checked_integer
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
@@ -284,14 +284,15 @@ class Flow:
     def _new_target(self, stone: Stone) -> Slot:
         if stone.linked_ports != "none":
             raise GraphError(f"stone {stone!r}: its output would lead nowhere; link a Terminal")
-        if isinstance(stone, Leaving) and self.node is None:
+        crossing = crossing_of(stone)
+        if crossing is not None and self.node is None:
             raise GraphError(
                 f"stone {stone!r}: this flow has no node; start it with graph.run(node=ev.Node())"
             )
         name = self.graph.add(stone).name
         slot = Slot(name, stone)
-        if isinstance(stone, Leaving):
-            self._engine.topology.crossings[name] = Crossing(str(stone.peer), stone.stone, stone.input)
+        if crossing is not None:
+            self._engine.topology.crossings[name] = crossing
         self._engine.open(slot)
         self._slots[name] = slot
         return slot

@@ -16,11 +16,10 @@ import numpy as np
 
 from evflow.codgen.front import FUEL, Input, build
 from evflow.codgen.kernel import new_state
-from evflow.codgen.queuekernel import QueueKernel, QueueResult, QueueSegment, QueueState, queue_kernel
+from evflow.codgen.queuekernel import QueueKernel, QueueResult, QueueState, queue_kernel
 from evflow.engine.host import system_values
-from evflow.engine.passes import REASONS
+from evflow.engine.passes import reason_of, sent
 from evflow.errors import GraphError, LinkError
-from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.link.waiting import Entry, Waiting
 from evflow.schema import Schema
@@ -201,7 +200,7 @@ class _Compiled:
         numbers = queues.numbers()
         if not result.segments and len(numbers) == total:
             return None
-        return self._after(congestion.waiting, [_batch(segment) for segment in result.segments], numbers)
+        return self._after(congestion.waiting, [sent(segment) for segment in result.segments], numbers)
 
     def _run(self, queues: QueueState, seen: list[EventBatch], congestion: Congestion) -> QueueResult:
         """Queues all events but the last, which then arrives."""
@@ -260,7 +259,7 @@ def _arrive(
 def _check(result: QueueResult, congestion: Congestion) -> None:
     for note in result.faults:
         raise LinkError(
-            f"bridge {congestion.link}: its congestion handler: {REASONS[note.fault]} (line {note.line})"
+            f"bridge {congestion.link}: its congestion handler: {reason_of(note.fault, note.line)}"
         )
     for segment in result.segments:
         if segment.port != 0:
@@ -268,12 +267,6 @@ def _check(result: QueueResult, congestion: Congestion) -> None:
                 f"bridge {congestion.link}: its congestion handler submitted to port {segment.port}: "
                 "expected port 0, the only one"
             )
-
-
-def _batch(segment: QueueSegment) -> EventBatch:
-    records, rows = segment.records, segment.attributes
-    attributes = None if rows is None else Attributes.from_rows(rows)
-    return EventBatch(records.schema, records.data, records.rows, records.offsets, None, attributes)
 
 
 def relieve(

@@ -24,7 +24,7 @@ from evflow.errors import LinkError
 from evflow.link import messages as m
 from evflow.link.inlet import Inlet
 from evflow.link.outlet import Outlet
-from evflow.link.session import Session
+from evflow.link.session import MOST_REASON, Session
 
 if TYPE_CHECKING:
     from evflow.link.hub import Hub
@@ -34,7 +34,6 @@ __all__ = ["Link", "State"]
 
 _FIRST_RETRY, _LAST_RETRY = 0.5, 4.0
 _SILENCES = 5
-_MOST_REASON = 1000
 
 
 class State(Enum):
@@ -143,7 +142,7 @@ class Link:
 
     def fail(self, reason: str, now: float) -> None:
         """The peer has broken the protocol: the session begins anew, later."""
-        self._send(m.Reset(reason[:_MOST_REASON]))
+        self._send(m.Reset(reason[:MOST_REASON]))
         self.down(reason, now)
 
     def _begin(self, incarnation: bytes, contact: str, now: float) -> None:

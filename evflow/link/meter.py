@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["Meter"]
+__all__ = ["Meter", "smoothed"]
 
 _SPAN = 0.02
 _WEIGHT = 0.3
+
+
+def smoothed(before: float, measured: float) -> float:
+    """A measurement with those before it, of which 0.0 says that there was none."""
+    return measured if before == 0.0 else before + _WEIGHT * (measured - before)
 
 
 class Meter:
@@ -33,6 +38,5 @@ class Meter:
         span = now - self._since
         if span < _SPAN:
             return
-        rate = (total - self._bytes) / span
-        self.rate = rate if self.rate == 0.0 else self.rate + _WEIGHT * (rate - self.rate)
+        self.rate = smoothed(self.rate, (total - self._bytes) / span)
         self._since, self._bytes = (now, total) if busy else (None, 0)

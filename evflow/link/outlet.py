@@ -184,8 +184,7 @@ class Outlet:
         terms, waiting = self.terms, self.waiting
         if terms.handler is not None:
             congestion = Congestion(
-                waiting=[], bandwidth=self.meter.rate, round_trip=self.round_trip,
-                queued_bytes=waiting.bytes, queued_events=waiting.events,
+                bandwidth=self.meter.rate, round_trip=self.round_trip,
                 in_flight_bytes=self._kept_bytes, link=self.bridge,
             )  # fmt: skip
             fewer, error = relieve(waiting, terms.handler, congestion)

@@ -16,6 +16,7 @@ from evflow.events.batch import EventBatch
 from evflow.link import messages as m
 from evflow.link.attributes import unpack as unpack_attributes
 from evflow.link.inlet import Arrived, Inlet
+from evflow.link.meter import smoothed
 from evflow.link.outlet import Frame, Outlet
 from evflow.link.tags import Tag
 from evflow.schema import Schema
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from evflow.link.hub import Hub
     from evflow.link.transport import Conduit
 
-__all__ = ["LARGE", "SMALL", "Session"]
+__all__ = ["LARGE", "MOST_REASON", "SMALL", "Session"]
 
 SMALL = 4 << 10
 """Bytes up to which a frame's events travel within its header."""
@@ -36,7 +37,8 @@ _OPEN_AGAIN = 1.0
 _MAX_CHANNELS = 1_000
 _MAX_SCHEMAS = 10_000
 _MAX_TEXTS = 16 << 20
-_MOST_REASON = 1000
+MOST_REASON = 1000
+"""Characters of a reason that is told to a peer."""
 
 
 class Session:
@@ -149,10 +151,7 @@ class Session:
     def _on_pong(self, message: m.Pong, body: Any, now: float) -> None:
         at = self._pings.pop(message.number, None)
         if at is not None:
-            trip = now - at
-            self.round_trip = (
-                trip if not self.round_trip else self.round_trip + 0.3 * (trip - self.round_trip)
-            )
+            self.round_trip = smoothed(self.round_trip, now - at)
             for outlet in self._outlets.values():
                 outlet.round_trip = self.round_trip
 
@@ -162,7 +161,7 @@ class Session:
         inlet = self._hub.inlet(self.peer, message)
         if isinstance(inlet, str):
             self.inlets.pop(message.channel, None)
-            self._send(m.Reject(message.channel, inlet[:_MOST_REASON]))
+            self._send(m.Reject(message.channel, inlet[:MOST_REASON]))
         else:
             self.inlets[message.channel] = inlet
             received = inlet.received
@@ -323,4 +322,4 @@ class Session:
             told = inlet.acknowledgement(0.0, at_once=True)
             if told is not None:
                 self._tell(channel, *told)
-        self._send(m.Bye(reason[:_MOST_REASON]))
+        self._send(m.Bye(reason[:MOST_REASON]))

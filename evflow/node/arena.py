@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evflow.errors import LinkError
-from evflow.events.gather import ByteArray, address_of
+from evflow.events.gather import ByteArray, address_of, interface_of
 from evflow.node.room import Room
 from evflow.node.seats import seat_taken
 
@@ -290,9 +290,7 @@ class _Held:
         freed: Lock,
     ) -> None:
         self._memory, self._place, self._returned, self._freed = memory, place, returned, freed
-        self.__array_interface__ = {
-            "version": 3, "shape": (length,), "typestr": "|u1", "data": (address, True),
-        }  # fmt: skip
+        self.__array_interface__ = interface_of(address, length)
 
     def __del__(self) -> None:
         self._returned.append(self._place)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import LinkError
-from evflow.events.gather import ByteArray
+from evflow.events.gather import ByteArray, interface_of
 from evflow.node.arena import HEADER, NONCE_BYTES, PREFIX, SEALS
 from evflow.node.seats import Seat
 
@@ -166,7 +166,7 @@ class _Held:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        return {"version": 3, "shape": (self._length,), "typestr": "|u1", "data": (self._address, True)}
+        return interface_of(self._address, self._length)
 
     def __del__(self) -> None:
         self._live.discard(self._number)
