@@ -13,7 +13,7 @@ from evflow.codgen.tree import Function
 from evflow.errors import CodeError
 from evflow.schema import Schema
 
-__all__ = ["FUEL", "Input", "build", "source_of"]
+__all__ = ["FUEL", "Input", "build", "refuse_requests", "source_of"]
 
 FUEL = 10_000_000
 """The turns of loops that one event may take, if nothing else is said."""
@@ -75,6 +75,26 @@ def build(
         if len(_built) > _KEPT:
             _built.popitem(last=False)
     return function
+
+
+def refuse_requests(function: Function, what: str) -> None:
+    """Refuses a function that asks for reconfiguration where nobody listens.
+
+    Args:
+        function: the function.
+        what: what it is of, for the message.
+
+    Raises:
+        CodeError: it does; carries line and column.
+    """
+    at = function.asks_at
+    if at is not None:
+        raise CodeError(
+            f"{what} cannot ask for reconfiguration; call reconfigure(...) in the function of a stone",
+            function.source,
+            at.line,
+            at.column,
+        )
 
 
 def _identity(code: str | Callable[..., object]) -> object:

@@ -11,7 +11,15 @@ from evflow.codgen.llvm.stage import Port, Routes, Stage
 from evflow.codgen.memory import Array
 from evflow.codgen.native import Code
 from evflow.codgen.result import NO_FAULTS, Column, FaultNote, Faults, Records, Result, Segment
-from evflow.codgen.runtime import AttributeColumn, Runtime, new_state
+from evflow.codgen.runtime import (
+    AttributeColumn,
+    Runtime,
+    kept_state,
+    layout_of,
+    new_state,
+    request_at,
+    take_request,
+)
 from evflow.schema import Schema
 
 __all__ = [
@@ -25,7 +33,11 @@ __all__ = [
     "Result",
     "Segment",
     "Stage",
+    "kept_state",
+    "layout_of",
     "new_state",
+    "request_at",
+    "take_request",
 ]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from evflow.codgen.llvm.queue_ir import ENTRY, QUEUE
 from evflow.codgen.memory import Array, address
+from evflow.errors import GraphError
 from evflow.schema import Schema
 
 __all__ = ["AttributeValue", "QueueState"]
@@ -87,6 +87,34 @@ class QueueState:
         store = self._stores[slot]
         return [store[at : at + size].tobytes() for at, size, _ in self._waiting(slot).tolist()]
 
+    def contents(self, slot: int) -> tuple[Array, Array, Array]:
+        """The events that wait in a queue, the oldest first, copied back to back: their bytes (uint8), where
+        each starts and the last ends (int64), and their numbers (int64)."""
+        waiting = self._waiting(slot)
+        ends = np.zeros(len(waiting) + 1, np.int64)
+        np.cumsum(waiting[:, 1], out=ends[1:])
+        return self._packed(slot, np.empty(int(ends[-1]), np.uint8)), ends, waiting[:, 2].copy()
+
+    def fill(self, slot: int, data: Array, offsets: Array, numbers: Array) -> None:
+        """Puts valid events into an empty queue, without running the function; see ``contents``.
+
+        Raises:
+            GraphError: there are more than the limit.
+        """
+        count = len(numbers)
+        if count > self.limit:
+            raise GraphError(f"{count} events for a queue of at most {self.limit}")
+        entries = np.empty((max(count, _FIRST_ENTRIES), ENTRY), np.int64)
+        entries[:count, 0], entries[:count, 1] = offsets[:-1], np.diff(offsets)
+        entries[:count, 2] = numbers
+        store = np.empty(max(len(data), _FIRST_BYTES), np.uint8)
+        store[: len(data)] = data
+        self._set_store(slot, store)
+        self._set_entries(slot, entries)
+        self._words[slot, _HEAD], self._words[slot, _TAIL], self._words[slot, _USED] = 0, count, len(data)
+        if count:
+            self.number = max(self.number, int(numbers[-1]) + 1)
+
     def attributes_of(self, slot: int) -> list[Mapping[str, AttributeValue]]:
         """The attributes of the events that wait in a queue."""
         return [self.attributes.get(number, {}) for number in self._waiting(slot)[:, 2].tolist()]
@@ -147,23 +175,26 @@ class QueueState:
             self._grow_store(slot, need - int(self._words[slot, _USED]))
 
     def _grow_store(self, slot: int, more: int) -> None:
-        waiting, store = self._waiting(slot), self._stores[slot]
+        waiting = self._waiting(slot)
         live = int(waiting[:, 1].sum())
-        size = len(store)
+        size = len(self._stores[slot])
         if live + more > size // 2:
             size = 2 * size + more
         packed = np.empty(size, np.uint8)
-        ends = np.cumsum(waiting[:, 1])
-        if (
-            live and waiting[0, 0] + live == waiting[-1, 0] + waiting[-1, 1]
-        ):  # nothing was taken out of the middle
-            packed[:live] = store[waiting[0, 0] : waiting[0, 0] + live]
-        else:
-            parts = [store[at : at + n] for at, n, _ in waiting.tolist()]
-            np.concatenate(parts, out=packed[:live]) if parts else None
-        waiting[:, 0] = ends - waiting[:, 1]
+        self._packed(slot, packed[:live])
+        waiting[:, 0] = np.cumsum(waiting[:, 1]) - waiting[:, 1]
         self._words[slot, _USED] = live
         self._set_store(slot, packed)
+
+    def _packed(self, slot: int, out: Array) -> Array:
+        """The bytes of the events that wait in a queue, back to back in ``out``, which has their length."""
+        waiting, store, live = self._waiting(slot), self._stores[slot], len(out)
+        if live and waiting[0, 0] + live == waiting[-1, 0] + waiting[-1, 1]:
+            # Nothing was taken out of the middle.
+            out[:] = store[waiting[0, 0] : waiting[0, 0] + live]
+        elif live:
+            np.concatenate([store[at : at + n] for at, n, _ in waiting.tolist()], out=out)
+        return out
 
     def _grow_entries(self, slot: int) -> None:
         waiting = self._waiting(slot)
@@ -181,6 +212,3 @@ class QueueState:
             known = self.attributes
             numbers = [n for slot in range(len(self.schemas)) for n in self._waiting(slot)[:, 2].tolist()]
             self.attributes = {n: known[n] for n in numbers if n in known}
-
-
-_ = Any

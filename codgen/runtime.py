@@ -8,6 +8,8 @@ hold. What is handed out is never written to again.
 from __future__ import annotations
 
 import ctypes
+import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -18,11 +20,19 @@ from evflow.codgen.llvm.context import Context
 from evflow.codgen.llvm.layout import statics_layout
 from evflow.codgen.memory import Array, address, packed_texts
 from evflow.codgen.native import Code
-from evflow.codgen.tree import Function
+from evflow.codgen.tree import REQUEST, Function, Variable
 from evflow.codgen.vectors import Vectors
 from evflow.schema.types import NUMBERS
 
-__all__ = ["AttributeColumn", "Runtime", "new_state"]
+__all__ = [
+    "AttributeColumn",
+    "Runtime",
+    "kept_state",
+    "layout_of",
+    "new_state",
+    "request_at",
+    "take_request",
+]
 
 _SHORT = 2048
 """Events up to which a run keeps the interpreter lock: giving it away costs more than the run."""
@@ -57,6 +67,56 @@ def new_state(function: Function) -> np.ndarray[Any, np.dtype[np.uint8]]:
         data = np.frombuffer(cells.tobytes(), np.uint8)
         state[offset : offset + len(data)] = data
     return state
+
+
+def layout_of(function: Function) -> str:
+    """What the static variables of a function are: names, types and shapes."""
+    return json.dumps([[variable.name, variable.type, variable.shape] for variable in function.statics])
+
+
+def kept_state(
+    function: Function, state: np.ndarray[Any, np.dtype[np.uint8]], layout: str
+) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+    """A copy of statics that may come from elsewhere, fit for a function; None if they are not its own."""
+    offsets, size = statics_layout(function.statics)
+    if layout != layout_of(function) or len(state) != size:
+        return None
+    kept = state.copy()
+    for variable, offset in zip(function.statics, offsets, strict=True):
+        if NUMBERS[variable.type].kind == "b":
+            # Native code trusts that a bool is 0 or 1.
+            cells = kept[offset : offset + math.prod(variable.shape)]
+            np.minimum(cells, 1, out=cells)
+    return kept
+
+
+def request_at(layout: str) -> int | None:
+    """Where in statics of this layout stands what their function asks for; None if it never asks.
+
+    Args:
+        layout: as ``layout_of`` gives it.
+    """
+    if REQUEST not in layout:
+        return None
+    statics = tuple(
+        Variable(name, kind, index, True, tuple(shape))
+        for index, (name, kind, shape) in enumerate(json.loads(layout))
+    )
+    offsets, _ = statics_layout(statics)
+    return next(at for variable, at in zip(statics, offsets, strict=True) if variable.name == REQUEST)
+
+
+def take_request(state: Array, at: int) -> int:
+    """What a function has asked for last, since this was called last; 0 for nothing.
+
+    Args:
+        state: its statics; the request is taken out of them.
+        at: see ``request_at``.
+    """
+    cell = state[at : at + 8].view(np.int64)
+    request = int(cell[0])
+    cell[0] = 0
+    return request
 
 
 class Runtime:

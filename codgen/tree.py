@@ -36,6 +36,7 @@ from evflow.schema import Schema
 from evflow.schema.types import FieldType
 
 __all__ = [
+    "REQUEST",
     "VALUE_TYPES",
     "Assign",
     "Attribute",
@@ -81,6 +82,9 @@ VALUE_TYPES = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f3
 
 ``Str``, ``Bytes``, ``str`` and ``bytes`` fields all load as ``str``: a byte string without padding.
 """
+
+REQUEST = "reconfigure()"
+"""The name of the static (i64) that holds what a function has asked for; nobody can declare one so named."""
 
 
 class Fault(IntEnum):
@@ -456,6 +460,14 @@ class Function:
     system: tuple[str, ...] = ()
     fuel: int = 10_000_000
     body: Block = field(default_factory=lambda: Block(pos=Pos(1, 1), body=()))
+
+    @property
+    def asks_at(self) -> Pos | None:
+        """Where it asks for reconfiguration first; None if it never does."""
+        if all(variable.name != REQUEST for variable in self.statics):
+            return None
+        places = ((node.pos, node.place) for node in walk(self.body) if isinstance(node, Assign))
+        return next(pos for pos, at in places if isinstance(at, Element) and at.variable.name == REQUEST)
 
 
 def walk(node: object) -> Iterator[Any]:

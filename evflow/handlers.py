@@ -1,14 +1,36 @@
-"""Handlers by name: a function as ``"module:function"``, so that a graph can be plain data."""
+"""Handlers by name: a function as ``"module:function"``, so that a graph can be plain data.
+
+Such a handler is imported when its stone is checked to run, so a graph may name handlers that only another
+host has.
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 from evflow.errors import GraphError
 
-__all__ = ["handler_from", "handler_text"]
+__all__ = ["handler_from", "handler_text", "is_handler_text", "own_handlers"]
+
+_own: ContextVar[Mapping[str, Callable[..., object]]] = ContextVar(
+    "evflow.handlers", default=MappingProxyType({})
+)
+
+
+@contextmanager
+def own_handlers(handlers: Mapping[str, Callable[..., object]]) -> Iterator[None]:
+    """Within the ``with`` block these texts name these functions, whatever could be imported."""
+    token = _own.set(handlers)
+    try:
+        yield
+    finally:
+        _own.reset(token)
 
 
 def handler_from(handler: object) -> Any:
@@ -19,6 +41,8 @@ def handler_from(handler: object) -> Any:
     """
     if not isinstance(handler, str):
         return handler
+    if handler in _own.get():
+        return _own.get()[handler]
     module_name, colon, path = handler.partition(":")
     if not colon or not path:
         raise GraphError(f"handler {handler!r}: expected 'module:function'")
@@ -31,12 +55,20 @@ def handler_from(handler: object) -> Any:
     return found
 
 
+def is_handler_text(text: str) -> bool:
+    """Whether a text has the form ``module:function``."""
+    module, _, path = text.partition(":")
+    return all(part.isidentifier() for part in (*module.split("."), *path.split(".")))
+
+
 def handler_text(handler: Any) -> str:
-    """The text ``"module:function"`` of a function that can be imported.
+    """The text ``"module:function"`` of a function that can be imported; of a text itself.
 
     Raises:
         GraphError: it cannot, as a lambda or a function within a function.
     """
+    if isinstance(handler, str):
+        return handler
     module, path = getattr(handler, "__module__", None), getattr(handler, "__qualname__", "<unnamed>")
     found: Any = sys.modules.get(str(module))
     for part in path.split("."):

@@ -1,8 +1,8 @@
 """Calls: the library, attributes, system values, and what a function may do with events besides returning.
 
 ``Calls.call`` is the one door: it takes a name and arguments, and gives an expression, or a statement for
-what has only an effect (``submit``, ``discard``, setting an attribute). A name that is not here does not
-exist.
+what has only an effect (``submit``, ``discard``, ``reconfigure``, setting an attribute). A name that is not
+here does not exist.
 """
 
 from __future__ import annotations
@@ -11,22 +11,27 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from evflow.codgen.library import LIBRARY, SYSTEM
-from evflow.codgen.semantics import FLOATS
+from evflow.codgen.semantics import FLOATS, INTEGERS
 from evflow.codgen.source.access import Access, Attributes, Operand, Queue, Ref, suggestion
-from evflow.codgen.source.arithmetic import common_type
+from evflow.codgen.source.arithmetic import common_type, spelled
 from evflow.codgen.tree import (
+    REQUEST,
     Assign,
     Attribute,
+    Block,
     Call,
     Const,
     Discard,
     Element,
     Expr,
+    If,
     Load,
     Pos,
+    Run,
     SetAttribute,
     Stmt,
     Submit,
+    Variable,
 )
 
 __all__ = ["Argument", "Calls"]
@@ -57,6 +62,7 @@ class Calls(Access):
         super().__init__(source)
         self.attributes: dict[str, None] = {}
         self.system: dict[str, None] = {}
+        self._request: Variable | None = None
 
     def call(self, name: str, args: list[Argument], pos: Pos) -> Expr | Stmt:
         """The call of function ``name``.
@@ -207,6 +213,24 @@ class Calls(Access):
         value = self.value(*args[2])
         return SetAttribute(pos=pos, name=key, value=self.convert(value, _WRITERS[name]))
 
+    def _reconfigure(self, name: str, args: list[Argument], pos: Pos) -> Stmt:
+        """Stores the request, if it is one, in a static that the code cannot name."""
+        value = self.value(*args[0])
+        if value.type not in INTEGERS and value.type != "bool":
+            raise self.error(
+                f"reconfigure(...) takes the number of a request, found {spelled(value.type)}", args[0].pos
+            )
+        if self._request is None:
+            self._request = Variable(REQUEST, "i64", len(self.statics), static=True)
+            self.statics.append(self._request)
+        first, again = self.hidden(self.convert(value, "i64"))
+        note = Assign(type="i64", pos=pos, place=Element(self._request), value=again)
+        return If(
+            pos=pos,
+            condition=self.compare("gt", first, self.const("i64", 0, pos), pos),
+            then=Block(pos=pos, body=(Run(pos=pos, value=note),)),
+        )
+
 
 _Maker = Callable[[Calls, str, list[Argument], Pos], Expr | Stmt]
 
@@ -220,6 +244,7 @@ _SPECIAL: dict[str, tuple[int, int | None, _Maker]] = {
     "count": (1, 1, Calls._events_waiting),
     "discard": (2, 2, Calls._discard),
     "submit": (2, 2, Calls._submit),
+    "reconfigure": (1, 1, Calls._reconfigure),
     "attr_set": (2, 2, Calls.attribute_exists),
     **dict.fromkeys(_READERS, (2, 3, Calls._read_attribute)),
     **dict.fromkeys(_WRITERS, (3, 3, Calls._set_attribute)),

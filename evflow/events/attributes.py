@@ -62,6 +62,27 @@ class Attributes:
         return cls({name: _column(name, [(row or {}).get(name) for row in rows]) for name in names})
 
     @classmethod
+    def from_lists(cls, lists: Mapping[str, Sequence[AttributeValue | None]]) -> Attributes:
+        """Columns from one list an attribute, as long as the batch; None where an event has not got it.
+
+        Raises:
+            SchemaError: see ``from_rows``.
+        """
+        return cls({name: _column_of_many(name, values) for name, values in lists.items()})
+
+    def to_lists(self) -> dict[str, list[AttributeValue | None]]:
+        """What ``from_lists`` takes."""
+        return {
+            name: column.values.tolist()
+            if column.present.all()
+            else [
+                value if held else None
+                for value, held in zip(column.values.tolist(), column.present.tolist(), strict=True)
+            ]
+            for name, column in self.columns.items()
+        }
+
+    @classmethod
     def constant(cls, values: Mapping[str, AttributeValue], n: int) -> Attributes:
         """The same attributes for each of ``n`` events.
 
@@ -127,6 +148,16 @@ def _column(name: str, values: list[Any]) -> AttributeColumn:
     filled = [_EMPTY[kind] if value is None else _convert(name, kind, value) for value in values]
     present = np.fromiter((value is not None for value in values), np.bool_, len(values))
     return AttributeColumn(kind, np.array(filled, _DTYPES[kind]), present)
+
+
+def _column_of_many(name: str, values: Sequence[Any]) -> AttributeColumn:
+    """A column of values of which many may be equal."""
+    types = set(map(type, values))
+    if types not in ({int}, {str}):
+        return _column(name, list(values))
+    # Whether the different ones are any good says it of all.
+    kind = _column(name, list(set(values))).kind
+    return AttributeColumn(kind, np.array(values, _DTYPES[kind]), np.ones(len(values), np.bool_))
 
 
 def _kind(name: str, value: object) -> str:
