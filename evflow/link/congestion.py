@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from evflow.codgen.front import FUEL, Input, build
+from evflow.codgen.front import FUEL, Input, build, refuse_requests
 from evflow.codgen.kernel import new_state
 from evflow.codgen.queuekernel import QueueKernel, QueueResult, QueueState, queue_kernel
 from evflow.engine.host import system_values
@@ -184,6 +184,7 @@ class _Compiled:
         fuel: int,
     ) -> None:
         function = build(code, "queue", inputs, outputs, fuel=fuel)
+        refuse_requests(function, "a congestion handler")
         self._kernel, self._state = queue_kernel(function), new_state(function)
         self._loader = _Loader(inputs)
         self._system = function.system

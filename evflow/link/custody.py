@@ -16,12 +16,12 @@ from evflow.events.batch import EventBatch
 from evflow.link.inlet import Arrived, Inlet, Pending
 from evflow.link.outlet import Outlet
 from evflow.link.reach import Reach
-from evflow.link.tags import Seen, Tag
+from evflow.link.tags import Known, Seen, Tag
 
 if TYPE_CHECKING:
     from evflow.stone import Actor
 
-__all__ = ["Custody", "Journal"]
+__all__ = ["Custody", "Journal", "Paths"]
 
 _MAX_BRIDGES = 20_000
 _LONGEST_PATH = 16
@@ -29,6 +29,9 @@ _LONGEST_PATH = 16
 
 Owed = list[tuple[Outlet, int]]
 """Outlets, each with the ticket up to which it must have resolved its emissions."""
+
+Paths = dict[tuple[str, str, bytes], tuple[int, ...]]
+"""Paths, by bridge, the stone that it leads to, and route."""
 
 Emitted = list[tuple["Actor", object]]
 """Actors, each with its mark of how far it has emitted."""
@@ -38,10 +41,13 @@ class Journal(Protocol):
     """Keeps over restarts which frames were safe."""
 
     def load(self) -> dict[tuple[str, str], list[Tag]]:
-        """By peer and bridge, the latest frame of each route."""
+        """By bridge and the stone that it leads to, the latest frame of each route."""
 
-    def save(self, safe: dict[tuple[str, str, bytes], tuple[int, ...]]) -> None:
-        """Sets the paths of the latest safe frames, by peer, bridge and route; returns when they are kept."""
+    def save(self, safe: Paths) -> None:
+        """Sets the paths of the latest safe frames; returns when they are kept."""
+
+    def forget(self, stone: str) -> None:
+        """Forgets what came for a stone."""
 
 
 class Custody:
@@ -51,22 +57,31 @@ class Custody:
         outlets: bridge → outlet; it may grow.
         reach: what is known of the graph.
         journal: keeps over restarts what was safe; None where that need not be.
+        retired: outlets of bridges that have ended; it may grow.
     """
 
-    def __init__(self, outlets: Mapping[str, Outlet], reach: Reach, journal: Journal | None) -> None:
+    def __init__(
+        self,
+        outlets: Mapping[str, Outlet],
+        reach: Reach,
+        journal: Journal | None,
+        retired: Iterable[Outlet] = (),
+    ) -> None:
         self._outlets = outlets
+        self._retired = retired
         self._reach = reach
         self._journal = journal
-        self._seen: OrderedDict[tuple[str, str], Seen] = OrderedDict()
+        self._seen: OrderedDict[str, Seen] = OrderedDict()
         self._current: Tag | None = None
         self._counts: dict[Outlet, int] = {}
         self._touched: dict[Outlet, int] = {}
         self._settling: deque[tuple[Owed, Emitted]] = deque()
         self._waiters: list[tuple[Owed, Callable[[], None]]] = []
-        for key, tags in (journal.load() if journal is not None else {}).items():
-            seen = self._seen[key] = Seen()
+        for (bridge, stone), tags in (journal.load() if journal is not None else {}).items():
+            seen = self._seen_over(bridge)
             for tag in tags:
-                seen.note(tag)
+                seen.is_new(tag, stone=stone)
+                seen.make_safe(*tag)
 
     def emit(self, outlet: Outlet, batch: EventBatch) -> None:
         """Gives events to a bridge, as a part of what the frame at hand leads to."""
@@ -97,10 +112,11 @@ class Custody:
             inlet.pending.append(pending)
         if arrived.batch is None:
             return
-        if inlet.exact and not self._seen_over(inlet).is_new(arrived.tag):
+        if inlet.exact and not self._is_new(inlet, arrived):
             inlet.duplicates += 1
             # It was handled before, but what it led to may not be safe yet.
-            pending.again, pending.holds, pending.owed = True, self._reach.holds(), self._all_owed()
+            owed = _now([*self._reach.outlets(inlet.slot), *self._retired])
+            pending.again, pending.holds, pending.owed = True, self._reach.holds(), owed
             return
         if inlet.exact:
             self._current = Tag(inlet.route_onward(arrived.tag), arrived.tag.path)
@@ -112,47 +128,152 @@ class Custody:
         pending.owed = list(self._touched.items())
         pending.holds = self._reach.holds() if inlet.exact else []
 
-    def _seen_over(self, inlet: Inlet) -> Seen:
-        key = (inlet.peer, inlet.bridge)
-        seen = self._seen.get(key)
+    def _is_new(self, inlet: Inlet, arrived: Arrived) -> bool:
+        """Whether a frame has not come before, over this channel or on another way."""
+        seen, tag = self._seen_over(inlet.bridge), arrived.tag
+        if tag.route != inlet.stream:
+            # A bridge that has ended sends again without the tag.
+            own = Tag(inlet.stream, (arrived.sequence,))
+            if not seen.is_new(own, inlet.peer, inlet.slot.name):
+                return False
+        return seen.is_new(tag, inlet.peer, inlet.slot.name)
+
+    def _seen_over(self, bridge: str) -> Seen:
+        seen = self._seen.get(bridge)
         if seen is None:
-            seen = self._seen[key] = Seen()
+            seen = self._seen[bridge] = Seen()
             if len(self._seen) > _MAX_BRIDGES:
                 self._seen.popitem(last=False)
-        self._seen.move_to_end(key)
+        self._seen.move_to_end(bridge)
         return seen
 
+    def _note(self, bridge: str, stone: str, tags: Iterable[Tag]) -> None:
+        seen = self._seen_over(bridge)
+        for tag in tags:
+            seen.is_new(tag, stone=stone)
+
+    # --- what moves along with a stone
+
+    def seen(self, stone: str) -> dict[str, list[Known]]:
+        """What came for a stone, by bridge."""
+        return {bridge: known for bridge, seen in self._seen.items() if (known := seen.known(stone))}
+
+    def learn(self, stone: str, known: Mapping[str, list[Known]]) -> None:
+        """Adds what came for a stone while it was on another node.
+
+        Only what was safe there goes into the journal. The rest is held by the stone: should this node lose
+        its memory, that must be handled again.
+
+        Raises:
+            LinkError: the journal cannot be written.
+        """
+        new: Paths = {}
+        for bridge, listed in known.items():
+            seen = self._seen_over(bridge)
+            for route, path, safe in listed:
+                seen.is_new(Tag(route, path), stone=stone)
+                if safe and seen.make_safe(route, safe):
+                    new[bridge, stone, route] = safe
+        if new and self._journal is not None:
+            self._journal.save(new)
+
+    def forget(self, stone: str) -> None:
+        """Forgets what came for a stone, which is elsewhere now.
+
+        If it comes back without what it held, that must be handled again.
+        """
+        for bridge, seen in list(self._seen.items()):
+            seen.forget(stone)
+            if not len(seen):
+                del self._seen[bridge]
+        if self._journal is not None:
+            self._journal.forget(stone)
+
+    def retire(self, outlet: Outlet, inlets: Iterable[Inlet]) -> None:
+        """A bridge has ended: what stones of this node hold may have gone on over it in part."""
+        for inlet in inlets:
+            for pending in inlet.pending:
+                if pending.holds:
+                    pending.owed.append((outlet, outlet.head))
+
+    def in_hand(self, inlet: Inlet) -> Outlet | None:
+        """An outlet that has not handed on what the frames of an inlet have led to; None if nothing of them
+        is left to do, but what stones of this node hold in memory."""
+        for pending in inlet.pending:
+            if not self._is_safe(pending):
+                late = self._late(inlet, pending)
+                if late:
+                    return late[0]
+        return None
+
+    def _late(self, inlet: Inlet, pending: Pending) -> list[Outlet]:
+        """The outlets that have not handed on what a frame has led to."""
+        late = [outlet for outlet, ticket in pending.owed if outlet.handled < ticket]
+        if late and inlet.slot.name in self._reach:
+            # What stones let go counts as owed by all outlets, also by those that it cannot have come to.
+            reached = self._reach.outlets(inlet.slot)
+            late = [outlet for outlet in late if outlet in reached]
+        return late
+
+    # --- when it is safe
+
     def _all_owed(self) -> Owed:
-        return [(o, o.head) for o in self._outlets.values() if o.terms.exact and o.resolved < o.head]
+        return _now(self._outlets.values())
 
     def _is_safe(self, pending: Pending) -> bool:
         if pending.holds:
+            pending.holds = self._reach.remaining(pending.holds)
             if not all(hold.slot.has_released(hold.parked, hold.taken) for hold in pending.holds):
                 return False
             # What the stones let go went on meanwhile.
-            pending.holds, pending.owed = [], self._all_owed()
+            before = [(outlet, ticket) for outlet, ticket in pending.owed if outlet.retired]
+            pending.holds, pending.owed = [], before + self._all_owed()
         pending.owed = _unresolved(pending.owed)
         return not pending.owed
 
     def settle(self, inlets: Iterable[Inlet]) -> None:
         """Finds which frames are safe now, and tells whoever waits for that."""
-        safe: dict[tuple[str, str, bytes], tuple[int, ...]] = {}
+        safe: Paths = {}
         for inlet in inlets:
+            before = inlet.safe
             while inlet.pending and self._is_safe(inlet.pending[0]):
                 pending = inlet.pending.popleft()
                 inlet.safe = pending.sequence
                 if not pending.again:  # a later one may be safe already
-                    safe[inlet.peer, inlet.bridge, pending.tag.route] = pending.tag.path
-            _find_held(inlet)
-        if safe and self._journal is not None:
-            self._journal.save(safe)
+                    key = inlet.bridge, inlet.slot.name, pending.tag.route
+                    safe[key] = max(pending.tag.path, safe.get(key, ()))
+            if inlet.exact and inlet.safe > before:
+                safe[inlet.bridge, inlet.slot.name, inlet.stream] = (inlet.safe,)
+            self._find_held(inlet)
+        if safe:
+            self._keep(safe)
         while self._settling and not (owed := _unresolved(self._settling[0][0])):
             _tell(self._settling.popleft()[1])
         if self._settling:
             self._settling[0] = (owed, self._settling[0][1])
-        for entry in [entry for entry in self._waiters if all(o.handled >= t for o, t in entry[0])]:
-            self._waiters.remove(entry)
-            entry[1]()
+        ready = [entry for entry in self._waiters if all(o.handled >= t for o, t in entry[0])]
+        # What is called may have this done again.
+        self._waiters = [entry for entry in self._waiters if entry not in ready] if ready else self._waiters
+        for _, call in ready:
+            call()
+
+    def _find_held(self, inlet: Inlet) -> None:
+        """Finds up to which frame nothing is left to do but what stones hold, here or further on."""
+        inlet.held = max(inlet.held, inlet.safe)
+        ahead = max(inlet.held + 1 - inlet.pending[0].sequence, 0) if inlet.pending else 0
+        while ahead < len(inlet.pending) and not self._late(inlet, inlet.pending[ahead]):
+            inlet.held = inlet.pending[ahead].sequence
+            ahead += 1
+
+    def _keep(self, safe: Paths) -> None:
+        # Over two channels a later frame of a route may have become safe before.
+        new: Paths = {}
+        for (bridge, stone, route), path in safe.items():
+            seen = self._seen_over(bridge)
+            if seen.make_safe(route, path) or not seen.has(Tag(route, path)):
+                new[bridge, stone, route] = path
+        if new and self._journal is not None:
+            self._journal.save(new)
 
     def settle_actors(self, emitted: Emitted) -> None:
         """Tells actors that what they emitted has been handled, once what went over bridges is safe."""
@@ -166,19 +287,12 @@ class Custody:
 
     def when_handled(self, call: Callable[[], None]) -> None:
         """Calls when all that was emitted so far has been handled, or is held further on."""
-        self._waiters.append(([(o, o.head) for o in self._outlets.values()], call))
+        self._waiters.append(([(o, o.head) for o in (*self._outlets.values(), *self._retired)], call))
 
 
-def _find_held(inlet: Inlet) -> None:
-    """Finds up to which frame nothing is left to do but what stones hold, here or further on."""
-    inlet.held = max(inlet.held, inlet.safe)
-    ahead = max(inlet.held + 1 - inlet.pending[0].sequence, 0) if inlet.pending else 0
-    while ahead < len(inlet.pending):
-        pending = inlet.pending[ahead]
-        if any(outlet.handled < ticket for outlet, ticket in pending.owed):
-            return
-        inlet.held = pending.sequence
-        ahead += 1
+def _now(outlets: Iterable[Outlet]) -> Owed:
+    """What outlets owe at this moment."""
+    return [(o, o.head) for o in outlets if o.terms.exact and o.resolved < o.head]
 
 
 def _unresolved(owed: Owed) -> Owed:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from evflow.engine.topology import DROPPED, OUT, Crossing, Slot
 from evflow.errors import LinkError
 from evflow.link import messages as m
 from evflow.link.custody import Custody, Journal
+from evflow.link.entrances import Entrances
 from evflow.link.inlet import Inlet
 from evflow.link.link import Link, State
+from evflow.link.notes import Listener, Notes, checked
 from evflow.link.outlet import Outlet
 from evflow.link.reach import Reach
+from evflow.link.retired import Retired
 from evflow.schema import Schema
 
 if TYPE_CHECKING:
@@ -29,8 +32,6 @@ _log = logging.getLogger("evflow.link")
 
 _MAX_LINKS = 10_000
 _MANY_LINKS = 100
-_MAX_INLETS = 10_000
-_MAX_STREAMS = 8
 _MAX_PENDING = 100_000
 _MAX_TEXTS = 64 << 20
 
@@ -52,9 +53,13 @@ class Hub:
         links: peer → link.
         conduits: connection → the link that uses it.
         outlets: bridge → outlet.
+        retired: outlets of bridges that have ended, but are the backup of what their receivers hold.
+        entrances: the stones that others may send to, and the inlets that lead to them.
+        notes: who listens to which notes.
         custody: what the node was given and what it owes.
         reach: which bridges events can get to.
-        refused: what came and was refused, by kind: "malformed", "unauthorised", "unknown stone", "protocol".
+        refused: what came and was refused, by kind: "malformed", "unauthorised", "unknown stone",
+            "unknown topic", "protocol".
         run: moves the events that came for a stone until none moves any more.
         stopped: whether nothing that comes is taken in any more.
     """
@@ -85,12 +90,12 @@ class Hub:
         self._after: Callable[[Slot], None] = lambda slot: None
         self.stopped = False
         self.reach = Reach(self.outlets)
-        self.custody = Custody(self.outlets, self.reach, journal)
+        self.retired = Retired(self)
+        self.custody = Custody(self.outlets, self.reach, journal, self.retired)
+        self.entrances = Entrances(self)
+        self.notes = Notes(self.refuse)
         self._entropy = entropy
         self._engine: Engine | None = None
-        self._entrances: dict[str, Slot] = {}
-        self._inlets: dict[tuple[str, str], Inlet] = {}
-        self._former: list[Inlet] = []
         self._texts: dict[str, Schema] = {}
         self._texts_size = 0
 
@@ -112,7 +117,7 @@ class Hub:
             after: does what handlers have asked for meanwhile; it is not a part of what came.
         """
         self._engine = self.reach.engine = engine
-        self._entrances = entrances
+        self.entrances.begin(entrances)
         self.run = run
         self._after = after
 
@@ -126,8 +131,45 @@ class Hub:
         link.lasting = link.lasting or bool(contact)
         return link
 
+    def keep(self, name: str, contact: str = "") -> None:
+        """Keeps a link to a peer, also while no bridge needs it."""
+        link = self.peer(name)
+        link.lasting = True
+        if contact and contact != link.contact:
+            link.contact, link.retry_at = contact, 0.0
+
+    def forget(self, name: str) -> None:
+        """No longer keeps the link to a peer, unless a bridge needs it."""
+        link = self.links.get(name)
+        if link is not None:
+            link.lasting = False
+            link.end_if_idle()
+
+    def tell(self, peer: str, topic: str, body: bytes) -> bool:
+        """Sends a note to a peer; False if there is no session now, or it could not be sent.
+
+        Raises:
+            LinkError: the topic or the body is too long.
+        """
+        checked(topic, body)
+        link = self.links.get(peer)
+        return link is not None and link.tell(topic, body)
+
+    def listen(self, topic: str, call: Listener) -> None:
+        """From now on ``call`` is given the notes of a topic: peer, body, now. What it raises that is an
+        ``EvflowError`` is counted as refused."""
+        self.notes.listen(topic, call)
+
+    # --- bridges
+
     def sender(self, slot: Slot, address: Crossing) -> Callable[[EventBatch], None]:
-        """What a bridge stone gives its events to."""
+        """What a bridge stone gives its events to.
+
+        Raises:
+            LinkError: there is a bridge of that name already.
+        """
+        if slot.name in self.outlets:
+            raise LinkError(f"bridge {slot.name!r}: node {self.name} has it already; drop it first")
         outlet = Outlet(slot.name, address, slot.stone.terms(), self._entropy(16))  # type: ignore[attr-defined]
         self.outlets[slot.name] = outlet
 
@@ -143,7 +185,82 @@ class Hub:
 
         outlet.dropped, outlet.left, outlet.failed = dropped, left, failed
         self.peer(address.peer).add(outlet)
+        self.reach.changed()
         return lambda batch: self.custody.emit(outlet, batch)
+
+    def _outlet(self, bridge: str) -> Outlet:
+        outlet = self.outlets.get(bridge)
+        if outlet is None:
+            raise LinkError(f"bridge {bridge!r}: node {self.name} has none of that name that leads to a peer")
+        return outlet
+
+    def readdress(self, bridge: str, address: Crossing) -> None:
+        """A bridge leads elsewhere from now on. What was sent and is not known to be safe is sent again
+        there, with the same numbers and tags; a bridge that keeps nothing counts it as lost.
+
+        Raises:
+            LinkError: there is no such bridge.
+        """
+        outlet = self._outlet(bridge)
+        before = self.links[outlet.address.peer]
+        before.remove(outlet)
+        outlet.readdressed(address)
+        self.peer(address.peer).add(outlet)
+        before.end_if_idle()
+
+    def drop(self, bridge: str, give_up: Callable[[str, EventBatch, str], Any]) -> None:
+        """Ends a bridge. What it still owes is given up; but what the receiver holds in the memory of its
+        stones is kept until it is safe, see ``evflow.link.retired``. The name may be used again at once.
+
+        Args:
+            bridge: its name.
+            give_up: called with its name, events and a reason.
+
+        Raises:
+            LinkError: there is no such bridge.
+        """
+        outlet = self._outlet(bridge)
+        trouble = self._trouble(outlet, outlet.owed_events)
+        del self.outlets[bridge]
+        self.reach.changed()
+        for batch in outlet.retire():
+            give_up(bridge, batch, f"the bridge was taken away; {trouble}")
+        full = self.retired.full(outlet) if outlet.keeps else ""
+        if outlet.keeps and not full:
+            self.retired.add(outlet, give_up)
+            return
+        if full:
+            _log.warning("bridge %s has ended, and what its receiver holds has no backup: %s", bridge, full)
+            outlet.lost()
+        link = self.links[outlet.address.peer]
+        link.remove(outlet)
+        link.end_if_idle()
+
+    def waiting_for(self, entries: Collection[str], bridges: Collection[str]) -> str:
+        """What has to happen before stones can go.
+
+        Args:
+            entries: closed stones: what came for them must be safe, or be in the memory of stones here only.
+            bridges: bridges that must owe nothing.
+
+        Returns:
+            One reason, or "" if there is none.
+        """
+        inlets = self.entrances.all()
+        # So that whatever is safe is in the journal.
+        self.custody.settle(inlets)
+        for inlet in inlets:
+            owed = self.custody.in_hand(inlet) if inlet.slot.name in entries else None
+            if owed is not None:
+                where = f"stone {inlet.slot.name!r}: what came from {inlet.peer} has not been handled yet"
+                return f"{where}; {self._trouble(owed, owed.owed_events)}"
+        for bridge in bridges:
+            outlet = self.outlets.get(bridge)
+            if outlet is not None and not outlet.quiet:
+                return self._trouble(outlet, outlet.owed_events)
+            if outlet is not None and outlet.keeps and (full := self.retired.full(outlet)):
+                return f"bridge {bridge!r} to {outlet.address.peer}: {full}"
+        return ""
 
     # --- messages
 
@@ -230,46 +347,9 @@ class Hub:
             schema = self._texts[description] = Schema.from_description(json.loads(description))
         return schema
 
-    def inlet(self, peer: str, wanted: m.Open) -> Inlet | str:
-        """The inlet of a channel that a peer wants to open, or why there is none."""
-        slot = self._entrances.get(wanted.stone)
-        if slot is None or (wanted.input and wanted.input not in slot.stone.inputs):
-            self.refuse("unknown stone", f"bridge {wanted.bridge!r} of {peer}: {wanted.stone!r}")
-            where = f"{wanted.stone}[{wanted.input}]" if wanted.input else wanted.stone
-            return f"node {self.name} has no stone {where!r} that others may send to"
-        key = (peer, wanted.bridge)
-        inlet = self._inlets.get(key)
-        if inlet is None or inlet.stream != wanted.stream or inlet.slot is not slot:
-            if sum((i.peer, i.bridge) == key for i in self._former) >= _MAX_STREAMS:
-                return f"node {self.name} holds frames of {_MAX_STREAMS} former streams of the bridge"
-            if inlet is not None:
-                self._former.append(inlet)
-            elif len(self._inlets) >= _MAX_INLETS and not self._forget_inlet(peer):
-                return f"node {self.name} has {_MAX_INLETS} channels already"
-            inlet = Inlet(
-                peer, wanted.bridge, slot, wanted.input, wanted.stream, bool(wanted.delivery), self.window
-            )
-            self._inlets[key] = inlet
-        return inlet
-
-    def _forget_inlet(self, peer: str) -> bool:
-        """Forgets a channel that nobody uses, rather one of the peer's; gives whether there was one."""
-        used = {id(inlet) for link in self.links.values() for inlet in link.inlets.values()}
-        idle = [key for key, i in self._inlets.items() if id(i) not in used and not i.queue and not i.pending]
-        key = next((key for key in idle if key[0] == peer), next(iter(idle), None))
-        if key is not None:
-            del self._inlets[key]
-        return key is not None
-
-    def closed(self, inlet: Inlet) -> None:
-        """No more will come for an inlet."""
-        key = (inlet.peer, inlet.bridge)
-        if self._inlets.get(key) is inlet:
-            self._former.append(self._inlets.pop(key))
-
     def arrived(self, inlet: Inlet) -> None:
         """Takes in the frames that came for an inlet, unless their way is blocked."""
-        while inlet.queue and not self.stopped and not self.reach.blocked(inlet.slot):
+        while inlet.queue and not self.stopped and not self.reach.blocked(inlet.slot, inlet.bridge):
             if len(inlet.pending) >= _MAX_PENDING:
                 return
             self.custody.handle(inlet, inlet.take(), lambda batch: self._move(inlet, batch))
@@ -284,12 +364,13 @@ class Hub:
 
     def finish(self, now: float) -> None:
         """Does what is due at the end of a turn: frames that waited, acknowledgements, what can be sent."""
-        inlets = (*self._former, *self._inlets.values())
+        inlets = self.entrances.all()
         for inlet in inlets:
             if inlet.queue:
                 self.arrived(inlet)
         self.custody.settle(inlets)
-        self._former = [inlet for inlet in self._former if inlet.queue or inlet.pending]
+        self.entrances.tidy()
+        self.retired.tidy(now)
         for link in list(self.links.values()):
             link.tick(now)
             link.flush(now)
@@ -313,11 +394,14 @@ class Hub:
     @property
     def owes(self) -> bool:
         """Whether anything that was emitted has not been handled yet."""
-        return any(outlet.handled < outlet.head for outlet in self.outlets.values())
+        return any(outlet.handled < outlet.head for outlet in self._all_outlets())
+
+    def _all_outlets(self) -> list[Outlet]:
+        return [*self.outlets.values(), *self.retired]
 
     def troubles(self) -> list[str]:
         """Why what is owed has not gone, one text a bridge; any thread may ask."""
-        return [self._trouble(o, events) for o in self.outlets.values() if (events := o.owed_events)]
+        return [self._trouble(o, events) for o in self._all_outlets() if (events := o.owed_events)]
 
     def _trouble(self, o: Outlet, events: int) -> str:
         why = o.reason or self.links[o.address.peer].trouble or "the peer has not handled them yet"
@@ -330,7 +414,7 @@ class Hub:
             reason: why, for the peers.
             give_up: called with the bridge's name, events and a reason.
         """
-        for outlet in self.outlets.values():
+        for outlet in self._all_outlets():
             trouble = self._trouble(outlet, outlet.owed_events)
             for batch in outlet.remains():
                 give_up(outlet.bridge, batch, trouble)

@@ -70,6 +70,7 @@ class Inlet:
         bridge: the name of its bridge.
         slot: the stone that gets the events, at ``input``.
         stream: the identity of the outlet at the other end.
+        ended: whether its bridge has ended, and only keeps what is held here.
         exact: whether frames are acknowledged only once they are safe, and recognised if they come twice.
         window: bytes that may be on their way.
         received: the number of the last frame that came.
@@ -96,11 +97,17 @@ class Inlet:
     queued_bytes: int = 0
     duplicates: int = 0
     refused: int = 0
+    ended: bool = False
     _gone: int = 0
     _credit: int = 0
     _told: tuple[int, int, int, int] = (0, 0, 0, 0)
     _since: float | None = None
     _routes: dict[bytes, bytes] = field(default_factory=dict)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether there are frames that are not safe."""
+        return bool(self.queue or self.pending)
 
     def begin(self, gone: int) -> int:
         """A session begins, in which no frame up to ``gone`` comes; returns the bytes that may be sent at
@@ -147,7 +154,8 @@ class Inlet:
         """The route of what is sent on because of a frame."""
         route = self._routes.get(tag.route)
         if route is None:
-            crossed = f"{self.peer}\0{self.bridge}\0{self.slot.name}\0{self.input}"
+            # Nothing that a move of the stones changes: see ``evflow.link.tags``.
+            crossed = f"{self.bridge}\0{self.slot.name}\0{self.input}"
             if len(self._routes) > 10_000:
                 self._routes.clear()
             route = self._routes[tag.route] = next_route(tag.route, crossed)

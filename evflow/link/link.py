@@ -17,6 +17,7 @@ While it is UP there is a ``Session``.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,8 @@ class Link:
         self._began = 0.0
         self._incarnation = b""
         self._node = ""
+        self._channels = 0
+        self._idle_since: float | None = None
         self._session: Session | None = None
 
     @property
@@ -88,6 +91,11 @@ class Link:
     def inlets(self) -> dict[int, Inlet]:
         """The peer's channel number → inlet, in this session."""
         return {} if self._session is None else self._session.inlets
+
+    @property
+    def heard(self) -> float | None:
+        """When the peer was heard last in this session; None without one."""
+        return None if self._session is None else self._session.heard
 
     def report(self) -> dict[str, Any]:
         """What there is to know about it; see ``Node.links``."""
@@ -157,11 +165,24 @@ class Link:
 
     def add(self, outlet: Outlet) -> None:
         """From now on the outlet's frames go over this link."""
-        channel = outlet.channel = len(self.outlets)
+        channel = outlet.channel = self._channels
+        self._channels += 1
         self.outlets[channel] = outlet
         outlet.pump, outlet.join = self.pump, self._hub.transport.join
         if self._session is not None:
             self._session.open(channel, outlet)
+
+    def reopen(self, outlet: Outlet) -> None:
+        """Tells the peer that an outlet is another than when its channel was opened."""
+        if self._session is not None:
+            self._session.open(outlet.channel, outlet)
+
+    def remove(self, outlet: Outlet) -> None:
+        """From now on the outlet's frames do not go over this link; its channel is closed for good."""
+        del self.outlets[outlet.channel]
+        outlet.pump = lambda outlet: None
+        if self._session is not None:
+            self._session.close(outlet.channel)
 
     def _brief(self, now: float) -> bool:
         """Whether the session has lasted so short that the next one should wait."""
@@ -206,6 +227,9 @@ class Link:
         if self.state is State.DOWN:
             if self._wanted and now >= self.retry_at:
                 self.dial(now)
+            elif self._idle_since is not None and now >= self._idle_since + 2 * self._hub.heartbeat:
+                self._idle_since = None
+                self.end_if_idle()
         elif self.state is State.DIALING:
             if now >= self._deadline:
                 self.down(f"no answer from {self.contact or 'the peer'}", now)
@@ -217,12 +241,32 @@ class Link:
                 self.down(f"silent for more than {limit:g} s", now)
             else:
                 self._session.tick(now)
+                self._watch_idleness(self._session, now)
+
+    def _watch_idleness(self, session: Session, now: float) -> None:
+        """Ends a session that neither side has used for a heartbeat, if it was this side that dialled."""
+        if not self.dialled or self.lasting or self.outlets or session.wanted_by_peer:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+        elif now >= self._idle_since + self._hub.heartbeat:
+            self.bye("this node needs the connection no more")
+
+    def end_if_idle(self) -> None:
+        """Forgets the link at once, if there is no session and nothing needs one."""
+        if self.state is not State.UP and not self.lasting and not self.outlets:
+            self._hang_up()
+            self.state = State.DOWN
+            if self._hub.links.get(self.peer) is self:
+                del self._hub.links[self.peer]
 
     @property
     def next_due(self) -> float | None:
         """When ``tick`` and ``flush`` are needed next; None if never."""
         if self.state is State.DOWN:
-            return self.retry_at if self._wanted else None
+            if self._wanted:
+                return self.retry_at
+            return None if self._idle_since is None else self._idle_since + 2 * self._hub.heartbeat
         if self.state is State.DIALING:
             return self._deadline
         return None if self._session is None else self._session.next_due
@@ -257,10 +301,21 @@ class Link:
             self.down(name, now)
         else:
             self._node = message.node
-            for other in list(self._hub.links.values()):
-                # The name too: an incarnation is no secret, and nobody may draw what is meant for others.
-                same = other._node == message.node and other._incarnation == message.incarnation
-                if other is not self and other.outlets and same:
+            # The name too: an incarnation is no secret, and nobody may draw what is meant for others.
+            same = (message.node, message.incarnation)
+            others = [
+                link
+                for link in self._hub.links.values()
+                if link is not self and (link._node, link._incarnation) == same
+            ]
+            named = [link for link in others if link.peer == message.node and link.state is State.UP]
+            if named:
+                # That one is asked for by the peer's name, for whatever else is said to it.
+                named[0].contact = named[0].contact or self.contact
+                self._hand_over(named[0])
+                return
+            for other in others:
+                if other.outlets:
                     other._hand_over(self)
             self._begin(message.incarnation, "", now)
 
@@ -273,7 +328,8 @@ class Link:
             outlet.address = outlet.address._replace(peer=link.peer)
             link.add(outlet)
         self.outlets.clear()
-        self.lasting = False
+        # What is kept by its name is dialled again, and carries them then.
+        self.lasting = self.lasting and "://" not in self.peer
 
     def _on_reset(self, message: m.Reset, now: float) -> None:
         if self.state is not State.UP:
@@ -288,6 +344,20 @@ class Link:
     def _send(self, message: m.Message) -> None:
         if self.conduit is not None:
             self._hub.transport.send(self.conduit, m.pack(message))
+
+    def tell(self, topic: str, body: bytes) -> bool:
+        """Sends a note; False if that cannot be done now."""
+        return self._session is not None and self._session.tell(topic, body)
+
+    def reject(self, inlets: Collection[Inlet], reason: str) -> None:
+        """Closes the channels of these inlets."""
+        if self._session is not None:
+            self._session.reject(inlets, reason)
+
+    def invite(self, stone: str) -> None:
+        """A stone is there now, so the peer may send to it."""
+        if self._session is not None:
+            self._session.invite(stone)
 
     def pump(self, outlet: Outlet) -> None:
         """Sends what an outlet has and the peer has room for."""

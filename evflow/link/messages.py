@@ -1,7 +1,8 @@
 """The messages of the link protocol: what two nodes say to each other, and how that is bytes.
 
 A message is a msgpack array: its number, then its fields. ``Data`` is followed by a second part, the bytes of
-the events, unless these lie in shared memory. ``docs/wire-protocol.md`` says what each means, byte by byte.
+the events, unless these lie in shared memory, and ``Note`` by what it says. ``docs/wire-protocol.md`` says
+what each means, byte by byte.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import msgpack
 from evflow.errors import LinkError
 
 __all__ = [
+    "ENDED",
     "MESSAGES",
     "MOST_HEADER",
+    "MOST_NOTE",
     "MOST_PATH",
+    "MOST_TOPIC",
     "VERSION",
     "Accept",
     "Ack",
@@ -26,6 +30,7 @@ __all__ = [
     "Held",
     "Hello",
     "Message",
+    "Note",
     "Open",
     "Ping",
     "Pong",
@@ -33,6 +38,7 @@ __all__ = [
     "Reject",
     "Released",
     "Reset",
+    "Retry",
     "SchemaText",
     "Share",
     "Shared",
@@ -40,6 +46,9 @@ __all__ = [
     "pack",
     "unpack",
 ]
+
+ENDED = 2
+"""The ``delivery`` of a bridge that has ended: nothing new comes, and it keeps what the receiver holds."""
 
 VERSION = 1
 """The version of the protocol that ``Hello`` and ``Welcome`` name."""
@@ -49,6 +58,12 @@ MOST_HEADER = 64 << 20
 
 MOST_PATH = 64
 """Numbers that a path may have."""
+
+MOST_NOTE = 8 << 20
+"""Bytes that a note may have."""
+
+MOST_TOPIC = 255
+"""Characters that its topic may have."""
 
 _MOST = (1 << 63) - 1
 _TEXT = 1 << 20
@@ -100,8 +115,8 @@ class Pong(NamedTuple):
 
 class Open(NamedTuple):
     """A bridge wants to send to a stone; its frames will carry the channel's number. Those up to ``gone``
-    will
-    not come (again): they are safe, or lost where nothing is kept."""
+    will not come (again): they are safe, or lost where nothing is kept. ``delivery`` is 0 for at most once, 1
+    for at least once, and ``ENDED`` where the bridge has ended and only keeps what was sent."""
 
     channel: int
     bridge: str
@@ -121,7 +136,7 @@ class Accept(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """The channel stays closed."""
+    """The channel stays closed, or is closed from now on: what was sent and is not safe must go elsewhere."""
 
     channel: int
     reason: str
@@ -203,9 +218,21 @@ class Bye(NamedTuple):
     reason: str
 
 
+class Note(NamedTuple):
+    """A few words besides the events, once and one way; the bytes that follow are what they mean."""
+
+    topic: str
+
+
+class Retry(NamedTuple):
+    """The stone of a channel that was rejected is there now: it may be opened again."""
+
+    channel: int
+
+
 Message = (
     Hello | Welcome | Refuse | Reset | Ping | Pong | Open | Accept | Reject | SchemaText | Data | Ack
-    | Share | Shared | Released | Close | Bye | Held
+    | Share | Shared | Released | Close | Bye | Held | Note | Retry
 )  # fmt: skip
 
 
@@ -274,6 +301,8 @@ MESSAGES: dict[int, tuple[Callable[..., Message], tuple[Callable[[object], bool]
     16: (Close, (_number,)),
     17: (Bye, (_name,)),
     18: (Held, (_number, _number)),
+    19: (Note, (_name,)),
+    20: (Retry, (_number,)),
 }
 """Number → the message, and for each field whether a value is one."""
 
@@ -309,7 +338,7 @@ def unpack(data: Any) -> Message:
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise LinkError(f"a message of {len(data)} bytes: expected msgpack, found {error!r:.100}") from None
     if type(fields) is not list or not fields or type(fields[0]) is not int or fields[0] not in MESSAGES:
-        raise LinkError(f"a message: expected an array that begins with 1 to 18, found {fields!r:.100}")
+        raise LinkError(f"a message: expected an array that begins with 1 to 20, found {fields!r:.100}")
     kind, checks = MESSAGES[fields.pop(0)]
     name = getattr(kind, "__name__", "")
     if len(fields) != len(checks):

@@ -40,6 +40,12 @@ _MOST_WITH_ATTRIBUTES = 8192
 _MOMENT = 0.02
 """Seconds that a receiver should need for a frame."""
 
+_FIRST_AGAIN, _LAST_AGAIN = 0.02, 1.0
+"""Seconds until a channel that was rejected is asked for again: at first, and at most."""
+
+_NOTED = 4
+"""Rejections in a row after which a channel is in trouble."""
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -99,6 +105,9 @@ class Outlet:
         pump: sends what can be sent; set by the link, as is the number of the ``channel``.
         state: "closed", "opening", "open" or "rejected".
         reason: why it is rejected.
+        again: when it is to be opened again, once rejected.
+        refused_since: since when it has been rejected within the session; None if it is not.
+        retired: whether its bridge has ended, and it only keeps what the receiver holds in memory.
     """
 
     def __init__(self, bridge: str, address: Crossing, terms: Terms, stream: bytes) -> None:
@@ -109,6 +118,9 @@ class Outlet:
         self.head = 0
         self.state = "closed"
         self.reason = ""
+        self.again = 0.0
+        self.refused_since: float | None = None
+        self.retired = False
         self.waiting = Waiting()
         self.meter = Meter()
         self.round_trip = 0.0
@@ -125,6 +137,7 @@ class Outlet:
         self._last_sent = 0
         self._consumed = 0
         self._held = 0
+        self._rejections = 0
         self._spent, self._credit = 0, 0
 
     @property
@@ -147,6 +160,22 @@ class Outlet:
             return frames[ahead].low - 1
         first = self._unsent[0] if self._unsent else self.waiting.first
         return self.head if first is None else first.low - 1
+
+    @property
+    def quiet(self) -> bool:
+        """Whether all that was emitted has been handled, or is held by the receiver; where nothing is kept,
+        whether it is known what became of it."""
+        return self.handled >= self.head and (self.terms.exact or not self._sent)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there are frames that are not safe."""
+        return self.terms.exact and bool(self._sent or self._unsent)
+
+    @property
+    def delivery(self) -> int:
+        """As ``Open`` has it."""
+        return int(self.terms.exact) + self.retired
 
     @property
     def owed_bytes(self) -> int:
@@ -200,7 +229,7 @@ class Outlet:
 
     def disconnected(self) -> None:
         """The session ended; what was sent may not have arrived."""
-        self.state = "closed"
+        self.state, self.refused_since = "closed", None
         if self.terms.exact:
             self._unsent.extendleft(reversed(self._sent))
             self._sent.clear()
@@ -219,7 +248,7 @@ class Outlet:
         """
         if received > self._last:
             raise LinkError(f"bridge {self.bridge!r}: the peer has {received} frames of {self._last}")
-        self.state, self.reason = "open", ""
+        self.state, self.reason, self._rejections, self.refused_since = "open", "", 0, None
         self._consumed = self._last_sent = max(received, self.gone)
         self._held = min(self._held, received)
         self._spent, self._credit = 0, credit
@@ -229,9 +258,28 @@ class Outlet:
         if not self.terms.exact:
             self._count_lost(received)
 
-    def rejected(self, reason: str) -> None:
-        """The receiver has no such stone, or refuses."""
-        self.state, self.reason = "rejected", reason
+    @property
+    def was_refused(self) -> bool:
+        """Whether it was rejected again and again, so not only while a stone is on its way."""
+        return self._rejections == _NOTED
+
+    def rejected(self, reason: str, now: float) -> None:
+        """The receiver has no such stone (any more), or refuses; to be asked again, more and more seldom."""
+        since = self.refused_since
+        self.disconnected()
+        self.state, self.reason, self.refused_since = "rejected", reason, now if since is None else since
+        self.again = now + min(_FIRST_AGAIN * 2**self._rejections, _LAST_AGAIN)
+        self._rejections = min(self._rejections + 1, 8)
+
+    def readdressed(self, address: Crossing) -> None:
+        """From now on it leads elsewhere; what was sent and is not known to be safe will be sent again there,
+        or is lost where nothing is kept."""
+        self.disconnected()
+        self.address = address
+        self.reason = ""
+        self._held = self._rejections = 0
+        if not self.terms.exact:
+            self._count_lost(0)
 
     def acknowledged(self, safe: int, consumed: int, credit: int, now: float) -> None:
         """The receiver has taken in frames up to ``consumed``; those up to ``safe`` may be forgotten.
@@ -266,8 +314,10 @@ class Outlet:
             self._kept_bytes -= frame.size
 
     def _count_lost(self, received: int) -> None:
-        lost = sum(frame.count for frame in self._sent if frame.sequence > received)
-        self._sent.clear()
+        lost = 0
+        # What the receiver has but has not taken in yet may still be lost, if its stone goes elsewhere.
+        while self._sent and self._sent[-1].sequence > received:
+            lost += self._sent.pop().count
         if lost:
             self.dropped(lost)
 
@@ -349,6 +399,27 @@ class Outlet:
         while self.waiting.first is not None:
             owed.append(self.waiting.popleft().batch)
         return owed
+
+    def retire(self) -> list[EventBatch]:
+        """The bridge has ended: keeps only what the receiver holds, and gives up the rest, in order.
+
+        Should the receiver lose what it holds, that is sent again without tags, as what has its own stream:
+        newer frames along the same routes may have come over another bridge before.
+        """
+        frames = (*self._sent, *self._unsent) if self.terms.exact else ()
+        held = [frame for frame in frames if frame.sequence <= self._held]
+        owed = self.remains()
+        for frame in held:
+            frame.tag = None
+        self._unsent.extend(held)
+        self._kept_bytes = sum(frame.size for frame in held)
+        self.retired = True
+        return owed
+
+    def lost(self) -> list[EventBatch]:
+        """Gives up all that is owed, also what the receiver was said to hold."""
+        self._held = 0
+        return self.remains()
 
 
 def _joinable(one: EventBatch, other: EventBatch) -> bool:

@@ -1,8 +1,9 @@
-"""Which bridges the events at a stone can get to, and which stones keep events on the way."""
+"""Which bridges the events at a stone get to, which stones keep events on the way, and which are closed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evflow.engine.topology import Slot
@@ -32,7 +33,30 @@ class Reach:
         self._found: dict[str, list[Outlet]] = {}
         self._keepers: list[Slot] = []
         self._behind_keepers: set[Outlet] = set()
-        self._version = -1
+        self._version = (-1, -1)
+        self._changes = 0
+        self._closed: Counter[str] = Counter()
+        self._passing: Counter[str] = Counter()
+
+    def close(self, names: Iterable[str], passing: Iterable[str] = ()) -> None:
+        """From now on these stones take no events from outside, until opened as often; but what comes over
+        the
+        bridges ``passing`` they do."""
+        self._closed.update(names)
+        self._passing.update(passing)
+
+    def open(self, names: Iterable[str], passing: Iterable[str] = ()) -> None:
+        """Takes one closing of each of these stones back, and one exception for each of these bridges."""
+        for counts, taken in ((self._closed, names), (self._passing, passing)):
+            for name in taken:
+                if counts[name] > 1:
+                    counts[name] -= 1
+                else:
+                    del counts[name]
+
+    def changed(self) -> None:
+        """There are other outlets."""
+        self._changes += 1
 
     def leads(self, entry: Slot, onward: Slot) -> None:
         """A handler behind ``entry`` has submitted to ``onward``: what blocks this blocks that."""
@@ -41,15 +65,38 @@ class Reach:
             known.add(onward.name)
             self._found.clear()
 
-    def blocked(self, slot: Slot) -> bool:
-        """Whether events at a stone would get to a bridge that takes no more."""
+    def blocked(self, slot: Slot, bridge: str = "") -> bool:
+        """Whether a stone is closed, or events at it would get to a bridge that takes no more.
+
+        Args:
+            slot: the stone.
+            bridge: over which bridge of another node they come; "" if over none.
+        """
+        if self._closed and slot.name in self._closed and bridge not in self._passing:
+            return True
+        return any(outlet.blocked for outlet in self.outlets(slot))
+
+    def __contains__(self, stone: str) -> bool:
+        """Whether there is a stone of that name."""
+        return self.slot(stone) is not None
+
+    def slot(self, stone: str) -> Slot | None:
+        """The stone of a name; None if there is none."""
+        return None if self.engine is None else self.engine.topology.slots.get(stone)
+
+    def closed(self, stone: str) -> bool:
+        """Whether a stone takes no events from outside."""
+        return stone in self._closed
+
+    def outlets(self, slot: Slot) -> Sequence[Outlet]:
+        """The outlets that events at a stone may get to."""
         if not self._outlets:
-            return False
+            return ()
         self._refresh()
         found = self._found.get(slot.name)
         if found is None:
             found = self._found[slot.name] = self._find(slot)
-        return any(outlet.blocked for outlet in found)
+        return found
 
     def behind_keeper(self, outlet: Outlet) -> bool:
         """Whether events may get to a bridge only after some stone has kept them."""
@@ -61,13 +108,29 @@ class Reach:
         self._refresh()
         return [Hold(slot, *slot.kept_ever) for slot in self._keepers if slot.keeps_events]
 
+    def remaining(self, holds: list[Hold]) -> list[Hold]:
+        """What is still to leave stones of this node. What a stone held that is gone went with it; what one
+        held that was replaced is in the memory of the one in its place."""
+        assert self.engine is not None
+        slots = self.engine.topology.slots
+        found = []
+        for hold in holds:
+            slot = slots.get(hold.slot.name)
+            if slot is not None:
+                found.append(hold if slot is hold.slot else Hold(slot, *slot.kept_ever))
+        return found
+
     def _refresh(self) -> None:
         assert self.engine is not None
-        version = self.engine.version + len(self._outlets)
+        version = (self.engine.version, self._changes)
         if self._version != version:
             self._version = version
+            slots = self.engine.topology.slots
+            self._leads = {
+                name: onward & slots.keys() for name, onward in self._leads.items() if name in slots
+            }
             self._found.clear()
-            self._keepers = [slot for slot in self.engine.topology.slots.values() if slot.may_keep_events]
+            self._keepers = [slot for slot in slots.values() if slot.may_keep_events]
             self._behind_keepers = {outlet for slot in self._keepers for outlet in self._find(slot)}
 
     def _find(self, slot: Slot) -> list[Outlet]:
@@ -76,7 +139,9 @@ class Reach:
         found: list[Outlet] = []
         seen, todo = {slot.name}, [slot.name]
         while todo:
-            at = slots[todo.pop()]
+            at = slots.get(todo.pop())
+            if at is None:
+                continue
             if at.name in self._outlets:
                 found.append(self._outlets[at.name])
             onward = {hop.slot.name for hops in at.ports.values() for hop in hops}

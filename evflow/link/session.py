@@ -8,7 +8,7 @@ and the next session goes on from there.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from evflow.errors import LinkError, SchemaError
@@ -33,12 +33,15 @@ SMALL = 4 << 10
 LARGE = 64 << 10
 """Bytes from which a frame goes through shared memory, where there is some."""
 
-_OPEN_AGAIN = 1.0
-_MAX_CHANNELS = 1_000
+_MAX_CHANNELS = 5_000
+_MAX_REJECTED = 1_000
 _MAX_SCHEMAS = 10_000
 _MAX_TEXTS = 16 << 20
 MOST_REASON = 1000
 """Characters of a reason that is told to a peer."""
+
+_MOST_UNHEARD = 4 * m.MOST_NOTE
+"""Bytes of notes that are sent to a peer from which nothing comes."""
 
 
 class Session:
@@ -70,7 +73,9 @@ class Session:
         self._ping_at = now
         self._pings: dict[int, float] = {}
         self._ping = 0
-        self._open_again = now
+        self._unheard = 0
+        self._opened = -1  # the highest number of a channel
+        self._rejected: dict[int, str] = {}
         self._told: dict[str, int] = {}
         self._schemas: dict[int, Schema] = {}
         self._texts_size = 0
@@ -89,6 +94,8 @@ class Session:
             m.Shared: self._on_shared,
             m.Released: self._on_released,
             m.Close: self._on_close,
+            m.Note: self._on_note,
+            m.Retry: self._on_retry,
         }
         for channel, outlet in outlets.items():
             self.open(channel, outlet)
@@ -100,6 +107,7 @@ class Session:
             LinkError: it cannot come within one, or is wrong.
         """
         self.heard = now
+        self._unheard = 0
         handle = self._on.get(type(message))
         if handle is None:
             raise LinkError(f"peer {self.peer}: a {type(message).__name__} cannot come within a session")
@@ -110,6 +118,7 @@ class Session:
     def open(self, channel: int, outlet: Outlet) -> None:
         """Asks the peer to open an outlet's channel."""
         outlet.state = "opening"
+        self._opened = max(self._opened, channel)
         address = outlet.address
         self._send(
             m.Open(
@@ -118,10 +127,51 @@ class Session:
                 address.stone,
                 address.input,
                 outlet.stream,
-                int(outlet.terms.exact),
+                outlet.delivery,
                 outlet.gone,
             )
         )
+
+    @property
+    def wanted_by_peer(self) -> bool:
+        """Whether the peer has channels, or wants some."""
+        return bool(self.inlets or self._rejected)
+
+    def close(self, channel: int) -> None:
+        """Tells the peer that nothing will come in a channel any more."""
+        self._send(m.Close(channel))
+
+    def tell(self, topic: str, body: bytes) -> bool:
+        """Sends a note; False if that cannot be done now."""
+        if self._unheard + len(body) > _MOST_UNHEARD:
+            return False
+        self._unheard += len(body)
+        return self._hub.transport.send(self._conduit, m.pack(m.Note(topic)), memoryview(body))
+
+    def reject(self, inlets: Collection[Inlet], reason: str) -> None:
+        """Closes the channels of these inlets, after a last word on what became of their frames."""
+        for channel, inlet in list(self.inlets.items()):
+            if inlet in inlets:
+                self._last_word(channel, inlet)
+                del self.inlets[channel]
+                self._reject(channel, inlet.slot.name, reason)
+
+    def _last_word(self, channel: int, inlet: Inlet) -> None:
+        told = inlet.acknowledgement(0.0, at_once=True)
+        if told is not None:
+            self._tell(channel, *told)
+
+    def _reject(self, channel: int, stone: str, reason: str) -> None:
+        self._rejected[channel] = stone
+        if len(self._rejected) > _MAX_REJECTED:
+            del self._rejected[next(iter(self._rejected))]
+        self._send(m.Reject(channel, reason[:MOST_REASON]))
+
+    def invite(self, stone: str) -> None:
+        """A stone is there now: the peer need not wait before it asks for it again."""
+        for channel, wanted in self._rejected.items():
+            if wanted == stone:
+                self._send(m.Retry(channel))
 
     def tick(self, now: float) -> None:
         """Does what is due."""
@@ -131,17 +181,16 @@ class Session:
             self._pings[self._ping] = now
             self._ping_at = now + self._hub.heartbeat
             self._send(m.Ping(self._ping))
-        if now >= self._open_again:
-            self._open_again = now + _OPEN_AGAIN
-            for channel, outlet in self._outlets.items():
-                if outlet.state == "rejected":
-                    self.open(channel, outlet)
+        for channel, outlet in self._outlets.items():
+            if outlet.state == "rejected" and now >= outlet.again:
+                self.open(channel, outlet)
 
     @property
     def next_due(self) -> float:
         """When ``tick`` and ``flush`` are needed next."""
-        acks = (inlet.ack_due for inlet in self.inlets.values())
-        return min((at for at in acks if at is not None and at < self._ping_at), default=self._ping_at)
+        due = [outlet.again for outlet in self._outlets.values() if outlet.state == "rejected"]
+        due += [at for inlet in self.inlets.values() if (at := inlet.ack_due) is not None]
+        return min([self._ping_at, *due])
 
     # --- what comes
 
@@ -157,36 +206,51 @@ class Session:
 
     def _on_open(self, message: m.Open, body: Any, now: float) -> None:
         if len(self.inlets) >= _MAX_CHANNELS and message.channel not in self.inlets:
-            raise LinkError(f"peer {self.peer}: more than {_MAX_CHANNELS} channels")
-        inlet = self._hub.inlet(self.peer, message)
+            # The channels that there are go on.
+            self._reject(message.channel, message.stone, f"{_MAX_CHANNELS} channels are open already")
+            return
+        self._rejected.pop(message.channel, None)
+        inlet = self._hub.entrances.inlet(self.peer, message)
         if isinstance(inlet, str):
             self.inlets.pop(message.channel, None)
-            self._send(m.Reject(message.channel, inlet[:MOST_REASON]))
+            consumed = self._hub.entrances.taken_along(self.peer, message)
+            if consumed:
+                self._send(m.Accept(message.channel, consumed, 0))
+                self._tell(message.channel, consumed, consumed, 0, 0)
+            self._reject(message.channel, message.stone, inlet)
         else:
             self.inlets[message.channel] = inlet
             received = inlet.received
             credit = inlet.begin(message.gone)
             self._send(m.Accept(message.channel, received, credit))
 
-    def _outlet(self, channel: int) -> Outlet:
+    def _outlet(self, channel: int, *states: str) -> Outlet | None:
+        """The outlet of a channel; None if it is in another state, or closed and the peer did not know."""
         outlet = self._outlets.get(channel)
-        if outlet is None:
+        if outlet is None and channel > self._opened:
             raise LinkError(f"peer {self.peer}: this node has no channel {channel}")
-        return outlet
+        return outlet if outlet is not None and outlet.state in states else None
 
     def _on_accept(self, message: m.Accept, body: Any, now: float) -> None:
-        outlet = self._outlet(message.channel)
-        if outlet.state == "opening":
+        outlet = self._outlet(message.channel, "opening")
+        if outlet is not None:
             outlet.accepted(message.received, message.credit)
             self.pump(outlet)
 
     def _on_reject(self, message: m.Reject, body: Any, now: float) -> None:
-        outlet = self._outlet(message.channel)
-        if outlet.state != "opening":
-            return
-        if message.reason != outlet.reason:
-            self._hub.report(self.peer, f"bridge {outlet.bridge!r}: {message.reason}")
-        outlet.rejected(message.reason)
+        outlet = self._outlet(message.channel, "opening", "open")
+        if outlet is not None:
+            outlet.rejected(message.reason, now)
+            if outlet.was_refused:
+                self._hub.report(self.peer, f"bridge {outlet.bridge!r}: {message.reason}")
+
+    def _on_retry(self, message: m.Retry, body: Any, now: float) -> None:
+        outlet = self._outlet(message.channel, "rejected")
+        if outlet is not None:
+            self.open(message.channel, outlet)
+
+    def _on_note(self, message: m.Note, body: Any, now: float) -> None:
+        self._hub.notes.take(self.peer, message.topic, body, now)
 
     def _on_schema(self, message: m.SchemaText, body: Any, now: float) -> None:
         self._texts_size += len(message.description)
@@ -202,6 +266,9 @@ class Session:
     def _on_data(self, message: m.Data, body: Any, now: float) -> None:
         inlet = self.inlets.get(message.channel)
         if inlet is None:
+            if message.channel in self._rejected:
+                self._let_go(message)
+                return
             raise LinkError(f"peer {self.peer}: a frame in channel {message.channel}, which is not open")
         if isinstance(message.place, bytes):
             body = message.place
@@ -220,6 +287,12 @@ class Session:
         inlet.arrive(Arrived(message.sequence, batch, len(memoryview(body)), tag))
         self._hub.arrived(inlet)
 
+    def _let_go(self, message: m.Data) -> None:
+        """Drops a frame that was sent before the peer knew that its channel is closed; it has it still."""
+        if isinstance(message.place, list):
+            # Seen once, its memory is given back.
+            self._hub.transport.view(self._conduit, message.place)
+
     def _batch(self, message: m.Data, body: Any) -> EventBatch:
         schema = self._schemas.get(message.schema)
         if schema is None:
@@ -230,15 +303,14 @@ class Session:
         return batch.with_attributes(unpack_attributes(message.attributes, message.events))
 
     def _on_ack(self, message: m.Ack, body: Any, now: float) -> None:
-        outlet = self._outlet(message.channel)
-        if outlet.state != "open":
-            return
-        outlet.acknowledged(message.safe, message.consumed, message.credit, now)
-        self.pump(outlet)
+        outlet = self._outlet(message.channel, "open")
+        if outlet is not None:
+            outlet.acknowledged(message.safe, message.consumed, message.credit, now)
+            self.pump(outlet)
 
     def _on_held(self, message: m.Held, body: Any, now: float) -> None:
-        outlet = self._outlet(message.channel)
-        if outlet.state == "open":
+        outlet = self._outlet(message.channel, "open")
+        if outlet is not None:
             outlet.held(message.sequence)
 
     def _on_share(self, message: m.Share, body: Any, now: float) -> None:
@@ -252,9 +324,10 @@ class Session:
         self._hub.transport.release(self._conduit, message.blocks)
 
     def _on_close(self, message: m.Close, body: Any, now: float) -> None:
+        self._rejected.pop(message.channel, None)
         inlet = self.inlets.pop(message.channel, None)
         if inlet is not None:
-            self._hub.closed(inlet)
+            self._hub.entrances.closed(inlet)
 
     # --- what goes
 
@@ -319,7 +392,5 @@ class Session:
     def bye(self, reason: str) -> None:
         """Ends the session orderly, with the last acknowledgements."""
         for channel, inlet in self.inlets.items():
-            told = inlet.acknowledgement(0.0, at_once=True)
-            if told is not None:
-                self._tell(channel, *told)
+            self._last_word(channel, inlet)
         self._send(m.Bye(reason[:MOST_REASON]))

@@ -5,6 +5,17 @@ stream. A node that forwards handles a frame of a stream as a whole, so what it 
 same each time: the first, the second … frame into this bridge. So a frame is known for good by its route
 (the stream and the bridges since) and its path (the number at the first bridge, then a number at each further
 one), and along one route paths only grow, in the order of tuples.
+
+A route names bridges and stones, and never a node, so it stays the same when a stone moves to another. It is
+unambiguous all the same. A stream is 16 random bytes, and belongs to one outlet, which leads to one stone of
+one node at a time. That stone's node has at most one outlet of the name of the next bridge, which again leads
+to one stone; and so on. So at any time a stream and the names of the bridges that follow lead one way through
+the overlay; what comes by that way over other nodes has come over the same bridges and stones, before a move
+or after. Two peers may have bridges of one name to one receiver: what comes over them differs in the stream,
+or in a bridge before, since no outlet leads to both. So what was seen is kept by the bridge's name alone.
+
+An outlet whose bridge has ended may have to send again what came along a route before frames that come
+another way now. What it sends is known by its own stream and number only, as which each frame is noted besides.
 """
 
 from __future__ import annotations
@@ -13,9 +24,10 @@ import hashlib
 from collections import OrderedDict
 from typing import NamedTuple
 
-__all__ = ["Seen", "Tag", "next_route"]
+__all__ = ["Known", "Seen", "Tag", "next_route"]
 
-_ROUTES = 10_000
+_ROUTES, _LEARNT_ROUTES = 10_000, 1_000_000
+"""Routes that are known of one bridge of a peer; and that are known from elsewhere."""
 
 
 class Tag(NamedTuple):
@@ -35,26 +47,77 @@ def next_route(route: bytes, crossed: str) -> bytes:
     return hashlib.blake2b(route + crossed.encode(), digest_size=16).digest()
 
 
+class Known(NamedTuple):
+    """What is known of one route: the last path that was handled, and the last that was safe, () if none."""
+
+    route: bytes
+    path: tuple[int, ...]
+    safe: tuple[int, ...]
+
+
 class Seen:
     """The paths that came last over one bridge, by route.
 
-    The routes that were quiet longest are forgotten when there are more than 10,000.
+    There may be bridges of one name on several peers. Of each peer the routes that were quiet longest are
+    forgotten when there are more than 10,000, so none can have those of others forgotten.
     """
 
     def __init__(self) -> None:
-        self._paths: OrderedDict[bytes, tuple[int, ...]] = OrderedDict()
+        self._paths: dict[bytes, tuple[int, ...]] = {}
+        self._safe: dict[bytes, tuple[int, ...]] = {}
+        self._ends: dict[bytes, tuple[str, str]] = {}
+        self._routes: dict[str, OrderedDict[bytes, None]] = {}
 
-    def is_new(self, tag: Tag) -> bool:
-        """Whether a frame was not seen before; from now on it was."""
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def has(self, tag: Tag) -> bool:
+        """Whether a frame, or one behind it, was seen before."""
         before = self._paths.get(tag.route)
-        if before is not None and tag.path <= before:
+        return before is not None and tag.path <= before
+
+    def is_new(self, tag: Tag, peer: str = "", stone: str = "") -> bool:
+        """Whether a frame was not seen before; from now on it was.
+
+        Args:
+            tag: its provenance.
+            peer: who has sent it; "" if that is known from elsewhere.
+            stone: the stone that it came for.
+        """
+        if self.has(tag):
             return False
-        self.note(tag)
+        route = tag.route
+        before, now = self._ends.get(route), (peer, stone)
+        if before != now:
+            if before is not None:
+                del self._routes[before[0]][route]
+            self._ends[route] = now
+        self._paths[route] = tag.path
+        routes = self._routes.setdefault(peer, OrderedDict())
+        routes[route] = None
+        routes.move_to_end(route)
+        if len(routes) > (_ROUTES if peer else _LEARNT_ROUTES):
+            self._forget(next(iter(routes)))
         return True
 
-    def note(self, tag: Tag) -> None:
-        """Sets what was seen."""
-        self._paths[tag.route] = tag.path
-        self._paths.move_to_end(tag.route)
-        if len(self._paths) > _ROUTES:
-            self._paths.popitem(last=False)
+    def make_safe(self, route: bytes, path: tuple[int, ...]) -> bool:
+        """Notes that a frame that was seen is safe; gives whether that is new."""
+        new = route in self._paths and self._safe.get(route, ()) < path
+        if new:
+            self._safe[route] = path
+        return new
+
+    def _forget(self, route: bytes) -> None:
+        peer, _ = self._ends.pop(route)
+        self._safe.pop(route, None)
+        del self._paths[route], self._routes[peer][route]
+
+    def known(self, stone: str) -> list[Known]:
+        """What came for a stone."""
+        routes = [route for route, (_, at) in self._ends.items() if at == stone]
+        return [Known(route, self._paths[route], self._safe.get(route, ())) for route in routes]
+
+    def forget(self, stone: str) -> None:
+        """Forgets what came for a stone."""
+        for known in self.known(stone):
+            self._forget(known.route)

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import msgpack
 
 from evflow.errors import LinkError
+from evflow.link.custody import Paths
 from evflow.link.tags import Tag
 
 __all__ = ["FileJournal"]
 
 _TABLE = """
-CREATE TABLE IF NOT EXISTS safe (
-    peer TEXT NOT NULL, bridge TEXT NOT NULL, route BLOB NOT NULL, path BLOB NOT NULL,
-    PRIMARY KEY (peer, bridge, route)
+CREATE TABLE IF NOT EXISTS seen (
+    bridge TEXT NOT NULL, stone TEXT NOT NULL, route BLOB NOT NULL, path BLOB NOT NULL,
+    PRIMARY KEY (bridge, route)
 ) WITHOUT ROWID;
 """
+
+_FORMER = """
+BEGIN IMMEDIATE;
+INSERT OR IGNORE INTO seen SELECT bridge, '', route, path FROM safe;
+DROP TABLE safe;
+COMMIT;
+"""
+"""Takes over what an older table has, by peer and bridge."""
 
 
 class FileJournal:
@@ -38,33 +48,46 @@ class FileJournal:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.executescript(_TABLE)
+            if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'safe'").fetchone():
+                self._db.executescript(_FORMER)
         except sqlite3.Error as error:
             raise LinkError(f"journal {path} cannot be used: {error}") from error
 
     def load(self) -> dict[tuple[str, str], list[Tag]]:
-        """By peer and bridge, the latest frame of each route.
+        """By bridge and the stone that it leads to, the latest frame of each route.
 
         Raises:
             LinkError: the file is damaged.
         """
         found: dict[tuple[str, str], list[Tag]] = {}
         try:
-            for peer, bridge, route, path in self._db.execute("SELECT peer, bridge, route, path FROM safe"):
-                found.setdefault((peer, bridge), []).append(Tag(route, tuple(msgpack.unpackb(path))))
+            for bridge, stone, route, path in self._db.execute("SELECT bridge, stone, route, path FROM seen"):
+                found.setdefault((bridge, stone), []).append(Tag(route, tuple(msgpack.unpackb(path))))
         except (sqlite3.Error, ValueError, TypeError) as error:
             raise LinkError(f"journal {self._path} is damaged: {error}") from error
         return found
 
-    def save(self, safe: dict[tuple[str, str, bytes], tuple[int, ...]]) -> None:
+    def save(self, safe: Paths) -> None:
         """Sets the paths of the latest safe frames.
 
         Raises:
             LinkError: the file cannot be written.
         """
         rows = [(*key, msgpack.packb(path)) for key, path in safe.items()]
+        self._write("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?)", rows)
+
+    def forget(self, stone: str) -> None:
+        """Forgets what came for a stone.
+
+        Raises:
+            LinkError: the file cannot be written.
+        """
+        self._write("DELETE FROM seen WHERE stone = ?", [(stone,)])
+
+    def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("INSERT OR REPLACE INTO safe VALUES (?, ?, ?, ?)", rows)
+            self._db.executemany(statement, rows)
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             raise LinkError(f"journal {self._path} cannot be written: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket as network
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from evflow.events.batch import EventBatch
 from evflow.events.encode import Piece
 from evflow.events.gather import ByteArray
 from evflow.link.hub import Hub
+from evflow.link.link import State
+from evflow.link.moved import pack_seen, unpack_seen
 from evflow.node.contact import Contact
 from evflow.node.journal import FileJournal
 from evflow.node.keys import KeyRing
@@ -159,7 +161,8 @@ class Node:
 
     @property
     def refused(self) -> dict[str, int]:
-        """What came and was refused so far: "malformed", "unauthorised", "unknown stone", "protocol"."""
+        """What came and was refused so far: "malformed", "unauthorised", "unknown stone", "unknown topic",
+        "protocol"."""
         counts = dict(self._hub.refused)
         if self._sockets.turned_away:
             counts["unauthorised"] = counts.get("unauthorised", 0) + self._sockets.turned_away
@@ -167,7 +170,8 @@ class Node:
 
     def links(self) -> dict[str, dict[str, Any]]:
         """The links, by peer: ``state``, ``trouble``, ``contact``, ``round_trip`` (seconds), ``bandwidth``
-        (bytes a second), ``waiting`` events and ``sessions`` so far."""
+        (bytes a second), ``waiting`` events and ``sessions`` so far. Those that the peer holds in memory wait
+        too, also those that came over bridges that have ended since."""
         return {peer: link.report() for peer, link in list(self._hub.links.items())}
 
     def attach(self, graph: str) -> Links:
@@ -226,9 +230,123 @@ class Links:
         Raises:
             LinkError: it leads to a contact that is none, or needs keys.
         """
+        self._permit(address)
+        return self._hub.sender(slot, address)
+
+    def _permit(self, address: Crossing) -> None:
         if "://" in address.peer:
             self._hub.peer(address.peer, str(self._node.permitted(Contact.parse(address.peer))))
-        return self._hub.sender(slot, address)
+
+    def readdress(self, bridge: str, crossing: Crossing) -> None:
+        """A bridge leads elsewhere from now on; see ``Hub.readdress``.
+
+        Raises:
+            LinkError: there is no such bridge; or it is to lead to a contact that is none, or needs keys.
+        """
+        self._permit(crossing)
+        self._hub.readdress(bridge, crossing)
+
+    def drop(self, bridge: str, give_up: Callable[[str, EventBatch, str], None] | None = None) -> None:
+        """Ends a bridge; what it still owes is given up, but what the peer holds is kept; see ``Hub.drop``.
+
+        Args:
+            bridge: its name.
+            give_up: called with its name, events and a reason; by default as ``attach`` has set it.
+
+        Raises:
+            LinkError: there is no such bridge.
+        """
+        self._hub.drop(bridge, give_up or self._give_up)
+
+    def follow(self, stone: str, peer: str) -> None:
+        """A stone is on a peer now: what bridges that have ended keep for it on others is led there."""
+        self._hub.retired.follow(stone, peer)
+
+    def enter(self, name: str, slot: Slot) -> None:
+        """From now on others may send to a stone; see ``Entrances.enter``."""
+        self._hub.entrances.enter(name, slot)
+
+    def bear(self, tries: int) -> None:
+        """How often a bridge may ask for a stone that is not there before that counts as refused."""
+        self._hub.entrances.patience = tries
+
+    def leave(self, name: str, reason: str) -> None:
+        """From now on nobody may send to a stone; see ``Entrances.leave``."""
+        self._hub.entrances.leave(name, reason)
+
+    def close_entries(self, names: Iterable[str], passing: Iterable[str] = ()) -> None:
+        """From now on these stones take no events that are submitted, come from peers, or are ticks, until
+        opened as often; but they take those that come over the bridges ``passing``."""
+        self._hub.reach.close(names, passing)
+
+    def open_entries(self, names: Iterable[str], passing: Iterable[str] = ()) -> None:
+        """Takes one closing of each of these stones back, and one exception for each of these bridges."""
+        self._hub.reach.open(names, passing)
+
+    def waiting_for(self, entries: Collection[str], bridges: Collection[str]) -> str:
+        """What has to happen before stones can go; "" if nothing; see ``Hub.waiting_for``."""
+        return self._hub.waiting_for(entries, bridges)
+
+    def seen(self, stone: str) -> bytes:
+        """Which frames came for a stone, to be told to the node that it goes to; to be asked before
+        ``leave``."""
+        return pack_seen(stone, self._hub.custody.seen(stone))
+
+    def learn(self, data: bytes) -> None:
+        """Adds what ``seen`` has given on another node, in the journal too; to be done before ``enter``.
+
+        Raises:
+            LinkError: it is malformed, or the journal cannot be written; nothing was added.
+        """
+        self._hub.custody.learn(*unpack_seen(data))
+
+    def owed(self, bridge: str) -> int:
+        """Events of a bridge that wait, or are kept until they are safe; 0 if there is no such bridge."""
+        outlet = self._hub.outlets.get(bridge)
+        return 0 if outlet is None else outlet.owed_events
+
+    # --- peers and notes
+
+    def peer(self, name: str, contact: str = "") -> None:
+        """Keeps a link to a peer, also while no bridge needs it; it is dialled if its contact is known.
+
+        Raises:
+            LinkError: the name is none, or this node's own; or the contact is none, or needs keys.
+        """
+        # A peer whose name nobody knows goes by its contact.
+        if "://" in name:
+            Contact.parse(name)
+        elif _checked_name(name) == self._node.name:
+            raise LinkError(f"node {name}: it is no peer of its own; give the peer its own name")
+        self._hub.keep(name, contact and str(self._node.permitted(Contact.parse(contact))))
+
+    def forget(self, name: str) -> None:
+        """No longer keeps the link to a peer, unless a bridge needs it."""
+        self._hub.forget(name)
+
+    def connected(self, name: str) -> bool:
+        """Whether there is a session with a peer now."""
+        link = self._hub.links.get(name)
+        return link is not None and link.state is State.UP
+
+    def heard(self, name: str) -> float | None:
+        """When a peer was heard last in its session, in seconds of ``time.monotonic``; None without one."""
+        link = self._hub.links.get(name)
+        return None if link is None else link.heard
+
+    def tell(self, peer: str, topic: str, body: bytes) -> bool:
+        """Sends a note, which may be lost; False if there is no session now, or it could not be sent.
+
+        Raises:
+            LinkError: the topic has more than 255 characters, or the body more than 8 MiB.
+        """
+        return self._hub.tell(peer, topic, body)
+
+    def listen(self, topic: str, call: Callable[[str, bytes, float], None]) -> None:
+        """From now on ``call`` is given the notes of a topic, in the thread: peer, body, now."""
+        self._hub.listen(topic, call)
+
+    # --- the thread
 
     def attach(
         self,

@@ -151,7 +151,7 @@ class World:
         assert len(hub.links) <= 103 + len(hub.conduits)
         assert len(hub.conduits) <= len(hub.links)
         assert all(hub.conduits.get(link.conduit) is link for link in hub.links.values() if link.conduit)
-        for inlet in (*hub._inlets.values(), *hub._former):
+        for inlet in (*hub.entrances.inlets.values(), *hub.entrances.former):
             assert inlet.queued_bytes == sum(arrived.size for arrived in inlet.queue)
             assert max(inlet.safe, inlet.consumed) <= max(inlet.received, inlet._gone)
         for outlet in hub.outlets.values():
@@ -280,7 +280,7 @@ class Stranger:
                 [12, 0, random.randrange(3), random.randrange(9), random.choice(_INTS)],
                 [12, 0, number, number, 1 << random.randrange(64)],
                 [13, "evflow-" + "0" * 32, 4096, bytes(16)], [14, True], [15, [number]], [16, number],
-                [18, 0, number],
+                [18, 0, number], [19, random.choice(["", "x" * 300, "topic"])], [20, number],
                 [4, "r"], [17, "bye"], [3, "no"], [2, m.VERSION, self.name, bytes(16), ""],
             ]
         )  # fmt: skip

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from evflow.link import link
+from evflow.engine.topology import Crossing
+from evflow.link import custody, link
 from evflow.link.custody import Custody
+from evflow.link.hub import Hub
 from evflow.link.inlet import Inlet
 from evflow.link.outlet import Outlet
 from evflow.link.reach import Reach
-from evflow.link.tags import Seen
+from evflow.link.tags import Seen, Tag, next_route
 from tests.link.simulation.runner import one
 from tests.link.simulation.sharing import Sharing
 
@@ -35,7 +37,7 @@ def sends_nothing_again(patch: Patch) -> None:
 
 
 def takes_all_for_new(patch: Patch) -> None:
-    patch.setattr(Seen, "is_new", lambda self, tag: True)
+    patch.setattr(Seen, "is_new", lambda self, tag, peer="", stone="": True)
 
 
 def ignores_credit(patch: Patch) -> None:
@@ -51,11 +53,11 @@ def forgets_holds(patch: Patch) -> None:
 
 
 def forgets_what_comes_of_a_duplicate(patch: Patch) -> None:
-    patch.setattr(Custody, "_all_owed", lambda self: [])
+    patch.setattr(custody, "_now", lambda outlets: [])
 
 
 def never_blocks(patch: Patch) -> None:
-    patch.setattr(Reach, "blocked", lambda self, slot: False)
+    patch.setattr(Reach, "blocked", lambda self, slot, bridge="": False)
 
 
 def gives_no_credit_back(patch: Patch) -> None:
@@ -111,6 +113,49 @@ def never_hears_silence(patch: Patch) -> None:
     patch.setattr(link, "_SILENCES", 1e9)
 
 
+def learns_nothing(patch: Patch) -> None:
+    patch.setattr(Custody, "learn", lambda self, stone, known: None)
+
+
+def waits_for_nothing(patch: Patch) -> None:
+    patch.setattr(Hub, "waiting_for", lambda self, entries, bridges: "")
+
+
+def sends_nothing_again_elsewhere(patch: Patch) -> None:
+    original = Outlet.readdressed
+
+    def readdressed(self: Outlet, address: Crossing) -> None:
+        original(self, address)
+        self._unsent.clear()
+        self._kept_bytes = 0
+
+    patch.setattr(Outlet, "readdressed", readdressed)
+
+
+def forgets_what_is_held_when_a_bridge_ends(patch: Patch) -> None:
+    patch.setattr(Outlet, "retire", Outlet.remains)
+
+
+def keeps_the_tags_of_bridges_that_have_ended(patch: Patch) -> None:
+    original = Outlet.retire
+
+    def retire(self: Outlet) -> Any:
+        tags = {frame.sequence: frame.tag for frame in (*self._sent, *self._unsent)}
+        given = original(self)
+        for frame in self._unsent:
+            frame.tag = tags[frame.sequence]
+        return given
+
+    patch.setattr(Outlet, "retire", retire)
+
+
+def names_nodes_in_routes(patch: Patch) -> None:
+    def route_onward(self: Inlet, tag: Tag) -> bytes:
+        return next_route(tag.route, f"{self.peer}\0{self.bridge}\0{self.slot.name}\0{self.input}")
+
+    patch.setattr(Inlet, "route_onward", route_onward)
+
+
 FAULTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (acknowledges_what_is_consumed, "chain", "lost"),
     (sends_nothing_again, "pair", ""),
@@ -124,6 +169,12 @@ FAULTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (releases_shared_memory_at_once, "chain", ""),
     (loses_frames_without_a_count, "at most once", "dropped"),
     (forgets_the_journal, "pair", "came twice"),
+    (learns_nothing, "move end", "came twice"),
+    (waits_for_nothing, "move", "given up"),
+    (sends_nothing_again_elsewhere, "move", ""),
+    (forgets_what_is_held_when_a_bridge_ends, "move before storage", "lost"),
+    (keeps_the_tags_of_bridges_that_have_ended, "move before storage", "lost"),
+    (names_nodes_in_routes, "give up chain", "came twice"),
     (never_hears_silence, "pair", "does not come to an end"),
 ]
 

@@ -52,6 +52,8 @@ EXAMPLES: list[m.Message] = [
     m.Close(0),
     m.Bye("node left has ended"),
     m.Held(0, 3),
+    m.Note("change"),
+    m.Retry(1),
 ]  # fmt: skip
 
 WRONG: list[tuple[str, bytes]] = [
@@ -62,7 +64,7 @@ WRONG: list[tuple[str, bytes]] = [
     ("no array", b"\x05"),
     ("an empty array", b"\x90"),
     ("no message of that number", b"\x91\x00"),
-    ("no message of that number", b"\x91\x13"),
+    ("no message of that number", b"\x91\x15"),
     ("a number that is true", b"\x92\xc3\xa1r"),
     ("a field too few", b"\x91\x05"),
     ("a field too many", b"\x93\x05\x01\x01"),
@@ -197,6 +199,10 @@ def test_wire_protocol_numbers_in_the_text_are_those_of_the_code() -> None:
         f"at most {m.MOST_PATH} numbers",
         f"{m.MOST_HEADER >> 20} MiB",
         f"{session.LARGE >> 10} KiB",
+        f"most {m.MOST_NOTE >> 20} MiB",
+        f"1 to {m.MOST_TOPIC} characters",
+        f"while {session._MOST_UNHEARD >> 20} MiB",
+        f"after {outlet._FIRST_AGAIN * 1000:.0f} ms",
         f"version {m.VERSION}",
     ):
         assert text in DOCUMENT
@@ -234,7 +240,7 @@ def test_wire_protocol_session_is_answered_by_a_node_as_written() -> None:
 
 def test_wire_protocol_example_of_a_route_is_what_the_code_makes() -> None:
     stream, hashed, route = re.findall(r"`([0-9a-f]{32})`", DOCUMENT.split("### Route and path")[1])[:3]
-    crossed = "left\0out\0end\0"
+    crossed = "out\0end\0"
     assert next_route(bytes.fromhex(stream), crossed).hex() == hashed
     assert blake2b(bytes.fromhex(stream) + crossed.encode(), digest_size=16).hexdigest() == hashed
     assert route == hashed

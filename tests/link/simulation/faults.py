@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tests.link.simulation.network import Killed, Manner, Wire
 
 if TYPE_CHECKING:
+    from tests.link.simulation.process import Process
     from tests.link.simulation.world import World
 
 __all__ = ["schedule"]
@@ -99,28 +100,36 @@ def _slow(world: World) -> None:
         world.network.later((0.0, 2.0), end)
 
 
+def _victim(world: World) -> Process | None:
+    process = world.alive.get(world.random.choice(world.scenario.killed))
+    if process is None or (world.move and world.move.under_way):
+        return None
+    # What a bridge that has ended keeps is lost if both ends are killed.
+    return None if process.hub.retired else process
+
+
 def _kill(world: World) -> None:
-    name = world.random.choice(world.scenario.killed)
-    if name in world.alive:
-        world.kill(world.alive[name])
+    process = _victim(world)
+    if process is not None:
+        world.kill(process)
 
 
 def _kill_within(world: World) -> None:
-    name = world.random.choice(world.scenario.killed)
-    if name in world.alive:
-        world.alive[name].doomed = True
+    process = _victim(world)
+    if process is not None:
+        process.doomed = True
 
 
 def _kill_sending(world: World) -> None:
-    name = world.random.choice(world.scenario.killed)
-    if name in world.alive:
-        world.alive[name].transport.sends_left = world.random.choice((0, 1, 3, 10))
+    process = _victim(world)
+    if process is not None:
+        process.transport.sends_left = world.random.choice((0, 1, 3, 10))
 
 
 def _kill_saving(world: World) -> None:
-    name = world.random.choice(world.scenario.killed)
-    journal = world.journals.get(name)
-    if journal is None or name not in world.alive:
+    process = _victim(world)
+    journal = None if process is None else world.journals.get(process.name)
+    if journal is None:
         return
     left = [world.random.randint(1, 6)]
 
@@ -149,9 +158,14 @@ def _freeze(world: World) -> None:
 
 
 def _let_some_go(world: World) -> None:
-    process = world.alive.get("B")
-    if process is not None:
-        slot = process.engine.topology.slots[world.scenario.stores]
-        count = world.random.randint(1, 5)
-        process.tasks.append(lambda p: p.engine.send_stored(slot, min(count, slot.queued)) and None)
-        process.wake()
+    name, count = world.scenario.stores, world.random.randint(1, 5)
+    for process in world.alive.values():
+        if name in process.engine.topology.slots:
+            process.tasks.append(lambda p: _send_some(p, name, count))
+            process.wake()
+
+
+def _send_some(process: Process, name: str, count: int) -> None:
+    slot = process.engine.topology.slots.get(name)
+    if slot is not None:
+        process.engine.send_stored(slot, min(count, slot.queued))

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from evflow.check import check_graph
 from evflow.engine.engine import Engine
 from evflow.engine.letters import LetterBox
 from evflow.engine.topology import Slot
 from evflow.events.batch import EventBatch
 from evflow.link.hub import Hub
 from evflow.link.tags import Tag
-from evflow.placement import placed_on
+from tests.link.simulation.moving import placed
 from tests.link.simulation.network import Killed, SimTransport
 
 if TYPE_CHECKING:
@@ -46,13 +45,18 @@ class MemoryJournal:
 
     def load(self) -> dict[tuple[str, str], list[Tag]]:
         found: dict[tuple[str, str], list[Tag]] = {}
-        for (peer, bridge, route), path in self._safe.items():
-            found.setdefault((peer, bridge), []).append(Tag(route, path))
+        for (bridge, stone, route), path in self._safe.items():
+            found.setdefault((bridge, stone), []).append(Tag(route, path))
         return found
 
     def save(self, safe: dict[tuple[str, str, bytes], tuple[int, ...]]) -> None:
         self.dies()
         self._safe.update(safe)
+        self.dies()
+
+    def forget(self, stone: str) -> None:
+        self.dies()
+        self._safe = {key: path for key, path in self._safe.items() if key[1] != stone}
         self.dies()
 
 
@@ -69,6 +73,7 @@ class Process:
         tasks: what is to be done between two runs.
         at_risk: what its terminals have handled since the last turn that came to its end.
         doomed: whether it dies within the next turn.
+        dies: called when it is killed.
     """
 
     def __init__(self, name: str, world: World, journal: MemoryJournal | None) -> None:
@@ -77,6 +82,7 @@ class Process:
         self.random: Random = world.random
         self.alive = True
         self.doomed = False
+        self.dies: Callable[[], None] = lambda: None
         self.backlog: dict[str, deque[EventBatch]] = {}
         self.tasks: deque[Callable[[Process], object]] = deque()
         self.at_risk: list[tuple[str, int, int, int]] = []
@@ -97,7 +103,7 @@ class Process:
         for peer in world.nodes:
             if peer != name:
                 self.hub.peer(peer, f"sim://{peer}")
-        topology = placed_on(check_graph(world.graph), name)
+        topology = placed(world.graph, name)
         self.letters = LetterBox(100, lambda stone, batch: None)
 
         def sender(slot: Slot) -> Callable[[EventBatch], None] | None:
@@ -183,10 +189,11 @@ class Process:
     def quiet(self) -> bool:
         """Whether nothing is to be done for any event."""
         hub = self.hub
-        inlets = [*hub._inlets.values(), *hub._former]
+        inlets = [*hub.entrances.inlets.values(), *hub.entrances.former]
         return (
             not any(self.backlog.values())
             and not hub.owes
+            and not hub.retired
             # What is delivered at most once may be lost until the other side has told what came.
             and not any(outlet._sent for outlet in hub.outlets.values())
             and not any(inlet.queue or inlet.pending for inlet in inlets)
@@ -199,7 +206,7 @@ class Process:
         links = {peer: (link.state.value, link.trouble) for peer, link in hub.links.items()}
         inlets = [
             (i.bridge, i.received, i.consumed, i.safe, len(i.queue), len(i.pending))
-            for i in hub._inlets.values()
+            for i in hub.entrances.inlets.values()
         ]
         waiting = {name: len(batches) for name, batches in self.backlog.items() if batches}
         refused = dict(hub.refused)

@@ -58,6 +58,8 @@ class Scenario:
         delivery: of all bridges.
         policy: of all bridges.
         freezes, stores: the stone that is frozen now and then, and that holds events until told.
+        moves: how what is on B goes elsewhere meanwhile, see ``Move``; "" if it does not.
+        mixes: a node whose kill has bridges that have ended send again, behind what is newer; "" if none.
         flushes: whether a last event with a negative number is submitted.
     """
 
@@ -73,6 +75,8 @@ class Scenario:
     policy: str = "block"
     freezes: str = ""
     stores: str = ""
+    moves: str = ""
+    mixes: str = ""
     flushes: bool = False
 
 
@@ -214,6 +218,60 @@ def _frozen(random: Random, handlers: Handlers) -> ev.Graph:
     return graph
 
 
+def _move(random: Random, handlers: Handlers) -> ev.Graph:
+    graph = ev.Graph("move")
+    source = graph.source("s", Item, on="A")
+    way = source >> _way(1, "B")
+    if random.random() < 0.5:
+        way = way >> ev.Filter("input.seq >= 0", name="g", on="B")
+    way >> ev.Terminal(handlers("end1"), batch=True, name="end1", on="D")
+    source >> _way(2, "C") >> ev.Terminal(handlers("end2"), batch=True, name="end2", on="D")
+    return graph
+
+
+def _move_chain(random: Random, handlers: Handlers) -> ev.Graph:
+    graph = ev.Graph("move chain")
+    way = graph.source("s", Item, on="A") >> _way(1, "B") >> _way(2, "D")
+    way >> ev.Terminal(handlers("end1"), batch=True, name="end1", on="E")
+    graph.source("r", Item, on="C") >> ev.Terminal(handlers("end2"), batch=True, name="end2", on="C")
+    return graph
+
+
+def _move_end(random: Random, handlers: Handlers) -> ev.Graph:
+    graph = ev.Graph("move end")
+    source = graph.source("s", Item, on="A")
+    source >> _way(1, "B") >> ev.Terminal(handlers("end1"), batch=True, name="end1", on="B")
+    source >> _way(2, "C") >> ev.Terminal(handlers("end2"), batch=True, name="end2", on="D")
+    return graph
+
+
+def _move_storage(random: Random, handlers: Handlers) -> ev.Graph:
+    graph = ev.Graph("move storage")
+    source = graph.source("s", Item, on="A")
+    held = source >> _way(1, "B") >> ev.Storage(random.randint(1, 9), name="held", on="B")
+    held >> ev.Terminal(handlers("end1"), batch=True, name="end1", on="D")
+    source >> _way(2, "C") >> ev.Terminal(handlers("end2"), batch=True, name="end2", on="D")
+    return graph
+
+
+def _move_before(random: Random, handlers: Handlers) -> ev.Graph:
+    graph = ev.Graph("move before storage")
+    source = graph.source("s", Item, on="A")
+    held = source >> _way(1, "B") >> ev.Storage(random.randint(1, 9), name="held", on="D")
+    held >> ev.Terminal(handlers("end1"), batch=True, name="end1", on="E")
+    source >> _way(2, "C") >> ev.Terminal(handlers("end2"), batch=True, name="end2", on="E")
+    return graph
+
+
+def _move_one(random: Random, handlers: Handlers) -> ev.Graph:
+    graph = ev.Graph("move one")
+    way = graph.source("s", Item, on="A") >> _way(1, "B")
+    way >> ev.Terminal(handlers("end1"), batch=True, name="end1", on="D")
+    graph.source("r", Item, on="C") >> ev.Terminal(handlers("end2"), batch=True, name="end2", on="C")
+    return graph
+
+
+_BOTH = [("end1", 1), ("end2", 2)]
 _TWO = {"s": (1, Item), "r": (2, Item)}
 
 _ALL = [
@@ -254,6 +312,30 @@ _ALL = [
     ),
     Scenario(
         "at most once", _pair, _ONE, lambda source, seq: [("end", 0)], ("B",), delivery="at_most_once"
+    ),
+    Scenario("move", _move, _ONE, lambda source, seq: _BOTH, ("B", "C", "D"), moves="orderly"),
+    Scenario("move end", _move_end, _ONE, lambda source, seq: _BOTH, ("B", "C", "D"), moves="orderly"),
+    Scenario(
+        "move storage", _move_storage, _ONE, lambda source, seq: _BOTH, ("B", "C", "D"), once=False,
+        bursts=True, stores="held", moves="orderly",
+    ),
+    *(
+        Scenario(
+            name, _move_before, _ONE, lambda source, seq: _BOTH, ("B", "C", "D", "D", "E"), once=False,
+            bursts=True, stores="held", moves=moves, mixes="D",
+        )
+        for name, moves in (
+            ("move before storage", "orderly"), ("move back", "back"), ("move to storage", "to D")
+        )
+    ),
+    Scenario("give up", _move, _ONE, lambda source, seq: _BOTH, ("B", "C", "D"), moves="given up"),
+    Scenario(
+        "give up chain", _move_chain, _ONE, lambda source, seq: [("end1", 12)], ("B", "C", "D", "E"),
+        moves="given up",
+    ),
+    Scenario(
+        "move at most once", _move_one, _ONE, lambda source, seq: [("end1", 1)], ("D",),
+        delivery="at_most_once", moves="orderly",
     ),
     *(
         Scenario(policy, _pair, _ONE, lambda source, seq: [("end", 0)], ("B",), policy=policy)

@@ -1,0 +1,182 @@
+"""What was seen over bridges: as it is kept, as it moves along with a stone, and in the journal."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evflow.errors import LinkError
+from evflow.link import tags
+from evflow.link.custody import Custody, Paths
+from evflow.link.moved import pack_seen, unpack_seen
+from evflow.link.reach import Reach
+from evflow.link.tags import Known, Seen, Tag
+from evflow.node.journal import FileJournal
+
+R, S, T = (bytes([number]) * 16 for number in (1, 2, 3))
+
+
+def custody(journal: Any = None) -> Custody:
+    return Custody({}, Reach({}), journal)
+
+
+class Kept:
+    """A journal in memory."""
+
+    def __init__(self) -> None:
+        self.rows: Paths = {}
+
+    def load(self) -> dict[tuple[str, str], list[Tag]]:
+        return {}
+
+    def save(self, safe: Paths) -> None:
+        self.rows.update(safe)
+
+    def forget(self, stone: str) -> None:
+        self.rows = {key: path for key, path in self.rows.items() if key[1] != stone}
+
+
+def test_frame_is_new_only_behind_the_last_of_its_route() -> None:
+    seen = Seen()
+    assert seen.is_new(Tag(R, (4, 1)), "a", "end")
+    assert not seen.is_new(Tag(R, (4, 1)), "b", "end")
+    assert not seen.is_new(Tag(R, (4,)), "a", "end")
+    assert seen.is_new(Tag(R, (4, 1, 0)), "b", "end") and seen.is_new(Tag(S, (1,)), "a", "other")
+    assert seen.known("end") == [Known(R, (4, 1, 0), ())]
+    seen.forget("end")
+    assert seen.known("end") == [] and len(seen) == 1 and seen.is_new(Tag(R, (1,)))
+
+
+def test_safe_is_noted_of_what_was_seen_and_never_falls() -> None:
+    seen = Seen()
+    assert not seen.make_safe(R, (1,))
+    seen.is_new(Tag(R, (5,)), "a", "end")
+    assert seen.make_safe(R, (3,)) and not seen.make_safe(R, (2,))
+    assert seen.known("end") == [Known(R, (5,), (3,))]
+
+
+def test_routes_that_were_quiet_longest_are_forgotten_of_one_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tags, "_ROUTES", 2)
+    seen = Seen()
+    seen.is_new(Tag(R, (1,)), "a")
+    for number, route in enumerate((S, T, S, R[:15] + b"x", R[:15] + b"y")):
+        seen.is_new(Tag(route, (number,)), "b")
+    assert [seen.has(Tag(route, (0,))) for route in (R, S, T)] == [True, False, False]
+    # It comes from another peer now: there it counts.
+    seen.is_new(Tag(R, (2,)), "b")
+    seen.is_new(Tag(S, (2,)), "b")
+    seen.is_new(Tag(T, (2,)), "b")
+    assert not seen.has(Tag(R, (0,)))
+    assert len(seen) == 2
+
+
+def test_what_was_seen_moves_along() -> None:
+    old, journal = custody(), Kept()
+    old.learn("end", {"x": [Known(R, (4, 2), (4, 1)), Known(S, (1,), ())], "y": [Known(T, (9,), (9,))]})
+    old.learn("other", {"z": [Known(T, (1,), (1,))]})
+    data = pack_seen("end", old.seen("end"))
+    assert msgpack.unpackb(data) == [
+        "end",
+        [["x", [[R, [4, 2], [4, 1]], [S, [1], []]]], ["y", [[T, [9], [9]]]]],
+    ]
+    moved = custody(journal)
+    moved.learn(*unpack_seen(data))
+    assert moved.seen("end") == old.seen("end") and moved.seen("other") == {}
+    # What was not safe is held by the stone: it must be handled again if this node's memory is lost.
+    assert journal.rows == {("x", "end", R): (4, 1), ("y", "end", T): (9,)}
+    moved.learn(*unpack_seen(pack_seen("end", {"x": [Known(R, (3,), (2,))]})))
+    assert moved.seen("end") == old.seen("end") and journal.rows["x", "end", R] == (4, 1)
+    moved.forget("end")
+    assert moved.seen("end") == {} and journal.rows == {}
+
+
+MALFORMED = [
+    b"", b"\xc1", b"\x92", msgpack.packb(7), msgpack.packb([]), msgpack.packb(["end", [], 1]),
+    msgpack.packb([b"end", []]), msgpack.packb(["x" * 5000, []]), msgpack.packb(["end", {}]),
+    msgpack.packb(["end", [["x"]]]), msgpack.packb(["end", [[7, []]]]), msgpack.packb(["end", [["x", 7]]]),
+    msgpack.packb(["end", [["x", [[R, [1]]]]]]), msgpack.packb(["end", [["x", [[R[1:], [1], []]]]]]),
+    msgpack.packb(["end", [["x", [["r" * 16, [1], []]]]]]), msgpack.packb(["end", [["x", [[R, [], []]]]]]),
+    msgpack.packb(["end", [["x", [[R, [-1], []]]]]]), msgpack.packb(["end", [["x", [[R, [True], []]]]]]),
+    msgpack.packb(["end", [["x", [[R, [1 << 63], []]]]]]),
+    msgpack.packb(["end", [["x", [[R, [0] * 65, []]]]]]),
+    msgpack.packb(["end", [["x", [[R, [1], [2]]]]]]), msgpack.packb(["end", [["x", [[R, [1], None]]]]]),
+    msgpack.packb(["end", []]) + b"\0", b"\x92\xa3end\xdd\x7f\xff\xff\xff", b"\x91" * 5000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", MALFORMED, ids=range(len(MALFORMED)))
+def test_what_was_seen_is_refused_if_it_is_malformed(data: bytes) -> None:
+    with pytest.raises(LinkError, match="what a stone has seen: expected"):
+        unpack_seen(data)
+
+
+paths = st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=64).map(tuple)
+routes = st.builds(
+    lambda route, path, cut: Known(route, path, path[:cut]),
+    st.binary(min_size=16, max_size=16),
+    paths,
+    st.integers(0, 9),
+)
+WELL_MADE = st.dictionaries(st.text(max_size=20), st.lists(routes, max_size=4), max_size=4)
+
+
+@given(st.text(max_size=20), WELL_MADE)
+def test_what_was_seen_is_the_same_on_both_sides(stone: str, known: dict[str, list[Known]]) -> None:
+    assert unpack_seen(pack_seen(stone, known)) == (stone, known)
+
+
+@given(WELL_MADE, st.data())
+def test_bytes_that_are_damaged_are_refused_or_well_made(
+    known: dict[str, list[Known]], draw: st.DataObject
+) -> None:
+    data = bytearray(pack_seen("end", known))
+    for _ in range(draw.draw(st.integers(1, 3))):
+        data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
+    try:
+        stone, found = unpack_seen(bytes(data[: draw.draw(st.integers(0, len(data)))]))
+    except LinkError:
+        return
+    learner = custody(Kept())
+    learner.learn(stone, found)
+    assert unpack_seen(pack_seen(stone, learner.seen(stone)))[0] == stone
+
+
+def test_journal_keeps_what_was_safe_and_forgets_a_stone(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path / "journal")
+    journal.save({("x", "end", R): (4, 1), ("x", "end", S): (1,), ("y", "other", R): (2,)})
+    journal.save({("x", "end", R): (5,)})
+    journal.close()
+    journal = FileJournal(tmp_path / "journal")
+    assert journal.load() == {("x", "end"): [Tag(R, (5,)), Tag(S, (1,))], ("y", "other"): [Tag(R, (2,))]}
+    journal.forget("end")
+    assert journal.load() == {("y", "other"): [Tag(R, (2,))]}
+    known = custody(journal).seen("other")
+    assert known == {"y": [Known(R, (2,), (2,))]}
+    journal.close()
+
+
+def test_journal_of_before_is_taken_over(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "journal") as db:
+        db.execute("CREATE TABLE safe (peer TEXT, bridge TEXT, route BLOB, path BLOB)")
+        rows = [("a", "x", R, (4,)), ("b", "x", S, (1, 2))]
+        db.executemany(
+            "INSERT INTO safe VALUES (?, ?, ?, ?)", [(*row[:3], msgpack.packb(row[3])) for row in rows]
+        )
+    db.close()
+    for _ in range(2):
+        journal = FileJournal(tmp_path / "journal")
+        assert journal.load() == {("x", ""): [Tag(R, (4,)), Tag(S, (1, 2))]}
+        journal.close()
+
+
+def test_journal_that_is_closed_cannot_be_written(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path / "journal")
+    journal.close()
+    with pytest.raises(LinkError, match="cannot be written"):
+        journal.forget("end")
