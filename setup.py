@@ -17,6 +17,7 @@ setup(
         "evflow.codgen.llvm",
         "evflow.codgen.source",
         "evflow.demo",
+        "evflow.deploy",
         "evflow.engine",
         "evflow.events",
         "evflow.events.columns",
@@ -24,6 +25,8 @@ setup(
         "evflow.link",
         "evflow.node",
         "evflow.schema",
+        "evflow.stones.echo",
+        "evflow.watch",
     ],
     package_data={"evflow": ["py.typed"]},
 )

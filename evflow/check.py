@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from evflow.engine.topology import Hop, Slot, Topology, crossing_of
 from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.schema import Schema
-from evflow.stone import Acting, Compiled
+from evflow.stone import Acting, Compiled, Stone
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
@@ -22,14 +22,23 @@ if TYPE_CHECKING:
 __all__ = ["build_topology", "check_graph", "find_arrivals"]
 
 
-def check_graph(graph: Graph) -> Topology:
+def check_graph(
+    graph: Graph, checked: Callable[[Stone], bool] = lambda stone: True, *, running: bool = False
+) -> Topology:
     """Checks a graph; see ``Graph.check``.
+
+    Args:
+        graph: the graph.
+        checked: whether a stone's own function and handlers are checked too; those that run elsewhere
+            may need what only that host has.
+        running: whether it runs already; then it may have no stone left, and a split no target: that drops
+            what comes; and nothing need lead to a stone that takes what is linked to it.
 
     Returns:
         Its stones and links, ready to be planned.
     """
     problems: list[EvflowError] = []
-    problems.extend(_check_links(graph))
+    problems.extend(_check_links(graph, running))
     topology = build_topology(graph)
     try:
         order = _order(topology)
@@ -37,7 +46,10 @@ def check_graph(graph: Graph) -> Topology:
         raise GraphError(*(str(p) for p in problems), str(error)) from None
     _propagate(order)
     for slot in order:
-        problems.extend(_check_stone(slot, topology))
+        # What nothing leads to any more waits to be linked again.
+        if checked(slot.stone) and not (running and _is_idle(slot)):
+            problems.extend(_check_stone(slot, topology))
+    problems.extend(_check_rules(graph, topology, checked))
     if len(problems) == 1:
         raise problems[0]
     if problems:
@@ -54,7 +66,7 @@ def build_topology(graph: Graph) -> Topology:
     crossings = {
         name: crossing for name, stone in graph.stones.items() if (crossing := crossing_of(stone)) is not None
     }
-    entrances = frozenset(name for name, stone in graph.stones.items() if stone.kind == "source")
+    entrances = frozenset(name for name, stone in graph.stones.items() if stone.entrance)
     return Topology(slots, tuple(graph.morphs), entrances, crossings)
 
 
@@ -67,9 +79,9 @@ def find_arrivals(topology: Topology) -> None:
     _propagate(_order(topology))
 
 
-def _check_links(graph: Graph) -> list[EvflowError]:
+def _check_links(graph: Graph, running: bool) -> list[EvflowError]:
     problems: list[EvflowError] = []
-    if not graph.stones:
+    if not graph.stones and not running:
         problems.append(GraphError(f"graph {graph.name} has no stones; begin with graph.source(…)"))
     for link in graph.links:
         for name in (link.source, link.target):
@@ -88,7 +100,8 @@ def _check_links(graph: Graph) -> list[EvflowError]:
             problems.append(GraphError(f"link {link.source!r} → {link.target!r}: a source takes no links"))
     for name, stone in graph.stones.items():
         ports = {link.port for link in graph.links if link.source == name}
-        problems.extend(_check_ports(name, stone.kind, stone.linked_ports, ports))
+        if ports or not (running and stone.kind == "split"):
+            problems.extend(_check_ports(name, stone.kind, stone.linked_ports, ports))
     return problems
 
 
@@ -98,7 +111,7 @@ def _check_ports(name: str, kind: str, rule: str, ports: set[int]) -> list[Evflo
     if rule == "one" and ports != {0} and ports:
         extra = ", ".join(str(p) for p in sorted(ports - {0}))
         return [GraphError(f"stone {name!r} ({kind}) has output port 0 only; port {extra} is linked")]
-    if rule != "none" and not ports:
+    if rule not in ("none", "free") and not ports:
         return [
             GraphError(
                 f"stone {name!r} ({kind}): its output leads nowhere; link it with '>>', if only to a Terminal"
@@ -134,6 +147,11 @@ def _propagate(order: list[Slot]) -> None:
                     arriving[hop.slot.name].setdefault(key, schema)
 
 
+def _is_idle(slot: Slot) -> bool:
+    declares_nothing = all(schema is None for schema in slot.stone.inputs.values())
+    return isinstance(slot.stone, Compiled) and declares_nothing and not slot.arrivals
+
+
 def _check_stone(slot: Slot, topology: Topology) -> list[EvflowError]:
     """What is wrong with a stone's function, or with what is linked to it."""
     where = f"stone {slot.name!r} ({slot.stone.kind})"
@@ -146,6 +164,29 @@ def _check_stone(slot: Slot, topology: Topology) -> list[EvflowError]:
         except EvflowError as error:
             problems.append(type(error)(f"{where}: {error}"))
     return problems
+
+
+def _check_rules(graph: Graph, topology: Topology, checked: Callable[[Stone], bool]) -> list[EvflowError]:
+    """What is wrong with what is to be done when stones ask for reconfiguration."""
+    problems: list[EvflowError] = []
+    for rule in graph.rules.values():
+        named = dict.fromkeys([rule.stone, *rule.targets])
+        wrong = [f"there is no stone {name!r}" for name in named if name not in graph.stones]
+        slot = topology.slots.get(rule.stone)
+        if slot is not None and checked(slot.stone) and not _asks(slot):
+            wrong.append(f"{rule.stone!r} never asks: its function has no reconfigure({rule.request})")
+        for name in rule.move:
+            if name in graph.stones and graph.stones[name].on is None:
+                wrong.append(f"stone {name!r} is on no node, so it cannot move; place it with on=")
+        problems.extend(GraphError(f"{rule.text}: {what}") for what in wrong)
+    return problems
+
+
+def _asks(slot: Slot) -> bool:
+    try:
+        return any(slot.stone.asks(schema) for schema in slot.arrivals or (None,))
+    except EvflowError:
+        return True  # what is wrong with the function is told where it is checked
 
 
 def _checks(slot: Slot, topology: Topology) -> list[Callable[[], object]]:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
+from evflow.edit import split_name
+from evflow.editable import Editable, Fallback
 from evflow.errors import GraphError
 from evflow.morph import Morph
+from evflow.placed import End, Link, Placed, PlacedInput, PlacedPort, Start
+from evflow.rules import Rules, checked_rule, rules_of
 from evflow.schema import Schema
 from evflow.stone import Stone, stone_class
 
 if TYPE_CHECKING:
+    from evflow.deploy.handle import Deployment
     from evflow.flow.flow import Flow
 
-__all__ = ["Graph", "Link", "Placed", "PlacedInput", "PlacedPort"]
+__all__ = ["Fallback", "Graph", "Link", "Placed", "PlacedInput", "PlacedPort"]
 
 
-@dataclass(frozen=True)
-class Link:
-    """A link from a port of one stone to an input of another ("" for the input that fits best)."""
-
-    source: str
-    port: int
-    target: str
-    input: str = ""
-
-
-class Graph:
+class Graph(Editable):
     """Stones and the links between them.
 
     Args:
@@ -38,6 +33,8 @@ class Graph:
         stones: name → stone, in the order added.
         links: the links, in the order made.
         morphs: what turns events of newer schemas into older ones.
+        fallbacks: node → where its stones go when it is dead.
+        rules: (stone, request) → what is done when the stone asks for it; see ``when``.
 
     Example:
         >>> import evflow as ev
@@ -55,6 +52,8 @@ class Graph:
         self.stones: dict[str, Stone] = {}
         self.links: list[Link] = []
         self.morphs: list[Morph] = []
+        self.fallbacks: dict[str, Fallback] = {}
+        self.rules: Rules = {}
         self._on: str | None = None
 
     def source(self, name: str, *schemas: Any, on: str | None = None) -> Placed:
@@ -95,67 +94,90 @@ class Graph:
             name = f"{kind}_{number}"
         return name
 
-    def link(self, source: Placed | PlacedPort, target: Placed | PlacedInput | Stone) -> Placed:
+    def link(self, source: Start, target: End | Stone) -> Placed:
         """Links an output port to a stone; ``source >> target`` is the same.
 
         A port that is linked to a second stone gets a ``Split`` between.
+
+        Args:
+            source: a stone (its port 0), one of its ports, or its name.
+            target: a stone, one of its inputs, or its name; or a new stone.
 
         Returns:
             The target.
 
         Raises:
-            GraphError: a stone is of another graph, or the link is there already.
+            GraphError: there is no such stone, it is of another graph, or the link is there already.
+
+        Example:
+            >>> import evflow as ev
+            >>> g = ev.Graph()
+            >>> _ = g.source("pings") >> ev.Terminal(print, name="end")
+            >>> g.link("pings", ev.Terminal(print, name="other"))
+            <other of graph>
+            >>> g.link(g["pings"][0], "other")
+            Traceback (most recent call last):
+            evflow.errors.GraphError: graph graph: 'pings' is linked to 'other' already
         """
-        start = source[0] if isinstance(source, Placed) else source
+        start = self._start(source)
         if isinstance(target, Stone):
             target = self.add(target)
-        end = PlacedInput(target, "") if isinstance(target, Placed) else target
-        if not isinstance(end, PlacedInput):
-            raise GraphError(
-                f"graph {self.name}: {start.placed.name!r} can be linked to a stone such as ev.Terminal(…), "
-                f"found {target!r}"
-            )
-        for placed in (start.placed, end.placed):
-            if placed.graph is not self:
-                raise GraphError(
-                    f"graph {self.name}: stone {placed.name!r} belongs to graph {placed.graph.name!r}"
-                )
+        end = self._end(target, start)
         link = Link(start.placed.name, start.port, end.placed.name, end.input)
-        if link in self.links:
+        if self.has_link(link.source, link.port, link.target, link.input):
             raise GraphError(f"graph {self.name}: {link.source!r} is linked to {link.target!r} already")
         self._fan_out(link)
         return end.placed
 
-    def unlink(self, source: Placed | PlacedPort, target: Placed) -> None:
-        """Takes away the link from an output port to a stone.
+    def when(
+        self,
+        stone: Placed | str,
+        request: int,
+        *,
+        move: Mapping[str, str] | None = None,
+        freeze: Iterable[str] = (),
+        unfreeze: Iterable[str] = (),
+    ) -> None:
+        """Says what is done when a stone's function asks for it by ``reconfigure(request)``.
+
+        All of it is one change. A rule that is there for the same stone and request is replaced.
+
+        Args:
+            stone: the stone that asks, or its name.
+            request: the number that it asks with, 1 or more.
+            move: stone → the node it goes to; for graphs that are deployed.
+            freeze: stones that queue what arrives from then on.
+            unfreeze: stones that go on.
 
         Raises:
-            GraphError: there is no such link.
-        """
-        start = source[0] if isinstance(source, Placed) else source
-        ends = (start.placed.name, start.port, target.name)
-        kept = [k for k in self.links if (k.source, k.port, k.target) != ends]
-        if len(kept) == len(self.links):
-            raise GraphError(
-                f"graph {self.name}: {ends[0]!r} port {ends[1]} is not linked to {target.name!r}"
-            )
-        self.links = kept
+            GraphError: an argument is malformed, or the rule would change nothing.
 
-    def put_between(self, link: Link, name: str) -> None:
-        """Leads a link through a stone that the graph has."""
-        at = self.links.index(link)
-        self.links[at : at + 1] = [
-            Link(link.source, link.port, name),
-            Link(name, 0, link.target, link.input),
-        ]
+        Example:
+            >>> import evflow as ev
+            >>> class Ping(ev.Event):
+            ...     number: int
+            >>> seen = []
+            >>> g = ev.Graph()
+            >>> watch = ev.Filter("{ if (input.number == 2) reconfigure(1); return 1; }", name="watch")
+            >>> _ = g.source("pings", Ping) >> watch >> ev.Terminal(seen.append, name="end")
+            >>> g.when("watch", 1, freeze=["end"])
+            >>> with g.run() as flow:
+            ...     for number in (1, 2, 3):
+            ...         flow["pings"].submit(Ping(number))
+            ...         flow.drain()
+            ...     seen
+            [Ping(number=1), Ping(number=2)]
+        """
+        name = self._placed(stone).name if isinstance(stone, Placed) else stone
+        rule = checked_rule(name, request, move, freeze, unfreeze)
+        self.rules[rule.stone, rule.request] = rule
 
     def _fan_out(self, link: Link) -> None:
         earlier = next((k for k in self.links if (k.source, k.port) == (link.source, link.port)), None)
         if earlier is None or self.stones[link.source].kind == "split":
             self.links.append(link)
             return
-        # With the port's number, since several ports of one stone may fan out.
-        split = f"{link.source}.split{link.port or ''}"
+        split = split_name(link.source, link.port)
         if earlier.target != split:
             self.add(stone_class("split")(name=split, on=self.stones[link.source].on))
             self.links[self.links.index(earlier)] = Link(link.source, link.port, split)
@@ -194,6 +216,8 @@ class Graph:
         graph.stones = dict(self.stones)
         graph.links = list(self.links)
         graph.morphs = list(self.morphs)
+        graph.fallbacks = dict(self.fallbacks)
+        graph.rules = dict(self.rules)
         return graph
 
     def __getitem__(self, name: str) -> Placed:
@@ -228,6 +252,36 @@ class Graph:
 
         return Flow(self, **settings)
 
+    def deploy(
+        self, hosts: Mapping[str, str], *, replace: bool = False, timeout: float = 10.0, **settings: Any
+    ) -> Deployment:
+        """Rolls the graph out over daemons (``evflow node``), all of it or nothing.
+
+        It goes there as data: functions as their source, compiled where they run, and handlers by name,
+        ``"module:function"``, imported from what the daemon allows. It lives on these nodes: this program may
+        end, and any may take a handle of it again with ``evflow.Deployment(name, hosts)``.
+
+        Args:
+            hosts: node → contact; a host without stones has a vote on changes, and stones can be moved there.
+            replace: let the graph take the place of the deployment of its name, as one change.
+            timeout: seconds that the nodes have to get ready.
+            settings: ``name``, ``keys``, ``plain`` and ``timeout`` of this program's end; see ``Deployment``.
+
+        Returns:
+            A handle, with what a flow has, and more.
+
+        Raises:
+            EvflowError: the graph is wrong.
+            DeployError: a node refuses or cannot be reached; says which stone on which node and why. Nothing
+                has changed then.
+
+        Example: see ``Daemon``.
+        """
+        # By name, since deployments stand above graphs.
+        deploy = importlib.import_module("evflow.deploy.handle").deploy
+        handle: Deployment = deploy(self, hosts, replace=replace, timeout=timeout, **settings)
+        return handle
+
     def draw(self, path: str | None = None) -> Any:
         """A picture of the graph; a notebook shows it by itself.
 
@@ -260,6 +314,10 @@ class Graph:
             ],
             "links": [[k.source, k.port, k.target, k.input] for k in self.links],
             "morphs": [[m.new.description, m.old.description, m.code] for m in self.morphs],
+            "fallbacks": {
+                node: {"to": rule.to, "after": rule.after} for node, rule in self.fallbacks.items()
+            },
+            "rules": [rule.data() for rule in self.rules.values()],
         }
 
     @classmethod
@@ -278,65 +336,12 @@ class Graph:
             graph.links = [Link(str(a), int(port), str(b), str(input)) for a, port, b, input in data["links"]]
             for new, old, code in data["morphs"]:
                 graph.morph(Schema.from_description(new), Schema.from_description(old), code)
+            for node, rule in data.get("fallbacks", {}).items():
+                graph.fallback(node, to=rule["to"], after=rule["after"])
+            graph.rules = rules_of(data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise GraphError(f"graph data is malformed: {type(error).__name__}: {error}") from error
         return graph
 
     def __repr__(self) -> str:
         return f"Graph({self.name}: {len(self.stones)} stones, {len(self.links)} links)"
-
-
-@dataclass(frozen=True, repr=False)
-class Placed:
-    """A stone in a graph: ``placed >> stone`` links its output, ``placed[n]`` is its port n.
-
-    ``placed["name"]`` is one of its inputs, for a stone that has several.
-    """
-
-    graph: Graph
-    name: str
-
-    @property
-    def stone(self) -> Stone:
-        """The stone's description."""
-        return self.graph.stones[self.name]
-
-    @overload
-    def __getitem__(self, port: int) -> PlacedPort: ...
-    @overload
-    def __getitem__(self, port: str) -> PlacedInput: ...
-    def __getitem__(self, port: int | str) -> PlacedPort | PlacedInput:
-        if isinstance(port, int):
-            if port < 0:
-                raise GraphError(f"stone {self.name!r}: output port {port}: expected 0 or more")
-            return PlacedPort(self, port)
-        if not isinstance(port, str) or port not in self.stone.inputs:
-            raise GraphError(
-                f"stone {self.name!r} has no input {port!r}; it has {', '.join(self.stone.inputs) or 'none'}"
-            )
-        return PlacedInput(self, port)
-
-    def __rshift__(self, target: Placed | PlacedInput | Stone) -> Placed:
-        return self.graph.link(self, target)
-
-    def __repr__(self) -> str:
-        return f"<{self.name} of {self.graph.name}>"
-
-
-@dataclass(frozen=True)
-class PlacedPort:
-    """One output port of a stone."""
-
-    placed: Placed
-    port: int
-
-    def __rshift__(self, target: Placed | PlacedInput | Stone) -> Placed:
-        return self.placed.graph.link(self, target)
-
-
-@dataclass(frozen=True)
-class PlacedInput:
-    """One input of a stone that has several."""
-
-    placed: Placed
-    input: str

@@ -14,12 +14,17 @@ A new stone is one file in ``stones/`` and one line in ``KINDS``.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from evflow.errors import GraphError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from evflow.codgen.tree import Function
     from evflow.events.batch import EventBatch
     from evflow.schema import Schema
@@ -28,11 +33,14 @@ __all__ = [
     "KINDS",
     "Acting",
     "Actor",
+    "Checkpoint",
     "Compiled",
     "Context",
+    "Held",
     "Leaving",
     "Passing",
     "Stone",
+    "arrivals",
     "checked_integer",
     "stone_class",
 ]
@@ -85,11 +93,14 @@ class Stone:
 
     Attributes:
         kind: the stone's kind, a key of ``KINDS``.
-        linked_ports: "one" output that must be linked, "any" number of which at least one must be, or "none".
+        linked_ports: "one" output that must be linked, "any" number of which at least one must be, any number
+            or none at all ("free"), or "none".
+        entrance: whether programs and other nodes may send to it from outside of the graph.
     """
 
     kind: ClassVar[str]
     linked_ports: ClassVar[str] = "one"
+    entrance: ClassVar[bool] = False
 
     def __init__(self, *, name: str | None = None, on: str | None = None) -> None:
         self.name = name
@@ -103,6 +114,23 @@ class Stone:
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
         """The schemas that may leave it when events of ``schema`` arrive; (None,) when any may."""
         return (schema,)
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Handlers that it names, as ``module:function``; imported where it runs."""
+        return ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files that it uses where it runs."""
+        return ()
+
+    def asks(self, schema: Schema | None) -> bool:
+        """Whether its function, for events of ``schema``, may ask for reconfiguration."""
+        return False
+
+    def keep_in(self, folder: Path) -> None:
+        """Leads its files, which have relative names, into a folder."""
 
     def settings(self) -> dict[str, Any]:
         """Its parameters as plain data, as ``from_settings`` takes them."""
@@ -133,6 +161,10 @@ class Compiled(Stone):
         """
         raise NotImplementedError
 
+    def asks(self, schema: Schema | None) -> bool:
+        seen = next(iter(self.inputs.values())) or schema
+        return self.function(seen, seen).asks_at is not None
+
     @property
     def period(self) -> float | None:
         """Seconds between the ticks that the engine gives it, or None."""
@@ -157,6 +189,53 @@ class Context(Protocol):
     @property
     def attributes(self) -> dict[str, int | float | str]:
         """The stone's own attributes, read and set by anyone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Events that an actor holds at one of its inputs.
+
+    Attributes:
+        input: the input; "" for the one that fits best.
+        batch: the events, oldest first.
+        numbers: int64, increasing: where each stands among the events of all inputs; None where these are in
+            order as they are listed.
+    """
+
+    input: str
+    batch: EventBatch
+    numbers: np.ndarray[Any, np.dtype[np.int64]] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What an actor holds and remembers; from it another of the same kind goes on as if it were the first.
+
+    Attributes:
+        held: the events it holds.
+        state: the statics of its function (uint8).
+        layout: what these statics are; see ``evflow.codgen.runtime.layout_of``.
+    """
+
+    held: tuple[Held, ...] = ()
+    state: np.ndarray[Any, np.dtype[np.uint8]] | None = None
+    layout: str = ""
+
+
+def arrivals(held: Sequence[Held]) -> list[tuple[str, EventBatch]]:
+    """Events that an actor holds in the order in which they came to it, each with its input."""
+    if len(held) < 2 or any(one.numbers is None for one in held):
+        return [(one.input, one.batch) for one in held]
+    order = sorted(
+        (number, place, position)
+        for place, one in enumerate(held)
+        for position, number in enumerate(one.numbers.tolist() if one.numbers is not None else ())
+    )
+    found = []
+    for place, run in groupby(order, key=lambda entry: entry[1]):
+        positions = [position for _, _, position in run]
+        found.append((held[place].input, held[place].batch.slice(positions[0], positions[-1] + 1)))
+    return found
 
 
 class Actor:
@@ -207,6 +286,33 @@ class Actor:
         """Whether what it holds survives ``close``."""
         return False
 
+    def checkpoint(self) -> Checkpoint:
+        """What it holds and remembers; nothing is taken out. An actor that holds events has its own."""
+        return Checkpoint()
+
+    def restore(self, checkpoint: Checkpoint) -> bool:
+        """Takes up what another actor held and remembered; called before any event comes.
+
+        Returns:
+            False if it cannot take up these events, and has not; then they come to it as if they arrived.
+
+        Raises:
+            FlowError: it cannot keep them now; nothing has changed.
+        """
+        return not checkpoint.held
+
+    def take_request(self) -> int:
+        """What its function has asked for last, since this was called last; 0 for nothing."""
+        return 0
+
+    def become(self, stone: Stone) -> bool:
+        """Goes on as what another description of the same kind says, with all it holds.
+
+        Returns:
+            False if it cannot, and has not; then another actor takes its place.
+        """
+        return False
+
 
 class Acting(Stone):
     """A stone that is Python.
@@ -221,6 +327,9 @@ class Acting(Stone):
     def open(self, context: Context) -> Actor:
         """Its running half."""
         raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Compiles what ``open`` will need; called in any thread, for a graph that was checked."""
 
     def check(self) -> None:
         """Refuses what would fail later; called before anything runs.

@@ -8,7 +8,7 @@ from typing import Any
 from evflow.codgen.front import source_of
 from evflow.errors import GraphError
 from evflow.events.batch import EventBatch
-from evflow.handlers import handler_from, handler_text
+from evflow.handlers import handler_from, handler_text, is_handler_text
 from evflow.link.congestion import CongestionHandler, compiled_handler, python_handler
 from evflow.link.outlet import Terms
 from evflow.link.waiting import POLICIES
@@ -98,8 +98,11 @@ class Bridge(Acting):
             raise GraphError(f"{where} delivery {delivery!r}: expected one of {', '.join(_DELIVERIES)}")
         if policy not in POLICIES:
             raise GraphError(f"{where} policy {policy!r}: expected one of {', '.join(POLICIES)}")
-        if isinstance(congestion, str) and inputs is None:
-            raise GraphError(f"{where} a compiled congestion handler needs inputs={{name: schema}}")
+        if isinstance(congestion, str) and inputs is None and not is_handler_text(congestion):
+            raise GraphError(
+                f"{where} a compiled congestion handler needs inputs={{name: schema}}; "
+                "one that is imported is named 'module:function'"
+            )
         self.peer, self.stone, self.input = peer, stone, input
         self.delivery, self.policy = delivery, policy
         self.limit = checked_integer(f"{where} limit", limit, 1 << 16)
@@ -128,8 +131,12 @@ class Bridge(Acting):
             return None
         if self._inputs is not None:
             return compiled_handler(self.congestion, self._inputs, self._outputs)
-        assert callable(self.congestion)
-        return python_handler(self.congestion)
+        return python_handler(handler_from(self.congestion))
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        named = isinstance(self.congestion, str) and self._inputs is None
+        return (str(self.congestion),) if named else ()
 
     def open(self, context: Context) -> Actor:
         return _Carrier(context)
@@ -155,8 +162,6 @@ class Bridge(Acting):
         values = dict(settings)
         if values["inputs"] is not None:
             values["inputs"] = undescribed(values["inputs"])
-        elif values["congestion"] is not None:
-            values["congestion"] = handler_from(values["congestion"])
         values["outputs"] = undescribed(values["outputs"])
         return cls(**values)
 

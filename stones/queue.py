@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from evflow.codgen.front import Input, build
-from evflow.codgen.kernel import new_state
+from evflow.codgen.kernel import kept_state, layout_of, new_state, request_at, take_request
 from evflow.codgen.queuekernel import QueueState, queue_kernel
 from evflow.codgen.tree import Function
 from evflow.engine.host import system_values
@@ -14,8 +16,9 @@ from evflow.engine.passes import reason_of, sent
 from evflow.errors import GraphError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
+from evflow.events.gather import frozen
 from evflow.schema import Schema
-from evflow.stone import Acting, Actor, Context, checked_integer
+from evflow.stone import Acting, Actor, Checkpoint, Context, Held, checked_integer
 from evflow.stones.code import Code, code_settings, described, undescribed
 
 __all__ = ["Queue"]
@@ -118,6 +121,12 @@ class Queue(Acting):
     def check(self) -> None:
         self.function()
 
+    def asks(self, schema: Schema | None) -> bool:
+        return self.function().asks_at is not None
+
+    def prepare(self) -> None:
+        queue_kernel(self.function())
+
     def open(self, context: Context) -> Actor:
         return _Queue(context, self.function(), self.limit)
 
@@ -145,9 +154,11 @@ class Queue(Acting):
 class _Queue(Actor):
     def __init__(self, context: Context, function: Function, limit: int) -> None:
         super().__init__(context)
+        self._function = function
         self._kernel = queue_kernel(function)
         self._queues = QueueState(self._kernel.schemas, limit)
         self._state = new_state(function)
+        self._request_at = request_at(layout_of(function))
         self._slots = {key: slot for slot, (key, _) in enumerate(function.inputs)}
         self._system = function.system
         self._limit = limit
@@ -187,6 +198,9 @@ class _Queue(Actor):
     def oldest(self) -> int:
         return self._queues.oldest
 
+    def take_request(self) -> int:
+        return 0 if self._request_at is None else take_request(self._state, self._request_at)
+
     def extract(self, count: int | None = None) -> list[EventBatch]:
         taken = []
         for slot, schema in enumerate(self._kernel.schemas):
@@ -198,3 +212,40 @@ class _Queue(Actor):
                 taken.append(EventBatch.from_encoded(schema, events, carried))
                 count = None if count is None else count - most
         return taken
+
+    def checkpoint(self) -> Checkpoint:
+        inputs = [(key, slot) for key, slot in self._slots.items() if self._queues.length(slot)]
+        held = tuple(self._held(key, slot) for key, slot in inputs)
+        return Checkpoint(held, self._state.copy(), layout_of(self._function))
+
+    def _held(self, key: str, slot: int) -> Held:
+        schema = self._kernel.schemas[slot]
+        data, offsets, numbers = self._queues.contents(slot)
+        carried = self._queues.attributes_of(slot) if self._queues.attributes else []
+        attributes = Attributes.from_rows(carried) if any(carried) else None
+        starts = offsets if schema.width is None else None
+        batch = EventBatch(schema, frozen(data), len(numbers), starts, None, attributes)
+        return Held(key, batch, numbers)
+
+    def restore(self, checkpoint: Checkpoint) -> bool:
+        if not all(self._fits(held) for held in checkpoint.held):
+            return False
+        for held in checkpoint.held:
+            slot, batch = self._slots[held.input], held.batch
+            assert held.numbers is not None
+            offsets = batch.offsets
+            if offsets is None:
+                offsets = np.arange(len(batch) + 1) * (batch.schema.width or 0)
+            self._queues.fill(slot, batch.data, offsets, held.numbers)
+            if batch.attributes is not None:
+                rows = ((n, batch.attributes.of(i)) for i, n in enumerate(held.numbers.tolist()))
+                self._queues.attributes.update((number, row) for number, row in rows if row)
+        if checkpoint.state is not None:
+            kept = kept_state(self._function, checkpoint.state, checkpoint.layout)
+            self._state = self._state if kept is None else kept
+        return True
+
+    def _fits(self, held: Held) -> bool:
+        slot = self._slots.get(held.input)
+        known = slot is not None and self._kernel.schemas[slot] == held.batch.schema
+        return known and held.numbers is not None and len(held.batch) <= self._limit

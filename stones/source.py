@@ -35,6 +35,7 @@ class Source(Passing):
     """
 
     kind = "source"
+    entrance = True
 
     def __init__(self, *schemas: Any, name: str | None = None, on: str | None = None) -> None:
         super().__init__(name=name, on=on)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import deque
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import msgpack
 from evflow.errors import FlowError, GraphError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
+from evflow.events.joining import MANY, join_last, joined
 from evflow.schema import Schema
-from evflow.stone import Acting, Actor, Context, checked_integer
+from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arrivals, checked_integer
 
 __all__ = ["Storage"]
 
@@ -70,16 +72,24 @@ class Storage(Acting):
 
     def open(self, context: Context) -> Actor:
         store = _Memory() if self.path is None else _File(self.path)
-        return _Keeper(context, self.limit, store)
+        return _Keeper(context, self, store)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return () if self.path is None else (self.path,)
+
+    def keep_in(self, folder: Path) -> None:
+        self.path = None if self.path is None else folder / self.path
 
     def settings(self) -> dict[str, Any]:
         return {"limit": self.limit, "path": None if self.path is None else str(self.path)}
 
 
 class _Keeper(Actor):
-    def __init__(self, context: Context, limit: int, store: _Memory | _File) -> None:
+    def __init__(self, context: Context, stone: Storage, store: _Memory | _File) -> None:
         super().__init__(context)
-        self._limit = limit
+        self._limit = stone.limit
+        self._path = stone.path
         self._store = store
         self._taken = 0
 
@@ -119,28 +129,57 @@ class _Keeper(Actor):
     def close(self) -> None:
         self._store.close()
 
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(tuple(Held("input", batch) for batch in self._store.held()))
+
+    def restore(self, checkpoint: Checkpoint) -> bool:
+        self._store.hold([batch for _, batch in arrivals(checkpoint.held)])
+        self._taken += self._store.count
+        return True
+
+    def become(self, stone: Stone) -> bool:
+        if not isinstance(stone, Storage) or stone.path != self._path:
+            return False
+        # What is too much for a lower limit flows on with the next event.
+        self._limit = stone.limit
+        return True
+
 
 class _Memory:
     def __init__(self) -> None:
         self.count = 0
         self.position = None
-        self._batches: deque[EventBatch] = deque()
+        self._batches: deque[tuple[str, EventBatch]] = deque()
+        self._loose = 0
 
     def append(self, batch: EventBatch) -> None:
-        self._batches.append(batch)
+        self._batches.append(("", batch))
         self.count += len(batch)
+        self._loose += 1
+        if self._loose >= MANY:
+            join_last(self._batches, self._loose)
+            self._loose = 0
 
     def take(self, count: int) -> list[EventBatch]:
         self.count -= count
         taken: list[EventBatch] = []
         while count:
-            batch = self._batches.popleft()
+            _, batch = self._batches.popleft()
             if len(batch) > count:
-                self._batches.appendleft(batch.slice(count, len(batch)))
+                self._batches.appendleft(("", batch.slice(count, len(batch))))
                 batch = batch.slice(0, count)
             count -= len(batch)
             taken.append(batch)
         return taken
+
+    def held(self) -> list[EventBatch]:
+        """What it holds, in order."""
+        return [batch for _, batch in joined(self._batches)]
+
+    def hold(self, batches: list[EventBatch]) -> None:
+        """Holds these, and nothing else."""
+        self._batches = deque(("", batch) for batch in batches)
+        self.count = sum(map(len, batches))
 
     def forget(self, position: object) -> None:
         """Nothing is kept of what was taken."""
@@ -170,6 +209,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._closed = False
         self._first, self._start = 0, 0  # the row and the event in it that are the oldest not taken
         try:
             # One engine drives a graph, but it may be started in one thread and run in another.
@@ -187,39 +227,65 @@ class _File:
             raise FlowError(f"storage file {path} cannot be used: {error}") from error
 
     def append(self, batch: EventBatch) -> None:
+        with self._transaction():
+            self._insert(batch)
+        self.count += len(batch)
+
+    def _insert(self, batch: EventBatch) -> None:
         key = batch.schema.fingerprint
         attributes = (
             None
             if batch.attributes is None
             else msgpack.packb([batch.attributes.of(i) for i in range(len(batch))])
         )
-        with self._transaction():
-            if key not in self._schemas:
-                text = json.dumps(batch.schema.description)
-                self._db.execute("INSERT INTO schemas VALUES (?, ?)", (key, text))
-                self._schemas[key] = batch.schema
-            self._db.execute(
-                "INSERT INTO batches (schema, count, data, attributes) VALUES (?, ?, ?, ?)",
-                (key, len(batch), batch.to_bytes(), attributes),
-            )
-        self.count += len(batch)
+        if key not in self._schemas:
+            text = json.dumps(batch.schema.description)
+            self._db.execute("INSERT OR IGNORE INTO schemas VALUES (?, ?)", (key, text))
+            self._schemas[key] = batch.schema
+        self._db.execute(
+            "INSERT INTO batches (schema, count, data, attributes) VALUES (?, ?, ?, ?)",
+            (key, len(batch), batch.to_bytes(), attributes),
+        )
 
     def take(self, count: int) -> list[EventBatch]:
-        taken: list[EventBatch] = []
+        taken, self._first, self._start = self._oldest(count)
         self.count -= count
+        return taken
+
+    def held(self) -> list[EventBatch]:
+        """What it holds, in order."""
+        return self._oldest(self.count)[0]
+
+    def hold(self, batches: list[EventBatch]) -> None:
+        """Holds these, and nothing else."""
+        known = dict(self._schemas)
+        try:
+            with self._transaction():
+                self._db.execute("DELETE FROM batches")
+                for batch in batches:
+                    self._insert(batch)
+        except FlowError:
+            self._schemas = known
+            raise
+        self.count = sum(map(len, batches))
+
+    def _oldest(self, count: int) -> tuple[list[EventBatch], int, int]:
+        """The oldest events that have not gone, and the row and the event in it that are behind them."""
+        found: list[EventBatch] = []
+        first, begin = self._first, self._start
         rows = self._db.execute(
             "SELECT id, schema, count, taken, data, attributes FROM batches WHERE id >= ? ORDER BY id",
-            (self._first,),
+            (first,),
         )
         while count:
             id_, key, size, start, data, attributes = rows.fetchone()
-            start = max(start, self._start) if id_ == self._first else start
+            start = max(start, begin) if id_ == first else start
             stop = min(size, start + count)
-            taken.append(self._read(key, data, attributes).slice(start, stop))
+            found.append(self._read(key, data, attributes).slice(start, stop))
             count -= stop - start
-            self._first, self._start = (id_ + 1, 0) if stop == size else (id_, stop)
+            first, begin = (id_ + 1, 0) if stop == size else (id_, stop)
         rows.close()
-        return taken
+        return found, first, begin
 
     @property
     def position(self) -> tuple[int, int]:
@@ -229,10 +295,13 @@ class _File:
     def forget(self, position: object) -> None:
         """Removes from the file what was taken before a position."""
         assert isinstance(position, tuple)
-        row, start = position
-        with self._transaction():
-            self._db.execute("DELETE FROM batches WHERE id < ?", (row,))
-            self._db.execute("UPDATE batches SET taken = ? WHERE id = ? AND taken < ?", (start, row, start))
+        if not self._closed:
+            with self._transaction():
+                _forget(self._db, *position)
+        elif self._path.exists():
+            # Other nodes have handled it only now. What cannot be removed is sent once more at the worst.
+            with suppress(sqlite3.Error), closing(sqlite3.connect(self._path)) as db, db:
+                _forget(db, *position)
 
     def _read(self, key: str, data: bytes, attributes: bytes | None) -> EventBatch:
         batch = EventBatch.from_bytes(self._schemas[key], data)
@@ -244,7 +313,13 @@ class _File:
         return _Transaction(self._db, self._path)
 
     def close(self) -> None:
+        self._closed = True
         self._db.close()
+
+
+def _forget(db: sqlite3.Connection, row: int, start: int) -> None:
+    db.execute("DELETE FROM batches WHERE id < ?", (row,))
+    db.execute("UPDATE batches SET taken = ? WHERE id = ? AND taken < ?", (start, row, start))
 
 
 class _Transaction:
@@ -255,9 +330,15 @@ class _Transaction:
         self._path = path
 
     def __enter__(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
+        self._execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._db.execute("COMMIT" if error is None else "ROLLBACK")
+        self._execute("COMMIT" if error is None else "ROLLBACK")
         if isinstance(error, sqlite3.Error):
+            raise FlowError(f"storage file {self._path}: {error}") from error
+
+    def _execute(self, statement: str) -> None:
+        try:
+            self._db.execute(statement)
+        except sqlite3.Error as error:
             raise FlowError(f"storage file {self._path}: {error}") from error

@@ -26,7 +26,8 @@ class Terminal(Acting):
 
     Args:
         handler: called with each event; or a mapping from schema (or ``Event`` class) to handler, each
-            event going to the one it fits best. A text ``"module:function"`` names a handler to import.
+            event going to the one it fits best. A text ``"module:function"`` names a handler that is imported
+            where the stone runs.
         batch: call the handler with an ``EventBatch``, all events that came together, instead.
         input: the least schema that ``handler`` needs; by default that of the events linked to it.
         raw: called with the encoded bytes and the schema of each event that no other handler fits.
@@ -65,7 +66,7 @@ class Terminal(Acting):
         super().__init__(name=name, on=on)
         self.batch = batch
         self._inputs: dict[str, Schema | None] = {}
-        self._handlers: dict[str, Handler] = {}
+        self._handlers: dict[str, Handler | str] = {}
         if isinstance(handler, Mapping):
             for spec, function in handler.items():
                 schema = Schema.of(spec)
@@ -80,26 +81,40 @@ class Terminal(Acting):
     def _take(self, key: str, schema: Schema | None, handler: Any) -> None:
         if key in self._inputs:
             raise GraphError(f"terminal {self.name or ''}: two handlers for schemas named {key}")
-        function = handler_from(handler)
-        if not callable(function):
+        if not isinstance(handler, str) and not callable(handler):
             raise GraphError(f"terminal {self.name or ''}: handler {handler!r} cannot be called")
         self._inputs[key] = schema
-        self._handlers[key] = function
+        self._handlers[key] = handler
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:
         return self._inputs
 
+    def check(self) -> None:
+        self.handlers()
+
+    def handlers(self) -> dict[str, Handler]:
+        """Its handlers by input; those that are named are imported.
+
+        Raises:
+            GraphError: one is not there, or cannot be called.
+        """
+        found: dict[str, Handler] = {}
+        for key, handler in self._handlers.items():
+            found[key] = handler_from(handler)
+            if not callable(found[key]):
+                raise GraphError(f"terminal {self.name or ''}: handler {handler!r} cannot be called")
+        return found
+
     @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Its handlers by input."""
-        return self._handlers
+    def imports(self) -> tuple[str, ...]:
+        return tuple(handler for handler in self._handlers.values() if isinstance(handler, str))
 
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
         return ()
 
     def open(self, context: Context) -> Actor:
-        return _Caller(context, self._handlers, self.batch)
+        return _Caller(context, self.handlers(), self.batch)
 
     def settings(self) -> dict[str, Any]:
         return {

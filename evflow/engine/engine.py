@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from evflow.engine.adapter import Adapter
+from evflow.engine.asking import Asking, asking
 from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
 from evflow.engine.plan import Meter, Route, plan_route
@@ -39,7 +40,8 @@ class Engine:
         sender: gives what takes a bridge's events to its node, or None where they stay here.
 
     Attributes:
-        version: another number after each change of the topology.
+        version: another number after each change of the topology, or of what is frozen.
+        adoptions: how often other stones and links were adopted.
 
     Raises:
         EvflowError: a stone cannot be opened, as a storage file that is damaged.
@@ -54,23 +56,27 @@ class Engine:
         self.topology = topology
         self.sender = sender
         self.version = 0
+        self.adoptions = 0
         self._letters = letters
         self._pending: deque[tuple[Slot, str, EventBatch]] = deque()
         self._routes: dict[tuple[str, str, str], Route | str] = {}
         self._adapters: dict[tuple[str, str, str], Adapter | str] = {}
         self._emitted: set[str] = set()
         self._due: dict[str, float] = {}
+        self._rest: dict[str, float] = {}
+        self._now = 0.0
         self._ticks: dict[str, int] = {}
         self._rhythms: list[tuple[Slot, float]] = []
         self._frozen: list[Slot] = []
+        self._asking: list[Asking] | None = None
         self._sorted_version = -1
         for slot in topology.slots.values():
             self.open(slot)
 
     def open(self, slot: Slot) -> None:
-        """Starts a stone's running half."""
-        if isinstance(slot.stone, Acting):
-            slot.actor = slot.stone.open(_StoneContext(self, slot))
+        """Starts a stone's running half; one that passes events on or is compiled has none."""
+        stone = slot.stone
+        slot.actor = stone.open(_StoneContext(self, slot)) if isinstance(stone, Acting) else None
 
     def submit(self, slot: Slot, batch: EventBatch, input: str = "") -> None:
         """Takes events in at a stone; ``run`` moves them."""
@@ -93,15 +99,22 @@ class Engine:
         ``settled`` when that has been handled."""
         if not self._emitted:
             return []
-        actors = [self.topology.slots[name].actor for name in self._emitted]
+        slots = self.topology.slots
+        actors = [slots[name].actor for name in self._emitted if name in slots]
         self._emitted.clear()
         return [(actor, actor.mark()) for actor in actors if actor is not None]
 
     def changed(self) -> None:
         """Forgets every route; to be called after a change of the topology."""
         self.version += 1
+        self._asking = None
         self._routes.clear()
         self._adapters.clear()
+
+    def adopted(self) -> None:
+        """Other stones or links have taken the place of those before."""
+        self.adoptions += 1
+        self.changed()
 
     def freeze(self, slot: Slot) -> None:
         """From now on the stone queues what arrives."""
@@ -114,6 +127,16 @@ class Engine:
         self.changed()
         for input, batch in slot.unpark():
             self._pending.append((slot, input, batch))
+
+    def requests(self) -> list[tuple[str, int]]:
+        """What stones have asked for by ``reconfigure`` since this was called last: of each the name, and
+        the newest request."""
+        if self._asking is None:
+            self._asking = asking(self.topology.slots.values())
+        if not self._asking:
+            return []
+        asked = ((name, take()) for name, take in self._asking)
+        return [(name, request) for name, request in asked if request]
 
     @property
     def parked_bytes(self) -> int:
@@ -155,7 +178,7 @@ class Engine:
             held: whether a generator may make nothing now; that tick is left out.
         """
         for slot, period in self._periodic():
-            due = self._due.setdefault(slot.name, now + period)
+            due = self._due_at(slot, period, now)
             if now < due or slot.frozen:
                 continue
             if held(slot):
@@ -175,10 +198,32 @@ class Engine:
 
     def next_due(self, now: float) -> float | None:
         """When ``tick`` is needed next, on the same clock; None if never."""
-        return min(
-            (self._due.setdefault(slot.name, now + period) for slot, period in self._periodic()),
-            default=None,
-        )
+        return min((self._due_at(slot, period, now) for slot, period in self._periodic()), default=None)
+
+    def _due_at(self, slot: Slot, period: float, now: float) -> float:
+        self._now = now
+        if slot.name not in self._due:
+            self._due[slot.name] = now + self._rest.pop(slot.name, period)
+        return self._due[slot.name]
+
+    def rhythm(self, slot: Slot) -> tuple[int, float | None]:
+        """How many ticks a stone got, and seconds until the next; None if it has no rhythm yet."""
+        due = self._due.get(slot.name)
+        rest = self._rest.get(slot.name) if due is None else max(0.0, due - self._now)
+        return self._ticks.get(slot.name, 0), rest
+
+    def set_rhythm(self, slot: Slot, ticks: int, rest: float | None) -> None:
+        """Sets what ``rhythm`` tells; with None for the rest a whole period goes by before the next tick."""
+        self.forget(slot.name)
+        if ticks:
+            self._ticks[slot.name] = ticks
+        if rest is not None:
+            self._rest[slot.name] = rest
+
+    def forget(self, name: str) -> None:
+        """Forgets the rhythm of a stone."""
+        for known in (self._due, self._rest, self._ticks):
+            known.pop(name, None)
 
     def _periodic(self) -> list[tuple[Slot, float]]:
         self._sort_out()
@@ -204,6 +249,12 @@ class Engine:
                 if not slot.actor.keeps:
                     for batch in slot.actor.extract():
                         self.give_up(slot, batch, "the flow was closed while the stone held the event")
+                slot.actor.close()
+
+    def stop(self) -> None:
+        """Ends every stone as it stands."""
+        for slot in self.topology.slots.values():
+            if slot.actor is not None:
                 slot.actor.close()
 
     def give_up(self, slot: Slot, batch: EventBatch, reason: str, error: BaseException | None = None) -> None:
@@ -249,6 +300,8 @@ class Engine:
             _count_passing(meter, result, len(batch))
 
     def _plan(self, slot: Slot, input: str, schema: Schema) -> Route | str:
+        # Stones on the route may get their statics by this.
+        self._asking = None
         try:
             return plan_route(slot, schema, self.topology, input)
         except (SchemaError, CodeError) as error:
@@ -364,4 +417,7 @@ def _count_passing(meter: Meter, result: Result | None, arrived: int) -> None:
     elif result is not None and meter.exit is not None:
         arrived = sum(len(segment) for segment in result.exits[meter.exit])
     meter.slot.counts[IN] += arrived
-    meter.slot.counts[OUT] += arrived * len(meter.slot.ports.get(0, ()))
+    targets = len(meter.slot.ports.get(0, ()))
+    meter.slot.counts[OUT] += arrived * targets
+    if not targets:
+        meter.slot.counts[DROPPED] += arrived

@@ -25,6 +25,7 @@ class DeadLetter:
         stone: the stone's name.
         reason: what went wrong.
         error: the exception of a handler, or None.
+        number: its number among the flow's dead letters.
 
     Example:
         >>> import evflow as ev
@@ -43,7 +44,7 @@ class DeadLetter:
     stone: str
     reason: str
     error: BaseException | None = None
-    _number: int = field(default=-1, repr=False)
+    number: int = field(default=-1, repr=False)
     _box: LetterBox | None = field(default=None, repr=False, compare=False)
 
     def resubmit(self) -> None:
@@ -53,7 +54,7 @@ class DeadLetter:
             FlowError: the flow is closed.
         """
         if self._box is not None:
-            self._box.resubmit(self._number)
+            self._box.resubmit(self.number)
 
 
 class DeadLetters(Sequence[DeadLetter]):
@@ -61,6 +62,7 @@ class DeadLetters(Sequence[DeadLetter]):
 
     Attributes:
         lost: older ones that are no longer kept, because there were more than the flow's bound.
+        total: how many there ever were, those resubmitted among them.
 
     Example:
         >>> import evflow as ev
@@ -82,9 +84,10 @@ class DeadLetters(Sequence[DeadLetter]):
         [1, 2]
     """
 
-    def __init__(self, letters: list[DeadLetter], lost: int) -> None:
+    def __init__(self, letters: list[DeadLetter], lost: int, total: int) -> None:
         self._letters = letters
         self.lost = lost
+        self.total = total
 
     @overload
     def __getitem__(self, index: int) -> DeadLetter: ...
@@ -117,6 +120,7 @@ class LetterBox:
         self._kept: dict[int, tuple[str, EventBatch, str, BaseException | None]] = {}
         self._next = 0
         self.lost = 0
+        self.total = 0
 
     def put(
         self, stone: str, batch: EventBatch, reasons: Sequence[str], error: BaseException | None = None
@@ -124,6 +128,7 @@ class LetterBox:
         """Keeps each event of ``batch`` with the reason at its position."""
         skip = max(0, len(batch) - self._limit)
         self.lost += skip
+        self.total += len(batch)
         # A dead letter keeps only its own bytes alive, not those of the batch it came in.
         for position in range(skip, len(batch)):
             one = batch.take([position])
@@ -139,7 +144,7 @@ class LetterBox:
             DeadLetter(one[0], stone, reason, error, number, self)
             for number, (stone, one, reason, error) in list(self._kept.items())
         ]
-        return DeadLetters(letters, self.lost)
+        return DeadLetters(letters, self.lost, self.total)
 
     def resubmit(self, number: int) -> None:
         """Gives a letter's event to its stone again; does nothing if that was done before."""

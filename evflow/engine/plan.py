@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Kernel, Port, Stage, new_state
+from evflow.codgen.kernel import Kernel, Port, Stage, kept_state, layout_of, new_state
 from evflow.codgen.tree import Function, Submit, walk
 from evflow.engine.topology import Hop, Slot, Topology
 from evflow.errors import CodeError, SchemaError
@@ -169,8 +169,14 @@ class _Builder:
 
     def _own(self, slot: Slot, function: Function, schema: Schema, depth: int) -> Stage:
         index = self._add(slot, function, True)
-        if slot.state is None or len(slot.state) == 0:
-            slot.state = new_state(function)
+        layout = layout_of(function)
+        if slot.state is None or slot.restored or slot.layout != layout:
+            kept = None if slot.state is None else kept_state(function, slot.state, slot.layout)
+            slot.state, slot.layout, slot.restored = (
+                new_state(function) if kept is None else kept,
+                layout,
+                False,
+            )
         leaving = function.outputs[0][1] if function.outputs else schema
         # Events of two schemas may leave such a stone by one port, so what follows is planned on its own.
         fuse = not (function.outputs and _forwards_input(function))

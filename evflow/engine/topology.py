@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from evflow.engine.fit import Fit, best_fit
+from evflow.events.joining import MANY, join_last
 from evflow.morph import Morph
 from evflow.schema import Schema
 from evflow.stone import Actor, Leaving, Stone
@@ -57,12 +58,14 @@ class Slot:
         counts: int64[4], events in, out, dropped, errors.
         unmatched: events that no input took.
         busy: seconds spent in it.
-        state: the statics of its function, once it ran (uint8 array).
+        state: the statics of its function, once it ran (uint8 array), and their ``layout``; those that are
+            ``restored`` come from elsewhere and are checked before they are used.
         attributes: its own attributes.
         frozen: whether it queues what arrives.
         parked: what it queued while frozen, in order; ``parked_bytes`` bytes of events, and ``parked_ever``
             events that it queued so far.
         actor: the running half of an acting stone.
+        kept_before: how far ``kept_ever`` had come when its actor took the place of another.
     """
 
     name: str
@@ -73,23 +76,46 @@ class Slot:
     unmatched: int = 0
     busy: float = 0.0
     state: np.ndarray[Any, np.dtype[np.uint8]] | None = None
+    layout: str = ""
+    restored: bool = False
     attributes: dict[str, int | float | str] = field(default_factory=dict)
     frozen: bool = False
     parked: deque[tuple[str, EventBatch]] = field(default_factory=deque)
     parked_bytes: int = 0
     parked_ever: int = 0
     actor: Actor | None = None
+    kept_before: int = 0
+    _loose: int = 0
 
     def park(self, input: str, batch: EventBatch) -> None:
         """Queues events that arrive while it is frozen."""
         self.parked.append((input, batch))
+        self._loose += 1
+        if self._loose >= MANY:
+            join_last(self.parked, self._loose)
+            self._loose = 0
         self.parked_bytes += batch.nbytes
         self.parked_ever += len(batch)
+
+    def park_first(self, arrivals: Sequence[tuple[str, EventBatch]]) -> None:
+        """Queues events before all others that it queued while frozen."""
+        self.parked.extendleft(reversed(arrivals))
+        self.parked_bytes += sum(batch.nbytes for _, batch in arrivals)
+        self.parked_ever += sum(len(batch) for _, batch in arrivals)
+
+    def known_input(self, input: str) -> str:
+        """An input by its name; "" for the one that fits best, where it has none of that name."""
+        return input if input in self.stone.inputs else ""
+
+    def rename_inputs(self) -> None:
+        """Has what it queued go to inputs that it has."""
+        self.parked = deque((self.known_input(input), batch) for input, batch in self.parked)
 
     def unpark(self) -> list[tuple[str, EventBatch]]:
         """Takes out what it queued, in order."""
         parked = list(self.parked)
         self.parked.clear()
+        self._loose = 0
         self.parked_bytes = 0
         return parked
 
@@ -114,13 +140,16 @@ class Slot:
 
     @property
     def kept_ever(self) -> tuple[int, int]:
-        """Events that it has kept in memory so far: parked, and by its actor."""
-        return self.parked_ever, self.actor.taken if self.actor is not None else 0
+        """Events that it has kept in memory so far: parked, and by its actors."""
+        return self.parked_ever, self.kept_before + (self.actor.taken if self.actor is not None else 0)
 
     def has_released(self, parked: int, taken: int) -> bool:
         """Whether all that it had kept when ``kept_ever`` was this has left it."""
+        if not self.keeps_events:
+            return True
         waiting = sum(len(batch) for _, batch in self.parked)
-        return self.parked_ever - waiting >= parked and (self.actor is None or self.actor.oldest >= taken)
+        oldest = self.kept_before + (self.actor.oldest if self.actor is not None else 0)
+        return self.parked_ever - waiting >= parked and oldest >= taken
 
     def fit(self, schema: Schema, morphs: Sequence[Morph], only: str = "") -> Fit:
         """How it takes events of ``schema``; see ``best_fit``."""

@@ -56,6 +56,14 @@ class Entry:
         # Without room each submission goes the long way, which refuses it.
         self._room = 0
 
+    def end(self, reason: str) -> list[EventBatch]:
+        """The stone is gone: takes no more, and gives up what waits; called in the engine's thread.
+
+        Args:
+            reason: why, for whoever submits.
+        """
+        return self._worker.end_lane(self._slot, reason)
+
     @property
     def name(self) -> str:
         """The stone's name."""

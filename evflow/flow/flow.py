@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from evflow.check import check_graph, find_arrivals
+from evflow.check import check_graph
+from evflow.engine.difference import Difference
 from evflow.engine.engine import Engine
 from evflow.engine.letters import DeadLetters, LetterBox
-from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Hop, Slot, Topology, crossing_of
-from evflow.errors import FlowError, GraphError
+from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
+from evflow.errors import GraphError
 from evflow.events.batch import EventBatch
+from evflow.flow.alter import Alteration
+from evflow.flow.changeable import Changeable
+from evflow.flow.changing import Changes
 from evflow.flow.entry import Entry
+from evflow.flow.net import Alone, Net
+from evflow.flow.obeying import Obeying, check_rules_here
 from evflow.flow.worker import Worker
 from evflow.placement import bridged, placed_on
-from evflow.stone import Stone, checked_integer
+from evflow.stone import checked_integer
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Flow"]
 
+T = TypeVar("T")
 
 _open: set[Flow] = set()
 
@@ -36,7 +44,7 @@ def _close_all() -> None:
         flow.close()
 
 
-class Flow:
+class Flow(Changeable):
     """A graph that runs in the background of this process; made by ``Graph.run``.
 
     It runs until ``close``, or until the program ends, which closes it.
@@ -52,6 +60,11 @@ class Flow:
 
     Raises:
         EvflowError: the graph is wrong, or a stone cannot be opened.
+
+    Attributes:
+        node: the node, or None.
+        links: its links, as the engine's thread drives them; None without a node.
+        engine: what runs; touched in its own thread only, see ``call``.
 
     Example:
         >>> import evflow as ev
@@ -77,44 +90,101 @@ class Flow:
         dead_letters: int = 10_000,
         node: Node | None = None,
     ) -> None:
-        # A copy, since links and stones may change while it runs.
-        self.graph = graph.copy() if node is None else bridged(graph)
-        topology = check_graph(self.graph)
-        if node is not None:
-            topology = placed_on(topology, node.name)
-        self.node = node if node is not None else _own_node(topology)
-        self._slots = topology.slots
+        # A copy, since stones and links may change while it runs.
+        described = graph.copy()
+        self.node = node
+        self._placed = node is not None
+        topology = self._checked(described, running=False)
+        if topology.crossings and node is None:
+            self.node = _new_node()
+        self._start(described, topology, max_events, max_bytes, dead_letters)
+
+    @classmethod
+    def empty(
+        cls,
+        name: str,
+        *,
+        max_events: int = 65_536,
+        max_bytes: int = 32 << 20,
+        dead_letters: int = 10_000,
+        node: Node | None = None,
+    ) -> Flow:
+        """A flow without stones, to be filled by ``alteration``; for its settings see ``Flow``."""
+        # A graph knows the flow that it runs in; a flow finds graphs only when it is to begin without one.
+        graph = importlib.import_module("evflow.graph").Graph(name)
+        flow = cls.__new__(cls)
+        flow.node, flow._placed = node, node is not None
+        flow._start(graph, Topology({}), max_events, max_bytes, dead_letters)
+        return flow
+
+    def _start(
+        self, graph: Graph, topology: Topology, max_events: int, max_bytes: int, dead_letters: int
+    ) -> None:
         checked_integer("max_events", max_events)
         checked_integer("max_bytes", max_bytes)
         self._box = LetterBox(checked_integer("dead_letters", dead_letters, 0), self._resubmit)
-        links = None if self.node is None else self.node.attach(graph.name)
+        self.links = links = None if self.node is None else self.node.attach(graph.name)
         try:
-            self._engine = Engine(topology, self._box, lambda slot: _sender(links, topology, slot))
+            self.engine = Engine(topology, self._box, lambda slot: _sender(links, topology, slot))
         except BaseException:
             if self.node is not None:
                 self.node.close()
             raise
-        self._worker = Worker(self._engine, graph.name, max_events, max_bytes, links)
+        net: Net = Alone() if links is None else links
+        self._worker = worker = Worker(self.engine, graph.name, max_events, max_bytes, net)
         if links is not None:
             entrances = {name: topology.slots[name] for name in topology.entrances}
-            worker = self._worker
-            links.attach(self._engine, entrances, worker.run_arrived, worker.run_after, self._give_up)
-        self._worker.start()
-        self._do = self._worker.do
+            links.attach(self.engine, entrances, worker.run_arrived, worker.run_after, self._give_up)
+        self._net = net
+        self._changes = Changes(graph.name, worker, graph, self._checked, self._altered)
+        self._do = worker.do
+        self._obeying: Callable[[], None] | None = None
+        self._obey()
         self._entries: dict[str, Entry] = {}
+        self._removed: set[str] = set()
         self._lock = threading.Lock()
+        worker.start()
         _open.add(self)
+
+    def _checked(self, graph: Graph, running: bool = True) -> Topology:
+        """What of a graph runs here; what is added later is placed here, if nowhere.
+
+        Raises:
+            EvflowError: the graph is wrong.
+        """
+        # A running graph may be left without a stone, so with none that is placed.
+        if self._placed and self.node is not None and graph.stones:
+            for name in [name for name, stone in graph.stones.items() if running and stone.on is None]:
+                graph.move(name, self.node.name)
+            here = placed_on(check_graph(bridged(graph), running=running), self.node.name)
+            check_rules_here(graph, here)
+            return here
+        topology = check_graph(graph, running=running)
+        check_rules_here(graph, topology)
+        if running and topology.crossings and self.node is None:
+            raise GraphError(
+                f"bridge {next(iter(topology.crossings))!r} leads to another node, and this flow has none; "
+                "start it with graph.run(node=ev.Node())"
+            )
+        return topology
+
+    @property
+    def graph(self) -> Graph:
+        """The graph as it runs now, with the bridges that were added where links cross from node to node."""
+        graph = self._changes.graph
+        return bridged(graph) if self._placed else graph
 
     def __getitem__(self, name: str) -> Entry:
         """The stone of that name, to submit events to.
 
         Raises:
-            FlowError: there is none.
+            FlowError: there is none, or it was removed.
         """
         entry = self._entries.get(name)
         if entry is None:
-            slot = self._slot(name)
             with self._lock:
+                # Found within the lock: a stone that is removed ends its entry within it, too.
+                slot = self._slot(name)
                 entry = self._entries.get(name)
                 if entry is None:
                     entry = self._entries[name] = Entry(self._worker, slot)
@@ -145,7 +215,7 @@ class Flow:
                 "queued": slot.queued,
                 "busy": slot.busy,
             }
-            for name, slot in list(self._slots.items())
+            for name, slot in list(self.engine.topology.slots.items())
         }
 
     def dead_letters(self) -> DeadLetters:
@@ -158,12 +228,12 @@ class Flow:
         When ``max_bytes`` wait at frozen stones, the flow takes no more events until one goes on.
         """
         slot = self._slot(name)
-        self._do(lambda: self._engine.freeze(slot))
+        self._do(lambda: self.engine.freeze(slot))
 
     def unfreeze(self, name: str) -> None:
         """A frozen stone goes on, with what it queued first."""
         slot = self._slot(name)
-        self._do(lambda: self._engine.unfreeze(slot))
+        self._do(lambda: self.engine.unfreeze(slot))
 
     def send_stored(self, name: str, count: int | None = None) -> int:
         """Lets a storage stone's oldest ``count`` events go on (None: all).
@@ -177,45 +247,99 @@ class Flow:
         if count is not None:
             checked_integer(f"stone {name!r}: count", count, 0)
         slot = self._slot(name)
-        return self._do(lambda: self._engine.send_stored(slot, count)) or 0
+        return self._do(lambda: self.engine.send_stored(slot, count)) or 0
 
     def extract(self, name: str) -> list[EventBatch]:
         """Takes out the events that wait at a stone: those it holds, and those it queued while frozen."""
         slot = self._slot(name)
-        return self._do(lambda: self._engine.extract(slot)) or []
+        return self._do(lambda: self.engine.extract(slot)) or []
 
     def transfer(self, source: str, target: str) -> None:
         """Moves the events that wait at one stone to another, in order, before what arrives there later."""
         start, end = self._slot(source), self._slot(target)
-        self._do(lambda: self._engine.transfer(start, end))
+        self._do(lambda: self.engine.transfer(start, end))
 
     def attributes(self, name: str) -> dict[str, int | float | str]:
         """A stone's attributes, which its function reads as ``stone_attrs``; a dict to read and to set."""
         return self._slot(name).attributes
 
-    def link(self, split: str, target: str | Stone) -> str:
-        """Adds a target to a split.
+    def alteration(
+        self,
+        wanted: Topology,
+        moved: Collection[str] = frozenset(),
+        done: Callable[[Difference], None] = lambda made: None,
+        drop: Callable[[str], None] | None = None,
+    ) -> Alteration:
+        """A change of what runs here, step by step, each of which is for ``call``; ``graph`` does not follow.
 
         Args:
-            split: the split's name.
-            target: the name of a stone, or a new terminal or other stone that needs no output.
+            wanted: the stones and links as they shall be.
+            moved: stones that go, and go on elsewhere with what they held.
+            done: called with what was changed, before the entries are opened again.
+            drop: ends a bridge that goes; by default what it still owes becomes dead letters.
+        """
+
+        def follow(made: Difference) -> None:
+            self._follow(made)
+            done(made)
+
+        return Alteration(
+            self.engine, self._net, wanted, moved, submitted=self._worker.submitted, done=follow, drop=drop
+        )
+
+    def _altered(self, wanted: Topology, done: Callable[[Difference], None]) -> Alteration:
+        def follow(made: Difference) -> None:
+            done(made)
+            self._obey()
+
+        return self.alteration(wanted, done=follow)
+
+    def _obey(self) -> None:
+        """Has the thread follow the graph's rules, where it has any."""
+        if self._obeying is None and self._changes.graph.rules:
+            obeying = Obeying(self.engine, lambda: self._changes.graph)
+            # A flow that closes lets all frozen stones go on, so none may freeze then.
+            self._obeying = self._worker.each_turn(
+                lambda now: None if self._worker.closing else obeying.look(now)
+            )
+
+    def _follow(self, made: Difference) -> None:
+        """Ends the entries of stones that are gone; called in the engine's thread."""
+        reason = "it was removed from the flow"
+        with self._lock:
+            self._removed = (self._removed | made.gone) - made.new
+            ended = [(name, entry) for name in made.gone if (entry := self._entries.pop(name, None))]
+        for name, entry in ended:
+            entry.close()
+            for batch in entry.end(reason):
+                self._box.put(name, batch, [f"{reason} before the event was taken"] * len(batch))
+
+    def call(self, task: Callable[[], T]) -> T | None:
+        """Has the engine's thread do a task between two runs, and waits for its result.
+
+        From a handler it does not wait: the task is done after the handler's event, and None comes back.
+
+        Raises:
+            FlowError: the flow is closed.
+            EvflowError: what the task raised.
+        """
+        return self._do(task)
+
+    def post(self, task: Callable[[], object]) -> None:
+        """Has the engine's thread do a task, in its time; an error of evflow goes to the log."""
+        self._worker.later(task)
+
+    def each_turn(self, call: Callable[[float], float | None]) -> Callable[[], None]:
+        """From now on the engine's thread calls this in each of its turns.
+
+        Args:
+            call: is given the time as ``time.monotonic`` tells it, and returns when it is to be called next
+                at the latest; None if any time will do.
 
         Returns:
-            The target's name.
-
-        Raises:
-            FlowError: there is no such stone, or it is a target already.
-            GraphError: the stone cannot stand there; the flow is as it was.
+            What ends that.
         """
-        return self._do(lambda: self._link(split, target)) or ""
-
-    def unlink(self, split: str, target: str) -> None:
-        """Takes a target off a split.
-
-        Raises:
-            FlowError: it is not one of the split's targets.
-        """
-        self._do(lambda: self._unlink(split, target))
+        return self._worker.each_turn(call)
 
     def close(self, timeout: float = 10.0) -> None:
         """Ends the flow: takes no more events, lets frozen stones go on, and handles all there is.
@@ -226,11 +350,20 @@ class Flow:
             timeout: seconds to wait until other nodes have handled what was sent to them; what they have not
                 by then goes to the dead letters.
         """
+        self._end(self.engine.close, timeout, thaw=True)
+
+    def stop(self) -> None:
+        """Ends the flow as it stands: for who has kept elsewhere what stones hold. What came over links and
+        is
+        not safe is sent again by who sent it."""
+        self._end(self.engine.stop, 0.0, thaw=False)
+
+    def _end(self, finish: Callable[[], None], timeout: float, thaw: bool) -> None:
         with self._lock:
             for entry in self._entries.values():
                 entry.close()
         try:
-            self._worker.close(self._engine.close, timeout)
+            self._worker.close(finish, timeout, thaw)
         finally:
             if self._worker.closing:
                 _open.discard(self)
@@ -258,74 +391,20 @@ class Flow:
         return f"<Flow {self.graph.name}, {state}>"
 
     def _slot(self, name: str) -> Slot:
-        if name not in self._slots:
-            raise FlowError(f"flow {self.graph.name} has no stone {name!r}; it has {', '.join(self._slots)}")
-        return self._slots[name]
+        slot = self.engine.topology.slots.get(name)
+        if slot is None:
+            raise self._unknown(name, self.engine.topology.slots)
+        return slot
 
     def _resubmit(self, name: str, batch: EventBatch) -> None:
         self[name].submit_batch(batch)
 
-    def _link(self, name: str, target: str | Stone) -> str:
-        split = self._split(name)
-        end = self._new_target(target) if isinstance(target, Stone) else self._slot(target)
-        if any(hop.slot is end for hop in split.ports.get(0, ())):
-            raise FlowError(f"{end.name!r} is a target of {name!r} already")
-        split.ports.setdefault(0, []).append(Hop(end, ""))
-        try:
-            find_arrivals(self._engine.topology)
-        except GraphError:
-            split.ports[0].pop()
-            find_arrivals(self._engine.topology)
-            raise
-        self.graph.link(self.graph[name], self.graph[end.name])
-        self._engine.changed()
-        return end.name
-
-    def _new_target(self, stone: Stone) -> Slot:
-        if stone.linked_ports != "none":
-            raise GraphError(f"stone {stone!r}: its output would lead nowhere; link a Terminal")
-        crossing = crossing_of(stone)
-        if crossing is not None and self.node is None:
-            raise GraphError(
-                f"stone {stone!r}: this flow has no node; start it with graph.run(node=ev.Node())"
-            )
-        name = self.graph.add(stone).name
-        slot = Slot(name, stone)
-        if crossing is not None:
-            self._engine.topology.crossings[name] = crossing
-        self._engine.open(slot)
-        self._slots[name] = slot
-        return slot
-
-    def _unlink(self, name: str, target: str) -> None:
-        split = self._split(name)
-        kept = [hop for hop in split.ports.get(0, []) if hop.slot.name != target]
-        if len(kept) == len(split.ports.get(0, [])):
-            raise FlowError(
-                f"{target!r} is not a target of {name!r}; its targets are "
-                f"{', '.join(hop.slot.name for hop in kept) or 'none'}"
-            )
-        split.ports[0] = kept
-        self.graph.unlink(self.graph[name], self.graph[target])
-        find_arrivals(self._engine.topology)
-        self._engine.changed()
-
-    def _split(self, name: str) -> Slot:
-        slot = self._slot(name)
-        if slot.stone.kind != "split":
-            raise FlowError(
-                f"stone {name!r} is a {slot.stone.kind}; only a split's targets can change while it runs"
-            )
-        return slot
-
     def _give_up(self, name: str, batch: EventBatch, reason: str) -> None:
-        self._engine.give_up(self._slots[name], batch, reason)
+        self._box.put(name, batch, [reason] * len(batch))
 
 
-def _own_node(topology: Topology) -> Node | None:
-    """A node for a graph that runs here as a whole, if it has bridges that lead out of it."""
-    if not topology.crossings:
-        return None
+def _new_node() -> Node:
+    """A node for a graph that runs here as a whole, and has bridges that lead out of it."""
     from evflow.node.node import Node
 
     return Node()

@@ -91,6 +91,7 @@ class Intake:
         # Other items, each with the number of bytes that went into the buffer before it.
         self._items: list[tuple[int, Item]] = []
         self._seal: memoryview | None = None
+        self._sealed = ""
         self._taken = 0
         self._bytes = 0
         self._changed = threading.Condition()
@@ -110,17 +111,18 @@ class Intake:
         """
         with self._changed:
             if self._seal is not None:
-                raise FlowError(f"stone {self._stone!r}: the flow is closed")
+                raise FlowError(f"stone {self._stone!r}: {self._sealed}")
             self._items.append((self._taken + len(self.buffer), item))
             self._bytes += _size(item)
 
-    def seal(self) -> None:
+    def seal(self, reason: str = "the flow is closed") -> None:
         """From now on nothing goes in: ``put`` is refused, and extending ``buffer`` raises ``BufferError``.
 
         What went in before is still there to be taken.
         """
         with self._changed:
             if self._seal is None:
+                self._sealed = reason
                 # A bytearray cannot grow while a view of it exists; what it holds moves to another one.
                 self._seal = memoryview(self.buffer)
                 self.buffer = bytearray(self._seal)

@@ -44,6 +44,17 @@ class Lane:
         for drain in drains:
             drain.note(self)
 
+    def end(self, drains: Sequence[Drain]) -> list[EventBatch]:
+        """Takes out all that waits; nothing more comes."""
+        left = list(self.backlog)
+        self.backlog.clear()
+        self.taken += len(left)
+        self.fill(drains)
+        left += self.backlog
+        self.taken += len(self.backlog)
+        self.backlog.clear()
+        return left
+
     def next(self) -> EventBatch:
         """The next batch."""
         self.taken += 1

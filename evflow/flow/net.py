@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from evflow.engine.topology import Slot
+from evflow.engine.topology import Crossing, Slot
 from evflow.events.encode import Piece
 from evflow.events.gather import ByteArray
 from evflow.flow.inbox import Bell
@@ -81,6 +81,35 @@ class Net(Protocol):
     def troubles(self) -> list[str]:
         """Why they have not."""
 
+    def close_entries(self, names: Collection[str], passing: Collection[str] = ()) -> None:
+        """From now on nothing that comes from outside is taken in at these stones: they are ``blocked``, and
+        frames for them wait, but for those that come over the bridges ``passing``. Closed twice, they are
+        opened
+        by opening them twice."""
+
+    def open_entries(self, names: Collection[str], passing: Collection[str] = ()) -> None:
+        """Takes one ``close_entries`` of these stones, and one exception for each of these bridges, back."""
+
+    def waiting_for(self, entries: Collection[str], bridges: Collection[str]) -> str:
+        """What is still to be done until a change may be made; "" if nothing is.
+
+        Args:
+            entries: stones that are closed: what was taken in there must be safe, or held by stones only.
+            bridges: bridges that end: other nodes must have handled all that they were given.
+        """
+
+    def enter(self, name: str, slot: Slot) -> None:
+        """From now on other nodes may send to a stone."""
+
+    def leave(self, name: str, reason: str) -> None:
+        """From now on they may not; ``reason`` is what they are told."""
+
+    def readdress(self, bridge: str, crossing: Crossing) -> None:
+        """From now on a bridge leads elsewhere; what is not known to be safe is sent again there."""
+
+    def drop(self, bridge: str) -> None:
+        """Forgets a bridge that leads to another node; what it still owes becomes dead letters."""
+
     def stop(self) -> None:
         """From now on nothing that comes is taken in."""
 
@@ -121,6 +150,21 @@ class Alone:
 
     def troubles(self) -> list[str]:
         return []
+
+    def close_entries(self, names: Collection[str], passing: Collection[str] = ()) -> None: ...
+
+    def open_entries(self, names: Collection[str], passing: Collection[str] = ()) -> None: ...
+
+    def waiting_for(self, entries: Collection[str], bridges: Collection[str]) -> str:
+        return ""
+
+    def enter(self, name: str, slot: Slot) -> None: ...
+
+    def leave(self, name: str, reason: str) -> None: ...
+
+    def readdress(self, bridge: str, crossing: Crossing) -> None: ...
+
+    def drop(self, bridge: str) -> None: ...
 
     def stop(self) -> None: ...
 

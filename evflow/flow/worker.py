@@ -20,13 +20,21 @@ from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.flow.inbox import Intake, Item
 from evflow.flow.lane import Drain, Lane
-from evflow.flow.net import Alone, Net
+from evflow.flow.net import Net
 
 __all__ = ["Worker"]
 
 _log = logging.getLogger("evflow.flow")
 
 T = TypeVar("T")
+
+
+class _Hook:
+    """What is called in each turn, and when at the latest."""
+
+    def __init__(self, call: Callable[[float], float | None]) -> None:
+        self.call = call
+        self.due: float | None = 0.0
 
 
 class Worker:
@@ -37,7 +45,7 @@ class Worker:
         name: the flow's name, for errors and for the thread.
         max_events: submissions that may wait at each stone.
         max_bytes: bytes of batches and large events that may wait at each stone.
-        net: the node's links, or None.
+        net: the node's links.
 
     Attributes:
         bell: wakes it.
@@ -45,18 +53,18 @@ class Worker:
         hold: see ``Net.hold``; gives None where there are no links.
     """
 
-    def __init__(
-        self, engine: Engine, name: str, max_events: int, max_bytes: int, net: Net | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, name: str, max_events: int, max_bytes: int, net: Net) -> None:
         self.engine = engine
-        self._net: Net = Alone() if net is None else net
+        self._net = net
         self.bell = self._net.bell
         self.hold = self._net.hold
         self.closing = False
         self._name = name
         self._max_events, self._max_bytes = max_events, max_bytes
         self._lanes: list[Lane] = []
+        self._lanes_lock = threading.Lock()
         self._drains: list[Drain] = []
+        self._hooks: list[_Hook] = []
         self._tasks: deque[Callable[[], None]] = deque()
         self._inner: deque[tuple[Slot, EventBatch]] = deque()
         self._entry: Slot | None = None
@@ -77,8 +85,48 @@ class Worker:
     def intake(self, slot: Slot) -> Intake:
         """A new intake for a stone."""
         intake = Intake(slot.name, self._max_events, self._max_bytes)
-        self._lanes = [*self._lanes, Lane(slot, intake)]
+        with self._lanes_lock:
+            self._lanes = [*self._lanes, Lane(slot, intake)]
         return intake
+
+    @property
+    def submitted(self) -> list[str]:
+        """The stones that have an intake."""
+        return [lane.slot.name for lane in self._lanes]
+
+    def end_lane(self, slot: Slot, reason: str) -> list[EventBatch]:
+        """Takes no more for a stone, and gives up what waits for it; called in the engine's thread.
+
+        Args:
+            slot: the stone.
+            reason: why, for whoever submits to it.
+        """
+        ended = [lane for lane in self._lanes if lane.slot is slot]
+        left: list[EventBatch] = []
+        for lane in ended:
+            lane.intake.seal(reason)
+            left += lane.end(self._drains)
+        with self._lanes_lock:
+            self._lanes = [lane for lane in self._lanes if lane not in ended]
+        return left
+
+    def each_turn(self, call: Callable[[float], float | None]) -> Callable[[], None]:
+        """From now on the thread calls this in each of its turns, with the time of ``time.monotonic``.
+
+        Args:
+            call: returns when it is to be called next at the latest; None if any time will do.
+
+        Returns:
+            What ends that.
+        """
+        hook = _Hook(call)
+        self._hooks = [*self._hooks, hook]
+        self.bell.ring()
+
+        def end() -> None:
+            self._hooks = [known for known in self._hooks if known is not hook]
+
+        return end
 
     def enter(
         self,
@@ -130,7 +178,7 @@ class Worker:
         """
         self._refuse_if_closed()
         if threading.get_ident() == self.ident:
-            self._tasks.append(lambda: _logged(task))
+            self.later(task)
             return None
         done = threading.Event()
         outcome: list[tuple[T | None, EvflowError | None]] = []
@@ -144,11 +192,16 @@ class Worker:
 
         self._tasks.append(work)
         self.bell.ring()
-        self._await(done, timeout)
+        self.wait(done, timeout)
         result, error = outcome[0]
         if error is not None:
             raise error
         return result
+
+    def later(self, task: Callable[[], object]) -> None:
+        """Has the thread do a task, in its time; an error of evflow goes to the log."""
+        self._tasks.append(lambda: _logged(task))
+        self.bell.ring()
 
     def drain(self, timeout: float | None) -> None:
         """Waits until all that was submitted before has been handled, on other nodes too.
@@ -162,9 +215,14 @@ class Worker:
         done = threading.Event()
         self._tasks.append(lambda: self._drains.append(Drain(self._lanes, done.set)))
         self.bell.ring()
-        self._await(done, timeout)
+        self.wait(done, timeout)
 
-    def _await(self, done: threading.Event, timeout: float | None) -> None:
+    def wait(self, done: threading.Event, timeout: float | None = None) -> None:
+        """Waits for what the thread will set.
+
+        Raises:
+            FlowError: the flow ended before, or it took more than ``timeout`` seconds.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not done.wait(0.2 if deadline is None else max(0.0, min(0.2, deadline - time.monotonic()))):
             if not self._thread.is_alive() and not done.is_set():
@@ -177,12 +235,13 @@ class Worker:
         if self.closing or not self._thread.is_alive():
             raise FlowError(f"flow {self._name} is closed") from self._failure
 
-    def close(self, finish: Callable[[], None], timeout: float) -> None:
+    def close(self, finish: Callable[[], None], timeout: float, thaw: bool = True) -> None:
         """Ends the thread after all that was submitted has been handled, and the task ``finish``.
 
         Args:
             finish: done in the thread, when no more comes.
             timeout: seconds to wait for other nodes.
+            thaw: whether frozen stones go on before.
 
         Raises:
             FlowError: called by a handler; or the thread had broken down.
@@ -191,16 +250,16 @@ class Worker:
             raise FlowError("a handler cannot close its own flow; close it where it was started")
         if not self.closing:
             self.closing = True
-            self._tasks.append(lambda: self._begin_end(finish, timeout))
+            self._tasks.append(lambda: self._begin_end(finish, timeout, thaw))
             self.bell.ring()
         self._thread.join()
         if self._failure is not None:
             raise FlowError(f"flow {self._name} broke: {self._failure!r}") from self._failure
 
-    def _begin_end(self, finish: Callable[[], None], timeout: float) -> None:
+    def _begin_end(self, finish: Callable[[], None], timeout: float, thaw: bool) -> None:
         self._seal()
         for slot in self.engine.topology.slots.values():
-            if slot.frozen:
+            if slot.frozen and thaw:
                 self.engine.unfreeze(slot)
         self._net.stop()
         self._end = (time.monotonic() + timeout, finish)
@@ -241,6 +300,7 @@ class Worker:
             due.append(self.engine.next_due(now))
         if self._end is not None:
             due.append(self._end[0])
+        due.extend(hook.due for hook in self._hooks)
         known = [at for at in due if at is not None]
         return min(known) - now if known else None
 
@@ -264,6 +324,10 @@ class Worker:
             self._take()
         if task is not None:
             task()
+            self.run()
+        if self._hooks:
+            for hook in self._hooks:
+                hook.due = hook.call(time.monotonic())
             self.run()
         self._net.finish(time.monotonic())
         if self._drains:

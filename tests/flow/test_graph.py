@@ -158,7 +158,7 @@ def test_a_lambda_handler_cannot_be_data() -> None:
         {"name": "x", "stones": 3, "links": [], "morphs": []},
         {"name": "x", "stones": [], "links": [[1]], "morphs": []},
         {"name": "x", "stones": [{"name": "t", "kind": "terminal", "on": None,
-         "settings": {"batch": False, "handlers": [["input", None, "no.such.module:f"]]}}],
+         "settings": {"batch": False, "handlers": [["input", None, 7]]}}],
          "links": [], "morphs": []},
     ],
 )  # fmt: skip
@@ -166,6 +166,16 @@ def test_malformed_graph_data_is_refused(data: dict[str, object]) -> None:
     """Whatever is not a graph's data gets a GraphError."""
     with pytest.raises(ev.GraphError):
         ev.Graph.from_dict(data)
+
+
+def test_a_named_handler_is_imported_where_it_runs() -> None:
+    """A graph may name handlers that this host has not; to run it here is refused, and names the handler."""
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Terminal("no.such.module:f", name="end")
+    again = ev.Graph.from_dict(g.to_dict())
+    assert again.stones["end"].imports == ("no.such.module:f",)
+    with pytest.raises(ev.GraphError, match=r"'end'.*'no.such.module:f' cannot be imported"):
+        again.check()
 
 
 @pytest.mark.parametrize("target", [5, print, ev.Filter, None])

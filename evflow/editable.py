@@ -1,0 +1,248 @@
+"""The part of a graph that changes what is there: what users say, checked and told as edits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from evflow.edit import found_link, moved, removed, replaced, split_name
+from evflow.errors import GraphError
+from evflow.placed import End, Link, Placed, PlacedInput, PlacedPort, Start
+from evflow.rules import Rules
+from evflow.stone import Stone
+
+__all__ = ["Editable", "Fallback"]
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """Where the stones of a dead node go, and after how many seconds."""
+
+    to: str
+    after: float
+
+
+class Editable:
+    """The edits of a ``Graph``: each is checked before it does anything, and refused as a whole."""
+
+    name: str
+    stones: dict[str, Stone]
+    links: list[Link]
+    fallbacks: dict[str, Fallback]
+    rules: Rules
+
+    def __getitem__(self, name: str) -> Placed:
+        raise NotImplementedError
+
+    def add(self, stone: Stone) -> Placed:
+        raise NotImplementedError
+
+    def unlink(self, source: Start, target: End) -> None:
+        """Takes away the link from an output port to a stone, also one that the graph has led over a split.
+
+        Args:
+            source: a stone (its port 0), one of its ports, or its name.
+            target: a stone, one of its inputs, or its name.
+
+        Raises:
+            GraphError: there is no such stone or link.
+
+        Example:
+            >>> import evflow as ev
+            >>> g = ev.Graph()
+            >>> pings = g.source("pings")
+            >>> one, two = pings >> ev.Terminal(print, name="one"), pings >> ev.Terminal(print, name="two")
+            >>> g.unlink("pings", "two")
+            >>> [(link.source, link.target) for link in g.links]
+            [('pings', 'pings.split'), ('pings.split', 'one')]
+        """
+        start = self._start(source)
+        end = self._end(target, start)
+        input = end.input if isinstance(target, PlacedInput) else None
+        link = found_link(self, start.placed.name, start.port, end.placed.name, input)
+        self.links = [known for known in self.links if known is not link]
+
+    def insert(self, stone: Stone, *, after: Start, before: End, port: int = 0) -> Placed:
+        """Puts a new stone between two that are linked.
+
+        It is placed on the node of ``after``, unless it is placed already or within ``Graph.on``.
+
+        Args:
+            stone: the new stone; its port 0 leads on.
+            after: the stone before it, or one of its ports, or its name.
+            before: the stone behind it, or one of its inputs, or its name.
+            port: which port of ``after``, where that is a name.
+
+        Returns:
+            The new stone.
+
+        Raises:
+            GraphError: the two are not linked, or the new stone leads nowhere, or its name is taken.
+
+        Example:
+            >>> import evflow as ev
+            >>> class Ping(ev.Event):
+            ...     number: int
+            >>> g = ev.Graph()
+            >>> _ = g.source("pings", Ping) >> ev.Terminal(print, name="end")
+            >>> g.insert(ev.Filter("input.number > 1", name="large"), after="pings", before="end")
+            <large of graph>
+            >>> [(link.source, link.target) for link in g.links]
+            [('pings', 'large'), ('large', 'end')]
+        """
+        start = self._start(after) if not isinstance(after, str) or not port else self[after][port]
+        end = self._end(before, start)
+        input = end.input if isinstance(before, PlacedInput) else None
+        link = found_link(self, start.placed.name, start.port, end.placed.name, input)
+        if isinstance(stone, Stone) and stone.linked_ports == "none":
+            raise GraphError(f"graph {self.name}: {stone!r} has no output, so it cannot stand between two")
+        if isinstance(stone, Stone) and any(known is stone for known in self.stones.values()):
+            raise GraphError(f"graph {self.name}: {stone!r} stands in the graph already")
+        on = start.placed.stone.on
+        placed = self.add(stone)
+        if placed.stone.on is None:
+            placed.stone.on = on
+        self.put_between(link, placed.name)
+        return placed
+
+    def remove(self, stone: Placed | str) -> None:
+        """Takes a stone out.
+
+        What led to it is linked to what it led to. One that leads nowhere, or that nothing leads to, goes
+        with its links. Rules for what it asks for go with it.
+
+        Args:
+            stone: the stone, or its name.
+
+        Raises:
+            GraphError: there is no such stone, or it leads to several others.
+
+        Example:
+            >>> import evflow as ev
+            >>> class Ping(ev.Event):
+            ...     number: int
+            >>> g = ev.Graph()
+            >>> large = g.source("pings", Ping) >> ev.Filter("input.number > 1", name="large")
+            >>> _ = large >> ev.Terminal(print, name="end")
+            >>> g.remove("large")
+            >>> [(link.source, link.target) for link in g.links]
+            [('pings', 'end')]
+        """
+        self.stones, self.links = removed(self, self._placed(stone).name)
+        self.rules = {key: rule for key, rule in self.rules.items() if rule.stone in self.stones}
+
+    def replace(self, stone: Placed | str, by: Stone) -> Placed:
+        """Puts another stone in the place of one, with its name, its links and its node.
+
+        Args:
+            stone: the stone, or its name.
+            by: what takes its place, of the same kind or another.
+
+        Returns:
+            The new stone.
+
+        Raises:
+            GraphError: there is no such stone, or ``by`` is no stone or has another name.
+
+        Example:
+            >>> import evflow as ev
+            >>> class Ping(ev.Event):
+            ...     number: int
+            >>> g = ev.Graph()
+            >>> large = g.source("pings", Ping) >> ev.Filter("input.number > 1", name="large")
+            >>> _ = large >> ev.Terminal(print)
+            >>> g.replace("large", ev.Filter("input.number > 100")).stone.code
+            'input.number > 100'
+        """
+        name = self._placed(stone).name
+        self.stones = {**self.stones, name: replaced(self, name, by)}
+        return self[name]
+
+    def move(self, stone: Placed | str, node: str) -> None:
+        """Places a stone on another node.
+
+        Args:
+            stone: the stone, or its name.
+            node: the node's name.
+
+        Raises:
+            GraphError: there is no such stone, or the node is no name.
+
+        Example:
+            >>> import evflow as ev
+            >>> g = ev.Graph()
+            >>> _ = g.source("pings", on="edge") >> ev.Terminal(print, name="end", on="edge")
+            >>> g.move("end", "center")
+            >>> {name: stone.on for name, stone in g.stones.items()}
+            {'pings': 'edge', 'end': 'center'}
+        """
+        self.stones = moved(self, self._placed(stone).name, node)
+
+    def fallback(self, node: str, *, to: str, after: float = 10.0) -> None:
+        """Says where the stones of a node go when it is dead.
+
+        Args:
+            node: the node.
+            to: the node that takes its stones.
+            after: seconds for which it must have been dead.
+
+        Raises:
+            GraphError: the nodes are no two names, or the seconds no number of 0 or more.
+
+        Example:
+            >>> import evflow as ev
+            >>> g = ev.Graph()
+            >>> g.fallback("edge", to="backup", after=30)
+            >>> g.fallbacks["edge"]
+            Fallback(to='backup', after=30.0)
+        """
+        for name in (node, to):
+            if not isinstance(name, str) or not name:
+                raise GraphError(f"graph {self.name}: fallback: {name!r}: expected the name of a node")
+        if node == to:
+            raise GraphError(f"graph {self.name}: fallback of node {node!r}: expected another node")
+        if not isinstance(after, int | float) or isinstance(after, bool) or not 0 <= after < math.inf:
+            raise GraphError(
+                f"graph {self.name}: fallback of node {node!r}: after {after!r}: expected seconds, 0 or more"
+            )
+        self.fallbacks[node] = Fallback(to, float(after))
+
+    def _placed(self, stone: object) -> Placed:
+        """A stone of this graph."""
+        placed = self[stone] if isinstance(stone, str) else stone
+        if not isinstance(placed, Placed):
+            raise GraphError(f"graph {self.name}: expected the name of a stone, found {stone!r}")
+        if placed.graph is not self:
+            raise GraphError(
+                f"graph {self.name}: stone {placed.name!r} belongs to graph {placed.graph.name!r}"
+            )
+        return self[placed.name]
+
+    def _start(self, source: object) -> PlacedPort:
+        if isinstance(source, PlacedPort):
+            return PlacedPort(self._placed(source.placed), source.port)
+        return PlacedPort(self._placed(source), 0)
+
+    def _end(self, target: object, start: PlacedPort) -> PlacedInput:
+        if isinstance(target, PlacedInput):
+            return PlacedInput(self._placed(target.placed), target.input)
+        if not isinstance(target, Placed | str):
+            raise GraphError(
+                f"graph {self.name}: {start.placed.name!r} can be linked to a stone such as ev.Terminal(…), "
+                f"found {target!r}"
+            )
+        return PlacedInput(self._placed(target), "")
+
+    def has_link(self, source: str, port: int, target: str, input: str = "") -> bool:
+        """Whether a port is linked to a stone's input, also over a split that the graph has added."""
+        split = split_name(source, port)
+        over_split = (Link(source, port, split), Link(split, 0, target, input))
+        return Link(source, port, target, input) in self.links or all(k in self.links for k in over_split)
+
+    def put_between(self, link: Link, name: str) -> None:
+        """Leads a link through a stone that the graph has."""
+        at = self.links.index(link)
+        self.links[at : at + 1] = [
+            Link(link.source, link.port, name),
+            Link(name, 0, link.target, link.input),
+        ]

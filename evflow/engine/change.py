@@ -1,0 +1,217 @@
+"""Changing a running graph: the running topology becomes the wanted one between two runs, or stays as it is.
+
+What can fail is done first, and undone if something does: stones that come are opened, and those that become
+others of the same name. Only then are the links, the events that stones hold and the stones that go seen to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+
+from evflow.engine.difference import Difference, difference
+from evflow.engine.engine import Engine
+from evflow.engine.snapshot import Arrivals, arrive, read
+from evflow.engine.topology import IN, Hop, Slot, Topology
+from evflow.errors import EvflowError, FlowError
+from evflow.stone import Actor, Stone, arrivals
+
+__all__ = ["REMOVED", "adopt"]
+
+REMOVED = "the stone was removed while it held the event"
+
+_Ports = dict[int, list[Hop]]
+
+
+def adopt(
+    engine: Engine,
+    wanted: Topology,
+    moved: Collection[str] = (),
+    drop: Callable[[str], None] = lambda bridge: None,
+    snapshots: Mapping[str, bytes] = MappingProxyType({}),
+) -> Difference:
+    """Makes the running topology the wanted one; called in the engine's thread, between two runs.
+
+    A stone whose description is the same goes on as it is, with its state, its counts and what it holds. One
+    that is replaced keeps its counts, its attributes and what it queued while frozen; the statics of its
+    function begin anew, and what it held arrives at the new one in order, before all that comes later. What a
+    stone holds that goes becomes dead letters, unless a file keeps it.
+
+    Args:
+        engine: the engine.
+        wanted: the stones and links as they shall be. Slots of new stones become a part of the engine's
+            topology; of the others only the description and the links are read.
+        moved: stones that go, and go on elsewhere with what they held.
+        drop: forgets the outlet of a bridge that goes; called for those that are there only.
+        snapshots: of stones that come from elsewhere; see ``evflow.engine.snapshot``.
+
+    Returns:
+        What was changed.
+
+    Raises:
+        EvflowError: a stone cannot be opened, or a snapshot is malformed; nothing has changed.
+    """
+    running = engine.topology
+    made = difference(running, wanted)
+    opening = _Opening(engine, wanted, made, drop)
+    retired = opening.run(snapshots)
+    ports = _ports(running, wanted)
+    for name in made.gone:
+        _end(engine, running.slots[name], name in moved)
+    for name in sorted(made.vanishing - made.replaced):
+        drop(name)
+    running.slots = {name: running.slots.get(name, slot) for name, slot in wanted.slots.items()}
+    for name, slot in running.slots.items():
+        slot.ports, slot.arrivals = ports[name], wanted.slots[name].arrivals
+    running.entrances, running.morphs = wanted.entrances, wanted.morphs
+    engine.adopted()
+    for slot, events in opening.arriving:
+        arrive(engine, slot, events)
+    _hand_over(engine, retired)
+    return made
+
+
+class _Opening:
+    """Opens what comes; whatever fails, everything is as it was.
+
+    Args:
+        made: what changes.
+        drop: see ``adopt``.
+
+    Attributes:
+        arriving: what stones that come from elsewhere held, and have to take as if it arrived.
+    """
+
+    def __init__(
+        self, engine: Engine, wanted: Topology, made: Difference, drop: Callable[[str], None]
+    ) -> None:
+        self._engine = engine
+        self._wanted = wanted
+        self._made = made
+        self._drop = drop
+        self._undo: list[Callable[[], object]] = []
+        self._retired: list[tuple[Slot, Stone, Actor | None]] = []
+        self._dropped: list[Slot] = []
+        self.arriving: list[tuple[Slot, Arrivals]] = []
+
+    def run(self, snapshots: Mapping[str, bytes]) -> list[tuple[Slot, Stone, Actor | None]]:
+        """Opens all; gives the stones that were replaced, with what they were and their actors."""
+        running = self._engine.topology
+        crossings = running.crossings
+        # Bridges find there where they lead when they are opened.
+        running.crossings = self._wanted.crossings
+        try:
+            for name in self._wanted.slots:
+                if name in self._made.new:
+                    self._open(self._wanted.slots[name])
+                elif name in self._made.replaced:
+                    self._replace(running.slots[name], self._wanted.slots[name].stone)
+            for name in self._made.new & snapshots.keys():
+                slot = self._wanted.slots[name]
+                self.arriving.append((slot, read(self._engine, slot, snapshots[name])))
+        except BaseException:
+            while self._undo:
+                self._undo.pop()()
+            running.crossings = crossings
+            # It owed nothing, so another outlet does as well as the one that was dropped.
+            for slot in self._dropped:
+                self._engine.open(slot)
+            raise
+        return self._retired
+
+    def _open(self, slot: Slot) -> None:
+        try:
+            self._engine.open(slot)
+        except EvflowError:
+            raise
+        except Exception as error:
+            raise FlowError(
+                f"stone {slot.name!r} ({slot.stone.kind}) cannot be opened: {type(error).__name__}: {error}"
+            ) from error
+        self._undo.append(lambda: self._close(slot))
+
+    def _close(self, slot: Slot) -> None:
+        if slot.actor is not None:
+            slot.actor.close()
+            slot.actor = None
+        if slot.name in self._made.appearing:
+            self._drop(slot.name)
+
+    def _replace(self, slot: Slot, stone: Stone) -> None:
+        before, actor = slot.stone, slot.actor
+        if type(before) is type(stone) and actor is not None and actor.become(stone):
+            self._undo.append(lambda: actor.become(before))
+            actor_before: Actor | None = None
+        else:
+            actor_before = actor
+        if slot.name in self._made.vanishing:
+            self._drop(slot.name)
+            self._dropped.append(slot)
+
+        def undo() -> None:
+            slot.stone, slot.actor = before, actor
+
+        self._undo.append(undo)
+        slot.stone = stone
+        if actor_before is not None or actor is None:
+            slot.actor = None
+            self._open(slot)
+        self._retired.append((slot, before, actor_before))
+
+
+def _ports(running: Topology, wanted: Topology) -> Mapping[str, _Ports]:
+    """The links of the wanted topology between the slots that will run."""
+    slots = running.slots
+    return {
+        name: {
+            port: [Hop(slots.get(hop.slot.name, hop.slot), hop.input) for hop in hops]
+            for port, hops in slot.ports.items()
+        }
+        for name, slot in wanted.slots.items()
+    }
+
+
+def _end(engine: Engine, slot: Slot, moved: bool) -> None:
+    """Ends a stone that goes."""
+    parked = [batch for _, batch in slot.unpark()]
+    actor = slot.actor
+    # What a file keeps stays there: it is not lost, and where it moved to it was written anew.
+    held = actor.extract() if actor is not None and not actor.keeps else []
+    if not moved:
+        for batch in (*held, *parked):
+            engine.give_up(slot, batch, REMOVED)
+    engine.forget(slot.name)
+    if actor is not None:
+        actor.close()
+
+
+def _hand_over(engine: Engine, retired: list[tuple[Slot, Stone, Actor | None]]) -> None:
+    """Begins the statics of stones that were replaced anew, and gives them what those before them held."""
+    for slot, before, actor in retired:
+        slot.state, slot.layout, slot.restored = None, "", False
+        slot.rename_inputs()
+        period = getattr(slot.stone, "period", None)
+        if period is None or period != getattr(before, "period", None):
+            ticks, _ = engine.rhythm(slot)
+            engine.set_rhythm(slot, ticks if period is not None else 0, None)
+        if actor is not None:
+            slot.kept_before += actor.oldest
+            events = _held(actor)
+            # They were counted when they arrived at the stone that held them.
+            slot.counts[IN] -= sum(len(batch) for _, batch in events)
+            arrive(engine, slot, events)
+    engine.run()
+    for _, _, actor in retired:
+        if actor is not None:
+            # Only now is all that it held somewhere else.
+            actor.extract()
+            actor.settled(actor.mark())
+            actor.close()
+
+
+def _held(actor: Actor) -> Arrivals:
+    held = arrivals(actor.checkpoint().held)
+    if sum(len(batch) for _, batch in held) == actor.queued:
+        return held
+    # It has no checkpoint of its own, and cannot tell inputs.
+    return [("", batch) for batch in actor.extract()]

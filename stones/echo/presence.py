@@ -1,0 +1,63 @@
+"""Which processes were heard when, in which incarnation, and where they can be dialled."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+__all__ = ["Presence"]
+
+_NEVER = -1e9
+_LONGEST_AGE = 1 << 31
+
+
+class Presence:
+    """What one process knows of the others as such.
+
+    Args:
+        silence: seconds after which a process that was not heard is not waited for.
+
+    Attributes:
+        contacts: process → where it can be dialled.
+    """
+
+    def __init__(self, silence: float) -> None:
+        self.contacts: dict[str, str] = {}
+        self._silence = silence
+        self._heard: dict[str, float] = {}
+        self._incarnations: dict[str, int] = {}
+
+    def hear(self, process: str, now: float) -> None:
+        """A process has said something."""
+        self._heard[process] = now
+
+    def hear_of(self, process: str, contact: str, age: int, now: float) -> None:
+        """Somebody knows a process, and heard it ``age`` milliseconds ago."""
+        if contact:
+            self.contacts[process] = contact
+        self._heard[process] = max(self._heard.get(process, _NEVER), now - age / 1000)
+
+    def meet(self, process: str, incarnation: int) -> None:
+        """A process has said which incarnation it is."""
+        self._incarnations[process] = max(incarnation, self._incarnations.get(process, 0))
+
+    def keep(self, processes: Set[str]) -> None:
+        """Forgets all other processes."""
+        for known in (self.contacts, self._heard, self._incarnations):
+            for name in known.keys() - processes:
+                del known[name]
+
+    def outdated(self, process: str, incarnation: int) -> bool:
+        """Whether a process was started again after an incarnation."""
+        return incarnation < self._incarnations.get(process, 0)
+
+    def alive(self, process: str, now: float) -> bool:
+        """Whether a process was heard lately."""
+        return now - self._heard.get(process, _NEVER) <= self._silence
+
+    def silent(self, process: str, now: float) -> float:
+        """Seconds since a process was heard; 0.0 if it never was."""
+        return max(0.0, now - self._heard.get(process, now))
+
+    def age(self, process: str, now: float) -> int:
+        """Milliseconds since it was heard."""
+        return min(int(self.silent(process, now) * 1000), _LONGEST_AGE)
