@@ -1,9 +1,9 @@
 """evflow: typed events through overlay graphs of stones.
 
-Where to look: ``schema`` and ``types`` say what an event is, ``event`` and ``batch`` hold it, ``stone`` is
-the
-contract of the stones (which are in ``evflow.stones``), ``graph`` describes, ``check`` checks, ``plan``
-compiles, ``engine`` runs, ``flow`` is the running graph. ``codgen`` compiles stone functions.
+Where to look: ``schema`` says what an event is, ``events`` holds it, ``stone`` is the contract of the
+stones (which are in ``evflow.stones``), ``graph`` describes, ``check`` checks, ``engine`` compiles and runs,
+``flow`` is the running graph, ``node`` and ``link`` join several, ``deploy`` runs graphs on daemons.
+``codgen`` compiles stone functions.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from evflow.schema import Schema
 from evflow.schema.notation import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
 if TYPE_CHECKING:
+    from evflow.deploy.daemon import Daemon
+    from evflow.deploy.handle import Deployment
     from evflow.engine.letters import DeadLetter, DeadLetters
     from evflow.flow.flow import Flow
     from evflow.link.congestion import Congestion
@@ -50,9 +52,11 @@ __all__ = [
     "Bytes",
     "CodeError",
     "Congestion",
+    "Daemon",
     "DeadLetter",
     "DeadLetters",
     "DeployError",
+    "Deployment",
     "DeviceError",
     "Event",
     "EventBatch",
@@ -93,6 +97,8 @@ __version__ = "0.1.0"
 _LAZY = {
     "Bridge": "evflow.stones.bridge",
     "Congestion": "evflow.link.congestion",
+    "Daemon": "evflow.deploy.daemon",
+    "Deployment": "evflow.deploy.handle",
     "Node": "evflow.node.node",
     "DeadLetter": "evflow.engine.letters",
     "DeadLetters": "evflow.engine.letters",

@@ -1,0 +1,90 @@
+"""What a node admits: the handlers, files and sizes that a graph of somebody else may ask for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from evflow.errors import DeployError
+from evflow.handlers import is_handler_text
+from evflow.stone import Stone
+
+__all__ = ["Admission"]
+
+MOST_CODE = 64 << 10
+"""Characters that a stone function may have."""
+
+MOST_FUEL = 100_000_000
+"""Turns of loops that one call of a stone function may take: about a second."""
+
+_MOST_NAME = 100
+
+
+class Admission:
+    """What a node admits.
+
+    Args:
+        handlers: what deployed graphs may import: modules (``"alerts"``, with all that is in them) and
+            functions (``"alerts:show"``); or a mapping, text → function, of functions that this program
+            gives.
+        folder: where files of deployed stones lie.
+
+    Raises:
+        DeployError: a text names neither a module nor a function.
+    """
+
+    def __init__(self, handlers: Iterable[str] | Mapping[str, Callable[..., object]], folder: Path) -> None:
+        self.own = dict(handlers) if isinstance(handlers, Mapping) else {}
+        self.listed = () if isinstance(handlers, Mapping) else tuple(handlers)
+        self._folder = folder
+        for text in (*self.own, *self.listed):
+            module = all(part.isidentifier() for part in text.split("."))
+            if not (is_handler_text(text) or (module and text not in self.own)):
+                raise DeployError(f"handler {text!r}: expected 'module:function' or, in a list, a module")
+
+    def refusal(self, stone: Stone) -> str:
+        """Why a stone is not admitted; "" if it is."""
+        for text in stone.imports:
+            module = text.partition(":")[0]
+            if text not in self.own and text not in self.listed and module not in self.listed:
+                allowed = ", ".join((*self.own, *self.listed)) or "none"
+                return (
+                    f"handler {text!r} is not on this node's list ({allowed}); start it with --allow {module}"
+                )
+        for file in stone.files:
+            if file.is_absolute() or ".." in file.parts or not file.name or "\0" in str(file):
+                return f"file {str(file)!r:.300}: expected a name within the node's storage folder"
+        code, fuel = getattr(stone, "code", ""), getattr(stone, "fuel", 0)
+        if isinstance(code, str) and len(code) > MOST_CODE:
+            return f"its function has {len(code)} characters; expected at most {MOST_CODE}"
+        if fuel > MOST_FUEL:
+            return f"its function may take {fuel} turns; expected a fuel of at most {MOST_FUEL}"
+        return ""
+
+    def keep_files(self, stone: Stone, deployment: str) -> None:
+        """Leads the files of a stone to the node's folder.
+
+        Raises:
+            DeployError: they cannot be there.
+        """
+        if not stone.files:
+            return
+        stone.keep_in(self._folder / "files" / _folder_name(deployment))
+        for file in stone.files:
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                is_folder = file.is_dir()
+            except OSError as error:
+                raise DeployError(f"file {file.name!r:.300} cannot be made: {error.strerror}") from error
+            if is_folder:
+                raise DeployError(f"file {file.name!r} is a folder")
+
+
+def _folder_name(deployment: str) -> str:
+    """A folder's name of a deployment's own, whatever characters the deployment's name has."""
+    name = quote(deployment, safe=" ").replace(".", "%2E")
+    if len(name) <= _MOST_NAME:
+        return name
+    return f"{name[:_MOST_NAME]}-{hashlib.sha256(deployment.encode()).hexdigest()[:32]}"

@@ -1,0 +1,183 @@
+"""Questions to a node and their answers, over notes: asked again until answered, and done once.
+
+A note may be lost, so who asks repeats the question under its number, and who answers keeps the newest
+answers. Sans-I/O: both are told the time and what came.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from evflow import errors
+from evflow.errors import DeployError, EvflowError, LinkError
+
+__all__ = ["ANSWER", "ASK", "Answers", "Asker", "Question", "Reply"]
+
+ASK, ANSWER = "ask", "answer"
+"""The topics of the notes."""
+
+_AGAIN, _SOON = 0.5, 0.02
+"""Seconds until a question is asked again, and where it could not be sent, as before there is a session."""
+
+_KEPT = 1000
+_MOST = 8 << 20
+
+Reply = Callable[[Any], None]
+"""Takes an answer, plain data, or the ``EvflowError`` that stands for it."""
+
+Question = Callable[[str, dict[str, Any], Reply], None]
+"""What a node does for a verb: (who asks, arguments, what takes the answer, now or later)."""
+
+Send = Callable[[str, str, bytes], bool]
+"""Sends a note (peer, topic, body)."""
+
+
+@dataclass
+class _Asked:
+    peer: str
+    body: bytes
+    until: float
+    again: float
+    reply: Reply
+
+
+class Asker:
+    """Who asks.
+
+    Args:
+        send: sends a note.
+        session: 8 bytes unlike those of any other asker, so that numbers of an earlier one mean nothing.
+    """
+
+    def __init__(self, send: Send, session: bytes) -> None:
+        self._send = send
+        self._session = session
+        self._number = 0
+        self._asked: dict[int, _Asked] = {}
+
+    def ask(
+        self, peer: str, verb: str, arguments: Mapping[str, Any], now: float, seconds: float, reply: Reply
+    ) -> None:
+        """Asks; ``reply`` gets the answer, or a ``LinkError`` when there is none within ``seconds``."""
+        self._number += 1
+        body = msgpack.packb([self._session, self._number, verb, dict(arguments)])
+        if len(body) > _MOST:
+            raise DeployError(f"question {verb!r}: expected at most {_MOST} bytes, found {len(body)}")
+        self._asked[self._number] = _Asked(peer, body, now + seconds, now, reply)
+        self.tick(now)
+
+    def receive(self, peer: str, body: bytes) -> None:
+        """Takes a note that came as an answer.
+
+        Raises:
+            DeployError: it is malformed.
+        """
+        session, number, good, value = _parts(body, 4)
+        asked = self._asked.get(number) if type(number) is int and session == self._session else None
+        if asked is None or asked.peer != peer:
+            return
+        del self._asked[number]
+        asked.reply(value if good is True else _error(value))
+
+    def tick(self, now: float) -> float | None:
+        """Asks again what is not answered; returns when that is next."""
+        for number, asked in list(self._asked.items()):
+            if now >= asked.until:
+                del self._asked[number]
+                asked.reply(LinkError(f"{asked.peer}: no answer in time"))
+            elif now >= asked.again:
+                sent = self._send(asked.peer, ASK, asked.body)
+                asked.again = now + (_AGAIN if sent else _SOON)
+        return min((min(a.until, a.again) for a in self._asked.values()), default=None)
+
+
+class Answers:
+    """Who answers.
+
+    Args:
+        verbs: what it does for each verb.
+        permits: why a peer may not ask; "" if it may.
+        send: sends a note.
+    """
+
+    def __init__(self, verbs: Mapping[str, Question], permits: Callable[[str, str], str], send: Send) -> None:
+        self._verbs = verbs
+        self._permits = permits
+        self._send = send
+        # None while it is not answered yet.
+        self._answers: OrderedDict[tuple[str, bytes, int], bytes | None] = OrderedDict()
+
+    def receive(self, peer: str, body: bytes) -> None:
+        """Takes a note that came as a question, and does what it asks, unless that was done before.
+
+        Raises:
+            DeployError: it is malformed.
+        """
+        session, number, verb, arguments = _parts(body, 4)
+        if not (
+            type(session) is bytes and type(number) is int and type(verb) is str
+            and type(arguments) is dict and all(type(key) is str for key in arguments)
+        ):  # fmt: skip
+            raise DeployError(f"a question of {peer} is malformed")
+        key = (peer, session, number)
+        if key in self._answers:
+            known = self._answers[key]
+            if known is not None:
+                self._send(peer, ANSWER, known)
+            return
+        self._answers[key] = None
+        while len(self._answers) > _KEPT:
+            self._answers.popitem(last=False)
+
+        def reply(value: Any) -> None:
+            answer = _packed(session, number, verb, value)
+            self._answers[key] = answer
+            self._send(peer, ANSWER, answer)
+
+        self._do(peer, verb, arguments, reply)
+
+    def _do(self, peer: str, verb: str, arguments: dict[str, Any], reply: Reply) -> None:
+        refusal = self._permits(peer, verb)
+        if refusal:
+            reply(DeployError(refusal))
+        elif verb not in self._verbs:
+            reply(DeployError(f"nobody here knows {verb!r}; expected one of {', '.join(self._verbs)}"))
+        else:
+            try:
+                self._verbs[verb](peer, arguments, reply)
+            except EvflowError as error:
+                reply(error)
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                reply(DeployError(f"question {verb!r} has wrong arguments: {error!r:.200}"))
+
+
+def _packed(session: bytes, number: int, verb: str, value: Any) -> bytes:
+    if isinstance(value, EvflowError):
+        return bytes(msgpack.packb([session, number, False, [type(value).__name__, str(value)[:100_000]]]))
+    body = bytes(msgpack.packb([session, number, True, value]))
+    if len(body) > _MOST:
+        return _packed(session, number, verb, DeployError(f"the answer to {verb!r} has {len(body)} bytes"))
+    return body
+
+
+def _parts(body: bytes, count: int) -> list[Any]:
+    try:
+        parts = msgpack.unpackb(body)
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise DeployError(f"a note of {len(body)} bytes: expected msgpack, found {error!r:.100}") from None
+    if type(parts) is not list or len(parts) != count:
+        raise DeployError(f"a note: expected an array of {count}, found {parts!r:.100}")
+    return parts
+
+
+def _error(value: Any) -> EvflowError:
+    """The error that an answer describes."""
+    name, text = value if type(value) is list and len(value) == 2 else ("DeployError", repr(value)[:1000])
+    kind = getattr(errors, name, None) if type(name) is str else None
+    known = isinstance(kind, type) and issubclass(kind, EvflowError)
+    return kind(str(text)) if known and kind is not None else DeployError(str(text))

@@ -1,0 +1,250 @@
+"""What a steward keeps over restarts, as its store has it: all of it is written before it is acted on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from evflow.deploy.messages import NOBODY, Ballot, packed
+from evflow.deploy.record import Record
+from evflow.errors import DeployError
+
+if TYPE_CHECKING:
+    from evflow.deploy.store import Store
+
+__all__ = ["Book", "Bound", "Page", "Vote"]
+
+_MOST_PAST = 200
+"""Pages of the past that are kept."""
+
+
+@dataclass(frozen=True)
+class Vote:
+    """What a node has said on the record of one version.
+
+    Attributes:
+        version: the version.
+        promised: the greatest ballot that it has promised.
+        ballot, accepted: what it has accepted, if anything.
+    """
+
+    version: int
+    promised: Ballot = NOBODY
+    ballot: Ballot = NOBODY
+    accepted: Record | None = None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A change that a node is quiet for: until it hears what was decided, no event may pass.
+
+    Attributes:
+        ballot: that of the change's proposer.
+        record: what the change would make.
+        lost: nodes whose snapshots will not come.
+    """
+
+    ballot: Ballot
+    record: Record
+    lost: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a node keeps of one deployment.
+
+    Attributes:
+        record: the newest record that it knows.
+        vote: what it has said on the version after that.
+        bound: the change that it is quiet for.
+    """
+
+    record: Record | None = None
+    vote: Vote = field(default_factory=lambda: Vote(0))
+    bound: Bound | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of the newest record; 0 if none is known."""
+        return 0 if self.record is None else self.record.version
+
+
+class Book:
+    """The pages of a node, one for each deployment by its birth; and snapshots.
+
+    A deployment that is not on this node, and in which nothing is open, is of the past: of these the newest
+    few are kept, for members who have not heard of their end.
+
+    Args:
+        store: where it is kept.
+        name: the node's name.
+
+    Attributes:
+        pages: birth → page, in the order of their last change.
+        arriving: (birth, change) → stone → snapshot, of changes that are not decided yet.
+        arrived: birth → stones whose snapshots are kept until they are released.
+        snapshots: these, as they were at the start.
+
+    Raises:
+        DeployError: what the store has is damaged.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self.pages: dict[str, Page] = {}
+        self.arriving: dict[tuple[str, str], dict[str, bytes]] = {}
+        self.arrived: dict[str, set[str]] = {}
+        self.snapshots: dict[str, dict[str, bytes]] = {}
+        for key, value in store.load().items():
+            try:
+                kind, where = key.split("/", 1)
+                self._read(kind, where, value)
+            except (TypeError, ValueError, KeyError, msgpack.UnpackException, DeployError) as error:
+                raise DeployError(
+                    f"what is kept of deployments is damaged: {key!r:.100}: {error!r:.200}; move the file "
+                    f"away, and the node learns from the other nodes what is placed on it"
+                ) from error
+
+    def _read(self, kind: str, where: str, value: bytes) -> None:
+        if kind == "page":
+            self.pages[where] = _page(value)
+        elif kind == "arriving":
+            birth, change, stone = where.split("/", 2)
+            self.arriving.setdefault((birth, change), {})[stone] = value
+        elif kind == "arrived":
+            birth, stone = where.split("/", 1)
+            self.arrived.setdefault(birth, set()).add(stone)
+            self.snapshots.setdefault(birth, {})[stone] = value
+        else:
+            raise ValueError(kind)
+
+    def page(self, birth: str) -> Page:
+        """The page of a deployment, empty if nothing is known of it."""
+        return self.pages.get(birth) or Page()
+
+    def is_member(self, page: Page) -> bool:
+        """Whether a page is of a deployment that is on this node now."""
+        record = page.record
+        return record is not None and record.graph is not None and self._name in record.hosts
+
+    def vote(self, birth: str, vote: Vote) -> None:
+        """Keeps what the node says on a version."""
+        self._save(birth, replace(self.page(birth), vote=vote), {})
+
+    def bind(self, birth: str, bound: Bound) -> None:
+        """Keeps that the node is quiet for a change."""
+        self._save(birth, replace(self.page(birth), bound=bound), {})
+
+    def unbind(self, birth: str, vote: Vote) -> None:
+        """Keeps that a change will not be, and with it what the node now promises."""
+        self._save(birth, replace(self.page(birth), bound=None, vote=vote), self._arriving_keys(birth))
+        self._forget_arriving(birth)
+
+    def keep(self, birth: str, change: str, stone: str, snapshot: bytes) -> None:
+        """Keeps the snapshot of a stone that would come by a change under way."""
+        self._store.save({f"arriving/{birth}/{change}/{stone}": snapshot})
+        self.arriving.setdefault((birth, change), {})[stone] = snapshot
+
+    def forget_arriving(self, birth: str) -> None:
+        """Forgets the snapshots of a change that will not be."""
+        keys = self._arriving_keys(birth)
+        if keys:
+            self._store.save(keys)
+            self._forget_arriving(birth)
+
+    def conclude(self, record: Record, change: str, arrived: set[str], here: set[str]) -> None:
+        """Keeps what was decided.
+
+        Args:
+            record: the record.
+            change: the change by which stones came.
+            arrived: these stones, whose snapshots are kept.
+            here: the stones that are on this node by it.
+        """
+        birth = record.birth
+        stays = (self.arrived.get(birth, set()) & here) | arrived
+        came = {f"arriving/{birth}/{change}/{stone}": f"arrived/{birth}/{stone}" for stone in arrived}
+        changes: dict[str, bytes | None] = {
+            key: None for key in self._arriving_keys(birth) if key not in came
+        }
+        for stone in self.arrived.get(birth, set()) - stays:
+            changes[f"arrived/{birth}/{stone}"] = None
+        self._save(birth, Page(record), changes, came)
+        self._forget_arriving(birth)
+        self.arrived[birth] = stays
+
+    def put_away(self, birth: str, snapshots: Mapping[str, bytes]) -> None:
+        """Keeps snapshots of stones that are here, for the next start of the node."""
+        self._store.save({f"arrived/{birth}/{stone}": data for stone, data in snapshots.items()})
+        self.arrived.setdefault(birth, set()).update(snapshots)
+
+    def release(self, birth: str, stone: str) -> None:
+        """Forgets the snapshot of a stone that has come."""
+        if stone in self.arrived.get(birth, ()):
+            self._store.save({f"arrived/{birth}/{stone}": None})
+            self.arrived[birth].discard(stone)
+
+    def _arriving_keys(self, birth: str) -> dict[str, bytes | None]:
+        return {
+            f"arriving/{birth}/{change}/{stone}": None
+            for (of, change), stones in self.arriving.items()
+            if of == birth
+            for stone in stones
+        }
+
+    def _forget_arriving(self, birth: str) -> None:
+        for key in [key for key in self.arriving if key[0] == birth]:
+            del self.arriving[key]
+
+    def _save(
+        self,
+        birth: str,
+        page: Page,
+        changes: dict[str, bytes | None],
+        renamed: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        past = [b for b, p in self.pages.items() if b != birth and not self.is_member(p) and not is_open(p)]
+        gone = past[: max(0, len(past) - _MOST_PAST)]
+        changes |= {f"page/{old}": None for old in gone}
+        changes[f"page/{birth}"] = _bytes(page)
+        # Should it not be possible to write, all stays as it was.
+        self._store.save(changes, renamed)
+        for old in (*gone, birth):
+            self.pages.pop(old, None)
+        self.pages[birth] = page
+
+
+def is_open(page: Page) -> bool:
+    """Whether something is to be decided in which the node has a part."""
+    return page.bound is not None or page.vote.accepted is not None
+
+
+def _bytes(page: Page) -> bytes:
+    vote, bound = page.vote, page.bound
+    return packed(
+        [
+            page.record,
+            [vote.version, vote.promised, vote.ballot, vote.accepted],
+            None if bound is None else [bound.ballot, bound.record, bound.lost],
+        ]
+    )
+
+
+def _page(data: bytes) -> Page:
+    record, vote, bound = msgpack.unpackb(data)
+    version, promised, ballot, accepted = vote
+    known = Vote(version, Ballot(*promised), Ballot(*ballot), _record(accepted))
+    if bound is None:
+        return Page(_record(record), known)
+    ballot, wanted, lost = bound
+    kept = Bound(Ballot(*ballot), Record.from_data(wanted), tuple(lost))
+    return Page(_record(record), known, kept)
+
+
+def _record(data: object) -> Record | None:
+    return None if data is None else Record.from_data(data)

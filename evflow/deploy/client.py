@@ -1,0 +1,320 @@
+"""A program's connection to daemons: questions, and stones of theirs to submit to or to watch."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from evflow.deploy.asking import ANSWER, Asker, Reply
+from evflow.engine.topology import Crossing
+from evflow.errors import EvflowError, FlowError, LinkError
+from evflow.events.batch import EventBatch
+from evflow.flow.flow import Flow
+from evflow.node.contact import Contact
+from evflow.node.node import Node
+from evflow.stones.bridge import Bridge
+from evflow.stones.source import Source
+from evflow.stones.terminal import Terminal
+
+if TYPE_CHECKING:
+    from evflow.flow.entry import Entry
+    from evflow.graph import Graph
+
+__all__ = ["Client", "Cluster", "Tap"]
+
+_LINGER = 2.0
+"""Seconds beyond its time that a question waits for the thread that asks it."""
+
+
+class Cluster:
+    """Connections to several daemons over one node.
+
+    Args:
+        hosts: daemon's name → contact; where the name is not known, the contact itself.
+        name: the name of this end; with keys, that of its key.
+        keys: the folder of keys; see ``evflow.Node``.
+        plain: allow tcp beyond this host without keys.
+        timeout: seconds that a question waits for its answer.
+
+    Raises:
+        LinkError: a contact or key is wrong.
+    """
+
+    def __init__(
+        self,
+        hosts: Mapping[str, str],
+        *,
+        name: str | None = None,
+        keys: str | os.PathLike[str] | None = None,
+        plain: bool = False,
+        timeout: float = 10.0,
+    ) -> None:
+        self.node = Node(name, keys=keys, plain=plain)
+        self.timeout = timeout
+        try:
+            contacts = {host: str(self.node.permitted(Contact.parse(text))) for host, text in hosts.items()}
+        except BaseException:
+            self.node.close()
+            raise
+        self.flow = Flow.empty(f"client {self.node.name}", node=self.node)
+        self._number = 0
+        self._bridges: dict[str, str] = {}
+        self._known = set(hosts)
+        self._lock = threading.Lock()
+        links = self.flow.links
+        assert links is not None
+        self._links = links
+        self._asker = Asker(links.tell, os.urandom(8))
+        self.flow.call(lambda: self._begin(contacts))
+
+    def _connect(self, contacts: Mapping[str, str]) -> None:
+        for host, contact in contacts.items():
+            self._links.peer(host, contact)
+
+    def _begin(self, contacts: Mapping[str, str]) -> None:
+        self._connect(contacts)
+        self._links.listen(ANSWER, lambda peer, body, now: self._asker.receive(peer, body))
+        self.flow.each_turn(self._asker.tick)
+
+    def ask(self, host: str, verb: str, *, seconds: float | None = None, **arguments: Any) -> Any:
+        """Asks a daemon and waits for its answer, which is plain data.
+
+        Raises:
+            EvflowError: what the daemon raised.
+            LinkError: it did not answer in time; says what its link is doing.
+        """
+        answer = self.ask_all([host], verb, seconds=seconds, **arguments)[host]
+        if isinstance(answer, EvflowError):
+            raise answer
+        return answer
+
+    def ask_all(
+        self, hosts: Iterable[str], verb: str, *, seconds: float | None = None, **arguments: Any
+    ) -> dict[str, Any]:
+        """Asks several daemons at once; gives for each its answer, or the error in its place."""
+        wait = self.timeout if seconds is None else seconds
+        answers: dict[str, Any] = dict.fromkeys(hosts, LinkError(""))
+        left = set(answers)
+        done = threading.Event()
+
+        def ask(host: str) -> None:
+            self._asker.ask(host, verb, arguments, time.monotonic(), wait, lambda answer: reply(host, answer))
+
+        def reply(host: str, answer: Any) -> None:
+            answers[host] = answer
+            left.discard(host)
+            if not left:
+                done.set()
+
+        def ask_all() -> None:
+            for host in answers:
+                ask(host)
+
+        self.flow.call(ask_all)
+        if answers:
+            done.wait(wait + _LINGER)
+        return {
+            host: LinkError(self._no_answer(host, verb, wait)) if isinstance(answer, LinkError) else answer
+            for host, answer in answers.items()
+        }
+
+    def _no_answer(self, host: str, verb: str, seconds: float) -> str:
+        link = self.node.links().get(host, {})
+        contact, trouble = link.get("contact", ""), link.get("trouble") or "it does not answer"
+        where = f" at {contact}" if contact and contact != host else ""
+        return (
+            f"host {host}{where}: no answer to {verb!r} within {seconds:g} s: {trouble}; "
+            f"is 'evflow node' running there, and does the contact lead to it?"
+        )
+
+    def ask_later(self, host: str, verb: str, arguments: Mapping[str, Any], reply: Reply) -> None:
+        """Asks a daemon from the flow's own thread; ``reply`` gets the answer, or the error in its place."""
+        self._asker.ask(host, verb, arguments, time.monotonic(), self.timeout, reply)
+
+    @contextmanager
+    def editing(self) -> Iterator[Graph]:
+        """Changes the graph of the flow of this end; see ``Flow.change``."""
+        with self.flow.change() as graph, graph.on(self.node.name):
+            yield graph
+
+    def know(self, hosts: Mapping[str, str]) -> None:
+        """Keeps connections to these daemons too."""
+        new = {host: contact for host, contact in hosts.items() if host not in self._known}
+        self._known |= new.keys()
+        if new:
+            self.flow.post(lambda: self._connect(new))
+
+    def source(
+        self, host: str, stone: str, *, schemas: Iterable[Any] = (), key: str | None = None, **bridge: Any
+    ) -> Entry:
+        """A stone of a daemon as a place to submit events to.
+
+        Args:
+            host: the daemon.
+            stone: the stone's name there.
+            schemas: the schemas that are expected; none for any.
+            key: a name for ``readdress``.
+            bridge: settings of the bridge to it; see ``evflow.Bridge``.
+        """
+        with self._lock:
+            self._number += 1
+            name = f"to {stone} {self._number}"
+        bridge_name = f"{self.node.name} {name}"
+        with self.editing() as graph:
+            source = graph.add(Source(*schemas, name=name))
+            graph.link(source, Bridge(host, stone, name=bridge_name, **bridge))
+        if key is not None:
+            self._bridges[key] = bridge_name
+        return self.flow[name]
+
+    def readdress(self, key: str, host: str, stone: str) -> None:
+        """What is submitted to a source goes to another daemon from now on, in order."""
+        crossing = Crossing(host, stone, "")
+        self.flow.post(lambda: self._links.readdress(self._bridges[key], crossing))
+
+    def tap(self, host: str, stone: str) -> Tap:
+        """Watches the events that leave a stone of a daemon (or arrive at it, if none leave)."""
+        with self._lock:
+            self._number += 1
+            name = f"tap {self._number}"
+        return Tap(self, host, stone, name)
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Ends the connections; what was submitted is handed over before."""
+        self.flow.close(timeout)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Client:
+    """The connection to one daemon.
+
+    Args:
+        contact: where it listens, or ``"NAME=CONTACT"``; with keys its name is needed.
+        name, keys, plain, timeout: see ``Cluster``.
+
+    Attributes:
+        host: the daemon, as its link is called here.
+        node: the daemon's name.
+    """
+
+    def __init__(self, contact: str, **settings: Any) -> None:
+        name, equals, place = contact.partition("=")
+        named = bool(equals) and "://" not in name
+        self.host = name if named else contact
+        self.cluster = Cluster({self.host: place if named else contact}, **settings)
+        try:
+            self.node = str(self.ask("name"))
+        except BaseException:
+            self.cluster.close(0.0)
+            raise
+
+    def ask(self, verb: str, *, seconds: float | None = None, **arguments: Any) -> Any:
+        """Asks the daemon; see ``Cluster.ask``."""
+        return self.cluster.ask(self.host, verb, seconds=seconds, **arguments)
+
+    def source(self, stone: str, **bridge: Any) -> Entry:
+        """A stone of the daemon as a place to submit events to; see ``Cluster.source``."""
+        return self.cluster.source(self.host, stone, **bridge)
+
+    def tap(self, stone: str) -> Tap:
+        """Watches a stone of the daemon; see ``Cluster.tap``."""
+        return self.cluster.tap(self.host, stone)
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Ends the connection; what was submitted is handed over before."""
+        self.cluster.close(timeout)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Tap:
+    """Events that pass at a stone of a daemon, as they come; made by ``Client.tap``.
+
+    The daemon sends them at most once and holds back at most a few megabytes: a watcher that is slow misses
+    events, and disturbs nothing.
+    """
+
+    _MOST = 1000
+
+    def __init__(self, cluster: Cluster, host: str, stone: str, name: str) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._taps: list[tuple[str, int]] = []
+        self._came = threading.Condition()
+        self._batches: deque[EventBatch] = deque()
+        self._closed = False
+        self.missed = 0
+        self.stone = stone
+        with cluster.editing() as graph:
+            end = Terminal(self._take, batch=True, name=f"{name} end")
+            graph.link(graph.add(Source(name=name)), end)
+        self._open(host, stone)
+
+    def _open(self, host: str, stone: str) -> None:
+        """Opens a tap; where events come to the stone from other nodes, also at the bridges there."""
+        opened = self._cluster.ask(host, "tap", stone=stone, to=self._name)
+        self._taps.append((host, opened["number"]))
+        for node, contact, bridge in opened["elsewhere"]:
+            self._cluster.know({node: contact})
+            self._open(node, bridge)
+
+    def _take(self, batch: EventBatch) -> None:
+        with self._came:
+            self._batches.append(batch)
+            if len(self._batches) > self._MOST:
+                self.missed += len(self._batches.popleft())
+            self._came.notify()
+
+    def next(self, timeout: float | None = None) -> EventBatch | None:
+        """The next batch; None if none came within ``timeout`` seconds, or the tap was closed."""
+        with self._came:
+            self._came.wait_for(lambda: self._batches or self._closed, timeout)
+            return self._batches.popleft() if self._batches else None
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        while (batch := self.next()) is not None:
+            yield batch
+
+    def close(self) -> None:
+        """Ends watching."""
+        if self._closed:
+            return
+        with self._came:
+            self._closed = True
+            self._came.notify_all()
+        try:
+            for host, number in self._taps:
+                self._cluster.ask(host, "untap", number=number)
+            with self._cluster.editing() as graph:
+                graph.remove(f"{self._name} end")
+                graph.remove(self._name)
+        except (LinkError, FlowError):
+            # The daemon takes a tap away by itself when the watcher is gone.
+            return
+
+    def __enter__(self) -> Tap:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

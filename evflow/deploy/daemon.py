@@ -1,0 +1,278 @@
+"""A daemon: a node that others deploy graphs to.
+
+The flow's thread moves events and owns the sockets. All that decides about deployments is done by another
+thread, the control: it reads graphs, compiles, writes to the storage folder, and so holds up no event.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from evflow.deploy.admission import Admission
+from evflow.deploy.asking import ANSWER, ASK, Answers
+from evflow.deploy.messages import TOPIC
+from evflow.deploy.outbox import Outbox
+from evflow.deploy.requests import Requests
+from evflow.deploy.site import Site
+from evflow.deploy.steward import Steward
+from evflow.deploy.store import FileStore
+from evflow.deploy.verbs import Verbs
+from evflow.errors import EvflowError
+from evflow.flow.flow import Flow
+from evflow.node.node import Node
+
+if TYPE_CHECKING:
+    from evflow.node.node import Contacts
+
+__all__ = ["Daemon"]
+
+_log = logging.getLogger("evflow.deploy")
+
+_TRIES = 5
+
+_LOOK = 0.5
+"""Seconds between two looks at what changes by itself: connections, taps, stones that have let go."""
+
+
+class Daemon:
+    """A node that others deploy graphs to; ``evflow node`` is one.
+
+    What it runs is in its storage folder: started again on the same folder, also after a kill, it takes its
+    stones up again.
+
+    Args:
+        name: its name, as the graphs' ``on=`` have it.
+        listen: where it listens; see ``Node``.
+        storage: a folder that is this daemon's alone; made if it is not there.
+        handlers: what deployed graphs may import: modules and ``"module:function"``; or a mapping from such
+            texts to functions of this program.
+        control: names of peers that may deploy and change graphs, by default all that may connect. Who
+        deploys
+            does so through the first of the hosts that answers, so nodes have to let each other, too.
+        dead_after: seconds of silence after which another node is taken for dead.
+        settings: of ``Node``: ``advertise``, ``peers``, ``keys``, ``allow``, ``plain``, ``heartbeat``,
+            ``window``, ``shared_memory``.
+
+    Raises:
+        EvflowError: a contact, key or the folder cannot be used.
+
+    Attributes:
+        node: the node.
+
+    Example:
+        >>> import tempfile
+        >>> import evflow as ev
+        >>> class Ping(ev.Event):
+        ...     number: int
+        >>> seen = []
+        >>> g = ev.Graph("pings")
+        >>> large = g.source("pings", Ping, on="edge") >> ev.Filter("input.number > 1", on="edge")
+        >>> end = large >> ev.Terminal("desk:show", on="edge")
+        >>> show = {"desk:show": lambda event: seen.append(event.number)}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with ev.Daemon("edge", "tcp://127.0.0.1:0", storage=folder, handlers=show) as edge:
+        ...         with g.deploy({"edge": edge.contact}) as pings:
+        ...             pings["pings"].submit_batch({"number": [1, 2, 3]})
+        ...             pings.drain(timeout=10)
+        >>> seen
+        [2, 3]
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        listen: Contacts = None,
+        *,
+        storage: str | os.PathLike[str],
+        handlers: Iterable[str] | Mapping[str, Callable[..., object]] = (),
+        control: Iterable[str] | None = None,
+        dead_after: float = 5.0,
+        **settings: Any,
+    ) -> None:
+        folder = Path(storage)
+        self._control = None if control is None else frozenset(control)
+        admission = Admission(handlers, folder)
+        self._store = FileStore(folder)
+        try:
+            self.node = Node(name, listen, journal=folder / "journal.sqlite", **settings)
+        except BaseException:
+            self._store.close()
+            raise
+        self._dead_after = dead_after
+        self._known: dict[str, str] = {}
+        self._look_at = 0.0
+        self._closed = False
+        self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        try:
+            self.flow = Flow.empty(f"node {self.node.name}", node=self.node)
+            self._begin(admission)
+        except BaseException:
+            self.node.close()
+            self._store.close()
+            raise
+        self._thread = threading.Thread(
+            target=self._work, name=f"evflow control {self.node.name}", daemon=True
+        )
+        self._thread.start()
+
+    def _begin(self, admission: Admission) -> None:
+        links = self.flow.links
+        assert links is not None
+        self._links = links
+        self.site = Site(self.flow, self.node.name, admission)
+        self.site.released = lambda deployment, stone: self._tasks.put(
+            lambda: self.steward.released(deployment, stone)
+        )
+        self.steward = Steward(
+            self.node.name, self.site, self._store, self._send, os.urandom, time.monotonic(),
+            permits=lambda peer, what: not self._refusal(peer, what), dead_after=self._dead_after,
+        )  # fmt: skip
+        self.site.go()
+        self.requests = Requests(self.steward)
+        self.verbs = Verbs(self)
+        self._answers = Answers(self.verbs.table, self._refusal, self._note)
+        self._outbox = Outbox(links.tell)
+        self.flow.call(self._listen)
+
+    def _listen(self) -> None:
+        # Nodes do not adopt a change at one moment.
+        self._links.bear(_TRIES)
+        self.flow.each_turn(self._outbox.flush)
+        self._links.listen(TOPIC, lambda peer, body, now: self._later(self._on_deploy, peer, body))
+        self._links.listen(ASK, lambda peer, body, now: self._later(self._on_ask, peer, body))
+        self._links.listen(ANSWER, lambda peer, body, now: None)
+
+    @property
+    def contact(self) -> str:
+        """Where it can be dialled."""
+        return self.node.contact
+
+    def know(self, hosts: Mapping[str, str]) -> None:
+        """Begins to connect to the nodes that a proposal is about to speak to."""
+        new = {name: contact for name, contact in hosts.items() if name != self.node.name}
+        self.flow.post(lambda: self._keep(new, {}))
+
+    def do(self, task: Callable[[], object]) -> None:
+        """Has the control thread do something, later."""
+        self._tasks.put(task)
+
+    # --- the control thread
+
+    def _later(self, call: Callable[[str, bytes], None], peer: str, body: bytes) -> None:
+        # The flow's thread may not wait; and a note may lie in memory that is used again.
+        data = bytes(body)
+        self._tasks.put(lambda: call(peer, data))
+
+    def _work(self) -> None:
+        due = time.monotonic()
+        while True:
+            try:
+                task = self._tasks.get(timeout=max(0.0, due - time.monotonic()))
+            except Empty:
+                task = _nothing
+            if task is None:
+                return
+            try:
+                task()
+                due = self._tick(time.monotonic())
+            except EvflowError as error:
+                _log.warning("node %s: %s", self.node.name, error)
+            except Exception:  # noqa: BLE001  it is logged with its traceback
+                # Without this thread no deployment could be changed or taken down any more.
+                _log.exception("node %s: a task of its control failed", self.node.name)
+
+    def _tick(self, now: float) -> float:
+        if now >= self._look_at:
+            self._look_at = now + _LOOK
+            self.site.look()
+            self._store.tidy()
+            self._connect()
+            self.requests.look(self.flow.call(self.flow.engine.requests) or [], time.time())
+        return min(self.steward.tick(now), self._look_at)
+
+    def _on_deploy(self, peer: str, body: bytes) -> None:
+        self.steward.receive(peer, body, time.monotonic())
+
+    def _on_ask(self, peer: str, body: bytes) -> None:
+        self._answers.receive(peer, body)
+
+    def _refusal(self, peer: str, verb: str) -> str:
+        if self._control is None or peer in self._control or verb in Verbs.HARMLESS:
+            return ""
+        return f"node {self.node.name}: {peer} may not {verb}; start the node with --control {peer}"
+
+    # --- notes
+
+    def _send(self, peer: str, body: bytes) -> bool:
+        return self._note(peer, TOPIC, body)
+
+    def _note(self, peer: str, topic: str, body: bytes) -> bool:
+        self.flow.post(lambda: self._outbox.send(peer, topic, body))
+        return True
+
+    def _connect(self) -> None:
+        """Keeps connections to the other members of all deployments, and learns whom they let hear of."""
+        hosts = {name: contact for name, contact in self.steward.hosts.items() if name != self.node.name}
+        if hosts != self._known:
+            before, self._known = self._known, hosts
+            self.flow.post(lambda: self._keep(hosts, before))
+        self.flow.post(lambda: self._hear(list(hosts)))
+
+    def _keep(self, hosts: Mapping[str, str], before: Mapping[str, str]) -> None:
+        for name in before.keys() - hosts.keys():
+            self._links.forget(name)
+        for name, contact in hosts.items():
+            if before.get(name) != contact:
+                self._links.peer(name, contact)
+
+    def _hear(self, hosts: list[str]) -> None:
+        heard = [(name, at) for name in hosts if (at := self._links.heard(name)) is not None]
+        self._tasks.put(lambda: self._heard(heard))
+
+    def _heard(self, heard: list[tuple[str, float]]) -> None:
+        for name, at in heard:
+            self.steward.heard(name, at)
+
+    def close(self, timeout: float = 3.0) -> None:
+        """Ends the daemon. Its deployments wait for it, and go on when it is started again.
+
+        What its stones hold, and their statics, are kept in its folder. Closing twice does nothing.
+
+        Args:
+            timeout: seconds to wait until all that is under way is handled, here and by other nodes; if it
+            is not,
+                what was not safe comes again, as after a kill.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._tasks.put(None)
+        self._thread.join()
+        try:
+            self.steward.put_away(self.site.put_away(timeout))
+            self.flow.stop()
+        finally:
+            self._store.close()
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Daemon {self.node.name} at {', '.join(self.node.contacts)}>"
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,187 @@
+"""How a node gets ready for a change: it closes, is quiet, is bound, gives and takes snapshots, is ready.
+
+It is bound only when all nodes are quiet: until then one that is further down may have to take what comes
+from one further up that is not, or neither would ever be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from evflow.deploy import messages as m
+from evflow.deploy.book import Book, Bound
+from evflow.deploy.record import Record, moves, touched
+from evflow.deploy.snapshots import Arrivals, pieces
+
+if TYPE_CHECKING:
+    from evflow.deploy.ground import Ground
+
+__all__ = ["Engagement", "Home"]
+
+_POLL = 0.005
+_MOST_REASON = 4000
+
+
+class Home(Protocol):
+    """What a steward offers.
+
+    Attributes:
+        name: the node's name.
+        book: what it keeps.
+        ground: what deployments do to it.
+    """
+
+    name: str
+    book: Book
+    ground: Ground
+
+    def tell(self, peer: str, message: m.Message) -> None:
+        """Says something to a node, perhaps to itself."""
+
+    def namesake(self, deployment: str, birth: str) -> str:
+        """Why this node cannot have a deployment, because of another one of its name; "" if it can."""
+
+
+class Engagement:
+    """A change that a proposer prepares, at one node.
+
+    Args:
+        home: the node's steward.
+        base: the version before; None if there is none.
+        bound: what is kept of it, or would be.
+        again: whether the node was bound to it before a restart.
+
+    Attributes:
+        ballot: the proposer's newest ballot.
+        change: the identity of the change.
+        touched: whether it does something here.
+        refusal: why this node will not get ready for it; "" if it may.
+        begun: whether the ground has begun it.
+        bound: whether it is kept that this node is quiet for it.
+    """
+
+    def __init__(self, home: Home, base: Record | None, bound: Bound, again: bool = False) -> None:
+        self.ballot = bound.ballot
+        self.change = bound.record.change
+        self.record = bound.record
+        self.touched = home.name in touched(base, bound.record) and home.name not in bound.lost
+        self.refusal = ""
+        self.begun = False
+        self.bound = again
+        self._home = home
+        self._kept = bound
+        self._at = m.Decision(self.record.deployment, self.record.birth, self.record.version)
+        self._waits = "it begins"
+        self._ready = False
+        self._quiet = False
+        self._settled = again
+        self._sealed = False
+        self._moves = moves(base, bound.record)
+        self._departures: dict[str, Callable[[int], m.Piece]] | None = None
+        self._arrivals = self._expected()
+        if self.touched and not again:
+            self.refusal = home.namesake(self._at.deployment, self._at.birth)
+            self.refusal = self.refusal or home.ground.check(base, bound.record)
+        if self.touched and not self.refusal:
+            self.begun = True
+            home.ground.begin(base, bound.record)
+
+    def _expected(self) -> Arrivals:
+        birth, home = self._at.birth, self._home
+        kept = home.book.arriving.get((birth, self.change), {})
+        sources = {
+            stone: start
+            for stone, (start, end) in self._moves.items()
+            if end == home.name and start not in self._kept.lost and stone not in kept
+        }
+
+        def keep(stone: str, snapshot: bytes) -> None:
+            home.book.keep(birth, self.change, stone, snapshot)
+
+        return Arrivals(self._at, self.change, sources, home.tell, keep)
+
+    def tick(self, now: float) -> float | None:
+        """Goes on with it as far as possible; gives when to be called again."""
+        if not self.begun:
+            return None
+        if self._departures is None:
+            self._settle_down()
+        asks = self._arrivals.tick(now)
+        if self._departures is None:
+            return now + _POLL
+        if not self._ready and not self._arrivals.waiting:
+            self._ready = True
+            self._home.tell(self.ballot.node, m.Ready(self._at, self.ballot))
+        return asks
+
+    def _settle_down(self) -> None:
+        """Sees how far it is with becoming quiet, and goes on once all are."""
+        ground, deployment = self._home.ground, self._at.deployment
+        if self._settled and not self._sealed:
+            self._sealed = True
+            ground.settle(deployment)
+        self._waits = ground.waiting(deployment)
+        if not self._waits and self._settled:
+            self._depart()
+        elif not self._waits and not self._quiet:
+            self._home.tell(self.ballot.node, m.Quiet(self._at, self.ballot))
+        self._quiet = not self._waits
+
+    def settle(self) -> None:
+        """All nodes were quiet."""
+        if self.begun:
+            self._settled = True
+
+    def _depart(self) -> None:
+        """It is quiet: from now on it is bound, so its stones can be given away."""
+        if not self.bound:
+            # A node that gave a snapshot away, and then let events pass after a restart, would lose them.
+            self._home.book.bind(self._at.birth, self._kept)
+            self.bound = True
+        snapshots = self._home.ground.leaving(self._at.deployment)
+        self._departures = {
+            stone: pieces(self._at, self.change, stone, data) for stone, data in snapshots.items()
+        }
+        for stone, piece in self._departures.items():
+            if stone in self._moves:
+                self._home.tell(self._moves[stone][1], piece(0))
+
+    def fetch(self, peer: str, wanted: m.Fetch) -> None:
+        """Sends a piece of a snapshot to the node that the stone goes to, once there is one."""
+        piece = (self._departures or {}).get(wanted.stone)
+        if piece is not None and wanted.change == self.change and self._moves[wanted.stone][1] == peer:
+            found = piece(wanted.offset)
+            # Who asks for more than there is has begun with the snapshot of this node's life before.
+            self._home.tell(peer, found if found.part and wanted.offset % m.PIECE == 0 else piece(0))
+
+    def take(self, peer: str, piece: m.Piece, now: float) -> None:
+        """Takes a piece of a snapshot."""
+        if self.begun:
+            self._arrivals.take(peer, piece, now)
+
+    def report(self) -> None:
+        """Says to the proposer how far it is."""
+        answer: m.Message
+        if not self.touched:
+            return
+        if self.refusal:
+            answer = m.Unable(self._at, self.ballot, self.refusal[:_MOST_REASON])
+        elif self._ready:
+            answer = m.Ready(self._at, self.ballot)
+        elif self._quiet and not self._settled:
+            answer = m.Quiet(self._at, self.ballot)
+        else:
+            reason = self._waits or self._arrivals.waiting
+            answer = m.Busy(self._at, self.ballot, reason[:_MOST_REASON])
+        self._home.tell(self.ballot.node, answer)
+
+    def describe(self) -> str:
+        """What it is and how far, for people."""
+        state = self.refusal or self._waits or self._arrivals.waiting or "ready, the outcome is not known yet"
+        return f"version {self.record.version}, proposed by {self.ballot.node}: {state}"
+
+    def end(self) -> None:
+        """It will not be."""
+        if self.begun:
+            self._home.ground.cancel(self._at.deployment)

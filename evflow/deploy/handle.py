@@ -1,0 +1,494 @@
+"""The handle of a deployment: what a program does with a graph that runs on daemons.
+
+The deployment lives on its nodes: this program may end, and another one may take a handle of it by name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from evflow.check import check_graph
+from evflow.deploy.client import Cluster
+from evflow.deploy.part import checked_graph, qualified
+from evflow.deploy.record import Record
+from evflow.errors import DeployError, EvflowError, FlowError, LinkError
+from evflow.graph import Graph
+from evflow.placement import bridged
+from evflow.stone import Stone, stone_class
+
+if TYPE_CHECKING:
+    from evflow.flow.entry import Entry
+
+__all__ = ["Deployment", "RemoteLetter", "deploy"]
+
+_FOLLOW = 1.0
+_POLL = 0.02
+_TRIES = 3
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RemoteLetter:
+    """An event that a stone on a daemon gave up.
+
+    Attributes:
+        event: its fields.
+        stone: the stone's name.
+        node: the node it ran on.
+        reason: what went wrong.
+    """
+
+    event: dict[str, Any]
+    stone: str
+    node: str
+    reason: str
+    _number: int = field(repr=False)
+    _handle: Deployment = field(repr=False, compare=False)
+
+    def resubmit(self) -> None:
+        """Takes the event off the dead letters and gives it to the stone again.
+
+        Raises:
+            EvflowError: the node cannot be reached, or the letter is no longer there.
+        """
+        self._handle.ask(self.node, "resubmit", number=self._number)
+
+
+class Deployment:
+    """A graph that runs on daemons; made by ``Graph.deploy``, or for one that runs already by its name.
+
+    ``with`` closes the handle, and what was submitted through it is handed over before. The deployment goes
+    on until ``undeploy`` or ``shutdown``.
+
+    Args:
+        name: the deployment's name: that of its graph.
+        hosts: daemon's name → contact; those that the deployment has beyond these are found.
+        settings: ``name``, ``keys``, ``plain`` and ``timeout`` of this end; see ``Cluster``.
+
+    Raises:
+        DeployError: there is no such deployment.
+        LinkError: no host answers.
+    """
+
+    def __init__(self, name: str, hosts: Mapping[str, str], /, **settings: Any) -> None:
+        self._begin(name, hosts, Cluster(hosts, **settings))
+
+    def _begin(self, name: str, hosts: Mapping[str, str], cluster: Cluster) -> None:
+        self.name = name
+        self.cluster = cluster
+        self._hosts = dict(hosts)
+        self._entries: dict[str, Entry] = {}
+        self._sources: dict[str, str] = {}
+        try:
+            record = self._newest()
+        except BaseException:
+            self.cluster.close(0.0)
+            raise
+        if record is None or record.graph is None:
+            self.cluster.close(0.0)
+            raise DeployError(f"no deployment {name!r} on {', '.join(sorted(hosts))}")
+        self._take(record)
+        self._next = 0.0
+        self.cluster.flow.each_turn(self._follow)
+
+    # --- what it is
+
+    @property
+    def graph(self) -> Graph:
+        """The graph as it runs now."""
+        self._refresh()
+        return self._graph()
+
+    @property
+    def version(self) -> int:
+        """The number of the graph's version: one more with each change."""
+        return self._record.version
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """Its nodes and their contacts."""
+        return dict(self._record.hosts)
+
+    def ask(self, node: str, verb: str, **arguments: Any) -> Any:
+        """Asks one of its nodes; see ``Cluster.ask``."""
+        return self.cluster.ask(node, verb, **arguments)
+
+    def _in_turn(self) -> list[str]:
+        """The nodes, those that can be reached first."""
+        links = self.cluster.node.links()
+        return sorted(self._hosts, key=lambda host: links.get(host, {}).get("state") != "up")
+
+    def _newest(self, at_least: int = 1) -> Record | None:
+        """The newest record that is found, asking no further once it is of some version.
+
+        Raises:
+            LinkError: no node answers.
+        """
+        found: Record | None = None
+        troubles, hosts = [], self._in_turn()
+        for host in hosts:
+            try:
+                data = self.cluster.ask(host, "record", deployment=self.name, known=0)
+            except LinkError as error:
+                troubles.append(str(error))
+                continue
+            record = None if data is None else Record.from_data(data)
+            if record is not None and (found is None or record.version > found.version):
+                found = record
+            if found is not None and found.version >= at_least:
+                break
+        if len(troubles) == len(hosts):
+            raise LinkError("\n".join(troubles))
+        return found
+
+    def _refresh(self, at_least: int = 1) -> None:
+        record = self._newest(at_least)
+        if record is not None and record.version >= self._record.version:
+            self._take(record)
+
+    def _take(self, record: Record) -> None:
+        self._record = record
+        self._hosts.update(record.hosts)
+        self.cluster.know(record.hosts)
+        placed = {entry["name"]: entry["on"] for entry in (record.graph or {}).get("stones", ())}
+        for source, host in list(self._sources.items()):
+            there = placed.get(source)
+            if there is not None and there != host:
+                self._sources[source] = there
+                self.cluster.readdress(source, there, qualified(self.name, source))
+
+    def _follow(self, now: float) -> float:
+        """Learns of changes that others made: sources may have moved. Called by the flow's thread."""
+        if now >= self._next:
+            self._next = now + _FOLLOW
+            links = self.cluster.node.links()
+            for host in self._hosts:
+                if links.get(host, {}).get("state") == "up":
+                    asked = {"deployment": self.name, "known": self._record.version}
+                    self.cluster.ask_later(host, "record", asked, self._came)
+                    break
+        return self._next
+
+    def _came(self, answer: Any) -> None:
+        if isinstance(answer, dict):
+            record = Record.from_data(answer)
+            if record.version > self._record.version:
+                self._take(record)
+
+    # --- events
+
+    def __getitem__(self, name: str) -> Entry:
+        """The stone of that name, to submit events to, wherever it runs.
+
+        Raises:
+            FlowError: there is none.
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            host = self._node_of(name)
+            schemas = [schema for schema in self._stone(name).emits(None) if schema is not None]
+            entry = self.cluster.source(host, qualified(self.name, name), schemas=schemas, key=name)
+            self._entries[name], self._sources[name] = entry, host
+        return entry
+
+    def _graph(self) -> Graph:
+        return Graph.from_dict(self._record.graph or {})
+
+    def _node_of(self, name: str) -> str:
+        placed = {entry["name"]: entry["on"] for entry in (self._record.graph or {}).get("stones", ())}
+        if name not in placed:
+            self._refresh()
+            placed = {entry["name"]: entry["on"] for entry in (self._record.graph or {}).get("stones", ())}
+        if name not in placed:
+            raise FlowError(f"deployment {self.name} has no stone {name!r}; it has {', '.join(placed)}")
+        return str(placed[name])
+
+    def _stone(self, name: str) -> Stone:
+        """A stone as the newest record known here describes it."""
+        described = next(s for s in (self._record.graph or {})["stones"] if s["name"] == name)
+        return stone_class(described["kind"]).from_settings(described["settings"])
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Returns when everything submitted through this handle has been handled, or is held by a stone.
+
+        Raises:
+            FlowError: not within ``timeout`` seconds, and why.
+        """
+        self.cluster.flow.drain(timeout)
+
+    # --- seeing
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """What each node says of itself; one that does not answer has only ``"trouble"``."""
+        answers = self.cluster.ask_all(self._record.hosts, "status")
+        return {
+            host: {"trouble": str(answer)} if isinstance(answer, EvflowError) else answer
+            for host, answer in answers.items()
+        }
+
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """What happened at each stone, as ``Flow.stats``, and ``node``, where it runs."""
+        return self.stats_of(self.status())
+
+    def stats_of(self, status: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """The same, out of what ``status`` or ``shutdown`` gave."""
+        own = f"{self.name}/"
+        return {
+            name.replace(own, ""): {**counts, "node": node}
+            for node, told in status.items()
+            for name, counts in told.get("stones", {}).items()
+            if name.startswith(own)
+        }
+
+    def dead_letters(self, limit: int = 1000) -> list[RemoteLetter]:
+        """The events that stones gave up, at most so many of each node."""
+        letters = []
+        for node in self._record.hosts:
+            for one in self.cluster.ask(node, "letters", limit=limit, deployment=self.name):
+                name = one["stone"].removeprefix(f"{self.name}/")
+                letters.append(RemoteLetter(one["event"], name, node, one["reason"], one["number"], self))
+        return letters
+
+    def draw(self, path: str | None = None) -> Any:
+        """A picture of the graph with live counts; see ``Graph.draw``."""
+        from evflow.draw import draw
+
+        return draw(self.graph, path, self.stats())
+
+    # --- changing
+
+    @contextmanager
+    def change(self, timeout: float = 10.0) -> Iterator[Graph]:
+        """Gives a copy of the graph to edit; at the end of the block all of it is changed, or nothing.
+
+        Events go on meanwhile; none is lost, and each goes through the old graph or the new one.
+
+        Args:
+            timeout: seconds after which a change that some node is not ready for is given up.
+
+        Raises:
+            DeployError: a node refuses, or is not ready in time; says which stone on which node and why.
+            EvflowError: the edited graph is wrong.
+        """
+        self._refresh()
+        record = self._record
+        graph = Graph.from_dict(record.graph or {})
+        yield graph
+        # A stone that comes later under the name of one that was removed is not frozen.
+        frozen = [name for name in record.frozen if name in graph.stones]
+        self._propose(record, graph.to_dict(), timeout=timeout, frozen=frozen)
+
+    def _edit(self, edit: Callable[[Graph], T], timeout: float = 10.0) -> T:
+        """Makes one edit; anew when somebody else's change came first."""
+        for tried in range(_TRIES):
+            before = self._record.version
+            try:
+                with self.change(timeout) as graph:
+                    result = edit(graph)
+            except DeployError:
+                self._refresh()
+                if self._record.version == before or tried == _TRIES - 1:
+                    raise
+            else:
+                return result
+        raise AssertionError
+
+    def _propose(self, base: Record, graph: dict[str, Any] | None, timeout: float, **other: Any) -> None:
+        wanted = base.edited(graph, **other)
+        if graph is not None:
+            checked_graph(wanted)
+        troubles = []
+        for host in self._in_turn():
+            try:
+                self.cluster.ask(
+                    host, "propose", record=wanted.data(), patience=timeout,
+                    seconds=timeout + 2 * self.cluster.timeout,
+                )  # fmt: skip
+                break
+            except LinkError as error:
+                # It may have been made all the same; then the next node says that it is too late for it.
+                troubles.append(str(error))
+            except DeployError:
+                if not troubles or not self._is_made(wanted):
+                    raise
+                break
+        else:
+            raise LinkError("\n".join(troubles))
+        if graph is not None:
+            self._refresh(wanted.version)
+
+    def _is_made(self, wanted: Record) -> bool:
+        """Whether a record was decided, though nobody could say so."""
+        found = self._newest(wanted.version)
+        if found is None:
+            return wanted.graph is None
+        same = (found.graph, found.hosts, found.frozen) == (wanted.graph, wanted.hosts, wanted.frozen)
+        return found.version == wanted.version and same
+
+    def insert(self, stone: Stone, *, after: str, before: str, port: int = 0) -> str:
+        """Puts a stone between two that are linked; see ``Graph.insert``. Returns its name."""
+        return self._edit(lambda graph: graph.insert(stone, after=after, before=before, port=port).name)
+
+    def remove(self, name: str) -> None:
+        """Takes a stone out; see ``Graph.remove``."""
+        self._edit(lambda graph: graph.remove(name))
+
+    def replace(self, name: str, stone: Stone) -> None:
+        """Puts another stone in a stone's place; see ``Graph.replace``."""
+        self._edit(lambda graph: graph.replace(name, stone))
+
+    def link(self, source: str, target: str | Stone, port: int = 0) -> str:
+        """Links a stone's port to another stone, or to a new one. Returns the target's name."""
+        return self._edit(lambda graph: _linked(graph, source, target, port))
+
+    def unlink(self, source: str, target: str) -> None:
+        """Takes a link away; see ``Graph.unlink``."""
+        self._edit(lambda graph: graph.unlink(source, target))
+
+    def move(self, name: str, node: str, timeout: float = 10.0) -> None:
+        """Moves a stone to another node, with its queue and state; nothing is lost, doubled or reordered."""
+        self._edit(lambda graph: graph.move(name, node), timeout)
+
+    def freeze(self, name: str) -> None:
+        """From now on a stone queues what arrives, in order; also after a restart of its node."""
+        self._freeze(name, True)
+
+    def unfreeze(self, name: str) -> None:
+        """A frozen stone goes on, with what it queued first."""
+        self._freeze(name, False)
+
+    def _freeze(self, name: str, frozen: bool) -> None:
+        self._node_of(name)
+        self._refresh()
+        names = set(self._record.frozen) - {name} | ({name} if frozen else set())
+        self._propose(self._record, self._record.graph, 10.0, frozen=sorted(names))
+
+    def send_stored(self, name: str, count: int | None = None) -> int:
+        """Lets a storage stone's oldest ``count`` events go on (None: all); returns how many went."""
+        stone = qualified(self.name, name)
+        return int(self.cluster.ask(self._node_of(name), "send_stored", stone=stone, count=count))
+
+    def attributes(self, name: str, **values: int | float | str) -> dict[str, int | float | str]:
+        """A stone's attributes, which its function reads as ``stone_attrs``, after setting some."""
+        stone = qualified(self.name, name)
+        found = self.cluster.ask(self._node_of(name), "attributes", stone=stone, values=values)
+        return dict(found)
+
+    def add_host(self, node: str, contact: str) -> None:
+        """Lets another node join: stones can be moved there, and it has a vote on changes."""
+        self._refresh()
+        self._propose(self._record, self._record.graph, 10.0, hosts={**self._record.hosts, node: contact})
+
+    def remove_host(self, node: str) -> None:
+        """Lets a node on which no stone is placed leave."""
+        self._refresh()
+        hosts = {name: contact for name, contact in self._record.hosts.items() if name != node}
+        self._propose(self._record, self._record.graph, 10.0, hosts=hosts)
+
+    # --- ending
+
+    def undeploy(self) -> None:
+        """Takes the graph off all its nodes. What stones hold becomes dead letters there."""
+        self._propose(self._record, None, 10.0)
+
+    def shutdown(self, timeout: float = 30.0) -> dict[str, dict[str, Any]]:
+        """Ends the deployment in an orderly way.
+
+        The sources take no more, all that is under way is handled, then the graph is taken off its nodes.
+
+        Returns:
+            For each node what it said last: the counts of its stones, and the number of dead letters.
+
+        Raises:
+            DeployError: not all could be handled within ``timeout`` seconds; the deployment goes on.
+        """
+        nodes = list(self._record.hosts)
+        for node in nodes:
+            self.cluster.ask(node, "seal", deployment=self.name)
+        try:
+            self._wait_until_quiet(nodes, timeout)
+        except DeployError:
+            for node in nodes:
+                self.cluster.ask(node, "unseal", deployment=self.name)
+            raise
+        last = self.status()
+        self.undeploy()
+        return last
+
+    def _wait_until_quiet(self, nodes: list[str], timeout: float) -> None:
+        deadline, quiet = time.monotonic() + timeout, 0
+        # Twice, since an event may go from one node to another between two answers.
+        while quiet < 2:
+            busy = {node: self.cluster.ask(node, "quiet", deployment=self.name) for node in nodes}
+            waits = [f"{node}: {text}" for node, text in busy.items() if text]
+            quiet = 0 if waits else quiet + 1
+            if waits and time.monotonic() > deadline:
+                raise DeployError(
+                    f"deployment {self.name}: not all is handled within {timeout:g} s; " + "; ".join(waits)
+                )
+            if waits:
+                time.sleep(_POLL)
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Closes the handle; what was submitted through it is handed over before."""
+        self.cluster.close(timeout)
+
+    def __enter__(self) -> Deployment:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Deployment {self.name}, version {self._record.version}, on {', '.join(self._record.hosts)}>"
+
+
+def _linked(graph: Graph, source: str, target: str | Stone, port: int) -> str:
+    end = graph[target] if isinstance(target, str) else graph.add(target)
+    return graph.link(graph[source][port], end).name
+
+
+def deploy(
+    graph: Graph,
+    hosts: Mapping[str, str],
+    *,
+    replace: bool = False,
+    timeout: float = 10.0,
+    **settings: Any,
+) -> Deployment:
+    """Rolls a graph out over daemons, all of it or nothing; see ``Graph.deploy``."""
+    record = Record.first(graph.name, graph.to_dict(), hosts)
+    check_graph(bridged(graph), lambda stone: not stone.imports)
+    cluster = Cluster(hosts, timeout=timeout, **settings)
+    try:
+        _roll_out(cluster, record, replace, timeout)
+    except BaseException:
+        cluster.close(0.0)
+        raise
+    handle = Deployment.__new__(Deployment)
+    handle._begin(graph.name, hosts, cluster)
+    return handle
+
+
+def _roll_out(cluster: Cluster, record: Record, replace: bool, timeout: float) -> None:
+    host = next(iter(record.hosts))
+    found = cluster.ask(host, "record", deployment=record.deployment, known=0)
+    if found is not None:
+        before = Record.from_data(found)
+        if not replace:
+            raise DeployError(
+                f"deployment {record.deployment} runs already, at version {before.version}; change it with "
+                "its handle, take it down with undeploy, or say replace=True"
+            )
+        record = before.edited(record.graph, hosts=record.hosts, frozen=[])
+    cluster.ask(
+        host, "propose", record=record.data(), patience=timeout, seconds=timeout + 2 * cluster.timeout
+    )

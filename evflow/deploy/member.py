@@ -1,0 +1,216 @@
+"""A node's part in what is decided about one deployment: it votes, gets ready, and does what was decided.
+
+Which record is version v + 1 is decided as in Paxos, by the members of version v. Beside that vote a node
+that a change touches gets ready for it: it closes its entries, waits until it is quiet, keeps for good that
+it is (it is *bound*, also after a restart), and only then gives snapshots away or says that it is ready. A
+proposer asks for votes once all such nodes are ready. So a change that may have been decided finds each of
+them as it was when its snapshots were taken: a node that is bound lets no event pass before it knows more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from evflow.deploy import messages as m
+from evflow.deploy.book import Bound, Page, Vote
+from evflow.deploy.engagement import Engagement, Home
+from evflow.deploy.record import Record, stones_on
+
+__all__ = ["SILENCE", "Member"]
+
+SILENCE = 3.0
+"""Seconds after which a proposer that is not heard is taken for dead."""
+
+_NEVER = float("-inf")
+
+
+class Member:
+    """One deployment as a node sees it.
+
+    Args:
+        deployment, birth: which one.
+        home: the node's steward.
+        now: the time.
+
+    Attributes:
+        engagement: the change under way.
+        heard: when the proposer of what is under way was last heard.
+    """
+
+    def __init__(self, deployment: str, birth: str, home: Home, now: float) -> None:
+        self.deployment = deployment
+        self.birth = birth
+        self.engagement: Engagement | None = None
+        self.heard = now
+        self._finishing = _NEVER
+        self._home = home
+        page = self.page
+        if page.bound is not None:
+            self.engagement = Engagement(home, page.record, page.bound, again=True)
+
+    @property
+    def page(self) -> Page:
+        """What is kept of it."""
+        return self._home.book.page(self.birth)
+
+    def knows(self, peer: str) -> bool:
+        """Whether a node is, or would be, a member of it."""
+        page, e = self.page, self.engagement
+        records = (page.record, page.vote.accepted, None if e is None else e.record)
+        return any(record is not None and peer in record.hosts for record in records)
+
+    def _vote(self, version: int) -> Vote:
+        vote = self.page.vote
+        return vote if vote.version == version else Vote(version)
+
+    def _is_next(self, peer: str, at: m.Decision) -> bool:
+        """Whether a version is the next one to be decided; who is behind is told what was decided."""
+        record = self.page.record
+        if record is not None and at.version <= record.version:
+            self._home.tell(peer, m.Chosen(record))
+        return at.version == self.page.version + 1
+
+    # --- voting
+
+    def prepare(self, peer: str, asked: m.Prepare, now: float) -> None:
+        """Answers ``Prepare``; with a record, gets ready for it."""
+        if asked.base is not None:
+            self.learn(asked.base)
+        if not self._is_next(peer, asked.at):
+            return
+        vote = self._vote(asked.at.version)
+        refusal = "" if asked.record is None else self._other(asked.ballot, vote, now)
+        if refusal:
+            self._home.tell(peer, m.Unable(asked.at, asked.ballot, refusal))
+            return
+        if asked.ballot < vote.promised:
+            self._home.tell(peer, m.Outbid(asked.at, asked.ballot, vote.promised))
+            return
+        if asked.ballot > vote.promised:
+            vote = replace(vote, promised=asked.ballot)
+            self._home.book.vote(self.birth, vote)
+        self.heard = now
+        accepted = None if vote.accepted is None else vote.ballot
+        self._home.tell(peer, m.Promise(asked.at, asked.ballot, accepted, vote.accepted))
+        if asked.record is None:
+            self._finishing = now
+        else:
+            self._engage(Bound(asked.ballot, asked.record, tuple(asked.lost)), now)
+
+    def _other(self, ballot: m.Ballot, vote: Vote, now: float) -> str:
+        """Which other change is under way, so that none can be prepared; "" if none is."""
+        if vote.accepted is not None and vote.accepted.change != ballot.change:
+            return f"another change, proposed by {vote.ballot.node}, is being decided; try again"
+        e = self.engagement
+        if e is not None and e.change != ballot.change:
+            if e.bound or (not e.refusal and now - self.heard < SILENCE):
+                return f"another change, proposed by {e.ballot.node}, is under way; try again"
+            self._drop(e)
+        if now - self._finishing < SILENCE:
+            return "a change whose proposer has vanished is being brought to its end; try again"
+        return ""
+
+    def _drop(self, e: Engagement) -> None:
+        """Forgets a change that this node is not bound to, so that it may never have heard of it."""
+        self._home.book.forget_arriving(self.birth)
+        self.engagement = None
+        e.end()
+
+    def _engage(self, bound: Bound, now: float) -> None:
+        e = self.engagement
+        if e is None:
+            e = self.engagement = Engagement(self._home, self.page.record, bound)
+        e.ballot = bound.ballot
+        e.tick(now)
+        e.report()
+
+    def settle(self, said: m.Settle, now: float) -> None:
+        """All nodes are quiet for a change."""
+        e = self.engagement
+        if e is not None and e.change == said.ballot.change and said.at.version == self.page.version + 1:
+            self.heard = now
+            e.settle()
+            e.tick(now)
+
+    def accept(self, peer: str, asked: m.Accept, now: float) -> None:
+        """Answers ``Accept``."""
+        if not self._is_next(peer, asked.at):
+            return
+        vote = self._vote(asked.at.version)
+        if asked.ballot < vote.promised:
+            self._home.tell(peer, m.Outbid(asked.at, asked.ballot, vote.promised))
+            return
+        self.heard = now
+        if vote.ballot != asked.ballot or vote.accepted is None:
+            vote = Vote(vote.version, asked.ballot, asked.ballot, asked.record)
+            self._home.book.vote(self.birth, vote)
+        self._home.tell(peer, m.Accepted(asked.at, asked.ballot))
+
+    def cancel(self, said: m.Cancel) -> None:
+        """A proposer gives up; also what it said before, and comes late, shall have no effect."""
+        if said.at.version != self.page.version + 1:
+            return
+        vote = self._vote(said.at.version)
+        vote = replace(vote, promised=max(vote.promised, said.ballot.above()))
+        e = self.engagement
+        if vote.accepted is not None and vote.accepted.change == said.ballot.change:
+            return
+        if e is not None and e.change != said.ballot.change:
+            # Another change is under way, and was promised the vote.
+            return
+        if e is None:
+            self._home.book.vote(self.birth, vote)
+            return
+        self._home.book.unbind(self.birth, vote)
+        self.engagement = None
+        e.end()
+
+    # --- what was decided
+
+    def learn(self, record: Record) -> None:
+        """Does what was decided, unless the node is at that version or a later one."""
+        home, page, e = self._home, self.page, self.engagement
+        bound = e is not None and e.bound
+        if record.version <= page.version:
+            return
+        comes = record.graph is not None and home.name in record.hosts
+        if comes and not bound and home.namesake(record.deployment, record.birth):
+            return
+        # Whatever came between: if nothing touched this node since, the change it is bound to came about.
+        mine = bound and e is not None and record.parts.get(home.name) == e.change
+        here = stones_on(record, home.name).keys()
+        came = home.book.arriving.get((self.birth, e.change), {}) if e is not None and mine else {}
+        arrived = {stone: data for stone, data in came.items() if stone in here}
+        home.book.conclude(record, "" if e is None else e.change, set(arrived), set(here))
+        self.engagement = None
+        self._finishing = _NEVER
+        if mine:
+            home.ground.commit(record, arrived)
+            return
+        if e is not None:
+            e.end()
+        before = None if page.record is None else page.record.parts.get(home.name)
+        if (comes or home.book.is_member(page)) and record.parts.get(home.name) != before:
+            home.ground.overtake(record)
+
+    # --- time
+
+    def tick(self, now: float) -> float | None:
+        """Goes on with what is under way; gives when to be called again."""
+        e = self.engagement
+        if e is None:
+            return None
+        if not e.bound and now - self.heard >= SILENCE:
+            self._drop(e)
+            return None
+        due = e.tick(now)
+        # One that is bound is brought to its end by its node's proposals.
+        dues = [due] if e.bound else [due, self.heard + SILENCE]
+        return min((at for at in dues if at is not None), default=None)
+
+    @property
+    def orphan(self) -> Record | None:
+        """The record that this node is bound to, or has accepted; None if it need not know the outcome."""
+        page = self.page
+        record = page.vote.accepted if page.bound is None else page.bound.record
+        return record if record is not None and record.version == page.version + 1 else None

@@ -1,0 +1,117 @@
+"""The part of a deployment that runs on one node, from the record's data to stones that are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from evflow.check import check_graph
+from evflow.deploy.admission import Admission
+from evflow.deploy.record import Record
+from evflow.engine.topology import Hop, Slot, Topology
+from evflow.errors import DeployError, GraphError
+from evflow.graph import Graph
+from evflow.handlers import own_handlers
+from evflow.placement import bridged, placed_on
+from evflow.rules import rules_of
+from evflow.stone import Stone
+
+__all__ = ["EMPTY", "checked_graph", "part_of", "qualified", "union"]
+
+EMPTY = Topology({})
+
+
+def qualified(deployment: str, stone: str) -> str:
+    """The name of a deployment's stone on a node."""
+    return f"{deployment}/{stone}"
+
+
+def checked_graph(record: Record) -> Graph:
+    """The record's graph, its stones named as on nodes.
+
+    Raises:
+        EvflowError: it is malformed.
+    """
+    data = record.graph
+    if data is None:
+        return Graph(record.deployment)
+    return Graph.from_dict(_renamed(record.deployment, data))
+
+
+def _renamed(deployment: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return {
+            **data,
+            "name": deployment,
+            "stones": [
+                {**entry, "name": qualified(deployment, str(entry["name"]))} for entry in data["stones"]
+            ],
+            "links": [
+                [qualified(deployment, str(source)), port, qualified(deployment, str(target)), input]
+                for source, port, target, input in data["links"]
+            ],
+            "rules": [
+                rule.renamed(lambda stone: qualified(deployment, stone)).data()
+                for rule in rules_of(data).values()
+            ],
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise GraphError(
+            f"graph data of {deployment} is malformed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def part_of(record: Record, node: str, admission: Admission) -> Topology:
+    """What of a deployment runs on a node.
+
+    Raises:
+        EvflowError: the graph is wrong, or the node does not admit one of its stones here.
+    """
+    graph = checked_graph(record)
+    here = [(name, stone) for name, stone in graph.stones.items() if stone.on == node]
+    _admit(here, record.deployment, admission)
+    if not here:
+        return EMPTY
+    with own_handlers(admission.own):
+        part = placed_on(check_graph(bridged(graph), lambda stone: stone.on == node), node)
+    for name in record.frozen:
+        slot = part.slots.get(qualified(record.deployment, name))
+        if slot is not None:
+            slot.frozen = True
+    return part
+
+
+def _admit(stones: Iterable[tuple[str, Stone]], deployment: str, admission: Admission) -> None:
+    """Refuses what the node does not admit, and leads files to where they may be."""
+    owners: dict[Path, str] = {}
+    for name, stone in stones:
+        refusal = admission.refusal(stone)
+        if refusal:
+            raise DeployError(f"stone {name!r}: {refusal}")
+        for file in stone.files:
+            if file in owners:
+                raise DeployError(f"stone {name!r}: file {file}: stone {owners[file]!r} has it already")
+            owners[file] = name
+        try:
+            admission.keep_files(stone, deployment)
+        except DeployError as error:
+            raise DeployError(f"stone {name!r}: {error}") from error
+
+
+def union(parts: Iterable[Topology]) -> Topology:
+    """All that runs on a node, of several deployments; the parts stay as they are."""
+    slots: dict[str, Slot] = {}
+    whole = Topology(slots)
+    for part in parts:
+        for name, slot in part.slots.items():
+            slots[name] = Slot(name, slot.stone, arrivals=slot.arrivals, frozen=slot.frozen)
+        for name, slot in part.slots.items():
+            slots[name].ports = {
+                port: [Hop(slots[hop.slot.name], hop.input) for hop in hops]
+                for port, hops in slot.ports.items()
+            }
+        whole.morphs += part.morphs
+        whole.entrances |= part.entrances
+        whole.crossings.update(part.crossings)
+    return whole

@@ -1,0 +1,182 @@
+"""Requests: what the stones of a node have asked for, and the changes that are proposed because of it.
+
+Sans-I/O: it is told what was asked, and proposes through the node's steward. A request for which the graph
+has a rule becomes one change of its deployment; others are only kept, to be looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from evflow.deploy.proposal import Outcome
+from evflow.deploy.record import Record
+from evflow.edit import split_name
+from evflow.errors import DeployError, GraphError
+from evflow.rules import Rule, rules_of
+
+__all__ = ["Proposer", "Requests", "obeyed"]
+
+_log = logging.getLogger("evflow.deploy")
+
+_KEPT = 100
+_TRIES = 2
+
+
+class Proposer(Protocol):
+    """What of a steward is needed."""
+
+    name: str
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """Deployment → the version that it is at."""
+
+    def changing(self, deployment: str) -> str:
+        """Which change of a deployment is under way here; "" if none is."""
+
+    def propose(self, wanted: Record, *, done: Callable[[Outcome], None]) -> None:
+        """Tries to have a record decided."""
+
+
+@dataclass
+class _Wish:
+    """A request that waits for its change.
+
+    Attributes:
+        request: the number.
+        tries: how often it was proposed.
+    """
+
+    request: int
+    tries: int = 0
+
+
+class Requests:
+    """The requests on one node. Used by one thread, that of the steward.
+
+    Args:
+        steward: the node's.
+    """
+
+    def __init__(self, steward: Proposer) -> None:
+        self._steward = steward
+        self._kept: dict[str, deque[list[Any]]] = {}
+        self._wishes: dict[str, dict[str, _Wish]] = {}
+        self._proposed: set[str] = set()
+
+    def listed(self, deployment: str) -> list[list[Any]]:
+        """The newest requests for which there was no rule: [stone, number, seconds since 1970 (UTC)]."""
+        return list(self._kept.get(deployment, ()))
+
+    def look(self, asked: Iterable[tuple[str, int]], wall: float) -> None:
+        """Takes what was asked for, and proposes what is due; to be called once a second or sooner.
+
+        Args:
+            asked: stones, as ``deployment/stone``, and numbers, as ``Engine.requests`` gives them.
+            wall: seconds since 1970 (UTC).
+        """
+        records = self._steward.records
+        for known in (self._kept, self._wishes):
+            for deployment in known.keys() - records.keys():
+                del known[deployment]
+        for qualified, request in asked:
+            deployment, _, stone = qualified.partition("/")
+            if deployment in records:
+                self._note(records[deployment], stone, request, wall)
+        for deployment, wishes in self._wishes.items():
+            if deployment not in self._proposed:
+                self._propose(records[deployment], wishes)
+
+    def _note(self, record: Record, stone: str, request: int, wall: float) -> None:
+        deployment = record.deployment
+        if _rule(record, stone, request) is not None:
+            # A newer request of the same stone takes the place of the one before.
+            wishes = self._wishes.setdefault(deployment, {})
+            wishes.pop(stone, None)
+            wishes[stone] = _Wish(request)
+            return
+        _log.info(
+            "deployment %s: stone %s asks for reconfiguration %d, for which there is no rule",
+            deployment,
+            stone,
+            request,
+        )
+        self._kept.setdefault(deployment, deque(maxlen=_KEPT)).append([stone, request, wall])
+
+    def _propose(self, record: Record, wishes: dict[str, _Wish]) -> None:
+        """Proposes the oldest wish that changes anything, unless another change is under way."""
+        while wishes and not self._steward.changing(record.deployment):
+            stone, wish = next(iter(wishes.items()))
+            rule = _rule(record, stone, wish.request)
+            wish.tries += 1
+            try:
+                wanted = None if rule is None else obeyed(record, rule)
+                if wanted is None:
+                    del wishes[stone]
+                    continue
+                self._proposed.add(record.deployment)
+                self._steward.propose(wanted, done=partial(self._done, record.deployment, stone, wish))
+            except DeployError as error:
+                self._done(record.deployment, stone, wish, Outcome(None, error))
+            return
+
+    def _done(self, deployment: str, stone: str, wish: _Wish, outcome: Outcome) -> None:
+        self._proposed.discard(deployment)
+        wishes = self._wishes.get(deployment, {})
+        again = outcome.record is None and wish.tries < _TRIES
+        if again or wishes.get(stone) is not wish:
+            return
+        del wishes[stone]
+        if outcome.record is None:
+            _log.warning(
+                "deployment %s: what stone %s asked for by %d was not done: %s",
+                deployment,
+                stone,
+                wish.request,
+                outcome.error,
+            )
+        else:
+            _log.info("deployment %s: stone %s has asked for %d: done", deployment, stone, wish.request)
+
+
+def _rule(record: Record, stone: str, request: int) -> Rule | None:
+    """The rule for a request; a graph of malformed rules has none."""
+    try:
+        return rules_of(record.graph or {}).get((stone, request))
+    except GraphError as error:
+        _log.warning("deployment %s: %s", record.deployment, error)
+        return None
+
+
+def obeyed(record: Record, rule: Rule) -> Record | None:
+    """The next version by a rule, to be proposed; None if all is as the rule says.
+
+    Raises:
+        DeployError: a stone would move to a node that is none of the hosts.
+    """
+    if record.graph is None:
+        return None
+    goes = _with_splits(record.graph, rule.move)
+    stones = [{**stone, "on": goes.get(stone["name"], stone["on"])} for stone in record.graph["stones"]]
+    names = {stone["name"] for stone in stones}
+    frozen = [name for name in record.frozen if name not in rule.unfreeze]
+    frozen += [name for name in rule.freeze if name in names and name not in frozen]
+    if stones == record.graph["stones"] and frozen == record.frozen:
+        return None
+    return record.edited({**record.graph, "stones": stones}, frozen=frozen)
+
+
+def _with_splits(graph: Mapping[str, Any], move: Mapping[str, str]) -> dict[str, str]:
+    """Stones and where they go, with the splits that the graph has added behind them."""
+    stones = {stone["name"]: stone for stone in graph["stones"]}
+    goes = dict(move)
+    for source, port, target, _ in graph["links"]:
+        own = source in move and target == split_name(source, port) and stones[target].get("kind") == "split"
+        if own and stones[target]["on"] == stones[source]["on"]:
+            goes.setdefault(target, move[source])
+    return goes

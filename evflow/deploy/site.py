@@ -1,0 +1,355 @@
+"""What deployments do to the flow of their node: the ``Ground`` of a steward.
+
+Called by one thread, that of the daemon's control; what touches the engine is done as a task of the flow's
+own thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+import msgpack
+
+from evflow.deploy.admission import Admission
+from evflow.deploy.frontier import frontier
+from evflow.deploy.part import EMPTY, part_of, qualified, union
+from evflow.deploy.record import Record, moves
+from evflow.deploy.taps import Tapped, with_taps
+from evflow.engine.difference import Difference
+from evflow.engine.snapshot import take
+from evflow.engine.topology import Slot, Topology
+from evflow.errors import DeployError, EvflowError
+from evflow.flow.alter import Alteration
+from evflow.flow.flow import Flow
+from evflow.handlers import own_handlers
+from evflow.link.inlet import Hold
+from evflow.stone import Actor
+
+__all__ = ["Site"]
+
+_POLL = 0.01
+
+_MOST_BRIDGES = 4000
+"""Bridges to one peer; it takes some more channels of a node."""
+
+_BEGIN = ("source", "generator")
+
+_log = logging.getLogger("evflow.deploy")
+
+
+class _Told(Actor):
+    """Somebody who waits until what was emitted is safe."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def settled(self, mark: object) -> None:
+        self._call()
+
+
+class Site:
+    """The deployments on one node.
+
+    Args:
+        flow: the node's flow.
+        node: the node's name.
+        admission: what the node admits.
+
+    Attributes:
+        released: called with a deployment and a stone when all that came with the stone has gone on safely.
+        taps: who watches what, by number.
+        troubles: deployment → why its newest version does not run here.
+    """
+
+    def __init__(self, flow: Flow, node: str, admission: Admission) -> None:
+        self.taps: dict[int, Tapped] = {}
+        self.admission = admission
+        self.troubles: dict[str, str] = {}
+        self.released: Callable[[str, str], None] = lambda deployment, stone: None
+        self._flow = flow
+        self._node = node
+        self._parts: dict[str, Topology] = {}
+        self._candidates: dict[str, tuple[Record, Topology]] = {}
+        self._begun: dict[str, tuple[Alteration, Record | None, Record]] = {}
+        self._starting: list[str] = []
+        self._sealed: dict[str, list[str]] = {}
+        self._held: dict[tuple[str, str], Hold] = {}
+
+    # --- the steps of a change
+
+    def check(self, old: Record | None, new: Record) -> str:
+        """Why this node cannot take its part of a record; "" if it can."""
+        try:
+            return self._crowded(self._whole(new))
+        except EvflowError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001  a stranger's graph may not end the daemon
+            _log.exception("deployment %s, version %d", new.deployment, new.version)
+            return f"it cannot be read here: {type(error).__name__}: {error}"
+
+    def _crowded(self, whole: Topology) -> str:
+        """Why a peer could not take all bridges that lead to it."""
+        for peer, count in Counter(crossing.peer for crossing in whole.crossings.values()).items():
+            if count > _MOST_BRIDGES:
+                return (
+                    f"it would have {count} bridges to node {peer}; expected at most {_MOST_BRIDGES}, of all "
+                    "deployments together"
+                )
+        return ""
+
+    def begin(self, old: Record | None, new: Record) -> None:
+        """Closes the entries that lead to what changes."""
+        wanted = self._whole(new)
+        self._clear_files(new)
+        alteration = self._flow.alteration(wanted)
+        self._begun[new.deployment] = (alteration, old, new)
+        left = frontier(old, new, self._node)
+        self._flow.call(lambda: alteration.begin(left.passing, left.draining))
+
+    def waiting(self, deployment: str) -> str:
+        """What is still under way; "" once all is quiet."""
+        alteration, _, _ = self._begun[deployment]
+        return self._flow.call(alteration.waiting) or ""
+
+    def settle(self, deployment: str) -> None:
+        """Closes what was left open until all nodes were quiet."""
+        alteration, _, _ = self._begun[deployment]
+        self._flow.call(alteration.seal)
+
+    def leaving(self, deployment: str) -> dict[str, bytes]:
+        """The snapshots of the stones that leave this node."""
+        _, old, new = self._begun[deployment]
+
+        def snapshots() -> dict[str, bytes]:
+            return {name: self._taken(qualified(deployment, name)) for name in self._moving(old, new)}
+
+        return self._flow.call(snapshots) or {}
+
+    def _moving(self, old: Record | None, new: Record) -> list[str]:
+        return [name for name, (start, _) in moves(old, new).items() if start == self._node]
+
+    def _taken(self, name: str) -> bytes:
+        slot, links = self._flow.engine.topology.slots[name], self._flow.links
+        seen = b"" if links is None else links.seen(name)
+        return bytes(msgpack.packb([take(self._flow.engine, slot), seen]))
+
+    def commit(self, new: Record, arrived: Mapping[str, bytes]) -> None:
+        """Makes the change that was begun."""
+        alteration, old, _ = self._begun.pop(new.deployment)
+        moved = [qualified(new.deployment, name) for name in self._moving(old, new)]
+        self._adopt(new, moved, arrived, alteration)
+
+    def overtake(self, new: Record) -> None:
+        """Adopts a version that was decided without this node."""
+        self._clear_files(new)
+        # What its stones hold here has gone on elsewhere, or will.
+        own = f"{new.deployment}/"
+        self._adopt(new, [name for name in self._flow.stats() if name.startswith(own)], {}, None)
+
+    def cancel(self, deployment: str) -> None:
+        """Gives a change up that was begun; all is as before."""
+        begun = self._begun.pop(deployment, None)
+        if begun is not None:
+            self._flow.call(begun[0].cancel)
+
+    def _clear_files(self, new: Record) -> None:
+        """Removes the files of stones that come: what is in them was left by ones of the same name."""
+        if new.deployment in self.troubles:
+            # Then it is not known which are those of stones that should be running.
+            return
+        try:
+            before, after = self._parts.get(new.deployment, EMPTY).slots, self._part(new).slots
+        except EvflowError:
+            return
+        for name in after.keys() - before.keys():
+            for file in after[name].stone.files:
+                for left in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
+                    left.unlink(missing_ok=True)
+
+    def start(self, records: Iterable[Record], arrived: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Takes up all there was before a restart; events move once ``go`` is called."""
+        listed = list(records)
+        self._starting = [name for record in listed for name in self._entries(record)]
+        links = self._flow.links
+        assert links is not None
+        self._flow.call(lambda: links.close_entries(self._starting))
+        for record in listed:
+            self._adopt(record, [], arrived.get(record.deployment, {}), None)
+
+    def _entries(self, record: Record) -> list[str]:
+        """Where events come into a deployment on this node."""
+        try:
+            part = self._part(record)
+        except EvflowError:
+            return []
+        begin = {name for name, slot in part.slots.items() if slot.stone.kind in _BEGIN}
+        return sorted(begin | part.entrances)
+
+    def go(self) -> None:
+        """All that was under way before a restart has been begun again: from now on events move."""
+        names, self._starting, links = self._starting, [], self._flow.links
+        assert links is not None
+        self._flow.call(lambda: links.open_entries(names))
+
+    def _adopt(
+        self, new: Record, moved: Sequence[str], arrived: Mapping[str, bytes], begun: Alteration | None
+    ) -> None:
+        """Makes the node's part of a version what runs; why it cannot is logged, and told by ``troubles``."""
+        try:
+            whole = self._whole(new)
+            part = self._part(new)
+            alteration = self._flow.alteration(
+                whole, moved=moved, done=lambda made: self._arrive(made, new, arrived)
+            )
+            snapshots = {
+                name: _snapshot(data)[0]
+                for stone, data in arrived.items()
+                if (slot := part.slots.get(name := qualified(new.deployment, stone))) is not None
+                # A file that is there was given the snapshot before a restart.
+                and not any(file.exists() for file in slot.stone.files)
+            }
+            self._flow.call(lambda: self._commit(alteration, whole, snapshots))
+        except EvflowError as error:
+            self.troubles[new.deployment] = str(error)
+            _log.error("deployment %s, version %d: %s", new.deployment, new.version, error)
+        else:
+            self.troubles.pop(new.deployment, None)
+            self._parts[new.deployment] = part
+        if begun is not None:
+            self._flow.call(begun.cancel)
+
+    def _commit(
+        self, alteration: Alteration, whole: Topology, snapshots: Mapping[str, bytes] | None = None
+    ) -> None:
+        with own_handlers(self.admission.own):
+            alteration.commit(whole, snapshots)
+
+    def _arrive(self, made: Difference, new: Record, arrived: Mapping[str, bytes]) -> None:
+        """Sees to stones that came with what they were elsewhere, and freezes what is to be frozen."""
+        slots, links = self._flow.engine.topology.slots, self._flow.links
+        for stone, data in arrived.items():
+            name = qualified(new.deployment, stone)
+            if name in made.new and links is not None:
+                links.learn(_snapshot(data)[1])
+                self._held[new.deployment, stone] = Hold(slots[name], *slots[name].kept_ever)
+        for name, slot in slots.items():
+            if name.startswith(f"{new.deployment}/"):
+                self._set_frozen(slot, name.partition("/")[2] in new.frozen)
+
+    def _set_frozen(self, slot: Slot, frozen: bool) -> None:
+        if frozen and not slot.frozen:
+            self._flow.engine.freeze(slot)
+        elif slot.frozen and not frozen:
+            self._flow.engine.unfreeze(slot)
+
+    def refresh(self) -> None:
+        """Makes what runs match the taps there are."""
+        whole = with_taps(union(self._parts.values()), list(self.taps.values()))
+        alteration = self._flow.alteration(whole)
+        self._flow.call(lambda: self._commit(alteration, whole))
+
+    def seal(self, deployment: str) -> None:
+        """From now on the deployment's own sources and generators take and make nothing."""
+        if deployment in self._sealed:
+            return
+        own = f"{deployment}/"
+        slots = self._flow.engine.topology.slots
+        names = [name for name, slot in slots.items() if name.startswith(own) and slot.stone.kind in _BEGIN]
+        self._sealed[deployment] = names
+        links = self._flow.links
+        assert links is not None
+        self._flow.call(lambda: links.close_entries(names))
+
+    def unseal(self, deployment: str) -> None:
+        """They go on."""
+        names, links = self._sealed.pop(deployment, []), self._flow.links
+        assert links is not None
+        self._flow.call(lambda: links.open_entries(names))
+
+    def busy(self, deployment: str) -> str:
+        """What of a deployment is under way here; "" if nothing is but what stones hold."""
+        own, links, engine = f"{deployment}/", self._flow.links, self._flow.engine
+        assert links is not None
+        entries = [name for name in engine.topology.entrances if name.startswith(own)]
+        bridges = [name for name in engine.topology.crossings if name.startswith(own)]
+        return self._flow.call(lambda: links.waiting_for(entries, bridges)) or ""
+
+    def put_away(self, timeout: float) -> dict[str, dict[str, bytes]]:
+        """Brings the node to rest for good, and takes snapshots of its stones; for the end of the daemon.
+
+        Returns:
+            Deployment → stone → snapshot, without those that files keep; nothing if it did not come to rest
+            within ``timeout`` seconds: then all that is not safe comes again from the nodes before.
+        """
+        engine, links = self._flow.engine, self._flow.links
+        assert links is not None
+        slots = engine.topology.slots
+        entries = [name for name, slot in slots.items() if slot.stone.kind in _BEGIN] + [
+            *engine.topology.entrances
+        ]
+        self._flow.call(lambda: links.close_entries(entries))
+        deadline = time.monotonic() + timeout
+        while self._flow.call(lambda: links.waiting_for(entries, list(engine.topology.crossings))):
+            if time.monotonic() > deadline:
+                return {}
+            time.sleep(_POLL)
+        return self._flow.call(self._all_taken) or {}
+
+    def _all_taken(self) -> dict[str, dict[str, bytes]]:
+        taken: dict[str, dict[str, bytes]] = {}
+        for deployment, part in self._parts.items():
+            for name in part.slots.keys() - part.crossings.keys():
+                slot = self._flow.engine.topology.slots[name]
+                if slot.actor is None or not slot.actor.keeps:
+                    taken.setdefault(deployment, {})[name.removeprefix(f"{deployment}/")] = self._taken(name)
+        return taken
+
+    def look(self) -> None:
+        """Finds which stones have let go all that came with them; takes away taps of watchers who left."""
+        gone = self._flow.call(self._look) or []
+        for number in gone:
+            del self.taps[number]
+        if gone:
+            self.refresh()
+
+    def _look(self) -> list[int]:
+        for key, hold in list(self._held.items()):
+            if hold.slot.has_released(hold.parked, hold.taken):
+                del self._held[key]
+                if self._flow.links is not None:
+                    # Safe further on too, or it would be lost with this node.
+                    self._flow.links.settle_actors([(_Told(partial(self.released, *key)), None)])
+        links = self._flow.links
+        return [number for number, tap in self.taps.items() if links and not links.connected(tap.peer)]
+
+    # --- what runs
+
+    def _part(self, record: Record) -> Topology:
+        if record.graph is None:
+            return EMPTY
+        known = self._candidates.get(record.deployment)
+        if known is None or known[0] != record:
+            known = (record, part_of(record, self._node, self.admission))
+            self._candidates[record.deployment] = known
+        return known[1]
+
+    def _whole(self, new: Record) -> Topology:
+        parts = {**self._parts, new.deployment: self._part(new)}
+        return with_taps(union(parts.values()), list(self.taps.values()))
+
+
+def _snapshot(data: bytes) -> tuple[bytes, bytes]:
+    """What a stone was, and what had been seen over the bridges that lead to it.
+
+    Raises:
+        DeployError: it is malformed.
+    """
+    try:
+        snapshot, seen = msgpack.unpackb(data)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise DeployError(f"a snapshot of {len(data)} bytes is malformed: {error!r:.100}") from None
+    return snapshot, seen

@@ -1,0 +1,364 @@
+"""The steward: all that a node has to do with deployments. Sans-I/O: it is told messages and the time.
+
+Each node has one. Stewards talk to each other only, by notes that may be lost; what a deployment does to the
+node is the ground's business. Deployments are independent of each other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from evflow.deploy import messages as m
+from evflow.deploy.book import Book, is_open
+from evflow.deploy.desk import Desk, Done
+from evflow.deploy.member import Member
+from evflow.deploy.proposal import Outcome
+from evflow.deploy.record import Record
+from evflow.deploy.watchman import DEAD_AFTER, Watchman
+from evflow.errors import DeployError
+
+if TYPE_CHECKING:
+    from evflow.deploy.ground import Ground
+    from evflow.deploy.store import Store
+
+__all__ = ["Outcome", "Steward"]
+
+_log = logging.getLogger("evflow.deploy")
+
+_GOSSIP = 1.0
+_MOST_OPEN = 1000
+
+
+class Steward:
+    """All that a node has to do with deployments. Used by one thread.
+
+    Args:
+        name: the node's name.
+        ground: what deployments do to the node.
+        store: what is kept over restarts.
+        send: sends a note to a node; gives False if that cannot be. It may be lost all the same.
+        entropy: gives so many random bytes.
+        now: the time in seconds, as in all other calls.
+        permits: whether a node may deploy here what it is no member of ("deploy").
+        dead_after: seconds of silence after which a node is taken for dead.
+
+    Attributes:
+        name, ground: as given.
+        book: what the store has.
+        watchman: who was heard.
+        members: birth → a deployment as this node sees it.
+        refused: what came and was refused, by kind: "malformed", "unauthorised".
+
+    Raises:
+        DeployError: what the store has is damaged.
+
+    Any call may raise ``DeployError`` when the store cannot be written; then what it was about has not
+    happened, and will be tried again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ground: Ground,
+        store: Store,
+        send: Callable[[str, bytes], bool],
+        entropy: Callable[[int], bytes],
+        now: float,
+        *,
+        permits: Callable[[str, str], bool] = lambda peer, what: True,
+        dead_after: float = DEAD_AFTER,
+    ) -> None:
+        self.name = name
+        self.ground = ground
+        self.book = Book(store, name)
+        self.refused: Counter[str] = Counter()
+        self.watchman = Watchman(name, dead_after)
+        self.members: dict[str, Member] = {}
+        self._send = send
+        self._permits = permits
+        self._desk = Desk(self, entropy)
+        self._inbox: deque[m.Message] = deque()
+        self._now = now
+        self._gossip_at = now
+        self._start(now)
+
+    def _start(self, now: float) -> None:
+        pages = {birth: page for birth, page in self.book.pages.items() if self.book.is_member(page)}
+        names = {birth: page.record.deployment for birth, page in pages.items() if page.record is not None}
+        arrived = {names[b]: stones for b, stones in self.book.snapshots.items() if b in names}
+        self.ground.start([page.record for page in pages.values() if page.record is not None], arrived)
+        self.book.snapshots = {}
+        for birth, page in self.book.pages.items():
+            record = page.record if page.bound is None else page.bound.record
+            record = record or page.vote.accepted
+            if record is not None and (birth in pages or is_open(page)):
+                self.members[birth] = Member(record.deployment, birth, self, now)
+        for birth, _ in list(self.book.arriving):
+            if self.book.page(birth).bound is None:
+                self.book.forget_arriving(birth)
+        self.watchman.expect(self.hosts, now)
+
+    # --- what there is
+
+    @property
+    def records(self) -> dict[str, Record]:
+        """Deployment → the version of it that this node, a member of it, is at."""
+        pages = [page for page in self.book.pages.values() if self.book.is_member(page)]
+        return {page.record.deployment: page.record for page in pages if page.record is not None}
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """Node → contact, of all nodes that this one may have to speak to."""
+        found = dict(h for p in self._desk.proposals.values() for h in p.record.hosts.items())
+        for member in self.members.values():
+            if member.engagement is not None:
+                found |= member.engagement.record.hosts
+        for record in self.records.values():
+            found |= record.hosts
+        return found
+
+    def health(self, deployment: str) -> dict[str, str]:
+        """For each member of a deployment "alive", "dead since … s", or "unknown" before it could be heard.
+
+        Raises:
+            DeployError: it is not on this node.
+        """
+        return self.watchman.health(self._record(deployment).hosts, self._now)
+
+    def changing(self, deployment: str) -> str:
+        """Which change of a deployment is under way here; "" if none is."""
+        for member in self.members.values():
+            if member.deployment == deployment and member.engagement is not None:
+                return member.engagement.describe()
+        return ""
+
+    def _record(self, deployment: str) -> Record:
+        record = self.records.get(deployment)
+        if record is None:
+            known = ", ".join(sorted(self.records)) or "none"
+            raise DeployError(f"node {self.name} has no deployment {deployment!r}; it has {known}")
+        return record
+
+    # --- what is asked here
+
+    def propose(
+        self,
+        wanted: Record,
+        *,
+        lost: Iterable[str] = (),
+        patience: float = 10.0,
+        done: Done = lambda outcome: None,
+    ) -> None:
+        """Tries to have a record decided; it begins with the next ``tick``.
+
+        Args:
+            wanted: as ``Record.first`` or ``Record.edited`` make it.
+            lost: nodes that are dead for good: they are not waited for, and stones that leave them begin
+                anew.
+            patience: seconds that the nodes have to get ready.
+            done: told what became of it, once, from within another call.
+
+        Raises:
+            DeployError: it cannot be proposed here: it is not the next version of what is.
+        """
+        self._desk.propose(wanted, lost, patience, done)
+
+    def released(self, deployment: str, stone: str) -> None:
+        """All that came with a stone has gone on safely, so its snapshot can be forgotten."""
+        record = self.records.get(deployment)
+        if record is not None:
+            self.book.release(record.birth, stone)
+
+    def put_away(self, snapshots: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Keeps what stones are, deployment → stone → snapshot, for ``Ground.start`` of the node's next life;
+        nothing may pass them from now on."""
+        for deployment, stones in snapshots.items():
+            self.book.put_away(self._record(deployment).birth, stones)
+
+    # --- what comes
+
+    def heard(self, peer: str, now: float) -> None:
+        """There was another sign of life from a node."""
+        self.watchman.hear(peer, now)
+
+    def receive(self, peer: str, data: bytes, now: float) -> None:
+        """Takes a note; call ``tick`` soon after. What is wrong with it is counted."""
+        self._now = now
+        self.watchman.hear(peer, now)
+        try:
+            message = m.unpack(data)
+        except DeployError as error:
+            self._refuse("malformed", peer, str(error))
+            return
+        self._take(peer, message, now)
+        self._take_own(now)
+
+    def _take_own(self, now: float) -> None:
+        while self._inbox:
+            self._take(self.name, self._inbox.popleft(), now)
+
+    def tell(self, peer: str, message: m.Message) -> None:
+        """Says something to a node, perhaps to itself."""
+        if peer == self.name:
+            self._inbox.append(message)
+        else:
+            self._send(peer, m.pack(message))
+
+    def _refuse(self, kind: str, peer: str, reason: str) -> None:
+        self.refused[kind] += 1
+        count = self.refused[kind]
+        # More and more seldom.
+        if count & (count - 1) == 0:
+            _log.warning(
+                "node %s refused a note of %s (%s, %d so far): %s", self.name, peer, kind, count, reason
+            )
+
+    def _take(self, peer: str, message: m.Message, now: float) -> None:
+        match message:
+            case m.State():
+                self._compare(peer, message.versions)
+            case m.Applied():
+                self._desk.applied(peer, message.at.birth, message.at.version)
+            case m.Promise() | m.Outbid() | m.Ready() | m.Busy() | m.Quiet() | m.Unable() | m.Accepted():
+                self._desk.answer(peer, message, now)
+            case m.Fetch() | m.Piece():
+                self._pass_snapshot(peer, message, now)
+            case _:
+                self._control(peer, message, now)
+
+    def _pass_snapshot(self, peer: str, message: m.Fetch | m.Piece, now: float) -> None:
+        member = self.members.get(message.at.birth)
+        if member is None or member.engagement is None:
+            return
+        if isinstance(message, m.Fetch):
+            member.engagement.fetch(peer, message)
+        else:
+            member.engagement.take(peer, message, now)
+
+    def _control(
+        self, peer: str, message: m.Prepare | m.Settle | m.Accept | m.Cancel | m.Chosen, now: float
+    ) -> None:
+        if isinstance(message, m.Chosen):
+            at = m.Decision(message.record.deployment, message.record.birth, message.record.version)
+        elif message.ballot.node == peer:
+            at = message.at
+        else:
+            self._refuse("unauthorised", peer, f"it speaks for {message.ballot.node}")
+            return
+        against = isinstance(message, m.Prepare) and message.record is None and message.base is None
+        if isinstance(message, m.Accept | m.Chosen):
+            against = message.record.graph is None
+        member = self.members.get(at.birth)
+        if not self._may(peer, at, against):
+            reason = (
+                f"node {self.name} does not let {peer} change deployment {at.deployment!r}; start it with "
+                f"--control {peer} too"
+            )
+            self._refuse("unauthorised", peer, reason)
+            if isinstance(message, m.Prepare):
+                self.tell(peer, m.Unable(at, message.ballot, reason))
+        elif isinstance(message, m.Chosen):
+            self._chosen(peer, message.record, now)
+        else:
+            if member is None:
+                member = self.members[at.birth] = Member(at.deployment, at.birth, self, now)
+            if isinstance(message, m.Prepare):
+                member.prepare(peer, message, now)
+            elif isinstance(message, m.Settle):
+                member.settle(message, now)
+            elif isinstance(message, m.Accept):
+                member.accept(peer, message, now)
+            else:
+                member.cancel(message)
+
+    def _may(self, peer: str, at: m.Decision, against: bool) -> bool:
+        """Whether a node may have a say: members may, and who may deploy."""
+        page, member = self.book.pages.get(at.birth), self.members.get(at.birth)
+        if peer == self.name or self._permits(peer, "deploy"):
+            return True
+        if page is not None and page.record is not None and peer in page.record.hosts:
+            return True
+        if member is not None and member.knows(peer):
+            return True
+        # To vote against what this node has no part in helps others to an end, and does nothing here.
+        known = (page is not None and page.record is not None) or (member is not None and member.engagement)
+        few = sum(map(is_open, self.book.pages.values())) < _MOST_OPEN
+        return not known and few and against
+
+    def _chosen(self, peer: str, record: Record, now: float) -> None:
+        self._desk.learn(record, now)
+        self._desk.applied(peer, record.birth, record.version)
+        concerns = record.birth in self.book.pages or (record.graph is not None and self.name in record.hosts)
+        if concerns:
+            member = self.members.get(record.birth)
+            if member is None:
+                member = self.members[record.birth] = Member(record.deployment, record.birth, self, now)
+            member.learn(record)
+        if not concerns or self.book.page(record.birth).version >= record.version:
+            self.tell(peer, m.Applied(m.Decision(record.deployment, record.birth, record.version)))
+
+    def _compare(self, peer: str, versions: list[m.Decision]) -> None:
+        """Tells who is behind what was decided, and asks who is ahead."""
+        behind = []
+        for at in versions:
+            self._desk.applied(peer, at.birth, at.version)
+            record = self.book.page(at.birth).record
+            version = 0 if record is None else record.version
+            if record is not None and version > at.version:
+                self.tell(peer, m.Chosen(record))
+            elif version < at.version:
+                behind.append(at._replace(version=version))
+        if behind:
+            self.tell(peer, m.State(behind))
+
+    def namesake(self, deployment: str, birth: str) -> str:
+        """Why this node cannot have a deployment, because of another one of its name; "" if it can."""
+        own = self.records.get(deployment)
+        others = [m for b, m in self.members.items() if b != birth and m.deployment == deployment]
+        begun = any(m.engagement is not None and m.engagement.begun for m in others)
+        if (own is None or own.birth == birth) and not begun:
+            return ""
+        return (
+            f"node {self.name} has another deployment {deployment!r} already; undeploy it first, or give the "
+            f"graph another name"
+        )
+
+    # --- time
+
+    def tick(self, now: float) -> float:
+        """Does what is due; gives when to be called again at the latest, if nothing comes before."""
+        self._now = now
+        due = []
+        for birth, member in list(self.members.items()):
+            at = member.tick(now)
+            if at is not None:
+                due.append(at)
+            page = self.book.page(birth)
+            if member.engagement is None and not is_open(page) and not self.book.is_member(page):
+                del self.members[birth]
+        self._take_own(now)
+        at = self._desk.tick(now)
+        if at is not None:
+            due.append(at)
+        if now >= self._gossip_at:
+            self._gossip_at = now + _GOSSIP
+            self._gossip(now)
+        due.append(now if self._inbox else self._gossip_at)
+        self._take_own(now)
+        return max(now, min(due))
+
+    def _gossip(self, now: float) -> None:
+        """Tells all members of all deployments the versions that this node is at."""
+        self.watchman.expect(self.hosts, now)
+        versions: dict[str, list[m.Decision]] = {}
+        for record in self.records.values():
+            for node in record.hosts:
+                at = m.Decision(record.deployment, record.birth, record.version)
+                versions.setdefault(node, []).append(at)
+        for node, known in versions.items():
+            if node != self.name:
+                self.tell(node, m.State(known))
+        self._desk.fall_back(now)

@@ -1,0 +1,234 @@
+"""What a daemon does when it is asked: a function for each verb, all run by the control thread."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import evflow
+from evflow.deploy.asking import Question, Reply
+from evflow.deploy.part import checked_graph
+from evflow.deploy.proposal import Outcome
+from evflow.deploy.record import Record
+from evflow.deploy.taps import MOST_TAPS, Tapped
+from evflow.engine.topology import Slot
+from evflow.errors import DeployError
+from evflow.placement import bridged
+
+if TYPE_CHECKING:
+    from evflow.deploy.daemon import Daemon
+    from evflow.engine.letters import DeadLetter
+
+__all__ = ["Verbs"]
+
+_MOST_PATIENCE = 600.0
+_MOST_LETTERS = 10_000
+
+Arguments = dict[str, Any]
+
+
+class Verbs:
+    """What a daemon does for each verb.
+
+    Attributes:
+        table: verb → what is done; more may be added.
+    """
+
+    HARMLESS = frozenset({"name", "record", "status", "logs", "letters", "quiet"})
+    """Verbs that change nothing."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._began = time.monotonic()
+        self._tapped = 0
+        self.table: dict[str, Question] = {
+            "name": lambda peer, given, reply: reply(daemon.node.name),
+            "record": self._record,
+            "propose": self._propose,
+            "status": lambda peer, given, reply: reply(self.status()),
+            "letters": self._letters,
+            "resubmit": self._resubmit,
+            "send_stored": self._send_stored,
+            "attributes": self._attributes,
+            "tap": self._tap,
+            "untap": self._untap,
+            "seal": self._seal,
+            "unseal": self._unseal,
+            "quiet": self._quiet,
+        }
+
+    # --- deployments
+
+    def _record(self, peer: str, given: Arguments, reply: Reply) -> None:
+        record = self._daemon.steward.records.get(given["deployment"])
+        reply(None if record is None or record.version <= given["known"] else record.data())
+
+    def _propose(self, peer: str, given: Arguments, reply: Reply) -> None:
+        patience = min(max(float(given["patience"]), 0.1), _MOST_PATIENCE)
+        wanted = Record.from_data(given["record"])
+        self._daemon.know(wanted.hosts)
+        self._daemon.steward.propose(
+            wanted, patience=patience, done=lambda outcome: reply(self._told(outcome, wanted))
+        )
+
+    def _told(self, outcome: Outcome, wanted: Record) -> Any:
+        """What became of a proposal, as an answer; of nodes that cannot be reached what was tried."""
+        if outcome.record is not None and outcome.error is None:
+            return {"version": outcome.record.version, "missing": list(outcome.missing)}
+        links, told = self._daemon.node.links(), str(outcome.error or "the change was not made")
+        for node, contact in wanted.hosts.items():
+            link = links.get(node, {})
+            if node != self._daemon.node.name and link.get("state") != "up":
+                trouble = link.get("trouble") or "no connection yet"
+                told += f"\n  link from {self._daemon.node.name} to {node} at {contact}: {trouble}"
+        return DeployError(told)
+
+    # --- seeing
+
+    def status(self) -> dict[str, Any]:
+        """All that there is to know of the node, as plain data."""
+        daemon, node = self._daemon, self._daemon.node
+        return {
+            "node": node.name,
+            "version": evflow.__version__,
+            "contact": node.contact,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "uptime": time.monotonic() - self._began,
+            "load": os.getloadavg()[0],
+            "memory": _resident_bytes(),
+            "wall": time.time(),
+            "deployments": {
+                name: self._deployment(record) for name, record in daemon.steward.records.items()
+            },
+            "stones": self._stones(),
+            "links": node.links(),
+            "refused": node.refused,
+            "dead_letters": daemon.flow.dead_letters().total,
+            "handlers": [*daemon.site.admission.own, *daemon.site.admission.listed],
+        }
+
+    def _deployment(self, record: Record) -> dict[str, Any]:
+        daemon = self._daemon
+        return {
+            "version": record.version,
+            "change": record.change,
+            "hosts": record.hosts,
+            "members": daemon.steward.health(record.deployment),
+            "frozen": record.frozen,
+            "requests": daemon.requests.listed(record.deployment),
+            "changing": daemon.steward.changing(record.deployment),
+            "trouble": daemon.site.troubles.get(record.deployment, ""),
+            "graph": record.graph,
+        }
+
+    def _stones(self) -> dict[str, dict[str, Any]]:
+        slots = self._daemon.flow.engine.topology.slots
+        return {
+            name: {
+                **counts,
+                "kind": slots[name].stone.kind,
+                "frozen": slots[name].frozen,
+                "attributes": dict(slots[name].attributes),
+            }
+            for name, counts in self._daemon.flow.stats().items()
+            if name in slots
+        }
+
+    def _letters(self, peer: str, given: Arguments, reply: Reply) -> None:
+        own = f"{given['deployment']}/" if given.get("deployment") else ""
+        letters = [one for one in self._daemon.flow.dead_letters() if one.stone.startswith(own)]
+        limit = min(max(int(given["limit"]), 0), _MOST_LETTERS)
+        reply([_letter(one) for one in letters[len(letters) - min(limit, len(letters)) :]])
+
+    def _resubmit(self, peer: str, given: Arguments, reply: Reply) -> None:
+        for letter in self._daemon.flow.dead_letters():
+            if letter.number == given["number"]:
+                letter.resubmit()
+                return reply(None)
+        raise DeployError(f"dead letter {given['number']!r} is no longer there")
+
+    # --- stones
+
+    def _slot(self, name: object) -> Slot:
+        slot = self._daemon.flow.engine.topology.slots.get(str(name))
+        if slot is None:
+            raise DeployError(f"node {self._daemon.node.name} has no stone {name!r}")
+        return slot
+
+    def _send_stored(self, peer: str, given: Arguments, reply: Reply) -> None:
+        reply(self._daemon.flow.send_stored(self._slot(given["stone"]).name, given["count"]))
+
+    def _attributes(self, peer: str, given: Arguments, reply: Reply) -> None:
+        slot = self._slot(given["stone"])
+        for key, value in given["values"].items():
+            if type(key) is not str or type(value) not in (int, float, str):
+                raise DeployError(f"attribute {key!r} cannot be {value!r}; expected an int, float or str")
+        slot.attributes.update(given["values"])
+        reply(dict(slot.attributes))
+
+    def _tap(self, peer: str, given: Arguments, reply: Reply) -> None:
+        site = self._daemon.site
+        if len(site.taps) >= MOST_TAPS:
+            raise DeployError(f"node {self._daemon.node.name} has {MOST_TAPS} taps already")
+        slot = self._slot(given["stone"])
+        self._tapped += 1
+        site.taps[self._tapped] = Tapped.of(self._tapped, slot.name, peer, str(given["to"]))
+        site.refresh()
+        reply({"number": self._tapped, "elsewhere": [] if slot.ports else self._before(slot.name)})
+
+    def _before(self, name: str) -> list[list[str]]:
+        """What of other nodes leads to a stone here: node, contact, and the bridge to tap there."""
+        record = self._daemon.steward.records.get(name.partition("/")[0])
+        if record is None:
+            return []
+        graph = bridged(checked_graph(record))
+        before = [link.source for link in graph.links if link.target == name]
+        placed = [(str(graph.stones[source].on), source) for source in before]
+        return [
+            [node, record.hosts[node], source] for node, source in placed if node != self._daemon.node.name
+        ]
+
+    def _untap(self, peer: str, given: Arguments, reply: Reply) -> None:
+        tap = self._daemon.site.taps.get(given["number"])
+        if tap is not None and tap.peer == peer:
+            del self._daemon.site.taps[given["number"]]
+            self._daemon.site.refresh()
+        reply(None)
+
+    # --- an orderly end
+
+    def _seal(self, peer: str, given: Arguments, reply: Reply) -> None:
+        self._daemon.site.seal(str(given["deployment"]))
+        reply(None)
+
+    def _unseal(self, peer: str, given: Arguments, reply: Reply) -> None:
+        self._daemon.site.unseal(str(given["deployment"]))
+        reply(None)
+
+    def _quiet(self, peer: str, given: Arguments, reply: Reply) -> None:
+        reply(self._daemon.site.busy(str(given["deployment"])))
+
+
+def _letter(letter: DeadLetter) -> dict[str, Any]:
+    event = letter.event
+    fields = {field.name: _plain(getattr(event, field.name)) for field in event.schema.fields}
+    return {"stone": letter.stone, "reason": letter.reason, "event": fields, "number": letter.number}
+
+
+def _plain(value: Any) -> Any:
+    """A field's value as msgpack has it."""
+    if isinstance(value, bool | int | float | str | bytes | None):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return repr(value)
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,200 @@
+"""Deployments over hosts with keys: partitions during changes, wrong keys, and who may change what."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import evflow as ev
+from evflow.node.keyfile import generate
+from tests.deploy.boss import Boss
+from tests.deploy.daemons import DaemonProcess
+from tests.node.processes import wait_for
+from tests.node.test_namespaces import Network
+
+pytestmark = pytest.mark.slow
+
+NAMES = ("a", "b", "c", "boss", "guest")
+CONTROL = [option for name in ("boss", "a", "b", "c") for option in ("--control", name)]
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """Five hosts; skips where they cannot be made."""
+    if shutil.which("ip") is None:
+        pytest.skip("no network namespaces: there is no program ip (iproute2)")
+    made = Network(NAMES)
+    try:
+        try:
+            made.build()
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no network namespaces: {error.stderr.decode().strip()}")
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """A folder of keys for each, all known to all."""
+    folder = tmp_path / "keys"
+    for name in NAMES:
+        generate(folder / name, name)
+    for name in NAMES:
+        for other in NAMES:
+            if name != other:
+                shutil.copy(folder / other / f"{other}.pub", folder / name)
+    return folder
+
+
+class World:
+    """Three daemons on hosts of their own, and whoever deploys on others."""
+
+    def __init__(self, network: Network, keys: Path, stack: ExitStack, *options: str) -> None:
+        self.network = network
+        self._keys = keys
+        self._stack = stack
+        self.hosts = {name: f"tcp://{network.address(name)}:7000" for name in "abc"}
+        self.daemons = {
+            name: stack.enter_context(
+                DaemonProcess(
+                    name,
+                    keys.parent,
+                    "--keys",
+                    str(keys / name),
+                    *options,
+                    listen=contact,
+                    prefix=network.enter(name),
+                    dead_after=2.0,
+                )
+            )
+            for name, contact in self.hosts.items()
+        }
+        for daemon in self.daemons.values():
+            daemon.wait_ready()
+
+    def boss(self, name: str = "boss", at: str | None = None) -> Boss:
+        """Who deploys, with the key of ``name``, on the host ``at``."""
+        prefix = self.network.enter(at or name)
+        return self._stack.enter_context(Boss(name, self._keys / name, self.hosts, prefix))
+
+    @property
+    def noted(self) -> list[int]:
+        """What the terminal on c noted."""
+        return self.daemons["c"].noted
+
+
+@pytest.fixture
+def world(network: Network, keys: Path) -> Iterator[World]:
+    """Three daemons that obey the boss only."""
+    with ExitStack() as stack:
+        yield World(network, keys, stack, *CONTROL)
+
+
+WAYS = [{"recs": "a", "step1": node, "end": "c"} for node in "abc"]
+
+
+@pytest.mark.parametrize("victim", ["a", "b", "c"])
+def test_a_partition_during_a_change_leaves_it_whole_and_heals(world: World, victim: str) -> None:
+    """The cable of the node that proposes, that the stone leaves or that it goes to is pulled meanwhile."""
+    moments = random.Random(victim)
+    boss = world.boss()
+    boss.ask("deploy")
+    boss.ask("feed")
+    boss.ask("more")
+    at, to = "b", "c"
+    for _ in range(2):
+        boss.tell("move", stone="step1", node=to, timeout=2.0)
+        time.sleep(moments.random() * 0.06)
+        world.network.cut(victim)
+        time.sleep(1 + moments.random())
+        world.network.mend(victim)
+        try:
+            boss.answer()
+            made = True
+        except ev.DeployError:
+            made = False
+        placed = boss.ask("agreed")
+        assert placed in WAYS
+        assert placed["step1"] in (at, to)
+        assert not made or placed["step1"] == to
+        if placed["step1"] == to:
+            at, to = to, at
+        boss.ask("more")
+    boss.ask("move", stone="step1", node="a")
+    assert boss.ask("agreed") == WAYS[0]
+    count = boss.ask("end")
+    assert world.noted == list(range(count))
+
+
+def test_a_node_that_is_cut_off_changes_nothing_by_itself(world: World) -> None:
+    """Nor can the others move what it has; it goes on when it is back."""
+    boss = world.boss()
+    boss.ask("deploy")
+    boss.ask("feed")
+    boss.ask("more")
+    world.network.cut("b")
+    with pytest.raises(ev.DeployError, match="not ready within 2 s; all is as it was\n  node b: "):
+        boss.ask("move", stone="step1", node="c", timeout=2.0)
+    world.network.mend("b")
+    assert boss.ask("agreed") == WAYS[1]
+    boss.ask("move", stone="step1", node="c")
+    assert boss.ask("agreed") == WAYS[2]
+    count = boss.ask("end")
+    assert world.noted == list(range(count))
+
+
+def test_a_stranger_with_a_wrong_key_can_neither_deploy_nor_look(world: World, keys: Path) -> None:
+    """It calls itself boss, with a key of its own."""
+    boss = world.boss()
+    boss.ask("deploy")
+    shutil.rmtree(keys / "guest")
+    generate(keys / "guest", "boss")
+    for name in "abc":
+        shutil.copy(keys / name / f"{name}.pub", keys / "guest")
+    with Boss("boss", keys / "guest", world.hosts, world.network.enter("guest")) as stranger:
+        with pytest.raises(ev.DeployError, match=r"host a at tcp://10\.83\.0\.1:7000: no answer"):
+            stranger.ask("deploy", timeout=2.0)
+        with pytest.raises(ev.DeployError, match=r"no answer"):
+            stranger.ask("take")
+    assert boss.ask("agreed") == WAYS[1]
+    boss.ask("feed")
+    boss.ask("more")
+    count = boss.ask("end")
+    assert world.noted == list(range(count))
+    refused = boss.ask("status")["a"]["refused"]
+    assert refused.get("unauthorised", 0) > 0
+
+
+def test_nodes_that_do_not_let_each_other_change_deployments_say_what_to_do(
+    network: Network, keys: Path
+) -> None:
+    with ExitStack() as stack:
+        boss = World(network, keys, stack, "--control", "boss").boss()
+        with pytest.raises(
+            ev.DeployError, match=r"node b does not let a change.*start it with --control a too"
+        ):
+            boss.ask("deploy")
+
+
+def test_who_may_not_control_is_told_what_to_do_and_may_look(world: World) -> None:
+    guest, boss = world.boss("guest"), world.boss()
+    with pytest.raises(
+        ev.DeployError, match=r"node a: guest may not propose; start the node with --control guest"
+    ):
+        guest.ask("deploy")
+    boss.ask("deploy")
+    guest.ask("take")
+    assert guest.ask("agreed") == WAYS[1]
+    with pytest.raises(ev.DeployError, match=r"guest may not propose; start the node with --control guest"):
+        guest.ask("move", stone="step1", node="c")
+    assert boss.ask("agreed") == WAYS[1]
+    boss.ask("move", stone="step1", node="c")
+    wait_for(lambda: guest.ask("agreed") == WAYS[2], "the guest sees it")

@@ -1,0 +1,116 @@
+"""The store: all or none, whenever the process dies; one process at a time; damage is named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from evflow.deploy.store import FileStore
+from evflow.errors import DeployError
+
+ROOT = Path(__file__).parents[2]
+
+WRITER = """
+import sys
+from evflow.deploy.store import FileStore
+store = FileStore(sys.argv[1])
+number = int.from_bytes(store.load().get("a", b""), "big")
+while True:
+    number += 1
+    value = number.to_bytes(4, "big")
+    store.save({"a": value, "b": value * 5000, f"only {number}": value, f"only {number - 1}": None})
+    print(number, flush=True)
+"""
+
+
+def test_values_come_back(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "new" / "folder")
+    store.save({"a": b"1", "b": b"2"})
+    store.save({"a": None, "c": b"3", "never": None})
+    assert store.load() == {"b": b"2", "c": b"3"}
+    store.close()
+    store = FileStore(tmp_path / "new" / "folder")
+    assert store.load() == {"b": b"2", "c": b"3"}
+    store.close()
+
+
+def test_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    with pytest.raises(DeployError, match=r"is used by another process; give each node a folder of its own"):
+        FileStore(tmp_path)
+    store.close()
+    FileStore(tmp_path).close()
+
+
+@pytest.mark.parametrize("at", [0, 1 << 16, 3 << 16])
+def test_damaged_file_is_named(tmp_path: Path, at: int) -> None:
+    store = FileStore(tmp_path)
+    store.save({f"key {n}": os.urandom(5000) for n in range(100)})
+    store.close()
+    path = tmp_path / "deployments.db"
+    data = bytearray(path.read_bytes())
+    data[at : at + 2000] = b"\xff" * 2000
+    path.write_bytes(data)
+    with pytest.raises(DeployError, match=r"deployments\.db is damaged.*move it away"):
+        FileStore(tmp_path).load()
+
+
+def test_file_of_other_things_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "deployments.db"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE kept (key, id)")
+        db.execute("CREATE TABLE bytes (id, value)")
+        db.execute("INSERT INTO kept VALUES (1, 1)")
+        db.execute("INSERT INTO bytes VALUES (1, 'text')")
+    db.close()
+    store = FileStore(tmp_path)
+    with pytest.raises(DeployError, match="1 is no key of bytes"):
+        store.load()
+    store.close()
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DeployError, match=r"storage folder .*file/folder cannot be used: Not a directory"):
+        FileStore(tmp_path / "file" / "folder")
+
+
+def test_store_that_cannot_be_written_keeps_what_it_had(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    store.save({"a": b"1"})
+    store._db.execute("PRAGMA max_page_count = 3")
+    with pytest.raises(DeployError, match=r"cannot be written: .*; is the disk full"):
+        store.save({"a": b"2", "b": bytes(1 << 20)})
+    assert store.load() == {"a": b"1"}
+    store.close()
+
+
+@pytest.mark.slow
+def test_kill_at_any_moment_leaves_all_of_a_save_or_none(tmp_path: Path) -> None:
+    random = Random(5)
+    told = 0
+    for _ in range(12):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdout is not None
+        for _ in range(random.randint(1, 60)):
+            told = int(writer.stdout.readline())
+        writer.send_signal(signal.SIGKILL)
+        told = max([told, *map(int, writer.stdout.read().split())])
+        writer.wait()
+        writer.stdout.close()
+        store = FileStore(tmp_path)
+        kept = store.load()
+        store.close()
+        number = int.from_bytes(kept["a"], "big")
+        # What was told is there; of what was not yet told, all or nothing.
+        assert number in (told, told + 1)
+        assert kept == {"a": kept["a"], "b": kept["a"] * 5000, f"only {number}": kept["a"]}

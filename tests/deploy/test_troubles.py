@@ -1,0 +1,77 @@
+"""A node that cannot run what it should: it says why, harms nothing that it keeps, and can be helped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import evflow as ev
+from tests.deploy.yard import Rec, Yard
+from tests.node.processes import wait_for
+
+
+def _graph() -> ev.Graph:
+    graph = ev.Graph("chain")
+    held = graph.source("recs", Rec, on="a") >> ev.Storage(10, path="held.db", name="held", on="b")
+    _ = held >> ev.Terminal("desk:note", batch=True, name="end", on="b")
+    return graph
+
+
+def test_a_file_that_cannot_be_opened_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    """The node is started while something else lies in its place; the next change takes the stones up."""
+    with Yard(tmp_path, "ab") as yard, _graph().deploy(yard.hosts) as handle:
+        handle["recs"].submit_batch({"seq": range(10)})
+        handle.drain(20)
+        contact = yard.daemons["b"].contact
+        yard.daemons["b"].close()
+        (file,) = tmp_path.rglob("held.db")
+        file.rename(tmp_path / "away.db")
+        file.mkdir()
+        yard.start("b", listen=contact)
+        trouble = yard.daemons["b"].verbs.status()["deployments"]["chain"]["trouble"]
+        assert "'chain/held'" in trouble and "'held.db' is a folder" in trouble
+        file.rmdir()
+        (tmp_path / "away.db").rename(file)
+        handle.freeze("end")
+        assert yard.daemons["b"].verbs.status()["deployments"]["chain"]["trouble"] == ""
+        handle.unfreeze("end")
+        assert handle.stats()["held"]["queued"] == 10
+        assert handle.send_stored("held") == 10
+        wait_for(lambda: len(yard.seen) == 10, "what was held")
+        assert yard.seen == list(range(10))
+
+
+def test_a_file_left_by_a_deployment_of_the_same_name_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    with Yard(tmp_path, "ab") as yard:
+        for _ in range(2):
+            with _graph().deploy(yard.hosts) as handle:
+                handle["recs"].submit_batch({"seq": range(5)})
+                handle.drain(20)
+                assert handle.stats()["held"]["queued"] == 5
+                handle.undeploy()
+        assert yard.seen == []
+
+
+def test_a_handler_that_fails_costs_its_event_and_can_be_tried_again(tmp_path: Path) -> None:
+    """The letter says which stone on which node, and why; it is gone once it was submitted again."""
+    with Yard(tmp_path, "a") as yard:
+        faults = [ValueError("for once")]
+
+        def note(event: Rec) -> None:
+            if event.seq == 3 and faults:
+                raise faults.pop()
+            yard.seen.append(event.seq)
+
+        yard.start("b", handlers={"desk:note": note})
+        graph = _graph()
+        graph.remove("held")
+        graph.replace("end", ev.Terminal("desk:note"))
+        with graph.deploy(yard.hosts) as handle:
+            handle["recs"].submit_batch({"seq": range(6)})
+            handle.drain(20)
+            (letter,) = handle.dead_letters()
+            assert (letter.stone, letter.node, letter.event) == ("end", "b", {"seq": 3})
+            assert "for once" in letter.reason
+            letter.resubmit()
+            wait_for(lambda: len(yard.seen) == 6, "the event that failed")
+            assert yard.seen == [0, 1, 2, 4, 5, 3]
+            assert handle.dead_letters() == []

@@ -1,0 +1,139 @@
+"""What one member answers to proposers, message by message."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+
+from evflow.deploy import messages as m
+from evflow.deploy.record import Record
+from tests.deploy.group import Group, graph_of, record_of
+
+CHANGES = [f"{n}" * 32 for n in range(10)]
+M = TypeVar("M", bound=m.Message)
+
+
+class Voter:
+    """Node A of a deployment on A, B and C; B and C are played by the test.
+
+    Attributes:
+        base: version 1.
+        at: the decision on version 2.
+    """
+
+    def __init__(self) -> None:
+        self.group = Group("A")
+        self.base = record_of("x", "ABC", a="A", b="B").made_by(CHANGES[0], None)
+        self.at = m.Decision("x", CHANGES[0], 2)
+        self.hear("B", m.Chosen(self.base))
+        assert self.said(m.Applied) == m.Applied(self.at._replace(version=1))
+
+    def hear(self, peer: str, message: m.Message) -> None:
+        """The node hears something of B or C."""
+        steward = self.group.stewards["A"]
+        steward.receive(peer, m.pack(message), self.group.now)
+        steward.tick(self.group.now)
+
+    def said(self, kind: type[M]) -> M:
+        """What the node has said of that kind, once, since it was asked last."""
+        said = [m.unpack(note) for _, _, note in self.group.notes]
+        self.group.notes.clear()
+        (found,) = [message for message in said if isinstance(message, kind)]
+        return found
+
+    def wanted(self, change: str, a: str = "A", b: str = "C") -> Record:
+        """A version 2; A does nothing for it unless stone a moves."""
+        return self.base.edited(graph_of(a=a, b=b)).made_by(change, self.base)
+
+    def prepare(self, number: int, peer: str, change: str, record: Record | None = None) -> m.Ballot:
+        """Asks for a promise."""
+        ballot = m.Ballot(number, peer, change)
+        self.hear(peer, m.Prepare(self.at, ballot, self.base, record, []))
+        return ballot
+
+
+def test_promise_is_for_the_greatest_ballot() -> None:
+    voter = Voter()
+    high = voter.prepare(2, "B", CHANGES[1])
+    assert voter.said(m.Promise) == m.Promise(voter.at, high, None, None)
+    low = voter.prepare(1, "C", CHANGES[2])
+    assert voter.said(m.Outbid) == m.Outbid(voter.at, low, high)
+    assert voter.prepare(2, "B", CHANGES[1]) == voter.said(m.Promise).ballot
+    assert voter.prepare(2, "C", CHANGES[2]) == voter.said(m.Promise).ballot
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_record_of_a_ballot_that_was_outbid_is_not_accepted(restarts: bool) -> None:
+    voter = Voter()
+    high = voter.prepare(2, "B", CHANGES[1])
+    voter.said(m.Promise)
+    if restarts:
+        voter.group.start("A")
+    low = m.Ballot(1, "C", CHANGES[2])
+    voter.hear("C", m.Accept(voter.at, low, voter.wanted(CHANGES[2])))
+    assert voter.said(m.Outbid) == m.Outbid(voter.at, low, high)
+    voter.hear("B", m.Accept(voter.at, high, voter.base.unchanged(CHANGES[1])))
+    assert voter.said(m.Accepted) == m.Accepted(voter.at, high)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_promise_tells_what_was_accepted(restarts: bool) -> None:
+    voter = Voter()
+    low = m.Ballot(1, "B", CHANGES[1])
+    voter.hear("B", m.Accept(voter.at, low, voter.wanted(CHANGES[1])))
+    voter.said(m.Accepted)
+    if restarts:
+        voter.group.start("A")
+    high = voter.prepare(2, "C", CHANGES[2])
+    assert voter.said(m.Promise) == m.Promise(voter.at, high, low, voter.wanted(CHANGES[1]))
+    voter.prepare(3, "C", CHANGES[3], voter.wanted(CHANGES[3]))
+    assert "another change, proposed by B, is being decided" in voter.said(m.Unable).reason
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_change_that_was_cancelled_is_not_prepared_again(restarts: bool) -> None:
+    voter = Voter()
+    wanted = voter.wanted(CHANGES[1], a="B")
+    ballot = voter.prepare(1, "B", CHANGES[1], wanted)
+    voter.hear("B", m.Cancel(voter.at, ballot))
+    if restarts:
+        voter.group.start("A")
+    voter.group.notes.clear()
+    voter.prepare(1, "B", CHANGES[1], wanted)
+    assert voter.said(m.Outbid).promised == ballot.above()
+    assert voter.group.grounds["A"].calls.count("begin") == (0 if restarts else 1)
+
+
+def test_cancel_of_somebody_else_is_refused() -> None:
+    voter = Voter()
+    ballot = voter.prepare(1, "B", CHANGES[1], voter.wanted(CHANGES[1], a="B"))
+    voter.hear("C", m.Cancel(voter.at, ballot))
+    assert voter.group.grounds["A"].calls[-1] == "begin"
+    voter.hear("B", m.Cancel(voter.at, ballot))
+    assert voter.group.grounds["A"].calls[-1] == "cancel"
+
+
+def test_version_that_is_decided_is_told_to_who_asks() -> None:
+    voter = Voter()
+    second = voter.wanted(CHANGES[1])
+    voter.hear("B", m.Chosen(second))
+    voter.said(m.Applied)
+    voter.prepare(1, "C", CHANGES[2])
+    assert voter.said(m.Chosen).record == second
+    voter.hear("C", m.Accept(voter.at, m.Ballot(1, "C", CHANGES[2]), voter.wanted(CHANGES[2])))
+    assert voter.said(m.Chosen).record == second
+    voter.hear("C", m.State([voter.at._replace(version=1)]))
+    assert voter.said(m.Chosen).record == second
+    voter.hear("C", m.State([voter.at._replace(version=3)]))
+    assert voter.said(m.State).versions == [voter.at]
+
+
+def test_who_is_behind_learns_from_the_base_of_a_proposal() -> None:
+    voter = Voter()
+    voter.base = voter.wanted(CHANGES[1], a="C").made_by(CHANGES[1], voter.base)
+    voter.at = voter.at._replace(version=3)
+    voter.prepare(1, "B", CHANGES[2])
+    voter.said(m.Promise)
+    assert voter.group.stewards["A"].records["x"] == voter.base
+    assert voter.group.grounds["A"].calls == ["start", "overtake", "overtake"]
