@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from evflow.graph import Graph, Link
     from evflow.stone import Stone
 
-__all__ = ["Picture", "Stats", "draw"]
+__all__ = ["Live", "Picture", "Stats", "draw"]
 
 Stats = Mapping[str, Mapping[str, float]]
 """What ``Flow.stats`` gives: stone → count → number."""
@@ -69,6 +69,25 @@ _LOOKS: dict[str, Look] = {
 _OTHER = Look("box", "#4a5568", "#f5f7fa")
 
 
+class Live(NamedTuple):
+    """What is known of a graph that runs now.
+
+    Attributes:
+        rates: stone → "in" and "out" → events a second.
+        notes: stone → what else is to be said of it.
+        captions: node → what stands at its frame, instead of its name.
+        dead: the nodes that are dead.
+    """
+
+    rates: Stats
+    notes: Mapping[str, str]
+    captions: Mapping[str, str]
+    dead: frozenset[str]
+
+
+_STILL = Live({}, {}, {}, frozenset())
+
+
 class Picture:
     """A drawn graph; a notebook shows it by itself.
 
@@ -106,18 +125,21 @@ class Picture:
         return f"<Picture: {len(self.svg)} characters of SVG>"
 
 
-def draw(graph: Graph, path: str | Path | None = None, stats: Stats | None = None) -> Picture:
+def draw(
+    graph: Graph, path: str | Path | None = None, stats: Stats | None = None, live: Live = _STILL
+) -> Picture:
     """A picture of a graph: stones with their functions, links, and nodes as frames.
 
     Args:
         graph: the graph; it need not be complete.
         path: a file to write the picture to; see ``Picture.save``.
         stats: the counts of ``Flow.stats``, to be shown with the stones and links.
+        live: what else is known of it while it runs.
 
     Raises:
         GraphError: the library for the layout is not installed, or ``path`` cannot be written.
     """
-    dot = _dot(graph, stats or {})
+    dot = _dot(graph, stats or {}, live)
     svg = re.sub(r"<title>[^<]*</title>\n?", "", _render(dot, "svg").decode())
     # Without its prologue a page can hold it as it is; without titles a browser shows tooltips only.
     picture = Picture(dot, svg[svg.index("<svg") :])
@@ -157,7 +179,7 @@ def _without_font_warnings() -> Iterator[None]:
             os.write(2, b"".join(line for line in caught if not line.startswith(b"Fontconfig")))
 
 
-def _dot(graph: Graph, stats: Stats) -> str:
+def _dot(graph: Graph, stats: Stats, live: Live) -> str:
     ids = {name: f"n{number}" for number, name in enumerate(graph.stones)}
     frames = list(dict.fromkeys(stone.on for stone in graph.stones.values()))
     lines = [
@@ -168,29 +190,31 @@ def _dot(graph: Graph, stats: Stats) -> str:
     ]
     for number, frame in enumerate(frames):
         nodes = [
-            _node(ids[name], name, stone, stats.get(name, {}))
+            _node(ids[name], name, stone, stats.get(name, {}), live)
             for name, stone in graph.stones.items()
             if stone.on == frame
         ]
-        lines += nodes if frame is None else _cluster(number, frame, nodes)
+        lines += nodes if frame is None else _cluster(number, frame, nodes, live)
     lines += [
-        _edge(ids[link.source], ids[link.target], link, graph, stats)
+        _edge(ids[link.source], ids[link.target], link, graph, stats, live)
         for link in graph.links
         if link.source in ids and link.target in ids
     ]
     return "\n".join([*lines, "}"])
 
 
-def _cluster(number: int, name: str, nodes: list[str]) -> list[str]:
+def _cluster(number: int, name: str, nodes: list[str], live: Live) -> list[str]:
+    line, colour = (_RED, _RED) if name in live.dead else ("#b8c2cc", _FAINT)
+    caption = _font(live.captions.get(name, name), 11, colour)
     return [
         f"subgraph cluster_{number} {{",
-        f'style="rounded,dashed"; color="#b8c2cc"; margin=14; label=<{_font(name, 11, _FAINT)}>;',
+        f'style="rounded,dashed"; color="{line}"; margin=14; label=<{caption}>;',
         *nodes,
         "}",
     ]
 
 
-def _node(id_: str, name: str, stone: Stone, counts: Mapping[str, float]) -> str:
+def _node(id_: str, name: str, stone: Stone, counts: Mapping[str, float], live: Live) -> str:
     look = _LOOKS.get(stone.kind, _OTHER)
     about = _about(stone)
     face = _CODE_FONT if _code(stone) else ""
@@ -199,6 +223,7 @@ def _node(id_: str, name: str, stone: Stone, counts: Mapping[str, float]) -> str
         _font(stone.kind, 10, look.line),
         *(_font(line, 10, _FAINT, face) for line in _excerpt(about)),
         *_counts(stone.kind, counts),
+        *_alive(live.rates.get(name), live.notes.get(name, "")),
     ]
     label = "".join(f"<tr><td>{row}</td></tr>" for row in rows)
     tooltip = _quoted(f"{name}\n{about}" if about else name)
@@ -225,15 +250,20 @@ def _about(stone: Stone) -> str:
     """A function's source, or what else there is to say of a stone."""
     if code := _code(stone):
         return code
-    if handlers := getattr(stone, "handlers", None):
-        return ", ".join(
-            getattr(handler, "__name__", type(handler).__name__) for handler in handlers.values()
-        )
+    # Not imported for a picture: another host may have what it names.
+    if handlers := vars(stone).get("_handlers"):
+        return ", ".join(map(_handler_name, handlers.values()))
     if stone.kind == "bridge":
         return _bridge_text(stone)
     if (limit := getattr(stone, "limit", None)) is not None:
         return f"limit {limit:,}"
     return ""
+
+
+def _handler_name(handler: object) -> str:
+    if isinstance(handler, str):
+        return handler.rpartition(":")[2]
+    return str(getattr(handler, "__name__", type(handler).__name__))
 
 
 def _bridge_text(stone: Stone) -> str:
@@ -249,9 +279,8 @@ def _bridge_text(stone: Stone) -> str:
         parts.append(said["policy"])
     handler = said["congestion"]
     if handler is not None:
-        parts.append(
-            "compiled handler" if isinstance(handler, str) else getattr(handler, "__name__", "handler")
-        )
+        compiled = isinstance(handler, str) and said["_inputs"] is not None
+        parts.append("compiled handler" if compiled else _handler_name(handler))
     return ", ".join(parts)
 
 
@@ -275,14 +304,31 @@ def _counts(kind: str, counts: Mapping[str, float]) -> list[str]:
     return lines
 
 
-def _edge(start: str, end: str, link: Link, graph: Graph, stats: Stats) -> str:
+def _alive(rates: Mapping[str, float] | None, note: str) -> list[str]:
+    """The lines that only a graph that runs has: events a second, and a note."""
+    lines = []
+    if rates is not None:
+        said = "\xa0\xa0".join(f"{_per_second(rates[key])} {key}" for key in ("in", "out") if rates.get(key))
+        lines.append(_font(said or "idle", 10, _TEXT if said else _FAINT))
+    if note:
+        lines.append(_font(_shorten(note), 10, _RED if note.startswith("frozen") else _FAINT))
+    return lines
+
+
+def _per_second(rate: float) -> str:
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+
+
+def _edge(start: str, end: str, link: Link, graph: Graph, stats: Stats, live: Live) -> str:
     labels = []
     if graph.stones[link.source].kind == "router" or link.port:
         labels.append(f"<b>{link.port}</b>")
     if link.input:
         labels.append(f"→ {_clean(_shorten(link.input))}")
     if (passed := _passed(link, graph, stats)) is not None:
-        labels.append(f"{passed:,}")
+        labels.append(f"{passed:,.0f}")
+    if live.rates and (rate := _passed(link, graph, live.rates)):
+        labels.append(_per_second(rate))
     settings = [f"label=<&#160;{'&#160;&#160;'.join(labels)}&#160;>"] if labels else []
     if _crosses(graph.stones[link.source], graph.stones[link.target]):
         settings.append(f'style=dashed penwidth=1.6 color="{_LOOKS["bridge"].line}"')
@@ -294,17 +340,17 @@ def _crosses(start: Stone, end: Stone) -> bool:
     return None not in (start.on, end.on) and start.on != end.on
 
 
-def _passed(link: Link, graph: Graph, stats: Stats) -> int | None:
-    """The events that went over a link, where the stones' counts tell."""
+def _passed(link: Link, graph: Graph, stats: Stats) -> float | None:
+    """The events that went over a link, or do a second, where the stones' counts tell."""
     source, target = stats.get(link.source), stats.get(link.target)
     if source is None or target is None:
         return None
     if sum(other.target == link.target for other in graph.links) == 1:
-        return int(target["in"])
+        return target["in"]
     if graph.stones[link.source].kind == "split":
-        return int(source["in"])
+        return source["in"]
     if sum(other.source == link.source for other in graph.links) == 1:
-        return int(source["out"])
+        return source["out"]
     return None
 
 

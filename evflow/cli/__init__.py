@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 import evflow
-from evflow.errors import EvflowError, GraphError
+from evflow.cli.lazy import LazyGroup
+from evflow.cli.tidy import tidy
 
 __all__ = ["main"]
 
@@ -24,23 +23,9 @@ graph_option = click.option(
 )
 
 
-@contextmanager
-def _tidy(file: Path | None = None) -> Iterator[None]:
-    """Errors of evflow as a text and exit code 1, without a traceback."""
-    from evflow.cli.program import where
-
-    try:
-        yield
-    except EvflowError as error:
-        problems = error.problems if isinstance(error, GraphError) else ()
-        text = str(error) if len(problems) < 2 else f"{len(problems)} problems\n\n" + "\n\n".join(problems)
-        place = "" if file is None else where(file, error)
-        raise click.ClickException(place + text) from error
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(evflow.__version__, prog_name="evflow", message="%(prog)s %(version)s")
 def main() -> None:
     """Typed events through graphs of compiled stones.
@@ -67,7 +52,7 @@ def demo(as_json: bool, picture: Path | None, quiet: bool, processes: int) -> No
     The 336,776 flights that left New York in 2013: how many were late at which airport, and how fast did the
     others fly, by the hour? Draws the graph with its counts. With --json it draws only where --picture says.
     """
-    with _tidy():
+    with tidy():
         from evflow.demo.show import show
 
         show(as_json=as_json, picture=picture, quiet=quiet or as_json, processes=processes)
@@ -117,7 +102,7 @@ def run(
         raise click.UsageError(
             "--listen, --peer, --keys, --plain and --journal are of a node: add --node NAME"
         )
-    with _tidy(file):
+    with tidy(file):
         program = load(file, graph)
         made = None
         if node is not None:
@@ -127,33 +112,6 @@ def run(
         interrupted = run_program(program, picture, made)
     if interrupted:
         context.exit(130)
-
-
-@main.command()
-@file_argument
-@graph_option
-@click.option("-o", "--output", type=_OUT, show_default="./NAME.svg", help=f"Where to: {_ENDINGS}.")
-def draw(file: Path, graph: str | None, output: Path | None) -> None:
-    """Draw a graph; it need not be complete."""
-    from evflow.cli.program import load
-
-    with _tidy(file):
-        path = output or Path(file.with_suffix(".svg").name)
-        load(file, graph).graph.draw(str(path))
-        click.echo(path)
-
-
-@main.command()
-@file_argument
-@graph_option
-def validate(file: Path, graph: str | None) -> None:
-    """Check a graph and its functions without running it."""
-    from evflow.cli.program import load
-
-    with _tidy(file):
-        found = load(file, graph).graph
-        found.check()
-        click.echo(f"{found.name}: {len(found.stones)} stones, {len(found.links)} links, nothing wrong")
 
 
 @main.command()
@@ -167,5 +125,5 @@ def keygen(name: str, folder: Path) -> None:
     """
     from evflow.cli.keygen import make_keys
 
-    with _tidy():
+    with tidy():
         make_keys(folder, name)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.graph import Graph
+from evflow.stone import Stone
 
 if TYPE_CHECKING:
     from evflow.flow.flow import Flow
 
-__all__ = ["Program", "load", "located", "where"]
+__all__ = ["Program", "load", "located", "variable", "where"]
 
 _MODULE = "evflow_program"
 
@@ -56,6 +57,19 @@ def load(file: Path, name: str | None = None) -> Program:
     module = _execute(file)
     feed = getattr(module, "feed", None)
     return Program(file, _pick(file, vars(module), name), feed if callable(feed) else None)
+
+
+def variable(file: Path, name: str) -> Stone:
+    """A stone that a Python file makes.
+
+    Raises:
+        EvflowError: the file fails, or has no such variable.
+    """
+    module = _execute(file)
+    found = getattr(module, name, None)
+    if not isinstance(found, Stone):
+        raise GraphError(f"{file} makes no stone {name!r}: expected a variable such as probe = ev.Filter(…)")
+    return found
 
 
 def _execute(file: Path) -> ModuleType:

@@ -1,0 +1,131 @@
+"""``evflow node``: a daemon that others deploy graphs to."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from evflow.cli.tidy import tidy
+
+__all__ = ["node"]
+
+_DIR = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option(
+    "--listen",
+    metavar="CONTACT",
+    multiple=True,
+    default=("tcp://127.0.0.1:7000",),
+    show_default=True,
+    help="Where others dial it; port 0 picks one.",
+)
+@click.option("--advertise", metavar="CONTACT", help="The contact that others are told, if it is another.")
+@click.option("--storage", type=_DIR, help="Its folder.  [default: evflow-NAME]")
+@click.option(
+    "--allow",
+    "handlers",
+    metavar="MODULE[:FUNCTION]",
+    multiple=True,
+    help="Handlers that deployed graphs may use.",
+)
+@click.option(
+    "--control",
+    metavar="NAME",
+    multiple=True,
+    help="Who may deploy and change, and nodes that do it for them; by default all that may connect.",
+)
+@click.option("--keys", type=_DIR, help="The folder of keys that evflow keygen fills.")
+@click.option("--plain", is_flag=True, help="Let tcp go beyond this host without keys.")
+@click.option(
+    "--heartbeat",
+    type=click.FloatRange(0.01, 3600),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two signs of life.",
+)
+@click.option(
+    "--dead-after",
+    type=click.FloatRange(0.1),
+    default=5.0,
+    show_default=True,
+    help="Seconds of silence after which another node is taken for dead.",
+)
+@click.option("--metrics", metavar="ADDRESS:PORT", help="Serve Prometheus metrics there.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What is printed of the log.",
+)
+def node(
+    name: str | None,
+    listen: tuple[str, ...],
+    advertise: str | None,
+    storage: Path | None,
+    handlers: tuple[str, ...],
+    control: tuple[str, ...],
+    keys: Path | None,
+    plain: bool,
+    heartbeat: float,
+    dead_after: float,
+    metrics: str | None,
+    log_level: str,
+) -> None:  # fmt: skip
+    """Run a node that graphs are deployed to, until Ctrl-C or SIGTERM.
+
+    What it runs is kept in its storage folder: when it is started again, also after a kill, it takes its
+    stones up again. Handlers are looked for in the folder it is started in, too.
+    """
+    from evflow.deploy.daemon import Daemon
+    from evflow.watch.logs import LogRing
+    from evflow.watch.metrics import serve
+
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    sys.path.insert(0, "")
+    ring = LogRing()
+    logging.getLogger("evflow").addHandler(ring)
+    with tidy():
+        folder = storage if storage is not None else Path(f"evflow-{name or 'node'}")
+        with Daemon(
+            name, listen, storage=folder, handlers=handlers, control=control or None,
+            advertise=advertise, keys=keys, plain=plain, heartbeat=heartbeat, dead_after=dead_after,
+        ) as daemon:  # fmt: skip
+            daemon.verbs.table["logs"] = lambda peer, given, reply: reply(ring.since(int(given["since"])))
+            server = None if metrics is None else serve(daemon.verbs.status, *_address(metrics))
+            for contact in daemon.node.contacts:
+                click.echo(f"node {daemon.node.name} listens at {contact}")
+            sys.stdout.flush()
+            _wait()
+            if server is not None:
+                server.close()
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit():
+        raise click.UsageError(f"--metrics {text}: expected ADDRESS:PORT, such as 127.0.0.1:9464")
+    return host, int(port)
+
+
+def _wait() -> None:
+    """Until Ctrl-C or SIGTERM."""
+    ended = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    # In short waits, since a signal does not end a wait by itself.
+    while not ended.wait(0.5):
+        pass

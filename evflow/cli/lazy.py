@@ -1,0 +1,48 @@
+"""Commands that are imported when they are used, so that ``evflow --help`` need not wait for them."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+__all__ = ["COMMANDS", "LazyGroup"]
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "change": ("evflow.cli.deploying:change", "Change a deployment while events flow."),
+    "deploy": ("evflow.cli.deploying:deploy", "Roll a graph out over its hosts: all of it or nothing."),
+    "doctor": ("evflow.cli.doctor:doctor", "Find out what is wrong with this host, key, port or clock."),
+    "draw": ("evflow.cli.graphs:draw", "Draw a graph, or a deployment as it runs."),
+    "logs": ("evflow.cli.watching:logs", "Print the log of a node."),
+    "node": ("evflow.cli.daemon:node", "Run a node that graphs are deployed to."),
+    "record": ("evflow.cli.passing:record", "Write the events that pass a stone to a file."),
+    "replay": ("evflow.cli.passing:replay", "Submit the events of a recording to a stone."),
+    "status": ("evflow.cli.watching:status", "Print what nodes do, and what is wrong with them."),
+    "tap": ("evflow.cli.passing:tap", "Print the events that pass a stone."),
+    "top": ("evflow.cli.watching:top", "Watch nodes live: rates, queues, links, hosts."),
+    "undeploy": ("evflow.cli.deploying:undeploy", "Take a deployment off its hosts."),
+    "validate": ("evflow.cli.graphs:validate", "Check a graph and its functions without running it."),
+}
+"""Command → where it is, and its help in a line."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows ``COMMANDS`` besides its own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *COMMANDS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        found: click.Command = getattr(importlib.import_module(module), name)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = []
+        for name in self.list_commands(ctx):
+            own = super().get_command(ctx, name)
+            rows.append((name, COMMANDS[name][1] if own is None else own.get_short_help_str(80)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

@@ -1,0 +1,1 @@
+"""Seeing what goes on: tables, live views, metrics, recordings of running nodes."""

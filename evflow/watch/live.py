@@ -1,0 +1,116 @@
+"""``evflow draw --live``: the graph of a deployment with its nodes as frames, its counts and its rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evflow.draw import Live, Picture, draw
+from evflow.errors import DeployError
+from evflow.graph import Graph
+from evflow.watch.rates import rates
+from evflow.watch.status import DeploymentStatus, StoneStatus
+from evflow.watch.survey import Survey
+from evflow.watch.tables import notes_of
+
+__all__ = ["chosen", "picture"]
+
+_COUNTS = {
+    "in": "taken", "out": "left", "dropped": "dropped", "errors": "errors", "unmatched": "unmatched",
+    "queued": "queued",
+}  # fmt: skip
+
+
+def chosen(survey: Survey, name: str | None = None) -> str:
+    """The deployment that is meant: the one named, or the only one there is.
+
+    Raises:
+        DeployError: there is none, or there are several and none is named.
+    """
+    found = [key for key, known in survey.deployments().items() if known.graph is not None]
+    if name is None and len(found) == 1:
+        return found[0]
+    if name in found:
+        return str(name)
+    there = f"there are {', '.join(found)}" if found else "no node that answers has any"
+    asked = "several deployments" if name is None and found else f"deployment {name!r}"
+    raise DeployError(f"{asked}: {there}{'; say which with --deployment NAME' if found else ''}")
+
+
+def picture(before: Survey | None, after: Survey, deployment: str, seconds: float | None = None) -> Picture:
+    """A picture of a deployment as it is now.
+
+    Args:
+        before: a look before, for the rates; None for a picture without.
+        after: the look now.
+        deployment: its name.
+        seconds: between the two; by default by their clock.
+
+    Raises:
+        DeployError: there is no such deployment, or its graph cannot be read.
+        GraphError: the library for the layout is not installed.
+    """
+    known = after.deployments()[chosen(after, deployment)]
+    graph = _graph(deployment, known)
+    stones = _stones(after, deployment)
+    live = Live(
+        _rates(before, after, deployment, seconds),
+        {name: note for name, stone in stones.items() if (note := _note(name, stone, known))},
+        {node: _caption(node, after, known) for node in known.hosts},
+        frozenset(node for node, state in known.members.items() if state.startswith("dead")),
+    )
+    stats = {
+        name: {key: float(getattr(stone, attribute)) for key, attribute in _COUNTS.items()}
+        for name, stone in stones.items()
+    }
+    return draw(graph, None, stats, live)
+
+
+def _graph(deployment: str, known: DeploymentStatus) -> Graph:
+    data: Mapping[str, Any] = known.graph or {}
+    try:
+        # What turns one schema into another is no part of the picture, and would be compiled.
+        return Graph.from_dict({**data, "morphs": []})
+    except (KeyError, TypeError, ValueError, LookupError) as error:
+        raise DeployError(f"deployment {deployment}: its graph cannot be read: {error!r:.200}") from error
+
+
+def _stones(after: Survey, deployment: str) -> dict[str, StoneStatus]:
+    """The stones of a deployment, by the names they have in its graph."""
+    prefix = f"{deployment}/"
+    return {
+        name.removeprefix(prefix): stone
+        for status in after.alive.values()
+        for name, stone in status.stones.items()
+        if name.startswith(prefix)
+    }
+
+
+def _rates(
+    before: Survey | None, after: Survey, deployment: str, seconds: float | None
+) -> dict[str, dict[str, float]]:
+    prefix = f"{deployment}/"
+    found: dict[str, dict[str, float]] = {}
+    for (_, name), rate in rates(before, after, seconds).items():
+        if name.startswith(prefix):
+            found[name.removeprefix(prefix)] = {"in": rate.taken, "out": rate.left}
+    return found
+
+
+def _note(name: str, stone: StoneStatus, known: DeploymentStatus) -> str:
+    frozen = "frozen" if name in known.frozen and not stone.frozen else ""
+    return " ".join(filter(None, [frozen, notes_of(stone)]))
+
+
+def _caption(node: str, after: Survey, known: DeploymentStatus) -> str:
+    status = after.alive.get(node)
+    state = known.members.get(node, "")
+    parts = [node]
+    if status is not None and status.host and status.host != node:
+        parts.append(status.host)
+    parts.append(known.hosts[node])
+    if state and state != "alive":
+        parts.append(state)
+    elif status is None:
+        parts.append("not asked, or no answer")
+    return " · ".join(parts)

@@ -1,0 +1,278 @@
+"""Recordings: files of events with the times they came at.
+
+A recording is a file of ``pieces``. Whoever opens it to record begins a session, and a session describes each
+schema before the first batch of it, so that a file needs nothing else to be read:
+
+    ["session", wall, stone, node, evflow]   seconds since 1970; of what and where; the version of evflow
+    ["schema", number, description]          JSON
+    ["events", seconds, schema, count, attributes]   since the session began; the body holds the events
+
+Attributes are as a frame between nodes carries them (``evflow.link.attributes``).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, NamedTuple
+
+import evflow
+from evflow.errors import EvflowError, FlowError, LinkError
+from evflow.events.batch import EventBatch
+from evflow.link.attributes import pack, unpack
+from evflow.schema import Schema
+from evflow.watch.pieces import MAGIC, Piece, begin, pieces, put
+
+__all__ = ["Recorded", "Recorder", "Recording", "Session"]
+
+_LARGE = 16 << 20
+"""Bytes of events from which a batch becomes several pieces."""
+
+
+class Session(NamedTuple):
+    """What a session says of itself: when it began (seconds since 1970), of which stone of which node."""
+
+    wall: float
+    stone: str
+    node: str
+    version: str
+
+
+class Recorded(NamedTuple):
+    """Events of a recording.
+
+    Attributes:
+        seconds: since the recording began; a session begins when the one before has ended.
+        batch: the events.
+    """
+
+    seconds: float
+    batch: EventBatch
+
+
+class Recorder:
+    """Writes batches to a file with the times they come at; a file that is there is continued.
+
+    What is written is with the system at once, so a kill costs at most the batch that is being written.
+
+    Args:
+        path: the file.
+        stone: the name of the stone whose events these are.
+        node: the node it is on.
+        clock: seconds, only forward.
+        wall: seconds since 1970.
+
+    Raises:
+        FlowError: the file cannot be written, is no recording, or another recorder writes it.
+
+    Attributes:
+        events: written so far, by this recorder.
+
+    Example:
+        >>> import evflow as ev
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> class Ping(ev.Event):
+        ...     number: int
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder, "pings.evrec")
+        ...     with Recorder(path, stone="pings") as recorder:
+        ...         recorder.write(ev.EventBatch.from_events([Ping(1), Ping(2)]))
+        ...     [event.number for recorded in Recording(path) for event in recorded.batch]
+        [1, 2]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        stone: str = "",
+        node: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.events = 0
+        self._path = Path(path)
+        self._clock = clock
+        self._schemas: dict[str, int] = {}
+        self._file: FileIO | None = _opened(self._path)
+        self._put(["session", wall(), stone, node, evflow.__version__])
+        self._began = clock()
+
+    def write(self, batch: EventBatch, seconds: float | None = None) -> None:
+        """Writes a batch.
+
+        Args:
+            batch: the events; none does nothing.
+            seconds: when they came, since the recorder was made; by default now.
+
+        Raises:
+            FlowError: the recorder is closed, or the file cannot be written; then it closes.
+        """
+        at = self._clock() - self._began if seconds is None else seconds
+        for part in _parts(batch):
+            number = self._number(part.schema)
+            whole = part.compact()
+            try:
+                attributes = None if part.attributes is None else pack(part.attributes)
+            except LinkError as error:
+                raise FlowError(f"{self._path}: {error}") from error
+            self._put(["events", at, number, len(whole), attributes], whole.data.data)
+            self.events += len(whole)
+
+    def _number(self, schema: Schema) -> int:
+        number = self._schemas.get(schema.fingerprint)
+        if number is None:
+            number = self._schemas[schema.fingerprint] = len(self._schemas)
+            self._put(["schema", number, json.dumps(schema.description, separators=(",", ":"))])
+        return number
+
+    def _put(self, meta: list[Any], body: bytes | memoryview = b"") -> None:
+        if self._file is None:
+            raise FlowError(f"{self._path}: this recorder is closed")
+        try:
+            put(self._file, meta, body)
+        except OSError as error:
+            # A part of the piece may be there: what came behind it could not be read.
+            self.close()
+            raise FlowError(
+                f"{self._path} cannot be written: {error.strerror or error}; what came before can be read"
+            ) from error
+
+    def close(self) -> None:
+        """Ends it. Closing twice does nothing."""
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as error:
+                raise FlowError(f"{self._path} cannot be closed: {error.strerror or error}") from error
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _parts(batch: EventBatch) -> Iterator[EventBatch]:
+    """A batch in parts that are not larger than a piece should be, if its events are not."""
+    if batch.nbytes <= _LARGE or len(batch) < 2:
+        if len(batch):
+            yield batch
+        return
+    middle = len(batch) // 2
+    yield from _parts(batch.slice(0, middle))
+    yield from _parts(batch.slice(middle, len(batch)))
+
+
+def _opened(path: Path) -> FileIO:
+    """A file to be continued, without what is torn at its end."""
+    try:
+        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+")
+    except OSError as error:
+        raise FlowError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        end = 0
+        with path.open("rb") as reader:
+            for piece in pieces(reader, path):
+                end = piece.end
+        file.seek(end)
+        file.truncate()
+        if end == 0:
+            begin(file)
+    except BlockingIOError as error:
+        file.close()
+        raise FlowError(f"{path}: another recorder writes it; choose another file") from error
+    except OSError as error:
+        file.close()
+        raise FlowError(f"{path} cannot be written: {error.strerror}") from error
+    except FlowError:
+        file.close()
+        raise
+    return file
+
+
+class Recording:
+    """The events of a file that a ``Recorder`` wrote; each iteration reads it from the beginning.
+
+    Bytes are validated as if a stranger had sent them. One batch is in memory at a time.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        sessions: what the sessions read so far say of themselves.
+        torn: the bytes at the end that were left out, known when an iteration has come there: a recorder was
+            killed while it wrote them, or writes them now.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.sessions: list[Session] = []
+        self.torn = 0
+        self._path = Path(path)
+
+    def __iter__(self) -> Iterator[Recorded]:
+        """The batches, in the order recorded.
+
+        Raises:
+            FlowError: the file cannot be read, is no recording, or is damaged; names the byte.
+        """
+        try:
+            with self._path.open("rb") as file:
+                yield from self._read(file)
+        except OSError as error:
+            raise FlowError(f"{self._path} cannot be read: {error.strerror or error}") from error
+
+    def _read(self, file: BinaryIO) -> Iterator[Recorded]:
+        self.sessions = []
+        schemas: dict[int, Schema] = {}
+        began = last = 0.0
+        end = 0
+        for piece in pieces(file, self._path):
+            end = piece.end
+            try:
+                match piece.meta:
+                    case ["session", *_]:
+                        self.sessions.append(_session(piece.meta))
+                        schemas, began = {}, last
+                    case ["schema", int(number), str(text)] if self.sessions:
+                        schemas[number] = Schema.from_description(json.loads(text))
+                    case ["events", float() | int() as seconds, int(number), int(count), attributes]:
+                        # Never back, whatever the file says.
+                        last = max(last, began + _checked_seconds(seconds))
+                        yield Recorded(last, _batch(piece, schemas.get(number), count, attributes))
+                    case _:
+                        raise FlowError(f"found {piece.meta!r:.100}, expected a session, schema or events")
+            except (EvflowError, ValueError, RecursionError) as error:
+                raise FlowError(f"{self._path}: the piece at byte {piece.at:,}: {error}") from error
+        self.torn = os.fstat(file.fileno()).st_size - max(end, min(len(MAGIC), file.tell()))
+
+
+def _session(meta: list[Any]) -> Session:
+    match meta:
+        case [_, float() | int() as wall, str(stone), str(node), str(version)]:
+            return Session(float(wall), stone, node, version)
+    raise FlowError(f"expected ['session', seconds, stone, node, version], found {meta!r:.100}")
+
+
+def _checked_seconds(seconds: float) -> float:
+    if not 0 <= seconds < 1e12:
+        raise FlowError(f"expected seconds since the session began, found {seconds!r:.100}")
+    return float(seconds)
+
+
+def _batch(piece: Piece, schema: Schema | None, count: int, attributes: object) -> EventBatch:
+    if schema is None:
+        raise FlowError("its schema was not described before")
+    batch = EventBatch.from_bytes(schema, piece.body, count)
+    return batch if attributes is None else batch.with_attributes(unpack(attributes, count))

@@ -1,0 +1,198 @@
+"""Survey: the status of several nodes at one moment. A node that cannot be asked is a part of the picture.
+
+Nodes are asked at the same time, each by a thread of its own, so that a dead one costs its timeout once and
+holds up no other. Connections are kept from one look to the next, and made anew where they failed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from evflow.errors import DeployError, LinkError
+from evflow.report import plain
+from evflow.watch.contract import Client, Opener
+from evflow.watch.diagnosis import Diagnosis, diagnose
+from evflow.watch.probe import Probe
+from evflow.watch.probe import probe as probe_contact
+from evflow.watch.status import DeploymentStatus, LinkStatus, NodeStatus
+
+__all__ = ["Place", "Seen", "Survey", "Watcher"]
+
+_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Place:
+    """A node to look at.
+
+    Attributes:
+        name: its name, or its contact if nobody said its name.
+        contact: where it is.
+        open: makes a connection to it.
+    """
+
+    name: str
+    contact: str
+    open: Opener
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a node.
+
+    Attributes:
+        name: its name, as asked for or as it says.
+        contact: where it was asked.
+        status: what it says of itself; None if it could not be asked.
+        trouble: why it could not.
+        raw: its answer as it came.
+    """
+
+    name: str
+    contact: str
+    status: NodeStatus | None = None
+    trouble: Diagnosis | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was seen of several nodes.
+
+    Attributes:
+        nodes: one each, in the order asked.
+        at: when, seconds of a clock that only goes forward.
+    """
+
+    nodes: tuple[Seen, ...]
+    at: float = 0.0
+
+    @property
+    def alive(self) -> dict[str, NodeStatus]:
+        """The nodes that answered, by name."""
+        return {seen.status.node: seen.status for seen in self.nodes if seen.status is not None}
+
+    def deployments(self) -> dict[str, DeploymentStatus]:
+        """The deployments, each as the node that has its newest version knows it."""
+        found: dict[str, DeploymentStatus] = {}
+        for status in self.alive.values():
+            for name, known in status.deployments.items():
+                if name not in found or known.version > found[name].version:
+                    found[name] = known
+        return found
+
+    def links(self) -> list[tuple[str, str, LinkStatus, Diagnosis]]:
+        """Every link but those of visitors who have gone: node, peer, report, and what is wrong with it."""
+        return [
+            (node, peer, link, diagnose(node, peer, link, host=status.host))
+            for node, status in self.alive.items()
+            for peer, link in status.links.items()
+            if not link.left
+        ]
+
+    def troubles(self) -> list[Diagnosis]:
+        """Everything that is dead or does not work as it should."""
+        found = [seen.trouble for seen in self.nodes if seen.trouble is not None]
+        found += [trouble for *_, trouble in self.links() if trouble]
+        found += [
+            _not_running(node, name, known.trouble)
+            for node, status in self.alive.items()
+            for name, known in status.deployments.items()
+            if known.trouble
+        ]
+        for name, deployment in self.deployments().items():
+            for member, state in deployment.members.items():
+                if state.startswith("dead"):
+                    found.append(_dead_member(name, deployment, member, state))
+        return list({str(trouble): trouble for trouble in found}.values())
+
+
+def _not_running(node: str, deployment: str, trouble: str) -> Diagnosis:
+    return Diagnosis(
+        "not running",
+        plain(f"deployment {deployment} does not run on node {node}: {' '.join(trouble.split())}"),
+        (
+            f"see the log of {plain(node)}: evflow logs",
+            "what it lacks may be put right, and the node started again",
+        ),
+    )
+
+
+def _dead_member(name: str, deployment: DeploymentStatus, member: str, state: str) -> Diagnosis:
+    contact = deployment.hosts.get(member, "")
+    at = f" at {contact}" if contact else ""
+    return Diagnosis(
+        "dead",
+        plain(f"deployment {name}: node {member}{at} is {state}"),
+        (
+            plain(f"is its process there? On its host: evflow doctor --listen {contact or 'CONTACT'}"),
+            "start it again with the same name and storage folder: it takes up its stones again",
+        ),
+    )
+
+
+class Watcher:
+    """Looks at nodes again and again.
+
+    Args:
+        places: the nodes.
+        probe: tries a contact from this host, where a node could not be asked.
+        clock: seconds, only forward.
+        here: the name of this host.
+    """
+
+    def __init__(
+        self,
+        places: list[Place],
+        probe: Callable[[str], Probe] = probe_contact,
+        clock: Callable[[], float] = time.monotonic,
+        here: str = "",
+    ) -> None:
+        self._places = places
+        self._probe = probe
+        self._clock = clock
+        self._here = here
+        self._open: dict[int, tuple[ExitStack, Client]] = {}
+        self._pool = ThreadPoolExecutor(min(_AT_ONCE, max(1, len(places))), "evflow watch")
+
+    def look(self) -> Survey:
+        """Asks every node for its status."""
+        seen = tuple(self._pool.map(self._ask, range(len(self._places))))
+        return Survey(seen, self._clock())
+
+    def _ask(self, number: int) -> Seen:
+        place = self._places[number]
+        try:
+            if number not in self._open:
+                stack = ExitStack()
+                self._open[number] = stack, stack.enter_context(place.open())
+            said = self._open[number][1].ask("status")
+            status = NodeStatus.parse(said)
+        except (LinkError, DeployError) as error:
+            self._hang_up(number)
+            return Seen(place.name, place.contact, None, self._diagnosed(place, error))
+        return Seen(status.node, place.contact, status, None, said)
+
+    def _diagnosed(self, place: Place, error: Exception) -> Diagnosis:
+        report = LinkStatus("down", str(error), place.contact)
+        return diagnose("", place.name, report, host=self._here, probe=self._probe(place.contact))
+
+    def _hang_up(self, number: int) -> None:
+        opened = self._open.pop(number, None)
+        if opened is not None:
+            opened[0].close()
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        list(self._pool.map(self._hang_up, list(self._open)))
+        self._pool.shutdown()
