@@ -28,6 +28,8 @@ class Morph:
             CodeError: the code is wrong.
             SchemaError: ``actual`` lacks fields of ``new``.
         """
-        from evflow.codgen.front import Input, build
+        from evflow.codgen.front import Input, build, refuse_requests
 
-        return build(self.code, "transform", [Input("input", self.new, actual)], [("output", self.old)])
+        made = build(self.code, "transform", [Input("input", self.new, actual)], [("output", self.old)])
+        refuse_requests(made, "a morph")
+        return made

@@ -96,3 +96,18 @@ def test_attributes_of_several_kinds_become_floats_where_that_is_exact() -> None
 def test_attributes_refuse_other_values(rows: Any, reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         Attributes.from_rows(rows)
+
+
+def test_columns_go_through_lists() -> None:
+    """What ``to_lists`` gives ``from_lists`` takes, whatever the events have; wrong values are refused."""
+    rows = [{"i": 1, "f": 0.5, "s": "x"}, {"i": 1, "f": 1.0}, {"i": 2, "f": 2.0, "s": "x"}]
+    lists = Attributes.from_rows(rows).to_lists()
+    assert lists == {"i": [1, 1, 2], "f": [0.5, 1.0, 2.0], "s": ["x", None, "x"]}
+    again = Attributes.from_lists(lists)
+    assert [again.of(n) for n in range(3)] == rows
+    assert {name: column.values.dtype.kind for name, column in again.columns.items()} == {
+        "i": "i", "f": "f", "s": "O",
+    }  # fmt: skip
+    for wrong in ([1 << 63], ["a", 1], [[]], ["\udc80"]):
+        with pytest.raises(SchemaError, match="attribute k"):
+            Attributes.from_lists({"k": wrong})

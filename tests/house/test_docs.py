@@ -3,20 +3,29 @@
 Of each file the ``python`` blocks run as one script, and a ``text`` block after one is what it prints.
 Then its ``sh`` and ``console`` blocks run, in order, in the same temporary folder. A comment before a block
 changes that: ``<!-- not run: reason -->`` leaves it out, ``<!-- file: NAME -->`` puts it into the folder
-under that name before anything runs.
+under that name before anything runs. A process that a block leaves in the background writes its number to
+a file ``NAME.pid``.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
+
+import evflow
+from evflow import echo
+from evflow.cli import main
 
 CHECKOUT = Path(__file__).parents[2]
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "ARCHITECTURE.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
@@ -57,14 +66,18 @@ def commands(block: Block) -> str:
 
 
 @pytest.fixture
-def shell_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+def shell_environment(environment: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
     """An environment in which ``evflow`` and ``python`` are those under test."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, arguments in (("evflow", "-c 'from evflow.cli import main; main()'"), ("python", "")):
         (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
         (programs / name).chmod(0o755)
-    return environment | {"PATH": f"{programs}:{environment['PATH']}"}
+    yield environment | {"PATH": f"{programs}:{environment['PATH']}"}
+    # What a document starts in the background ends with it, even if it was not read to the end.
+    for file in tmp_path.glob("*.pid"):
+        with suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -100,6 +113,28 @@ def test_readme_has_two_commands_that_set_everything_up() -> None:
     assert setups[0].endswith("/evflow demo\n")
     assert setups[1].endswith("/pytest\n")
     assert all(text.count("\n") == 1 for text in setups)
+
+
+def _commands(command: click.Command, path: str) -> Iterator[str]:
+    """All commands beneath one, as they are written, and their long options."""
+    context = click.Context(command)
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            yield from (text for text in parameter.opts + parameter.secondary_opts if text[:2] == "--")
+    if not isinstance(command, click.Group):
+        return
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield f"{path} {name}"
+        yield from _commands(found, f"{path} {name}")
+
+
+def test_every_command_option_and_public_name_is_in_a_document() -> None:
+    text = "\n".join(document.read_text() for document in DOCUMENTS)
+    wanted = {*_commands(main, "evflow"), *evflow.__all__, *echo.__all__}
+    missing = [word for word in wanted if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)]
+    assert sorted(missing) == []
 
 
 def test_links_between_documents_lead_somewhere() -> None:
