@@ -236,6 +236,9 @@ class Site:
             if name in made.new and links is not None:
                 links.learn(_snapshot(data)[1])
                 self._held[new.deployment, stone] = Hold(slots[name], *slots[name].kept_ever)
+        for entry in (new.graph or {}).get("stones", ()):
+            if entry["on"] != self._node and links is not None:
+                links.follow(qualified(new.deployment, entry["name"]), entry["on"])
         for name, slot in slots.items():
             if name.startswith(f"{new.deployment}/"):
                 self._set_frozen(slot, name.partition("/")[2] in new.frozen)

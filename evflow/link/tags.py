@@ -15,7 +15,7 @@ or after. Two peers may have bridges of one name to one receiver: what comes ove
 or in a bridge before, since no outlet leads to both. So what was seen is kept by the bridge's name alone.
 
 An outlet whose bridge has ended may have to send again what came along a route before frames that come
-another way now. What it sends is known by its own stream and number only, as which each frame is noted besides.
+another way now. What it sends is known by its own stream and number only; each frame is noted as these too.
 """
 
 from __future__ import annotations

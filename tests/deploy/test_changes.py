@@ -11,6 +11,8 @@ import evflow as ev
 from tests.deploy.yard import Feeder, Rec, Yard, chain, feeding
 from tests.node.processes import wait_for
 
+pytestmark = pytest.mark.slow
+
 Edit = Callable[[ev.Deployment], object]
 
 

@@ -19,7 +19,7 @@ def _hold(first: int, count: int) -> None:
 
 
 def test_deployments_hold() -> None:
-    _hold(0, 40)
+    _hold(0, 20)
 
 
 @pytest.mark.slow
@@ -31,6 +31,7 @@ def test_seed_is_the_same_whenever_it_is_repeated() -> None:
     assert simulate(7) == simulate(7)
 
 
+@pytest.mark.slow
 def test_seeds_have_all_that_may_happen() -> None:
     total = Tally()
     for seed in range(2000):

@@ -29,6 +29,7 @@ from evflow.cli import main
 
 CHECKOUT = Path(__file__).parents[2]
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "ARCHITECTURE.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+WITH_DAEMONS = {"deployments.md", "seeing.md"}
 BLOCK = re.compile(
     r"(?:^<!-- (?P<rule>not run|file): (?P<value>.+?) -->\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -80,7 +81,13 @@ def shell_environment(environment: dict[str, str], tmp_path: Path) -> Iterator[d
             os.kill(int(file.read_text()), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in WITH_DAEMONS else [])
+        for path in DOCUMENTS
+    ],
+)
 def test_code_in_document_runs(
     document: Path, python: Callable[..., str], shell_environment: dict[str, str], tmp_path: Path
 ) -> None:
