@@ -13,7 +13,7 @@ from evflow.deploy.handle import _roll_out
 from evflow.deploy.record import Record
 from tests.deploy.yard import Yard, chain, feeding
 
-COUNT = int(os.environ.get("EVFLOW_DEPLOYMENTS", "60"))
+COUNT = int(os.environ.get("EVFLOW_DEPLOYMENTS", "30"))
 
 
 @pytest.mark.slow

@@ -186,7 +186,17 @@ def takes_each_change_for_one_that_touched_all(patch: Patch) -> None:
     patch.setattr(desk.Record, "made_by", made_by)
 
 
-_RARE = {"forgets_its_votes": 1400, "takes_each_change_for_one_that_touched_all": 1500}
+_BEGIN = {
+    "forgets_that_it_is_bound": 24,
+    "forgets_its_votes": 1450,
+    "lets_go_on_the_cancel_of_another": 150,
+    "decides_without_most": 160,
+    "forgets_what_may_have_been_decided": 428,
+    "takes_what_was_withdrawn_for_made": 218,
+    "cancels_what_it_has_asked_for": 94,
+    "uses_snapshots_of_another_change": 48,
+    "takes_each_change_for_one_that_touched_all": 1547,
+}
 """Faults that seeds find seldom, and the seed to begin with."""
 
 FAULTS: list[tuple[Callable[[Patch], None], str]] = [
@@ -213,7 +223,7 @@ FAULTS: list[tuple[Callable[[Patch], None], str]] = [
 @pytest.mark.parametrize(("plant", "wrong"), FAULTS, ids=[fault[0].__name__ for fault in FAULTS])
 def test_planted_fault_is_found(plant: Callable[[Patch], None], wrong: str, monkeypatch: Patch) -> None:
     plant(monkeypatch)
-    first = _RARE.get(plant.__name__, 0)
+    first = _BEGIN.get(plant.__name__, 0)
     for seed in range(first, first + 3000):
         found = one(seed)[2]
         if found:

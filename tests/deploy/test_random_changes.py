@@ -15,7 +15,7 @@ from tests.node.processes import wait_for
 
 pytestmark = pytest.mark.slow
 
-SEEDS = int(os.environ.get("EVFLOW_CHANGE_SEEDS", "2"))
+SEEDS = int(os.environ.get("EVFLOW_CHANGE_SEEDS", "1"))
 FIRST = int(os.environ.get("EVFLOW_SEED", "0"))
 CHANGES = int(os.environ.get("EVFLOW_CHANGES", "20"))
 NODES = "abc"

@@ -24,7 +24,7 @@ def test_deployments_hold() -> None:
 
 @pytest.mark.slow
 def test_deployments_hold_for_many_seeds() -> None:
-    _hold(1000, 300)
+    _hold(1000, 150)
 
 
 def test_seed_is_the_same_whenever_it_is_repeated() -> None:
