@@ -16,7 +16,7 @@ from evflow.deploy.part import part_of
 from evflow.deploy.record import Record
 from tests.deploy.yard import Rec
 
-SEEDS = int(os.environ.get("EVFLOW_GRAPH_SEEDS", "1500"))
+SEEDS = int(os.environ.get("EVFLOW_GRAPH_SEEDS", "500"))
 HOSTS = {"a": "tcp://127.0.0.1:1", "b": "tcp://127.0.0.1:2"}
 COPY = "output.seq = input.seq; return 1;"
 ASK = "{ if (input.seq == 2) reconfigure(1); return input.seq > 3; }"

@@ -17,7 +17,7 @@ from tests.node import graphs
 from tests.node.processes import NodeProcess, free_port, running, wait_for
 
 BEAT = 0.1
-KILLS = int(os.environ.get("EVFLOW_KILLS", "20"))
+KILLS = int(os.environ.get("EVFLOW_KILLS", "8"))
 EVENTS = 1_000_000
 BATCH = 1_000
 LITTLE = {"max_bytes": 1 << 16}
