@@ -178,7 +178,7 @@ def test_random_kills_during_random_changes_lose_double_and_reorder_nothing(tmp_
         feeding(handle["recs"], batch=20) as feeder,
     ):
         mover = Mover(other, f"mover {SEED}", "abc")
-        for _ in range(2 * KILLS):
+        for _ in range(KILLS):
             time.sleep(moments.random())
             victim = field.processes[moments.choice("abc")]
             victim.kill()
