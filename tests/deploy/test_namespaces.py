@@ -161,9 +161,11 @@ def test_a_stranger_with_a_wrong_key_can_neither_deploy_nor_look(world: World, k
     generate(keys / "guest", "boss")
     for name in "abc":
         shutil.copy(keys / name / f"{name}.pub", keys / "guest")
-    with Boss("boss", keys / "guest", world.hosts, world.network.enter("guest")) as stranger:
-        with pytest.raises(ev.DeployError, match=r"host a at tcp://10\.83\.0\.1:7000: no answer"):
-            stranger.ask("deploy", timeout=2.0)
+    with (
+        Boss("boss", keys / "guest", world.hosts, world.network.enter("guest")) as stranger,
+        pytest.raises(ev.DeployError, match=r"host a at tcp://10\.83\.0\.1:7000: no answer"),
+    ):
+        stranger.ask("deploy", timeout=2.0)
     assert boss.ask("agreed") == WAYS[1]
     boss.ask("feed")
     boss.ask("more")
