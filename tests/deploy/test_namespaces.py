@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,8 +16,8 @@ import evflow as ev
 from evflow.node.keyfile import generate
 from tests.deploy.boss import Boss
 from tests.deploy.daemons import DaemonProcess
+from tests.node.network import Network, hosts, keys_for
 from tests.node.processes import wait_for
-from tests.node.test_namespaces import Network
 
 pytestmark = pytest.mark.slow
 
@@ -28,31 +27,15 @@ CONTROL = [option for name in ("boss", "a", "b", "c") for option in ("--control"
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """Five hosts; skips where they cannot be made."""
-    if shutil.which("ip") is None:
-        pytest.skip("no network namespaces: there is no program ip (iproute2)")
-    made = Network(NAMES)
-    try:
-        try:
-            made.build()
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"no network namespaces: {error.stderr.decode().strip()}")
+    """Five hosts."""
+    with hosts(NAMES) as made:
         yield made
-    finally:
-        made.remove()
 
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     """A folder of keys for each, all known to all."""
-    folder = tmp_path / "keys"
-    for name in NAMES:
-        generate(folder / name, name)
-    for name in NAMES:
-        for other in NAMES:
-            if name != other:
-                shutil.copy(folder / other / f"{other}.pub", folder / name)
-    return folder
+    return keys_for(tmp_path / "keys", NAMES)
 
 
 class World:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 
 import evflow as ev
 from evflow.node.keyfile import generate
+from tests.node.network import Network, hosts, keys_for
 from tests.node.processes import NodeProcess, wait_for
 
 pytestmark = pytest.mark.slow
@@ -21,90 +20,17 @@ NAMES = ("first", "middle", "last")
 BEAT = 0.2
 
 
-class Network:
-    """Hosts with one address each, 10.83.0.1 and so on, on one network."""
-
-    def __init__(self, hosts: tuple[str, ...]) -> None:
-        # Names that no other run has, within the 15 characters of an interface.
-        self._tag = f"ev{os.getpid() % 1_000_000}"
-        self._hosts = hosts
-
-    def build(self) -> None:
-        """Makes the hosts."""
-        self._in("", "ip", "netns", "add", self._space("hub"))
-        self._in("hub", "ip", "link", "add", "bridge", "type", "bridge")
-        self._in("hub", "ip", "link", "set", "bridge", "up")
-        for number, host in enumerate(self._hosts):
-            self._in("", "ip", "netns", "add", self._space(host))
-            self._in(
-                "hub", "ip", "link", "add", f"port{number}", "type", "veth",
-                "peer", "name", "cable", "netns", self._space(host),
-            )  # fmt: skip
-            self._in("hub", "ip", "link", "set", f"port{number}", "master", "bridge", "up")
-            self._in(host, "ip", "address", "add", f"{self.address(host)}/24", "dev", "cable")
-            self._in(host, "ip", "link", "set", "cable", "up")
-            self._in(host, "ip", "link", "set", "lo", "up")
-
-    def remove(self) -> None:
-        """Takes all of it away, however much there is."""
-        for host in ("hub", *self._hosts):
-            subprocess.run(
-                ["ip", "netns", "delete", self._space(host)], check=False, stderr=subprocess.DEVNULL
-            )
-
-    def address(self, host: str) -> str:
-        """A host's address."""
-        return f"10.83.0.{self._hosts.index(host) + 1}"
-
-    def enter(self, host: str) -> list[str]:
-        """A command that runs another one on a host."""
-        return ["ip", "netns", "exec", self._space(host)]
-
-    def cut(self, host: str) -> None:
-        """Pulls a host's cable out."""
-        self._in("hub", "ip", "link", "set", f"port{self._hosts.index(host)}", "down")
-
-    def mend(self, host: str) -> None:
-        """Plugs it in again."""
-        self._in("hub", "ip", "link", "set", f"port{self._hosts.index(host)}", "up")
-
-    def rename(self, host: str, address: str) -> None:
-        """Gives a host another address beside its own."""
-        self._in(host, "ip", "address", "add", f"{address}/24", "dev", "cable")
-
-    def _space(self, host: str) -> str:
-        return f"{self._tag}{host}"
-
-    def _in(self, host: str, *command: str) -> None:
-        subprocess.run([*(self.enter(host) if host else []), *command], check=True, capture_output=True)
-
-
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """Three hosts; skips where they cannot be made."""
-    if shutil.which("ip") is None:
-        pytest.skip("no network namespaces: there is no program ip (iproute2)")
-    made = Network(NAMES)
-    try:
-        try:
-            made.build()
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"no network namespaces: {error.stderr.decode().strip()}")
+    """Three hosts."""
+    with hosts(NAMES) as made:
         yield made
-    finally:
-        made.remove()
 
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     """A folder with a folder of keys for each host, all known to all."""
-    for name in NAMES:
-        generate(tmp_path / name, name)
-    for name in NAMES:
-        for other in NAMES:
-            if name != other:
-                shutil.copy(tmp_path / other / f"{other}.pub", tmp_path / name)
-    return tmp_path
+    return keys_for(tmp_path, NAMES)
 
 
 def _node(network: Network, keys: Path, host: str, peer: str = "", **settings: Any) -> NodeProcess:

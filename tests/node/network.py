@@ -1,0 +1,101 @@
+"""Hosts for tests: network namespaces joined by a switch, whose cables a test cuts; and keys for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from evflow.node.keyfile import generate
+
+__all__ = ["Network", "hosts", "keys_for"]
+
+
+class Network:
+    """Hosts with one address each, 10.83.0.1 and so on, on one network."""
+
+    def __init__(self, hosts: tuple[str, ...]) -> None:
+        # Names that no other run has, within the 15 characters of an interface.
+        self._tag = f"ev{os.getpid() % 1_000_000}"
+        self._hosts = hosts
+
+    def build(self) -> None:
+        """Makes the hosts."""
+        self._in("", "ip", "netns", "add", self._space("hub"))
+        self._in("hub", "ip", "link", "add", "bridge", "type", "bridge")
+        self._in("hub", "ip", "link", "set", "bridge", "up")
+        for number, host in enumerate(self._hosts):
+            self._in("", "ip", "netns", "add", self._space(host))
+            self._in(
+                "hub", "ip", "link", "add", f"port{number}", "type", "veth",
+                "peer", "name", "cable", "netns", self._space(host),
+            )  # fmt: skip
+            self._in("hub", "ip", "link", "set", f"port{number}", "master", "bridge", "up")
+            self._in(host, "ip", "address", "add", f"{self.address(host)}/24", "dev", "cable")
+            self._in(host, "ip", "link", "set", "cable", "up")
+            self._in(host, "ip", "link", "set", "lo", "up")
+
+    def remove(self) -> None:
+        """Takes all of it away, however much there is."""
+        for host in ("hub", *self._hosts):
+            subprocess.run(
+                ["ip", "netns", "delete", self._space(host)], check=False, stderr=subprocess.DEVNULL
+            )
+
+    def address(self, host: str) -> str:
+        """A host's address."""
+        return f"10.83.0.{self._hosts.index(host) + 1}"
+
+    def enter(self, host: str) -> list[str]:
+        """A command that runs another one on a host."""
+        return ["ip", "netns", "exec", self._space(host)]
+
+    def cut(self, host: str) -> None:
+        """Pulls a host's cable out."""
+        self._in("hub", "ip", "link", "set", f"port{self._hosts.index(host)}", "down")
+
+    def mend(self, host: str) -> None:
+        """Plugs it in again."""
+        self._in("hub", "ip", "link", "set", f"port{self._hosts.index(host)}", "up")
+
+    def rename(self, host: str, address: str) -> None:
+        """Gives a host another address beside its own."""
+        self._in(host, "ip", "address", "add", f"{address}/24", "dev", "cable")
+
+    def _space(self, host: str) -> str:
+        return f"{self._tag}{host}"
+
+    def _in(self, host: str, *command: str) -> None:
+        subprocess.run([*(self.enter(host) if host else []), *command], check=True, capture_output=True)
+
+
+@contextmanager
+def hosts(names: tuple[str, ...]) -> Iterator[Network]:
+    """Hosts on one network; skips where they cannot be made."""
+    if shutil.which("ip") is None:
+        pytest.skip("no network namespaces: there is no program ip (iproute2)")
+    made = Network(names)
+    try:
+        try:
+            made.build()
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no network namespaces: {error.stderr.decode().strip()}")
+        yield made
+    finally:
+        made.remove()
+
+
+def keys_for(folder: Path, names: Sequence[str]) -> Path:
+    """A folder with a folder of keys for each, all known to all."""
+    for name in names:
+        generate(folder / name, name)
+    for name in names:
+        for other in names:
+            if name != other:
+                shutil.copy(folder / other / f"{other}.pub", folder / name)
+    return folder
