@@ -14,6 +14,7 @@ import click
 
 from evflow.deploy.hosts import Hosts
 from evflow.errors import LinkError
+from evflow.node.contact import named_contact
 from evflow.watch.contract import Client
 from evflow.watch.diagnosis import diagnose
 from evflow.watch.probe import probe
@@ -82,9 +83,7 @@ class Asked:
             ) from error
 
     def _place(self, text: str) -> Place:
-        name, equals, contact = text.partition("=")
-        if not equals or "://" in name:
-            name = contact = text
+        name, contact = named_contact(text)
         return Place(name, contact, functools.partial(open_client, text, **self.settings))
 
 

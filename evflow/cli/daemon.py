@@ -87,13 +87,12 @@ def node(
     stones up again. Handlers are looked for in the folder it is started in, too.
     """
     from evflow.deploy.daemon import Daemon
-    from evflow.watch.logs import LogRing
+    from evflow.watch.logs import install
     from evflow.watch.metrics import serve
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.path.insert(0, "")
-    ring = LogRing()
-    logging.getLogger("evflow").addHandler(ring)
+    ring = install(logging.getLevelNamesMapping()[log_level.upper()])
     with tidy():
         folder = storage if storage is not None else Path(f"evflow-{name or 'node'}")
         with Daemon(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,9 +78,8 @@ def change() -> None:
 @speaking
 def move(deployment: str, stone: str, host: str, asked: Asked) -> None:
     """Move a stone to another host, with its queue and state."""
-    with _handle(deployment, asked) as handle:
+    with _changing(deployment, asked) as handle:
         handle.move(stone, host)
-        _done(handle)
 
 
 @change.command()
@@ -93,10 +94,9 @@ def insert(deployment: str, stone: str, after: str, before: str, port: int, aske
 
     STONE is the code of a filter, or FILE.py:NAME, a stone that a Python file makes.
     """
-    with _handle(deployment, asked) as handle:
+    with _changing(deployment, asked) as handle:
         name = handle.insert(_stone(stone), after=after, before=before, port=port)
         click.echo(f"inserted {name}")
-        _done(handle)
 
 
 @change.command()
@@ -106,9 +106,8 @@ def insert(deployment: str, stone: str, after: str, before: str, port: int, aske
 @speaking
 def replace(deployment: str, name: str, stone: str, asked: Asked) -> None:
     """Put another stone in the place of NAME; STONE as in insert."""
-    with _handle(deployment, asked) as handle:
+    with _changing(deployment, asked) as handle:
         handle.replace(name, _stone(stone))
-        _done(handle)
 
 
 @change.command()
@@ -117,9 +116,8 @@ def replace(deployment: str, name: str, stone: str, asked: Asked) -> None:
 @speaking
 def remove(deployment: str, stone: str, asked: Asked) -> None:
     """Take a stone out; what led to it leads to what is behind it."""
-    with _handle(deployment, asked) as handle:
+    with _changing(deployment, asked) as handle:
         handle.remove(stone)
-        _done(handle)
 
 
 @change.command()
@@ -130,9 +128,8 @@ def remove(deployment: str, stone: str, asked: Asked) -> None:
 @speaking
 def link(deployment: str, source: str, target: str, port: int, asked: Asked) -> None:
     """Link a stone to another one, or to FILE.py:NAME, a new one."""
-    with _handle(deployment, asked) as handle:
+    with _changing(deployment, asked) as handle:
         handle.link(source, _stone(target) if ":" in target else target, port)
-        _done(handle)
 
 
 @change.command()
@@ -142,9 +139,8 @@ def link(deployment: str, source: str, target: str, port: int, asked: Asked) -> 
 @speaking
 def unlink(deployment: str, source: str, target: str, asked: Asked) -> None:
     """Take a link away."""
-    with _handle(deployment, asked) as handle:
+    with _changing(deployment, asked) as handle:
         handle.unlink(source, target)
-        _done(handle)
 
 
 @change.command()
@@ -153,9 +149,8 @@ def unlink(deployment: str, source: str, target: str, asked: Asked) -> None:
 @speaking
 def freeze(deployment: str, stone: str, asked: Asked) -> None:
     """Let a stone queue what arrives."""
-    with _handle(deployment, asked) as handle:
+    with _changing(deployment, asked) as handle:
         handle.freeze(stone)
-        _done(handle)
 
 
 @change.command()
@@ -164,9 +159,8 @@ def freeze(deployment: str, stone: str, asked: Asked) -> None:
 @speaking
 def unfreeze(deployment: str, stone: str, asked: Asked) -> None:
     """Let a frozen stone go on."""
-    with _handle(deployment, asked) as handle:
+    with _changing(deployment, asked) as handle:
         handle.unfreeze(stone)
-        _done(handle)
 
 
 @change.command("host")
@@ -176,12 +170,11 @@ def unfreeze(deployment: str, stone: str, asked: Asked) -> None:
 @speaking
 def change_host(deployment: str, host: str, contact: str | None, asked: Asked) -> None:
     """Let a host join, at CONTACT; without one, let it leave."""
-    with _handle(deployment, asked) as handle:
+    with _changing(deployment, asked) as handle:
         if contact is None:
             handle.remove_host(host)
         else:
             handle.add_host(host, contact)
-        _done(handle)
 
 
 @change.command()
@@ -219,8 +212,12 @@ def _handle(deployment: str, asked: Asked) -> Deployment:
     return Deployment(deployment, _contacts(asked), **asked.settings)
 
 
-def _done(handle: Deployment) -> None:
-    click.echo(f"{handle.name} is at version {handle.version}")
+@contextmanager
+def _changing(deployment: str, asked: Asked) -> Iterator[Deployment]:
+    """A handle for a change; says at the end which version that made."""
+    with _handle(deployment, asked) as handle:
+        yield handle
+        click.echo(f"{handle.name} is at version {handle.version}")
 
 
 def _stone(text: str) -> Stone:

@@ -16,7 +16,7 @@ from evflow.engine.topology import Crossing
 from evflow.errors import EvflowError, FlowError, LinkError
 from evflow.events.batch import EventBatch
 from evflow.flow.flow import Flow
-from evflow.node.contact import Contact
+from evflow.node.contact import Contact, named_contact
 from evflow.node.node import Node
 from evflow.stones.bridge import Bridge
 from evflow.stones.source import Source
@@ -211,10 +211,8 @@ class Client:
     """
 
     def __init__(self, contact: str, **settings: Any) -> None:
-        name, equals, place = contact.partition("=")
-        named = bool(equals) and "://" not in name
-        self.host = name if named else contact
-        self.cluster = Cluster({self.host: place if named else contact}, **settings)
+        self.host, place = named_contact(contact)
+        self.cluster = Cluster({self.host: place}, **settings)
         try:
             self.node = str(self.ask("name"))
         except BaseException:

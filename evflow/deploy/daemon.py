@@ -55,8 +55,7 @@ class Daemon:
         handlers: what deployed graphs may import: modules and ``"module:function"``; or a mapping from such
             texts to functions of this program.
         control: names of peers that may deploy and change graphs, by default all that may connect. Who
-        deploys
-            does so through the first of the hosts that answers, so nodes have to let each other, too.
+            deploys does so through the first of the hosts that answers, so nodes have to let each other, too.
         dead_after: seconds of silence after which another node is taken for dead.
         settings: of ``Node``: ``advertise``, ``peers``, ``keys``, ``allow``, ``plain``, ``heartbeat``,
             ``window``, ``shared_memory``.
@@ -160,10 +159,6 @@ class Daemon:
         new = {name: contact for name, contact in hosts.items() if name != self.node.name}
         self.flow.post(lambda: self._keep(new, {}))
 
-    def do(self, task: Callable[[], object]) -> None:
-        """Has the control thread do something, later."""
-        self._tasks.put(task)
-
     # --- the control thread
 
     def _later(self, call: Callable[[str, bytes], None], peer: str, body: bytes) -> None:
@@ -248,8 +243,7 @@ class Daemon:
 
         Args:
             timeout: seconds to wait until all that is under way is handled, here and by other nodes; if it
-            is not,
-                what was not safe comes again, as after a kill.
+                is not, what was not safe comes again, as after a kill.
         """
         if self._closed:
             return

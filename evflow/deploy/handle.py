@@ -156,7 +156,7 @@ class Deployment:
         self._record = record
         self._hosts.update(record.hosts)
         self.cluster.know(record.hosts)
-        placed = {entry["name"]: entry["on"] for entry in (record.graph or {}).get("stones", ())}
+        placed = self._placed()
         for source, host in list(self._sources.items()):
             there = placed.get(source)
             if there is not None and there != host:
@@ -200,14 +200,17 @@ class Deployment:
     def _graph(self) -> Graph:
         return Graph.from_dict(self._record.graph or {})
 
+    def _placed(self) -> dict[str, str]:
+        """Stone → node, by the newest record known here."""
+        return {entry["name"]: entry["on"] for entry in (self._record.graph or {}).get("stones", ())}
+
     def _node_of(self, name: str) -> str:
-        placed = {entry["name"]: entry["on"] for entry in (self._record.graph or {}).get("stones", ())}
-        if name not in placed:
+        if name not in self._placed():
             self._refresh()
-            placed = {entry["name"]: entry["on"] for entry in (self._record.graph or {}).get("stones", ())}
+        placed = self._placed()
         if name not in placed:
             raise FlowError(f"deployment {self.name} has no stone {name!r}; it has {', '.join(placed)}")
-        return str(placed[name])
+        return placed[name]
 
     def _stone(self, name: str) -> Stone:
         """A stone as the newest record known here describes it."""

@@ -36,8 +36,6 @@ _POLL = 0.01
 _MOST_BRIDGES = 4000
 """Bridges to one peer; it takes some more channels of a node."""
 
-_BEGIN = ("source", "generator")
-
 _log = logging.getLogger("evflow.deploy")
 
 
@@ -70,7 +68,9 @@ class Site:
         self.admission = admission
         self.troubles: dict[str, str] = {}
         self.released: Callable[[str, str], None] = lambda deployment, stone: None
+        assert flow.links is not None
         self._flow = flow
+        self._links = flow.links
         self._node = node
         self._parts: dict[str, Topology] = {}
         self._candidates: dict[str, tuple[Record, Topology]] = {}
@@ -133,9 +133,8 @@ class Site:
         return [name for name, (start, _) in moves(old, new).items() if start == self._node]
 
     def _taken(self, name: str) -> bytes:
-        slot, links = self._flow.engine.topology.slots[name], self._flow.links
-        seen = b"" if links is None else links.seen(name)
-        return bytes(msgpack.packb([take(self._flow.engine, slot), seen]))
+        slot = self._flow.engine.topology.slots[name]
+        return bytes(msgpack.packb([take(self._flow.engine, slot), self._links.seen(name)]))
 
     def commit(self, new: Record, arrived: Mapping[str, bytes]) -> None:
         """Makes the change that was begun."""
@@ -173,27 +172,22 @@ class Site:
     def start(self, records: Iterable[Record], arrived: Mapping[str, Mapping[str, bytes]]) -> None:
         """Takes up all there was before a restart; events move once ``go`` is called."""
         listed = list(records)
-        self._starting = [name for record in listed for name in self._entries(record)]
-        links = self._flow.links
-        assert links is not None
-        self._flow.call(lambda: links.close_entries(self._starting))
+        self._starting = [name for record in listed for name in self._entries_of(record)]
+        self._flow.call(lambda: self._links.close_entries(self._starting))
         for record in listed:
             self._adopt(record, [], arrived.get(record.deployment, {}), None)
 
-    def _entries(self, record: Record) -> list[str]:
+    def _entries_of(self, record: Record) -> set[str]:
         """Where events come into a deployment on this node."""
         try:
-            part = self._part(record)
+            return _entries(self._part(record))
         except EvflowError:
-            return []
-        begin = {name for name, slot in part.slots.items() if slot.stone.kind in _BEGIN}
-        return sorted(begin | part.entrances)
+            return set()
 
     def go(self) -> None:
         """All that was under way before a restart has been begun again: from now on events move."""
-        names, self._starting, links = self._starting, [], self._flow.links
-        assert links is not None
-        self._flow.call(lambda: links.open_entries(names))
+        names, self._starting = self._starting, []
+        self._flow.call(lambda: self._links.open_entries(names))
 
     def _adopt(
         self, new: Record, moved: Sequence[str], arrived: Mapping[str, bytes], begun: Alteration | None
@@ -230,15 +224,15 @@ class Site:
 
     def _arrive(self, made: Difference, new: Record, arrived: Mapping[str, bytes]) -> None:
         """Sees to stones that came with what they were elsewhere, and freezes what is to be frozen."""
-        slots, links = self._flow.engine.topology.slots, self._flow.links
+        slots = self._flow.engine.topology.slots
         for stone, data in arrived.items():
             name = qualified(new.deployment, stone)
-            if name in made.new and links is not None:
-                links.learn(_snapshot(data)[1])
+            if name in made.new:
+                self._links.learn(_snapshot(data)[1])
                 self._held[new.deployment, stone] = Hold(slots[name], *slots[name].kept_ever)
         for entry in (new.graph or {}).get("stones", ()):
-            if entry["on"] != self._node and links is not None:
-                links.follow(qualified(new.deployment, entry["name"]), entry["on"])
+            if entry["on"] != self._node:
+                self._links.follow(qualified(new.deployment, entry["name"]), entry["on"])
         for name, slot in slots.items():
             if name.startswith(f"{new.deployment}/"):
                 self._set_frozen(slot, name.partition("/")[2] in new.frozen)
@@ -261,25 +255,21 @@ class Site:
             return
         own = f"{deployment}/"
         slots = self._flow.engine.topology.slots
-        names = [name for name, slot in slots.items() if name.startswith(own) and slot.stone.kind in _BEGIN]
+        names = [name for name, slot in slots.items() if name.startswith(own) and slot.makes_events]
         self._sealed[deployment] = names
-        links = self._flow.links
-        assert links is not None
-        self._flow.call(lambda: links.close_entries(names))
+        self._flow.call(lambda: self._links.close_entries(names))
 
     def unseal(self, deployment: str) -> None:
         """They go on."""
-        names, links = self._sealed.pop(deployment, []), self._flow.links
-        assert links is not None
-        self._flow.call(lambda: links.open_entries(names))
+        names = self._sealed.pop(deployment, [])
+        self._flow.call(lambda: self._links.open_entries(names))
 
     def busy(self, deployment: str) -> str:
         """What of a deployment is under way here; "" if nothing is but what stones hold."""
-        own, links, engine = f"{deployment}/", self._flow.links, self._flow.engine
-        assert links is not None
-        entries = [name for name in engine.topology.entrances if name.startswith(own)]
-        bridges = [name for name in engine.topology.crossings if name.startswith(own)]
-        return self._flow.call(lambda: links.waiting_for(entries, bridges)) or ""
+        own, topology = f"{deployment}/", self._flow.engine.topology
+        entries = [name for name in topology.entrances if name.startswith(own)]
+        bridges = [name for name in topology.crossings if name.startswith(own)]
+        return self._flow.call(lambda: self._links.waiting_for(entries, bridges)) or ""
 
     def put_away(self, timeout: float) -> dict[str, dict[str, bytes]]:
         """Brings the node to rest for good, and takes snapshots of its stones; for the end of the daemon.
@@ -288,15 +278,11 @@ class Site:
             Deployment → stone → snapshot, without those that files keep; nothing if it did not come to rest
             within ``timeout`` seconds: then all that is not safe comes again from the nodes before.
         """
-        engine, links = self._flow.engine, self._flow.links
-        assert links is not None
-        slots = engine.topology.slots
-        entries = [name for name, slot in slots.items() if slot.stone.kind in _BEGIN] + [
-            *engine.topology.entrances
-        ]
-        self._flow.call(lambda: links.close_entries(entries))
+        topology = self._flow.engine.topology
+        entries = _entries(topology)
+        self._flow.call(lambda: self._links.close_entries(entries))
         deadline = time.monotonic() + timeout
-        while self._flow.call(lambda: links.waiting_for(entries, list(engine.topology.crossings))):
+        while self._flow.call(lambda: self._links.waiting_for(entries, topology.crossings.keys())):
             if time.monotonic() > deadline:
                 return {}
             time.sleep(_POLL)
@@ -323,11 +309,9 @@ class Site:
         for key, hold in list(self._held.items()):
             if hold.slot.has_released(hold.parked, hold.taken):
                 del self._held[key]
-                if self._flow.links is not None:
-                    # Safe further on too, or it would be lost with this node.
-                    self._flow.links.settle_actors([(_Told(partial(self.released, *key)), None)])
-        links = self._flow.links
-        return [number for number, tap in self.taps.items() if links and not links.connected(tap.peer)]
+                # Safe further on too, or it would be lost with this node.
+                self._links.settle_actors([(_Told(partial(self.released, *key)), None)])
+        return [number for number, tap in self.taps.items() if not self._links.connected(tap.peer)]
 
     # --- what runs
 
@@ -343,6 +327,11 @@ class Site:
     def _whole(self, new: Record) -> Topology:
         parts = {**self._parts, new.deployment: self._part(new)}
         return with_taps(union(parts.values()), list(self.taps.values()))
+
+
+def _entries(topology: Topology) -> set[str]:
+    """Where events come in."""
+    return {name for name, slot in topology.slots.items() if slot.makes_events} | topology.entrances
 
 
 def _snapshot(data: bytes) -> tuple[bytes, bytes]:

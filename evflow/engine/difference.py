@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from evflow.engine.topology import Crossing, Slot, Topology
 from evflow.errors import EvflowError
-from evflow.stone import Compiled, Stone
+from evflow.stone import Stone
 
 __all__ = ["Difference", "difference", "same_stone"]
 
@@ -120,10 +120,5 @@ def _entries(topology: Topology, changed: Collection[str], submitted: Collection
     return frozenset(
         name
         for name in reached
-        if name in submitted or name in topology.entrances or _makes_events(topology.slots[name])
+        if name in submitted or name in topology.entrances or topology.slots[name].makes_events
     )
-
-
-def _makes_events(slot: Slot) -> bool:
-    stone = slot.stone
-    return stone.entrance or (isinstance(stone, Compiled) and stone.period is not None)

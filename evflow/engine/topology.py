@@ -13,7 +13,7 @@ from evflow.engine.fit import Fit, best_fit
 from evflow.events.joining import MANY, join_last
 from evflow.morph import Morph
 from evflow.schema import Schema
-from evflow.stone import Actor, Leaving, Stone
+from evflow.stone import Actor, Compiled, Leaving, Stone
 
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
@@ -123,6 +123,11 @@ class Slot:
     def queued(self) -> int:
         """Events that wait here: parked while frozen, or held by the actor."""
         return sum(len(batch) for _, batch in self.parked) + (self.actor.queued if self.actor else 0)
+
+    @property
+    def makes_events(self) -> bool:
+        """Whether events begin here: a program or a peer submits them, or it makes them on a period."""
+        return self.stone.entrance or (isinstance(self.stone, Compiled) and self.stone.period is not None)
 
     @property
     def may_keep_events(self) -> bool:

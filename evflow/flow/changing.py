@@ -232,7 +232,7 @@ def compile_ahead(running: Topology, wanted: Topology) -> None:
 
 
 def _newly_made(wanted: Topology, made: Difference) -> frozenset[str]:
-    return frozenset(name for name in made.new if wanted.slots[name].stone.kind in ("source", "generator"))
+    return frozenset(name for name in made.new if wanted.slots[name].makes_events)
 
 
 def _expected(slot: Slot) -> list[Schema]:

@@ -353,9 +353,8 @@ class Flow(Changeable):
         self._end(self.engine.close, timeout, thaw=True)
 
     def stop(self) -> None:
-        """Ends the flow as it stands: for who has kept elsewhere what stones hold. What came over links and
-        is
-        not safe is sent again by who sent it."""
+        """Ends the flow as it stands: for who has kept elsewhere what stones hold. What came over links
+        and is not safe is sent again by who sent it."""
         self._end(self.engine.stop, 0.0, thaw=False)
 
     def _end(self, finish: Callable[[], None], timeout: float, thaw: bool) -> None:

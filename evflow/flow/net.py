@@ -84,8 +84,7 @@ class Net(Protocol):
     def close_entries(self, names: Collection[str], passing: Collection[str] = ()) -> None:
         """From now on nothing that comes from outside is taken in at these stones: they are ``blocked``, and
         frames for them wait, but for those that come over the bridges ``passing``. Closed twice, they are
-        opened
-        by opening them twice."""
+        opened by opening them twice."""
 
     def open_entries(self, names: Collection[str], passing: Collection[str] = ()) -> None:
         """Takes one ``close_entries`` of these stones, and one exception for each of these bridges, back."""

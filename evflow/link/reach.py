@@ -40,8 +40,7 @@ class Reach:
 
     def close(self, names: Iterable[str], passing: Iterable[str] = ()) -> None:
         """From now on these stones take no events from outside, until opened as often; but what comes over
-        the
-        bridges ``passing`` they do."""
+        the bridges ``passing`` they do."""
         self._closed.update(names)
         self._passing.update(passing)
 

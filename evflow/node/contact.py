@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from evflow.errors import LinkError
 
-__all__ = ["Contact"]
+__all__ = ["Contact", "named_contact"]
 
 _TCP = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[^:]*)")
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -176,3 +176,9 @@ def _parse_ipc(text: str, path: str) -> Contact:
     if (size := len(path.encode())) > _PATH_BYTES:
         raise _wrong(text, f"a path of {size} bytes, where sockets take {_PATH_BYTES}", right)
     return Contact("ipc", path=path)
+
+
+def named_contact(text: str) -> tuple[str, str]:
+    """The name and the contact in ``NAME=CONTACT``; where no name is given the contact stands for it, too."""
+    name, equals, contact = text.partition("=")
+    return (name, contact) if equals and "://" not in name else (text, text)

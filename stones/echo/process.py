@@ -343,8 +343,7 @@ class Process:
 
         Args:
             timeout: seconds to wait until the others have handled what was sent to them; what they have not
-            by
-                then goes to the dead letters of ``flow``.
+                by then goes to the dead letters of ``flow``.
         """
         self.keeper.refuse_in_handler("close its process")
         with self._lock:
