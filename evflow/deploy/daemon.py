@@ -134,6 +134,7 @@ class Daemon:
             self.node.name, self.site, self._store, self._send, os.urandom, time.monotonic(),
             permits=lambda peer, what: not self._refusal(peer, what), dead_after=self._dead_after,
         )  # fmt: skip
+        self.site.thought_dead = lambda node: self.steward.watchman.is_dead(node, time.monotonic())
         self.site.go()
         self.requests = Requests(self.steward)
         self.verbs = Verbs(self)

@@ -85,7 +85,7 @@ class Engagement:
             self.refusal = self.refusal or home.ground.check(base, bound.record)
         if self.touched and not self.refusal:
             self.begun = True
-            home.ground.begin(base, bound.record)
+            home.ground.begin(base, bound.record, settled=again)
 
     def _expected(self) -> Arrivals:
         birth, home = self._at.birth, self._home

@@ -27,10 +27,12 @@ class Frontier(NamedTuple):
     Attributes:
         passing: bridges of other nodes whose events it still takes at entries that it closes.
         draining: its own bridges to such entries of other nodes.
+        feeders: nodes, each with a bridge of it that leads to an entry that this node closes.
     """
 
     passing: frozenset[str] = frozenset()
     draining: frozenset[str] = frozenset()
+    feeders: frozenset[tuple[str, str]] = frozenset()
 
 
 def frontier(old: Record | None, new: Record, node: str) -> Frontier:
@@ -47,14 +49,16 @@ def frontier(old: Record | None, new: Record, node: str) -> Frontier:
     closing = _closing(before, after)
     resting = _resting(before, closing)
     placed = {name: stone.on for name, stone in before.stones.items()}
-    opened = [
-        link
-        for link in before.links
-        if link.target in closing and placed[link.target] != placed[link.source] and resting[link.source]
+    crossing = [
+        link for link in before.links if link.target in closing and placed[link.target] != placed[link.source]
     ]
+    opened = [link for link in crossing if resting[link.source]]
     return Frontier(
         frozenset(link.source for link in opened if placed[link.target] == node),
         frozenset(link.source for link in opened if placed[link.source] == node),
+        frozenset(
+            (str(placed[link.source]), link.source) for link in crossing if placed[link.target] == node
+        ),
     )
 
 

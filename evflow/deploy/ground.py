@@ -38,8 +38,14 @@ class Ground(Protocol):
     def check(self, old: Record | None, new: Record) -> str:
         """Why this node cannot do its part of a change, naming the stone; "" if it can. It has no effect."""
 
-    def begin(self, old: Record | None, new: Record) -> None:
-        """Closes, at once, the entries from which events reach what the change touches here."""
+    def begin(self, old: Record | None, new: Record, settled: bool = False) -> None:
+        """Closes, at once, the entries from which events reach what the change touches here.
+
+        Args:
+            old: the version that is.
+            new: the version to be.
+            settled: whether all nodes were quiet for it already, so that no event at all may move.
+        """
 
     def waiting(self, deployment: str) -> str:
         """What it waits for until what it has closed is quiet; "" once it is.

@@ -61,6 +61,7 @@ class Site:
         released: called with a deployment and a stone when all that came with the stone has gone on safely.
         taps: who watches what, by number.
         troubles: deployment → why its newest version does not run here.
+        thought_dead: whether a node is taken for dead.
     """
 
     def __init__(self, flow: Flow, node: str, admission: Admission) -> None:
@@ -68,6 +69,7 @@ class Site:
         self.admission = admission
         self.troubles: dict[str, str] = {}
         self.released: Callable[[str, str], None] = lambda deployment, stone: None
+        self.thought_dead: Callable[[str], bool] = lambda node: False
         assert flow.links is not None
         self._flow = flow
         self._links = flow.links
@@ -78,6 +80,7 @@ class Site:
         self._starting: list[str] = []
         self._sealed: dict[str, list[str]] = {}
         self._held: dict[tuple[str, str], Hold] = {}
+        self._feeders: dict[str, list[tuple[str, str]]] = {}
 
     # --- the steps of a change
 
@@ -101,23 +104,37 @@ class Site:
                 )
         return ""
 
-    def begin(self, old: Record | None, new: Record) -> None:
+    def begin(self, old: Record | None, new: Record, settled: bool = False) -> None:
         """Closes the entries that lead to what changes."""
         wanted = self._whole(new)
         self._clear_files(new)
         alteration = self._flow.alteration(wanted)
         self._begun[new.deployment] = (alteration, old, new)
         left = frontier(old, new, self._node)
-        self._flow.call(lambda: alteration.begin(left.passing, left.draining))
+        self._flow.call(lambda: alteration.begin(left.passing, left.draining, settled))
+        if not settled:
+            self._feeders[new.deployment] = sorted(left.feeders)
 
     def waiting(self, deployment: str) -> str:
         """What is still under way; "" once all is quiet."""
         alteration, _, _ = self._begun[deployment]
-        return self._flow.call(alteration.waiting) or ""
+        return self._missing(deployment) or self._flow.call(alteration.waiting) or ""
+
+    def _missing(self, deployment: str) -> str:
+        """A bridge to what was closed over which may come again what was sent before this node's process
+        began."""
+        feeders = self._feeders.get(deployment, [])
+        for peer, bridge in list(feeders):
+            if self._links.caught_up(peer, bridge):
+                feeders.remove((peer, bridge))
+            elif not self.thought_dead(peer):
+                return f"bridge {bridge!r} of {peer}: what was sent over it before has not come again yet"
+        return ""
 
     def settle(self, deployment: str) -> None:
         """Closes what was left open until all nodes were quiet."""
         alteration, _, _ = self._begun[deployment]
+        self._feeders.pop(deployment, None)
         self._flow.call(alteration.seal)
 
     def leaving(self, deployment: str) -> dict[str, bytes]:
@@ -139,6 +156,7 @@ class Site:
     def commit(self, new: Record, arrived: Mapping[str, bytes]) -> None:
         """Makes the change that was begun."""
         alteration, old, _ = self._begun.pop(new.deployment)
+        self._feeders.pop(new.deployment, None)
         moved = [qualified(new.deployment, name) for name in self._moving(old, new)]
         self._adopt(new, moved, arrived, alteration)
 
@@ -152,6 +170,7 @@ class Site:
     def cancel(self, deployment: str) -> None:
         """Gives a change up that was begun; all is as before."""
         begun = self._begun.pop(deployment, None)
+        self._feeders.pop(deployment, None)
         if begun is not None:
             self._flow.call(begun[0].cancel)
 

@@ -58,29 +58,36 @@ class Alteration:
         self._closed = False
         self._passing: frozenset[str] = frozenset()
         self._draining: frozenset[str] = frozenset()
+        self._repeating: Collection[str] = ()
         self.changes: Difference = difference(engine.topology, wanted, submitted)
         self.entries = self.changes.entries
 
-    def begin(self, passing: Collection[str] = (), draining: Collection[str] = ()) -> None:
-        """Closes the entries; from now on what comes there waits.
+    def begin(
+        self, passing: Collection[str] = (), draining: Collection[str] = (), sealed: bool = False
+    ) -> None:
+        """Closes the entries; from now on what comes there waits, but for what had been sent there before.
 
         Args:
             passing: bridges of other nodes whose events are taken all the same, until ``seal``.
             draining: bridges to such entries of other nodes, which must have handled what they were given.
+            sealed: whether nothing at all is taken, from the start.
         """
         if not self._closed:
             self._closed = True
-            self._passing, self._draining = frozenset(passing), frozenset(draining)
-            self._net.close_entries(self.entries, self._passing)
+            self._passing = frozenset(() if sealed else passing)
+            self._repeating = () if sealed else self.entries
+            self._draining = frozenset(draining)
+            self._net.close_entries(self.entries, self._passing, self._repeating)
 
     def waiting(self) -> str:
         """What has to be done before the change can be made; "" if it can be made now."""
         return self._net.waiting_for(self.entries, self.changes.vanishing | self._draining)
 
     def seal(self) -> None:
-        """From now on nothing is taken over the bridges that were left open."""
+        """From now on nothing is taken any more."""
         passing, self._passing = self._passing, frozenset()
-        self._net.open_entries((), passing)
+        repeating, self._repeating = self._repeating, ()
+        self._net.open_entries((), passing, repeating)
 
     def commit(
         self, wanted: Topology | None = None, snapshots: Mapping[str, bytes] | None = None
@@ -133,4 +140,4 @@ class Alteration:
         """Opens the entries; what was not committed is as if it had not been begun."""
         if self._closed:
             self._closed = False
-            self._net.open_entries(self.entries, self._passing)
+            self._net.open_entries(self.entries, self._passing, self._repeating)

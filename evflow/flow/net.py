@@ -81,13 +81,18 @@ class Net(Protocol):
     def troubles(self) -> list[str]:
         """Why they have not."""
 
-    def close_entries(self, names: Collection[str], passing: Collection[str] = ()) -> None:
+    def close_entries(
+        self, names: Collection[str], passing: Collection[str] = (), repeating: Collection[str] = ()
+    ) -> None:
         """From now on nothing that comes from outside is taken in at these stones: they are ``blocked``, and
-        frames for them wait, but for those that come over the bridges ``passing``. Closed twice, they are
-        opened by opening them twice."""
+        frames for them wait, but for those that come over the bridges ``passing``, and, at the stones
+        ``repeating``, those that were sent before. Closed twice, they are opened by opening them twice."""
 
-    def open_entries(self, names: Collection[str], passing: Collection[str] = ()) -> None:
-        """Takes one ``close_entries`` of these stones, and one exception for each of these bridges, back."""
+    def open_entries(
+        self, names: Collection[str], passing: Collection[str] = (), repeating: Collection[str] = ()
+    ) -> None:
+        """Takes one ``close_entries`` of these stones back, and one exception for each of these bridges and
+        stones."""
 
     def waiting_for(self, entries: Collection[str], bridges: Collection[str]) -> str:
         """What is still to be done until a change may be made; "" if nothing is.
@@ -150,9 +155,13 @@ class Alone:
     def troubles(self) -> list[str]:
         return []
 
-    def close_entries(self, names: Collection[str], passing: Collection[str] = ()) -> None: ...
+    def close_entries(
+        self, names: Collection[str], passing: Collection[str] = (), repeating: Collection[str] = ()
+    ) -> None: ...
 
-    def open_entries(self, names: Collection[str], passing: Collection[str] = ()) -> None: ...
+    def open_entries(
+        self, names: Collection[str], passing: Collection[str] = (), repeating: Collection[str] = ()
+    ) -> None: ...
 
     def waiting_for(self, entries: Collection[str], bridges: Collection[str]) -> str:
         return ""

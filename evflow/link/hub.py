@@ -254,6 +254,8 @@ class Hub:
             if owed is not None:
                 where = f"stone {inlet.slot.name!r}: what came from {inlet.peer} has not been handled yet"
                 return f"{where}; {self._trouble(owed, owed.owed_events)}"
+            if inlet.slot.name in entries and self._repeats(inlet):
+                return f"stone {inlet.slot.name!r}: what {inlet.peer} had sent before has not come again yet"
         for bridge in bridges:
             outlet = self.outlets.get(bridge)
             if outlet is not None and not outlet.quiet:
@@ -261,6 +263,16 @@ class Hub:
             if outlet is not None and outlet.keeps and (full := self.retired.full(outlet)):
                 return f"bridge {bridge!r} to {outlet.address.peer}: {full}"
         return ""
+
+    def _repeats(self, inlet: Inlet) -> bool:
+        """Whether frames are still to come to a closed stone that had been sent before."""
+        link = self.links.get(inlet.peer)
+        return (
+            inlet.repeats
+            and self.reach.repeating(inlet.slot.name)
+            and link is not None
+            and inlet in link.inlets.values()
+        )
 
     # --- messages
 
@@ -349,7 +361,8 @@ class Hub:
 
     def arrived(self, inlet: Inlet) -> None:
         """Takes in the frames that came for an inlet, unless their way is blocked."""
-        while inlet.queue and not self.stopped and not self.reach.blocked(inlet.slot, inlet.bridge):
+        reach = self.reach
+        while inlet.queue and not self.stopped and not reach.blocked(inlet.slot, inlet.bridge, inlet.repeats):
             if len(inlet.pending) >= _MAX_PENDING:
                 return
             self.custody.handle(inlet, inlet.take(), lambda batch: self._move(inlet, batch))

@@ -71,6 +71,7 @@ class Inlet:
         slot: the stone that gets the events, at ``input``.
         stream: the identity of the outlet at the other end.
         ended: whether its bridge has ended, and only keeps what is held here.
+        sent_before: the number of the last frame that was sent before the channel was opened.
         exact: whether frames are acknowledged only once they are safe, and recognised if they come twice.
         window: bytes that may be on their way.
         received: the number of the last frame that came.
@@ -98,6 +99,7 @@ class Inlet:
     duplicates: int = 0
     refused: int = 0
     ended: bool = False
+    sent_before: int = 0
     _gone: int = 0
     _credit: int = 0
     _told: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -108,6 +110,11 @@ class Inlet:
     def unsettled(self) -> bool:
         """Whether there are frames that are not safe."""
         return bool(self.queue or self.pending)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the next frame to be taken in was sent before, so what it leads to may have been done."""
+        return self.consumed < self.sent_before
 
     def begin(self, gone: int) -> int:
         """A session begins, in which no frame up to ``gone`` comes; returns the bytes that may be sent at

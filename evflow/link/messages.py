@@ -40,6 +40,7 @@ __all__ = [
     "Reset",
     "Retry",
     "SchemaText",
+    "Sent",
     "Share",
     "Shared",
     "Welcome",
@@ -230,9 +231,17 @@ class Retry(NamedTuple):
     channel: int
 
 
+class Sent(NamedTuple):
+    """Frames up to ``sequence`` were sent before the channel was opened this time. A receiver that has lost
+    its memory, or stands in for another, may get what it led to a second time."""
+
+    channel: int
+    sequence: int
+
+
 Message = (
     Hello | Welcome | Refuse | Reset | Ping | Pong | Open | Accept | Reject | SchemaText | Data | Ack
-    | Share | Shared | Released | Close | Bye | Held | Note | Retry
+    | Share | Shared | Released | Close | Bye | Held | Note | Retry | Sent
 )  # fmt: skip
 
 
@@ -303,6 +312,7 @@ MESSAGES: dict[int, tuple[Callable[..., Message], tuple[Callable[[object], bool]
     18: (Held, (_number, _number)),
     19: (Note, (_name,)),
     20: (Retry, (_number,)),
+    21: (Sent, (_number, _number)),
 }
 """Number → the message, and for each field whether a value is one."""
 
@@ -338,7 +348,7 @@ def unpack(data: Any) -> Message:
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise LinkError(f"a message of {len(data)} bytes: expected msgpack, found {error!r:.100}") from None
     if type(fields) is not list or not fields or type(fields[0]) is not int or fields[0] not in MESSAGES:
-        raise LinkError(f"a message: expected an array that begins with 1 to 20, found {fields!r:.100}")
+        raise LinkError(f"a message: expected an array that begins with 1 to 21, found {fields!r:.100}")
     kind, checks = MESSAGES[fields.pop(0)]
     name = getattr(kind, "__name__", "")
     if len(fields) != len(checks):

@@ -135,6 +135,7 @@ class Outlet:
         self._kept_bytes = 0
         self._last = 0  # the number of the newest frame
         self._last_sent = 0
+        self._sent_ever = 0
         self._consumed = 0
         self._held = 0
         self._rejections = 0
@@ -240,6 +241,11 @@ class Outlet:
         kept = (*islice(self._sent, 1), *islice(self._unsent, 1)) if self.terms.exact else self._unsent
         return kept[0].sequence - 1 if kept else self._last
 
+    @property
+    def sent_before(self) -> int:
+        """Frames up to this number were sent at some time, of those that will be sent again; 0 if none is."""
+        return self._sent_ever if self.terms.exact and self._sent_ever > self.gone else 0
+
     def accepted(self, received: int, credit: int) -> None:
         """The receiver has opened the channel, and has got the frames up to ``received``.
 
@@ -340,6 +346,7 @@ class Outlet:
             self._unsent.append(self._build())
         frame = self._unsent.popleft()
         self._last_sent = max(self._last_sent, frame.sequence)
+        self._sent_ever = max(self._sent_ever, frame.sequence)
         self._spent += frame.size
         self._sent.append(frame)
         return frame

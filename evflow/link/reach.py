@@ -37,16 +37,21 @@ class Reach:
         self._changes = 0
         self._closed: Counter[str] = Counter()
         self._passing: Counter[str] = Counter()
+        self._repeating: Counter[str] = Counter()
 
-    def close(self, names: Iterable[str], passing: Iterable[str] = ()) -> None:
+    def close(self, names: Iterable[str], passing: Iterable[str] = (), repeating: Iterable[str] = ()) -> None:
         """From now on these stones take no events from outside, until opened as often; but what comes over
-        the bridges ``passing`` they do."""
+        the bridges ``passing`` they do, and those of ``repeating`` what was sent to them before."""
         self._closed.update(names)
         self._passing.update(passing)
+        self._repeating.update(repeating)
 
-    def open(self, names: Iterable[str], passing: Iterable[str] = ()) -> None:
-        """Takes one closing of each of these stones back, and one exception for each of these bridges."""
-        for counts, taken in ((self._closed, names), (self._passing, passing)):
+    def open(self, names: Iterable[str], passing: Iterable[str] = (), repeating: Iterable[str] = ()) -> None:
+        """Takes one closing of each of these stones back, and one exception for each of these bridges and
+        stones."""
+        for counts, taken in (
+            (self._closed, names), (self._passing, passing), (self._repeating, repeating)
+        ):  # fmt: skip
             for name in taken:
                 if counts[name] > 1:
                     counts[name] -= 1
@@ -64,14 +69,20 @@ class Reach:
             known.add(onward.name)
             self._found.clear()
 
-    def blocked(self, slot: Slot, bridge: str = "") -> bool:
+    def repeating(self, stone: str) -> bool:
+        """Whether a closed stone takes what was sent to it before: each closing allows it."""
+        return 0 < self._closed[stone] <= self._repeating[stone]
+
+    def blocked(self, slot: Slot, bridge: str = "", repeats: bool = False) -> bool:
         """Whether a stone is closed, or events at it would get to a bridge that takes no more.
 
         Args:
             slot: the stone.
             bridge: over which bridge of another node they come; "" if over none.
+            repeats: whether they were sent before.
         """
-        if self._closed and slot.name in self._closed and bridge not in self._passing:
+        shut = bool(self._closed) and slot.name in self._closed and bridge not in self._passing
+        if shut and not (repeats and self.repeating(slot.name)):
             return True
         return any(outlet.blocked for outlet in self.outlets(slot))
 

@@ -96,6 +96,7 @@ class Session:
             m.Close: self._on_close,
             m.Note: self._on_note,
             m.Retry: self._on_retry,
+            m.Sent: self._on_sent,
         }
         for channel, outlet in outlets.items():
             self.open(channel, outlet)
@@ -131,6 +132,8 @@ class Session:
                 outlet.gone,
             )
         )
+        if outlet.sent_before:
+            self._send(m.Sent(channel, outlet.sent_before))
 
     @property
     def wanted_by_peer(self) -> bool:
@@ -248,6 +251,12 @@ class Session:
         outlet = self._outlet(message.channel, "rejected")
         if outlet is not None:
             self.open(message.channel, outlet)
+
+    def _on_sent(self, message: m.Sent, body: Any, now: float) -> None:
+        inlet = self.inlets.get(message.channel)
+        if inlet is not None:
+            inlet.sent_before = max(message.sequence, inlet.sent_before)
+            self._hub.arrived(inlet)
 
     def _on_note(self, message: m.Note, body: Any, now: float) -> None:
         self._hub.notes.take(self.peer, message.topic, body, now)

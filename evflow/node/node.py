@@ -274,14 +274,27 @@ class Links:
         """From now on nobody may send to a stone; see ``Entrances.leave``."""
         self._hub.entrances.leave(name, reason)
 
-    def close_entries(self, names: Iterable[str], passing: Iterable[str] = ()) -> None:
+    def close_entries(
+        self, names: Iterable[str], passing: Iterable[str] = (), repeating: Iterable[str] = ()
+    ) -> None:
         """From now on these stones take no events that are submitted, come from peers, or are ticks, until
-        opened as often; but they take those that come over the bridges ``passing``."""
-        self._hub.reach.close(names, passing)
+        opened as often; but they take those that come over the bridges ``passing``, and those of
+        ``repeating`` take again what was sent to them before this node's process began, or while they were
+        elsewhere."""
+        self._hub.reach.close(names, passing, repeating)
 
-    def open_entries(self, names: Iterable[str], passing: Iterable[str] = ()) -> None:
-        """Takes one closing of each of these stones back, and one exception for each of these bridges."""
-        self._hub.reach.open(names, passing)
+    def open_entries(
+        self, names: Iterable[str], passing: Iterable[str] = (), repeating: Iterable[str] = ()
+    ) -> None:
+        """Takes one closing of each of these stones back, and one exception for each of these bridges and
+        stones."""
+        self._hub.reach.open(names, passing, repeating)
+
+    def caught_up(self, peer: str, bridge: str) -> bool:
+        """Whether a bridge of a peer has had a channel to this node since its process began, and what had
+        been sent over it before has come again."""
+        inlets = self._hub.entrances.over(peer, bridge)
+        return bool(inlets) and not inlets[-1].repeats
 
     def waiting_for(self, entries: Collection[str], bridges: Collection[str]) -> str:
         """What has to happen before stones can go; "" if nothing; see ``Hub.waiting_for``."""

@@ -63,7 +63,7 @@ class PlainGround:
     def check(self, old: Record | None, new: Record) -> str:
         return self.refuses
 
-    def begin(self, old: Record | None, new: Record) -> None:
+    def begin(self, old: Record | None, new: Record, settled: bool = False) -> None:
         self.calls.append("begin")
         self._change = (old, new)
 

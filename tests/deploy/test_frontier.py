@@ -74,3 +74,10 @@ def test_a_stone_that_others_feed_too_is_closed_to_these_only() -> None:
 def test_the_first_version_leaves_nothing_open() -> None:
     """Where nothing ran, nothing is under way."""
     assert frontier(None, _record(_chain("a", "b", "c")), "b") == Frontier()
+
+
+def test_a_node_knows_which_bridges_of_others_lead_to_what_it_closes() -> None:
+    old, new = _chain("a", "b", "c"), _chain("a", "b", "c")
+    new.move("f1", "c")
+    feeders = {node: frontier(_record(old), _record(new), node).feeders for node in HOSTS}
+    assert feeders == {"a": set(), "b": {("a", "d/source→d/f1")}, "c": set()}

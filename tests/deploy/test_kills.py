@@ -164,9 +164,6 @@ class Mover(threading.Thread):
         assert not self.is_alive()
 
 
-@pytest.mark.xfail(
-    strict=False, reason="what a killed node handles again only after the next change may go another way"
-)
 def test_random_kills_during_random_changes_lose_double_and_reorder_nothing(tmp_path: Path) -> None:
     """Three filters move about between three daemons, any of which is killed at any time."""
     moments = random.Random(SEED)

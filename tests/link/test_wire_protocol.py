@@ -54,6 +54,7 @@ EXAMPLES: list[m.Message] = [
     m.Held(0, 3),
     m.Note("change"),
     m.Retry(1),
+    m.Sent(0, 17),
 ]  # fmt: skip
 
 WRONG: list[tuple[str, bytes]] = [
@@ -64,7 +65,7 @@ WRONG: list[tuple[str, bytes]] = [
     ("no array", b"\x05"),
     ("an empty array", b"\x90"),
     ("no message of that number", b"\x91\x00"),
-    ("no message of that number", b"\x91\x15"),
+    ("no message of that number", b"\x91\x16"),
     ("a number that is true", b"\x92\xc3\xa1r"),
     ("a field too few", b"\x91\x05"),
     ("a field too many", b"\x93\x05\x01\x01"),

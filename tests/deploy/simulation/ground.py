@@ -63,7 +63,7 @@ class FakeGround:
                 return f"stone {name!r}: it is bad"
         return ""
 
-    def begin(self, old: Record | None, new: Record) -> None:
+    def begin(self, old: Record | None, new: Record, settled: bool = False) -> None:
         if new.deployment in self.closed:
             raise Failure(f"{self._node}: a change of {new.deployment} begins within another")
         self.closed[new.deployment] = (old, new)
