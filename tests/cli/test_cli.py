@@ -222,7 +222,7 @@ def test_interrupt_handles_what_was_submitted_and_exits_with_130(file: File) -> 
     assert ev.__file__ is not None
     environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=environment
     ) as p:
         assert p.stdout is not None
         printed = ""
@@ -252,7 +252,7 @@ beats >> ev.Terminal(lambda beat: print("beat", beat.number, flush=True))
     assert ev.__file__ is not None
     environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=environment
     ) as p:
         assert p.stdout is not None
         assert p.stdout.readline() == "beat 0\n"

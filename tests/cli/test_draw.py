@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import evflow as ev
 from evflow.draw import Picture, draw
+from tests.examples import tried
 
 pytest.importorskip("pygraphviz")
 
@@ -194,7 +195,7 @@ def test_any_name_is_shown_as_it_is(name: str) -> None:
     assert any(name in text for text in tooltips(picture))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(20), deadline=None)
 @given(name=st.text(min_size=1, max_size=60), host=st.text(max_size=60))
 def test_any_text_gives_well_formed_svg(name: str, host: str) -> None:
     g = ev.Graph(name)

@@ -63,7 +63,7 @@ def test_keygen_in_a_shell_ends_without_a_traceback(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     codes = []
     for _ in range(2):
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8")
         assert "Traceback" not in done.stderr
         codes.append(done.returncode)
     assert codes == [0, 1]

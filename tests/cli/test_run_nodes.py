@@ -55,7 +55,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def start(*arguments: str) -> Process:
         command = [sys.executable, "-c", "from evflow.cli import main; main()", *arguments]
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            env=environment,
+            cwd=tmp_path,
         )
         begun.append(process)
         return process

@@ -103,7 +103,10 @@ def test_help_loads_none_of_what_the_commands_need(run: Run) -> None:
         "print([n for n in ('zmq', 'rich', 'llvmlite', 'evflow.watch.top') if n in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        encoding="utf-8",
+        env={"PYTHONPATH": ":".join(sys.path)},
     )
     assert done.stdout.splitlines()[-1] == "[]"
 

@@ -207,6 +207,7 @@ def test_deep_nesting_within_the_limit_works() -> None:
         assert interpret(build(text, "router", [Input("input", EVENT)]), event).result == 3
 
 
+@pytest.mark.slow
 def test_short_text_cannot_ask_for_endless_copies() -> None:
     wide = Schema("wide", {f"f{i}": int for i in range(500)})
     text = "output = input;" * 201 + "return 1;"

@@ -350,7 +350,7 @@ def run_c(
     program = directory / "cases"
     flags = ["-O0", "-w", "-fwrapv", "-ffp-contract=off", "-fsigned-char"]
     subprocess.run(["gcc", *flags, "-o", str(program), str(source)], check=True)
-    printed = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run([str(program)], check=True, capture_output=True, encoding="utf-8").stdout
     return [line.split() for line in printed.splitlines()]
 
 
@@ -381,6 +381,7 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc as
 CASES = Schema("cases", {name: NUMBERS[kind] for name, (_, kind) in TYPES.items()})
 
 
+@pytest.mark.slow
 @needs_gcc
 def test_integer_bodies_give_what_gcc_gives(tmp_path: Path) -> None:
     bodies = [CBodies(seed).integer_body() for seed in range(250)]

@@ -17,6 +17,7 @@ from evflow.errors import CodeError
 from evflow.schema import Schema
 from tests.codgen.oracle import expected, native
 from tests.codgen.programs import Program, random_attributes, random_event, random_schema
+from tests.examples import tried
 
 
 def sample(random: Random) -> tuple[str, Function | None, Schema]:
@@ -47,13 +48,13 @@ def check(seed: int, *, optimised: bool) -> bool:
     return True
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=tried(50), deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_first_tier_agrees_with_interpreter(seed: int) -> None:
     check(seed, optimised=False)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tried(25), deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_optimised_code_agrees_with_interpreter(seed: int) -> None:
     check(seed, optimised=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -27,6 +28,7 @@ from evflow.codgen.tree import (
     Convert,
     Expr,
     Function,
+    If,
     Load,
     Path,
     Pos,
@@ -34,6 +36,7 @@ from evflow.codgen.tree import (
     Root,
     Run,
     Step,
+    Stmt,
     Unary,
 )
 from evflow.events.batch import EventBatch
@@ -42,6 +45,7 @@ from evflow.events.encode import encode_dict
 from evflow.schema import Schema
 from evflow.schema.types import NUMBERS, TEXT, Number, Str
 from tests.codgen.oracle import plain, records_at, run, run_kernel
+from tests.examples import tried
 
 POS = Pos(1, 1)
 INTEGERS = ["i32", "u32", "i64", "u64"]
@@ -58,42 +62,69 @@ def load(schema: Schema, index: int) -> Load:
     return Load(type=field.type.name, pos=POS, place=Path(Root("input", 0), (Step(field.name),), field.type))
 
 
-def transform(schema: Schema, result: Expr) -> Function:
-    """A transform whose output field ``r`` is the value of an expression."""
-    out = Schema("Out", {"r": NUMBERS[result.type]})
-    place = Path(Root("output", 0), (Step("r"),), NUMBERS[result.type])
-    store = Run(pos=POS, value=Assign(type=result.type, pos=POS, place=place, value=result))
+def transform(schema: Schema, **results: Expr) -> Function:
+    """A transform whose output fields are the values of expressions."""
+    return function(schema, results, [stored(name, result) for name, result in results.items()])
+
+
+def stored(name: str, result: Expr) -> Stmt:
+    place = Path(Root("output", 0), (Step(name),), NUMBERS[result.type])
+    return Run(pos=POS, value=Assign(type=result.type, pos=POS, place=place, value=result))
+
+
+def function(schema: Schema, results: dict[str, Expr], statements: list[Stmt]) -> Function:
+    out = Schema("Out", {name: NUMBERS[result.type] for name, result in results.items()})
     done = Return(pos=POS, value=Const(type="i64", pos=POS, value=1))
     return Function(
         kind="transform",
         source="",
         inputs=(("input", schema),),
         outputs=(("output", out),),
-        body=Block(pos=POS, body=(store, done)),
+        body=Block(pos=POS, body=(*statements, done)),
     )
 
 
-def compiled(function: Function, *, optimised: bool) -> Kernel:
-    schema = function.inputs[0][1]
-    made = kernel((Stage(function, 0, (Port((), 0),)),), schema)
+def choice(schema: Schema, which: int, **results: Expr) -> Function:
+    """A transform that sets one output field for an event: the input ``which`` has its number.
+
+    So each expression has its own faults, while all are compiled at once.
+    """
+    turns: list[Stmt] = []
+    for number, (name, result) in enumerate(results.items()):
+        wanted = Const(type="i32", pos=POS, value=number)
+        asked = Compare(type="bool", pos=POS, op="eq", left=load(schema, which), right=wanted)
+        turns.append(If(pos=POS, condition=asked, then=Block(pos=POS, body=(stored(name, result),))))
+    return function(schema, results, turns)
+
+
+def tiers(function: Function) -> Iterator[Kernel]:
+    """A kernel in its first tier, then the same in its second one."""
+    made = kernel((Stage(function, 0, (Port((), 0),)),), function.inputs[0][1])
     llvm.parse_assembly(made.dump_ir()).verify()
-    if optimised:
-        made.code.saw(1 << 30)
-    return made
+    assert not made.code.optimised
+    yield made
+    made.code.saw(1 << 30)
+    assert made.code.optimised
+    yield made
 
 
-def machine(function: Function, rows: list[tuple[Any, ...]], *, optimised: bool) -> list[Any]:
-    """The values of ``r`` for rows of inputs, or the name of the fault."""
+def machine(function: Function, rows: list[tuple[Any, ...]]) -> list[list[Any]]:
+    """For each tier the outputs for rows of inputs, or the name of the fault."""
     schema = function.inputs[0][1]
     assert schema is not None
-    events = [encode_dict(schema, {f"v{i}": v for i, v in enumerate(row)}) for row in rows]
-    result = run_kernel(compiled(function, optimised=optimised), EventBatch.from_encoded(schema, events))
-    found: list[Any] = [None] * len(rows)
-    for position, record in records_at(result, 0):
-        found[position] = plain(record["r"])
-    for note in result.faults:
-        found[note.position] = note.fault.name
-    return found
+    batch = EventBatch.from_encoded(
+        schema, [encode_dict(schema, {f"v{i}": v for i, v in enumerate(row)}) for row in rows]
+    )
+    answers = []
+    for made in tiers(function):
+        result = run_kernel(made, batch)
+        found: list[Any] = [None] * len(rows)
+        for position, record in records_at(result, 0):
+            found[position] = plain(record)
+        for note in result.faults:
+            found[note.position] = note.fault.name
+        answers.append(found)
+    return answers
 
 
 def oracle(function: Function, rows: list[tuple[Any, ...]]) -> list[Any]:
@@ -104,7 +135,7 @@ def oracle(function: Function, rows: list[tuple[Any, ...]]) -> list[Any]:
             found.append(outcome.fault.name)
         else:
             out = function.outputs[0][1]
-            found.append(plain(decode(out, encode_dict(out, outcome.emitted[0].event))["r"]))
+            found.append(plain(decode(out, encode_dict(out, outcome.emitted[0].event))))
     return found
 
 
@@ -178,39 +209,43 @@ def pairs(kind: str) -> list[tuple[Any, ...]]:
 
 
 def check(function: Function, rows: list[tuple[Any, ...]]) -> None:
+    first, second = machine(function, rows)
     wanted = oracle(function, rows)
-    for optimised in (False, True):
-        assert machine(function, rows, optimised=optimised) == wanted
+    assert first == wanted
+    assert second == wanted
 
 
 @pytest.mark.parametrize("kind", INTEGERS)
-@pytest.mark.parametrize("op", "add sub mul div rem floordiv mod and or xor shl shr".split())
-def test_integer_operation(op: str, kind: str) -> None:
-    schema = schema_of(kind, kind)
-    check(
-        transform(schema, Binary(type=kind, pos=POS, op=op, left=load(schema, 0), right=load(schema, 1))),
-        pairs(kind),
-    )
+def test_integer_operations(kind: str) -> None:
+    schema = schema_of(kind, kind, "i32")
+    each = {
+        f"is_{op}": Binary(type=kind, pos=POS, op=op, left=load(schema, 0), right=load(schema, 1))
+        for op in "add sub mul div rem floordiv mod and or xor shl shr".split()
+    }
+    check(choice(schema, 2, **each), [(*pair, which) for which in range(len(each)) for pair in pairs(kind)])
 
 
 @pytest.mark.parametrize("kind", ["i32", "i64"])
-@pytest.mark.parametrize("divisor", [-1, 0, 1, -3, 7])
 @pytest.mark.parametrize("op", "div rem floordiv mod".split())
-def test_division_by_a_constant(op: str, divisor: int, kind: str) -> None:
-    schema = schema_of(kind)
-    right = Const(type=kind, pos=POS, value=divisor)
-    expr = Binary(type=kind, pos=POS, op=op, left=load(schema, 0), right=right)
-    check(transform(schema, expr), [(value,) for value in edges(kind)])
+def test_division_by_a_constant(op: str, kind: str) -> None:
+    schema = schema_of(kind, "i32")
+    each = {
+        f"by_{n}": Binary(
+            type=kind, pos=POS, op=op, left=load(schema, 0), right=Const(type=kind, pos=POS, value=divisor)
+        )
+        for n, divisor in enumerate([-1, 0, 1, -3, 7])
+    }
+    check(choice(schema, 1, **each), [(value, which) for which in range(len(each)) for value in edges(kind)])
 
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])
-@pytest.mark.parametrize("op", "add sub mul div rem floordiv mod".split())
-def test_float_operation(op: str, kind: str) -> None:
-    schema = schema_of(kind, kind)
-    check(
-        transform(schema, Binary(type=kind, pos=POS, op=op, left=load(schema, 0), right=load(schema, 1))),
-        pairs(kind),
-    )
+def test_float_operations(kind: str) -> None:
+    schema = schema_of(kind, kind, "i32")
+    each = {
+        f"is_{op}": Binary(type=kind, pos=POS, op=op, left=load(schema, 0), right=load(schema, 1))
+        for op in "add sub mul div rem floordiv mod".split()
+    }
+    check(choice(schema, 2, **each), [(*pair, which) for which in range(len(each)) for pair in pairs(kind)])
 
 
 def test_product_and_sum_are_rounded_one_by_one() -> None:
@@ -220,16 +255,17 @@ def test_product_and_sum_are_rounded_one_by_one() -> None:
     row = (1.0 + 2.0**-30, 1.0 + 2.0**-30, -1.0)
     expected = row[0] * row[1] + row[2]
     assert expected != math.fsum([row[0] * row[1], 2.0**-60, row[2]])  # what one rounding would give
-    for optimised in (False, True):
-        assert machine(transform(schema, expr), [row], optimised=optimised) == [plain(expected)]
+    assert machine(transform(schema, r=expr), [row]) == [[plain({"r": expected})]] * 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("op", ["eq", "ne", "lt", "le", "gt", "ge"])
-def test_comparison(op: str, kind: str) -> None:
+def test_comparisons(kind: str) -> None:
     schema = schema_of(kind, kind)
-    expr = Compare(type="bool", pos=POS, op=op, left=load(schema, 0), right=load(schema, 1))
-    check(transform(schema, expr), pairs(kind))
+    each = {
+        op: Compare(type="bool", pos=POS, op=op, left=load(schema, 0), right=load(schema, 1))
+        for op in ("eq", "ne", "lt", "le", "gt", "ge")
+    }
+    check(transform(schema, **each), pairs(kind))
 
 
 @pytest.mark.parametrize("kind", ["i32", "u32", "i64", "u64", "f32", "f64"])
@@ -237,31 +273,37 @@ def test_negation_and_inversion(kind: str) -> None:
     schema = schema_of(kind)
     for op in ("neg",) if kind[0] == "f" else ("neg", "inv"):
         expr = Unary(type=kind, pos=POS, op=op, operand=load(schema, 0))
-        check(transform(schema, expr), [(value,) for value in edges(kind)])
+        check(transform(schema, r=expr), [(value,) for value in edges(kind)])
 
 
-@pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize("source", KINDS)
-def test_conversion(source: str, checked: bool) -> None:
+def test_conversions(source: str) -> None:
     schema = schema_of(source)
-    for target in NUMBERS:
-        expr = Convert(type=target, pos=POS, operand=load(schema, 0), checked=checked)
-        check(transform(schema, expr), [(value,) for value in edges(source)])
+    each = {f"to_{name}": Convert(type=name, pos=POS, operand=load(schema, 0)) for name in NUMBERS}
+    check(transform(schema, **each), [(value,) for value in edges(source)])
 
 
-@pytest.mark.parametrize("target", KINDS)
-def test_conversion_of_bool(target: str) -> None:
+@pytest.mark.parametrize("source", KINDS)
+def test_conversions_that_are_checked(source: str) -> None:
+    schema = schema_of(source, "i32")
+    each = {
+        f"to_{name}": Convert(type=name, pos=POS, operand=load(schema, 0), checked=True) for name in NUMBERS
+    }
+    check(choice(schema, 1, **each), [(value, n) for n in range(len(each)) for value in edges(source)])
+
+
+def test_conversions_of_bool() -> None:
     schema = schema_of("bool")
-    check(transform(schema, Convert(type=target, pos=POS, operand=load(schema, 0))), [(True,), (False,)])
+    each = {f"to_{name}": Convert(type=name, pos=POS, operand=load(schema, 0)) for name in KINDS}
+    check(transform(schema, **each), [(True,), (False,)])
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"), [(1e30, 2**31 - 1), (-1e30, -(2**31)), (math.nan, 0), (-1.9, -1)]
-)
-def test_float_to_integer_saturates(value: float, expected: int) -> None:
+def test_float_to_integer_saturates() -> None:
     schema = schema_of("f64")
     expr = Convert(type="i32", pos=POS, operand=load(schema, 0))
-    assert machine(transform(schema, expr), [(value,)], optimised=False) == [expected]
+    expected = {1e30: 2**31 - 1, -1e30: -(2**31), math.nan: 0, -1.9: -1}
+    wanted = [{"r": integer} for integer in expected.values()]
+    assert machine(transform(schema, r=expr), [(value,) for value in expected]) == [wanted, wanted]
 
 
 @pytest.mark.parametrize("name", [n for n, f in LIBRARY.items() if set(f.parameters) == {"f64"}])
@@ -274,14 +316,14 @@ def test_function_of_floats(name: str) -> None:
         if len(parameters) == 2
         else [(v,) for v in [*edges("f64"), 0.1, 0.49999999999999994, 710.0, -745.5]]
     )
-    check(transform(schema, call), rows)
+    check(transform(schema, r=call), rows)
 
 
 def test_abs_of_the_least_integer_wraps() -> None:
     schema = schema_of("i64")
     call = Call(type="i64", pos=POS, name="abs", args=(load(schema, 0),))
     rows = [(-(2**63),), (-5,), (7,)]
-    assert machine(transform(schema, call), rows, optimised=False) == [-(2**63), 5, 7]
+    assert machine(transform(schema, r=call), rows) == [[{"r": -(2**63)}, {"r": 5}, {"r": 7}]] * 2
 
 
 TEXTS = ["", "a", "ab", "abc", "b", "abcdefgh", "abcdefghi", "é", "a\0b", "zz", "x" * 16, "x" * 17, "x" * 20]
@@ -301,8 +343,8 @@ def test_operation_on_texts(code: str) -> None:
     for a, b in ((0, 1), (1, 0), (0, 2)):
         made = build(code.format(a=a, b=b), "filter", [Input("input", schema)])
         passed = [interpret.interpret(made, event).result != 0 for event in events]
-        for optimised in (False, True):
-            result = run_kernel(compiled(made, optimised=optimised), batch)
+        for compiled in tiers(made):
+            result = run_kernel(compiled, batch)
             rows = [
                 row
                 for s in result.exits[0]
@@ -311,7 +353,7 @@ def test_operation_on_texts(code: str) -> None:
             assert rows == [row for row, yes in enumerate(passed) if yes]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(20), deadline=None)
 @given(
     st.integers(1, 40),
     st.text(max_size=8).filter(lambda s: s.isprintable() and '"' not in s and "\\" not in s),
@@ -356,8 +398,8 @@ def test_average_of_an_array_is_that_of_a_c_loop() -> None:
         for j in range(253):
             expected += float(values[j, i])
     batch = EventBatch.from_encoded(wind, [encode_dict(wind, {"wind_velocity": values})])
-    for optimised in (False, True):
-        (record,) = records_at(run_kernel(compiled(made, optimised=optimised), batch), 0)
+    for compiled in tiers(made):
+        (record,) = records_at(run_kernel(compiled, batch), 0)
         assert record[1]["average_velocity"] == expected / (37 * 253)
 
 
@@ -407,5 +449,7 @@ def test_sign_of_nan_is_not_to_be_seen() -> None:
     zero = load(schema, 0)
     nan = Binary(type="f64", pos=POS, op="div", left=zero, right=zero)
     call = Call(type="f64", pos=POS, name="copysign", args=(load(schema, 1), nan))
-    check(transform(schema, call), [(0.0, -1.5), (-0.0, 1.5)])
-    assert machine(transform(schema, call), [(0.0, -1.5)], optimised=True) == [plain(1.5)]
+    rows = [(0.0, -1.5), (-0.0, 1.5)]
+    wanted = [plain({"r": 1.5})] * 2
+    assert oracle(transform(schema, r=call), rows) == wanted
+    assert machine(transform(schema, r=call), rows) == [wanted, wanted]

@@ -24,6 +24,7 @@ from evflow.events.decode import decode
 from evflow.events.encode import encode_dict
 from evflow.schema import Schema
 from evflow.schema.types import TEXT, i64
+from tests.examples import tried
 
 A = Schema("A", {"a": i64, "n": i64})
 B = Schema("B", {"b": i64, "t": TEXT})
@@ -231,7 +232,7 @@ STATEMENTS = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(20), deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_random_functions_agree_with_the_interpreter(seed: int) -> None:
     random = Random(seed)

@@ -26,6 +26,7 @@ from evflow.morph import Morph
 from evflow.schema.types import f64, i32, i64
 from tests.codgen.oracle import SYSTEM
 from tests.codgen.programs import Program, random_attributes, random_event, random_schema
+from tests.examples import tried
 
 NUMBER = Schema("number", {"x": i64, "y": f64})
 LAST = "{ if (input.x > 3 || input.x < 0) reconfigure(input.x); return input.x % 2; }"
@@ -67,7 +68,7 @@ def numbers(*values: int) -> list[dict[str, Any]]:
     return [{"x": value, "y": 0.5} for value in values]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(20), deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 9), max_size=300), st.booleans())
 def test_last_request_of_a_batch_is_the_one_that_is_taken(values: list[int], optimised: bool) -> None:
     function = made(LAST)
@@ -137,7 +138,7 @@ def asking_program(random: Random) -> tuple[Function | None, Schema]:
     return function, schema
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(20), deadline=None)
 @given(st.integers(0, 2**64 - 1), st.booleans())
 def test_random_programs_ask_as_the_interpreter_says(seed: int, optimised: bool) -> None:
     random = Random(seed)

@@ -24,6 +24,7 @@ from evflow.events.encode import encode_dict
 from evflow.schema import Schema
 from tests.codgen.oracle import SYSTEM, plain, records_at, run_kernel
 from tests.codgen.programs import Program, random_attributes, random_event, random_schema
+from tests.examples import tried
 
 Arrival = tuple[int, Any, Any]
 
@@ -153,13 +154,14 @@ def compare_tree(seed: int, *, optimised: bool) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(20), deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_tree_of_random_programs_agrees_with_the_interpreter(seed: int) -> None:
     compare_tree(seed, optimised=False)
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=tried(8), deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_optimised_tree_agrees_with_the_interpreter(seed: int) -> None:
     compare_tree(seed, optimised=True)

@@ -37,6 +37,7 @@ from evflow.schema.types import (
     u8,
 )
 from tests.codgen.programs import random_event, random_schema
+from tests.examples import tried
 
 SUB = Schema("Sub", {"x": i16, "y": Str[3]})
 TREE = Schema("Tree", {"v": i64, "next": "optional(Tree)", "kids": "list(Tree)", "s": TEXT})
@@ -290,7 +291,7 @@ def test_text_is_valid_exactly_where_python_says_so(text: bytes) -> None:
     assert (native(schema, data) is not None) == valid
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tried(90), deadline=None)
 @given(st.binary(max_size=24))
 def test_any_bytes_are_utf8_exactly_where_python_says_so(text: bytes) -> None:
     schema = Schema("T", {"t": TEXT})
@@ -298,7 +299,7 @@ def test_any_bytes_are_utf8_exactly_where_python_says_so(text: bytes) -> None:
     assert native(schema, data) == oracle(schema, data)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tried(90), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 5), st.data())
 def test_mutated_events_are_judged_as_by_the_format(n: int, data: st.DataObject) -> None:
     event = bytearray(sample(n))
@@ -316,7 +317,7 @@ def test_mutated_events_are_judged_as_by_the_format(n: int, data: st.DataObject)
     assert native(ALL, bytes(event)) == oracle(ALL, bytes(event))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tried(30), deadline=None)
 @given(st.randoms(use_true_random=False), st.data())
 def test_events_of_any_schema_are_judged_as_by_the_format(random: Any, data: st.DataObject) -> None:
     schema = random_schema(random, "S")

@@ -33,6 +33,7 @@ from evflow.schema.types import (
     Str,
     Text,
 )
+from tests.examples import tried
 
 __all__ = [
     "events",
@@ -48,7 +49,7 @@ __all__ = [
     "wire_event",
 ]
 
-some = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+some = settings(deadline=None, max_examples=tried(20), suppress_health_check=[HealthCheck.too_slow])
 """As many examples as a quick test run can take."""
 
 _NAMES = st.sampled_from("a b c d e x y z id price size symbol count index items keys größe имя".split())

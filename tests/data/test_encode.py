@@ -16,6 +16,7 @@ from evflow.events.decode import decode
 from evflow.events.encode import encode_dict, encoder
 from evflow.schema import Schema
 from evflow.schema.types import f32, f64, i8, i64, u8, u64
+from tests.examples import tried
 
 
 class Trade(ev.Event):
@@ -299,7 +300,7 @@ _ODD: list[Any] = [
 
 @pytest.mark.slow
 @given(st.data())
-@settings(some, max_examples=150)
+@settings(some, max_examples=tried(60))
 def test_encode_quick_and_careful_agree_on_odd_values(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     fields = data.draw(events(schema))

@@ -17,6 +17,7 @@ from evflow.events.encode import encode_dict
 from evflow.events.wirecheck import check, check_fixed, walk
 from evflow.schema import Schema
 from evflow.schema.types import Array, Bytes, ListOf, Maybe, Str, f64, i8, u8
+from tests.examples import tried
 
 
 class Trade(ev.Event):
@@ -75,7 +76,7 @@ def _edit(data: bytes, edits: list[tuple[str, int, int]]) -> bytes:
 
 @pytest.mark.slow
 @given(st.data())
-@settings(some, max_examples=150)
+@settings(some, max_examples=tried(60))
 def test_check_of_changed_bytes_accepts_exactly_what_msgpack_reads_as_events(data: st.DataObject) -> None:
     schema = data.draw(schemas(depth=data.draw(st.integers(0, 2))))
     valid = b"".join(encode_dict(schema, e) for e in data.draw(st.lists(events(schema), max_size=2)))

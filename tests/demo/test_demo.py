@@ -240,7 +240,10 @@ def test_no_process_of_the_demo_outlives_it(number: signal.Signals, tmp_path: Pa
     assert ev.__file__ is not None
     environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
     with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        env=environment,
     ) as demo:
         assert demo.stdout is not None
         pids = [int(pid) for pid in demo.stdout.readline().split()]

@@ -37,7 +37,7 @@ class Boss:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed by __exit__
         self._process = subprocess.Popen(
             [*prefix, sys.executable, "-c", _PROGRAM, plan], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._log, process_group=0, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stderr=self._log, process_group=0, encoding="utf-8", env=os.environ | {"PYTHONPATH": str(ROOT)},
         )  # fmt: skip
 
     def tell(self, what: str, **arguments: Any) -> None:

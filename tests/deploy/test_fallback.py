@@ -36,7 +36,7 @@ def test_the_stones_of_a_dead_node_go_on_at_its_fallback_and_all_arrives_once(tm
         yard = stack.enter_context(Yard(tmp_path, "d", dead_after=DEAD_AFTER))
         hosts = hosts_of(*processes.values()) | yard.hosts
         handle = stack.enter_context(_graph().deploy(hosts, timeout=3.0))
-        feeder = stack.enter_context(feeding(handle["recs"], batch=50))
+        feeder = stack.enter_context(feeding(handle["recs"], batch=50, pause=0.01))
         feeder.more(500)
         processes["b"].kill()
         for node in "acd":
@@ -63,7 +63,7 @@ def test_a_node_that_comes_back_in_time_keeps_its_stones(tmp_path: Path) -> None
         yard = stack.enter_context(Yard(tmp_path, "d", dead_after=DEAD_AFTER))
         hosts = hosts_of(*processes.values()) | yard.hosts
         handle = stack.enter_context(_graph(after=60.0).deploy(hosts))
-        feeder = stack.enter_context(feeding(handle["recs"], batch=50))
+        feeder = stack.enter_context(feeding(handle["recs"], batch=50, pause=0.01))
         feeder.more(500)
         processes["b"].kill()
         wait_for(lambda: _members(handle, "a")["b"].startswith("dead since"), "it is reported", 5)
@@ -83,7 +83,7 @@ def test_a_minority_falls_back_to_nothing(tmp_path: Path) -> None:
         yard = stack.enter_context(Yard(tmp_path, "d", dead_after=DEAD_AFTER))
         hosts = hosts_of(*processes.values()) | yard.hosts
         handle = stack.enter_context(_graph(after=1.0).deploy(hosts))
-        feeder = stack.enter_context(feeding(handle["recs"], batch=50))
+        feeder = stack.enter_context(feeding(handle["recs"], batch=50, pause=0.01))
         feeder.more(500)
         processes["b"].stop()
         processes["a"].stop()
@@ -106,7 +106,7 @@ def test_a_node_that_was_only_stopped_gives_its_stones_up_when_it_goes_on(tmp_pa
         yard = stack.enter_context(Yard(tmp_path, "d", dead_after=DEAD_AFTER))
         hosts = hosts_of(*processes.values()) | yard.hosts
         handle = stack.enter_context(_graph(after=1.0).deploy(hosts))
-        feeder = stack.enter_context(feeding(handle["recs"], batch=50))
+        feeder = stack.enter_context(feeding(handle["recs"], batch=50, pause=0.01))
         for _ in range(2):
             feeder.more(500)
             processes["b"].stop()

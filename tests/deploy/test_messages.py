@@ -14,6 +14,7 @@ from evflow.deploy import messages as m
 from evflow.errors import DeployError
 from tests.deploy.group import record_of
 from tests.deploy.strategies import MESSAGE
+from tests.examples import tried
 
 ID = "0" * 32
 AT = ["x", ID, 1]
@@ -43,7 +44,7 @@ def mutated(wire: bytes, at: int, value: int) -> bytes:
     return wire[:at] + bytes([value]) + wire[at + 1 :]
 
 
-@settings(max_examples=300)
+@settings(max_examples=tried(90))
 @given(
     st.binary(max_size=200)
     | ANYTHING.map(msgpack.packb)

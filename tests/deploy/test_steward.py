@@ -14,6 +14,7 @@ from evflow.deploy.record import Record
 from evflow.errors import DeployError
 from tests.deploy.group import Group, graph_of, record_of
 from tests.deploy.strategies import MESSAGE
+from tests.examples import tried
 
 
 def deployed(nodes: str, allowed: str = "ABCDE", **placed: str) -> Group:
@@ -322,7 +323,7 @@ def test_store_that_is_damaged_is_named() -> None:
         group.start("A")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=tried(20), deadline=None)
 @given(st.binary(max_size=100))
 def test_bytes_that_are_no_message_are_counted(note: bytes) -> None:
     group = Group("A")
@@ -330,7 +331,7 @@ def test_bytes_that_are_no_message_are_counted(note: bytes) -> None:
     assert group.stewards["A"].refused == {"malformed": 1}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tried(40), deadline=None)
 @given(st.lists(MESSAGE, max_size=8), st.sampled_from(["", "Z"]))
 def test_no_message_of_a_stranger_raises(notes: list[m.Message], allowed: str) -> None:
     group = Group("A", allowed)
@@ -345,7 +346,7 @@ def test_no_message_of_a_stranger_raises(notes: list[m.Message], allowed: str) -
     assert steward.refused["malformed"] == 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tried(40), deadline=None)
 @given(st.lists(MESSAGE, max_size=8))
 def test_stranger_cannot_change_a_deployment(notes: list[m.Message]) -> None:
     group = deployed("AB", "A", a="A", b="B")

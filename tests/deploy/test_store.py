@@ -98,7 +98,7 @@ def test_kill_at_any_moment_leaves_all_of_a_save_or_none(tmp_path: Path) -> None
     told = 0
     for _ in range(12):
         writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", WRITER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8"
         )
         assert writer.stdout is not None
         for _ in range(random.randint(1, 60)):

@@ -18,6 +18,7 @@ from evflow.stones.echo.contact import ChannelContact
 from evflow.stones.echo.membership import Membership
 from evflow.stones.echo.notes import TOPIC, Absent, Entry, Find, Here, Known, Refused, State, pack, unpack
 from evflow.stones.echo.record import Derivation, Record, morph_from, packed_morph
+from tests.examples import tried
 from tests.node.processes import wait_for
 
 
@@ -65,7 +66,7 @@ def test_records_come_as_they_were_sent(record: Record) -> None:
     assert Record.unpacked(msgpack.unpackb(msgpack.packb(record.packed()))) == record
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tried(90), deadline=None)
 @given(st.binary(max_size=200))
 def test_bytes_are_messages_or_refused(data: bytes) -> None:
     try:
@@ -87,7 +88,7 @@ def _places(value: Any, path: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
     return [path, *(place for i, part in enumerate(value) for place in _places(part, (*path, i)))]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=tried(150), deadline=None)
 @given(st.randoms(use_true_random=False), VALUES)
 def test_a_message_with_a_wrong_value_is_refused_or_harmless(random: random.Random, value: Any) -> None:
     membership = Membership("ada", "", 5)

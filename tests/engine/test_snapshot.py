@@ -17,6 +17,7 @@ from evflow.engine.snapshot import restore, take
 from evflow.events.attributes import Attributes
 from evflow.stone import Acting, Actor, Context, Stone
 from tests.engine.rig import Rec, Rig, Word, keep
+from tests.examples import tried
 
 COUNTING = "static int n = 0; static double sum = 0.5; n = n + 1; sum = sum + input.seq; return n % 3 == 0;"
 WINDOW = """{
@@ -85,7 +86,7 @@ def run(rig: Rig, listed: list[ev.EventBatch], random: Random) -> None:
 
 @pytest.mark.parametrize("kind", STONES)
 @given(seed=st.integers(0, 1 << 30))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tried(25), deadline=None)
 def test_a_stone_that_moves_behaves_as_one_that_never_moved(kind: str, seed: int) -> None:
     """The same events before and after, with and without a move between them."""
     random = Random(seed)
@@ -258,7 +259,7 @@ def refused_or_sound(kind: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["filter", "storage", "queue"])
 @given(data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tried(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_malformed_bytes_are_refused_and_change_nothing(kind: str, data: st.DataObject) -> None:
     """Bytes changed, cut and put in; and values of the map replaced by others."""
     whole = full(kind)

@@ -27,6 +27,7 @@ def nodes() -> tuple[ev.Node, ev.Node]:
     return ev.Node("a", peers={"b": there.contact}, heartbeat=0.1), there
 
 
+@pytest.mark.slow
 def test_a_part_changes_while_frames_come() -> None:
     """Each event goes through one version, none is lost, doubled or overtaken."""
     seen: list[int] = []

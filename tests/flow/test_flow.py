@@ -464,7 +464,12 @@ def test_a_flow_that_is_not_closed_is_closed_at_the_end(tmp_path: Path) -> None:
     )
     environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
     ran = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, env=environment, timeout=60, check=True
+        [sys.executable, program],
+        capture_output=True,
+        encoding="utf-8",
+        env=environment,
+        timeout=60,
+        check=True,
     )
     assert (ran.stdout, ran.stderr) == ("0\n1\n2\n", "")
 
@@ -515,6 +520,7 @@ def test_an_intake_that_is_sealed_takes_nothing_more() -> None:
     assert not intake.waiting
 
 
+@pytest.mark.slow
 def test_close_loses_no_event_that_was_accepted() -> None:
     """Threads submit while the flow closes: each event is handled, or its submission raises."""
     handled, accepted = [0], [0] * 8

@@ -44,7 +44,7 @@ def test_a_killed_process_loses_nothing_that_was_stored(tmp_path: Path, moment: 
     """Every event acknowledged by drain was passed on before the kill or is in the file, in order."""
     store, passed = tmp_path / "store.db", tmp_path / "passed"
     command = [sys.executable, "-c", PROGRAM, str(store), str(passed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process:
         assert process.stdout is not None
         last = 0
         for line in process.stdout:

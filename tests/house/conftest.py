@@ -48,7 +48,7 @@ def python(environment: dict[str, str], tmp_path: Path) -> Callable[..., str]:
 
     def run(*arguments: str | Path) -> str:
         done = subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8"
         )
         assert done.returncode == 0, f"{arguments} ended with {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout

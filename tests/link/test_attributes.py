@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from evflow.errors import LinkError
 from evflow.events.attributes import AttributeColumn, Attributes
 from evflow.link.attributes import MOST_COLUMNS, pack, unpack
+from tests.examples import tried
 
-some = settings(deadline=None, max_examples=60)
+some = settings(deadline=None, max_examples=tried(20))
 
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "i": st.integers(-(2**63), 2**63 - 1),
@@ -220,7 +221,7 @@ def damaged(draw: st.DrawFn) -> tuple[int, Any]:
     return draw(st.just(count) | st.integers(0, 30)), data
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=tried(90))
 @given(damaged())
 def test_damaged_attributes_are_refused_or_whole(case: tuple[int, Any]) -> None:
     count, data = case

@@ -21,8 +21,9 @@ from evflow.link.congestion import Congestion, compiled_handler, python_handler,
 from evflow.link.waiting import Entry, Waiting
 from evflow.schema import Schema
 from evflow.schema.types import TEXT, f64, i64
+from tests.examples import tried
 
-some = settings(deadline=None, max_examples=60)
+some = settings(deadline=None, max_examples=tried(20))
 
 A = Schema("A", {"n": i64})
 B = Schema("B", {"n": i64, "text": TEXT})

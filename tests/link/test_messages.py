@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from evflow.errors import LinkError
 from evflow.link import messages as m
+from tests.examples import tried
 
 NUMBER = st.integers(0, (1 << 63) - 1)
 IDENTITY = st.binary(min_size=16, max_size=16)
@@ -54,7 +55,7 @@ def test_message_comes_back_from_its_bytes(message: m.Message) -> None:
     assert m.unpack(memoryview(wire)) == message
 
 
-@settings(max_examples=60)
+@settings(max_examples=tried(20))
 @given(st.binary(max_size=200) | ANYTHING.map(msgpack.packb))
 def test_bytes_are_a_message_or_refused(wire: bytes) -> None:
     try:

@@ -57,7 +57,7 @@ def forgets_what_comes_of_a_duplicate(patch: Patch) -> None:
 
 
 def never_blocks(patch: Patch) -> None:
-    patch.setattr(Reach, "blocked", lambda self, slot, bridge="": False)
+    patch.setattr(Reach, "blocked", lambda self, slot, bridge="", repeats=False: False)
 
 
 def gives_no_credit_back(patch: Patch) -> None:

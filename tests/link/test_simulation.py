@@ -22,7 +22,7 @@ def test_scenario_holds(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_holds_for_many_seeds(name: str) -> None:
-    for seed in range(100, 115):
+    for seed in range(100, 106):
         _, _, _, wrong, _ = one((name, seed))
         assert not wrong, f'{wrong}\nagain: python -m tests.link.simulation --scenario "{name}" --seed {seed}'
 
@@ -40,6 +40,8 @@ def test_every_scenario_has_its_turn() -> None:
 @pytest.mark.slow
 def test_command_tells_what_it_did() -> None:
     command = [sys.executable, "-m", "tests.link.simulation", "--scenario", "pair", "--seed", "5"]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, encoding="utf-8", timeout=60
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seeds: 1, failures: 0" in done.stdout

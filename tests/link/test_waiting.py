@@ -16,13 +16,14 @@ from evflow.events.encode import encode_dict
 from evflow.link.waiting import POLICIES, Entry, Waiting
 from evflow.schema import Schema
 from evflow.schema.types import TEXT, i64
+from tests.examples import tried
 
 A = Schema("A", {"n": i64})
 B = Schema("B", {"n": i64, "text": TEXT})
 C = Schema("C", {"n": i64, "m": i64})
 SCHEMAS = (A, B, C)
 
-some = settings(deadline=None, max_examples=100)
+some = settings(deadline=None, max_examples=tried(40))
 
 
 class Waits(NamedTuple):

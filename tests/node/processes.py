@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,6 +30,9 @@ import evflow as ev
 ROOT = Path(__file__).parents[2]
 
 _PROGRAM = "from tests.node.processes import main; main()"
+
+_PORTS = random.Random()
+"""Not that of ``random``, which hypothesis seeds, in every process alike."""
 
 
 class ProcessError(AssertionError):
@@ -51,10 +55,12 @@ def wait_for(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> 
 
 def free_port() -> int:
     """A port of this host that nobody uses now; for nodes that have to be found again after a restart."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    while True:
+        # Below those that a host gives to whoever asks for any: nobody gets it while its node is down.
+        port = _PORTS.randrange(10_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class NodeProcess:

@@ -396,7 +396,7 @@ class Process:
 
     def __init__(self, code: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
         )
 
     def tell(self, message: Any) -> None:

@@ -20,6 +20,7 @@ from zmq.utils import z85
 from evflow.errors import LinkError
 from evflow.node.keyfile import stamp_of
 from evflow.node.keys import Gate, KeyRing, generate
+from tests.examples import tried
 
 NEVER = 300
 """Milliseconds after which nothing has come: long enough for a handshake that should have failed."""
@@ -134,7 +135,7 @@ def test_malformed_key_is_refused_and_not_shown(folder: Path, content: str, file
     assert key[5:-1] not in str(caught.value)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=tried(20), deadline=None)
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_key_or_a_link_error(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
@@ -146,7 +147,7 @@ def test_any_bytes_are_a_key_or_a_link_error(
         KeyRing(folder, "center")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=tried(20), deadline=None)
 @given(st.binary(min_size=32, max_size=32))
 def test_every_key_of_32_bytes_can_stand_in_a_file(
     tmp_path_factory: pytest.TempPathFactory, key: bytes
@@ -557,7 +558,7 @@ def test_gate_that_is_not_stopped_does_not_keep_the_process(folder: Path) -> Non
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROCESS.format(folder=str(folder))],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "ends without being stopped\n", "")

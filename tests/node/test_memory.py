@@ -31,6 +31,6 @@ print(use(), use())
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
 def test_a_large_block_is_had_again_with_its_pages() -> None:
     """The first time its 2,048 pages are fetched, the second time they are there."""
-    run = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True)
+    run = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, encoding="utf-8", check=True)
     first, second = map(int, run.stdout.split())
     assert second < 100 < first

@@ -27,6 +27,7 @@ from evflow.watch import recording as recording_module
 from evflow.watch.pieces import MAGIC
 from evflow.watch.recording import Recorder, Recording
 from evflow.watch.replay import Replayed, replay
+from tests.examples import tried
 
 
 class Trade(ev.Event):
@@ -209,7 +210,7 @@ def test_recording_of_a_killed_process_holds_all_it_had_written(path: Path) -> N
     assert ev.__file__ is not None
     environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, encoding="utf-8", env=environment
     )
     assert process.stdout is not None
     for _ in range(20):
@@ -269,7 +270,7 @@ def test_length_from_outside_takes_no_memory(path: Path) -> None:
     assert read(path) == []
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tried(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_changed_bytes_cost_a_flow_error_at_most(path: Path, written: bytes, data: st.DataObject) -> None:
     changed = bytearray(written)
@@ -297,7 +298,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tried(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     metas=st.lists(
         st.lists(

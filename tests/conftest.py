@@ -1,0 +1,33 @@
+"""What holds for all tests: how many run at once, how many examples are tried, what is left out of gc."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests.examples import tried
+
+# For a property that does not say how many.
+settings.register_profile("suite", max_examples=tried(40))
+settings.load_profile("suite")
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """A process more than there are processors, since many tests wait; none for single files."""
+    if config.args and not any(Path(argument).is_dir() for argument in config.args):
+        return 0
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return min(os.cpu_count() or 1, 7) + 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_old_is_collected() -> None:
+    """Thousands of tests, modules and what they keep would be gone through again and again otherwise."""
+    gc.collect()
+    gc.freeze()
