@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from evflow.stones.bridge import Bridge
     from evflow.stones.filter import Filter
     from evflow.stones.generator import Generator
+    from evflow.stones.match import Match
+    from evflow.stones.matching.changes import SubscriptionChange
     from evflow.stones.queue import Queue
     from evflow.stones.router import Router
     from evflow.stones.split import Split
@@ -68,6 +70,7 @@ __all__ = [
     "Graph",
     "GraphError",
     "LinkError",
+    "Match",
     "Node",
     "Queue",
     "Router",
@@ -76,6 +79,7 @@ __all__ = [
     "Split",
     "Storage",
     "Str",
+    "SubscriptionChange",
     "SubscriptionError",
     "Terminal",
     "Transform",
@@ -105,10 +109,12 @@ _LAZY = {
     "Filter": "evflow.stones.filter",
     "Flow": "evflow.flow.flow",
     "Generator": "evflow.stones.generator",
+    "Match": "evflow.stones.match",
     "Queue": "evflow.stones.queue",
     "Router": "evflow.stones.router",
     "Split": "evflow.stones.split",
     "Storage": "evflow.stones.storage",
+    "SubscriptionChange": "evflow.stones.matching.changes",
     "Terminal": "evflow.stones.terminal",
     "Transform": "evflow.stones.transform",
 }

@@ -62,6 +62,7 @@ _LOOKS: dict[str, Look] = {
     "router": Look("octagon", "#b7791f", "#fdf7e8", "0,0"),
     "split": Look("box", "#718096", "#f5f7fa"),
     "queue": Look("box3d", "#0e7490", "#ebf8fa"),
+    "match": Look("hexagon", "#b7791f", "#fdf7e8", "0.05,0"),
     "storage": Look("cylinder", "#975a16", "#faf3ea"),
     "bridge": Look("cds", "#b83280", "#fdf2f8", "0.22,0.1"),
     "terminal": Look("box", "#4a5568", "#ffffff"),
@@ -255,6 +256,8 @@ def _about(stone: Stone) -> str:
         return ", ".join(map(_handler_name, handlers.values()))
     if stone.kind == "bridge":
         return _bridge_text(stone)
+    if stone.kind == "match":
+        return _match_text(stone)
     if (limit := getattr(stone, "limit", None)) is not None:
         return f"limit {limit:,}"
     return ""
@@ -284,6 +287,14 @@ def _bridge_text(stone: Stone) -> str:
     return ", ".join(parts)
 
 
+def _match_text(stone: Stone) -> str:
+    """What the graph itself subscribes."""
+    said = vars(stone)
+    given, file = said["given"], said["file"]
+    subscribed = given[0].text if len(given) == 1 else f"{len(given):,} subscriptions" if given else ""
+    return ", ".join(part for part in (subscribed, "" if file is None else f"file {file.name}") if part)
+
+
 def _counts(kind: str, counts: Mapping[str, float]) -> list[str]:
     """The lines of numbers beneath a stone: what went through, and in red what did not."""
     if not counts:
@@ -292,10 +303,10 @@ def _counts(kind: str, counts: Mapping[str, float]) -> list[str]:
     through = [f"{int(counts[key]):,} {key}" for key in ("in", "out") if counts.get(key)]
     if through:
         lines.append(_font("\xa0\xa0".join(through), 10, _TEXT))
-    # What a filter drops it drops by intention.
+    # What these drop they drop by intention.
     bad = (
         ("queued", "errors", "unmatched")
-        if kind == "filter"
+        if kind in ("filter", "match")
         else ("queued", "dropped", "errors", "unmatched")
     )
     trouble = [f"{int(counts[key]):,} {key}" for key in bad if counts.get(key)]
@@ -321,7 +332,8 @@ def _per_second(rate: float) -> str:
 
 def _edge(start: str, end: str, link: Link, graph: Graph, stats: Stats, live: Live) -> str:
     labels = []
-    if graph.stones[link.source].kind == "router" or link.port:
+    source = graph.stones[link.source]
+    if source.kind == "router" or link.port or (source.kind == "match" and vars(source)["route"]):
         labels.append(f"<b>{link.port}</b>")
     if link.input:
         labels.append(f"→ {_clean(_shorten(link.input))}")
@@ -330,7 +342,7 @@ def _edge(start: str, end: str, link: Link, graph: Graph, stats: Stats, live: Li
     if live.rates and (rate := _passed(link, graph, live.rates)):
         labels.append(_per_second(rate))
     settings = [f"label=<&#160;{'&#160;&#160;'.join(labels)}&#160;>"] if labels else []
-    if _crosses(graph.stones[link.source], graph.stones[link.target]):
+    if _crosses(source, graph.stones[link.target]):
         settings.append(f'style=dashed penwidth=1.6 color="{_LOOKS["bridge"].line}"')
     more = f" [{' '.join(settings)}]" if settings else ""
     return f"{start} -> {end}{more};"

@@ -15,6 +15,8 @@ A message names the thing, what was expected, what was found, and what to do.
 
 from __future__ import annotations
 
+from typing import Self
+
 __all__ = [
     "CodeError",
     "DeployError",
@@ -52,7 +54,22 @@ class SchemaError(EvflowError):
     """
 
 
-class CodeError(EvflowError):
+class _PlacedError(EvflowError):
+    """An error in a text; its message ends with the line and a caret."""
+
+    def __init__(self, message: str, source: str = "", line: int = 1, column: int = 1) -> None:
+        self.message = message
+        self.line = line
+        self.column = column
+        self.source = source
+        super().__init__(message + _excerpt(source, line, column))
+
+    def within(self, where: str) -> Self:
+        """The same error, its message begun with where it was found."""
+        return type(self)(f"{where}: {self.message}", self.source, self.line, self.column)
+
+
+class CodeError(_PlacedError):
     """A stone function is refused when it is built.
 
     Attributes:
@@ -73,17 +90,6 @@ class CodeError(EvflowError):
         ...     print(error.line, error.column)
         1 7
     """
-
-    def __init__(self, message: str, source: str = "", line: int = 1, column: int = 1) -> None:
-        self.message = message
-        self.line = line
-        self.column = column
-        self.source = source
-        super().__init__(message + _excerpt(source, line, column))
-
-    def within(self, where: str) -> CodeError:
-        """The same error, its message begun with where it was found."""
-        return CodeError(f"{where}: {self.message}", self.source, self.line, self.column)
 
 
 class GraphError(EvflowError):
@@ -130,8 +136,25 @@ class DeployError(EvflowError):
     """A graph could not be rolled out over its nodes."""
 
 
-class SubscriptionError(EvflowError):
-    """A subscription of the matcher is malformed."""
+class SubscriptionError(_PlacedError):
+    """A subscription of the matcher is malformed.
+
+    Attributes:
+        line: 1-based line in the subscription's text.
+        column: 1-based column in that line.
+        source: the whole text, or "" if the subscription was not given as text.
+        message: what is wrong, without the excerpt of the text.
+
+    Example:
+        >>> from evflow.matching.text import parse_subscription
+        >>> try:
+        ...     parse_subscription("temp > 30 and area = area1")
+        ... except SubscriptionError as error:
+        ...     print(error)
+        expected a value after = but found area1; attributes are compared with values, not with each other
+           1 | temp > 30 and area = area1
+                                    ^ line 1, column 22
+    """
 
 
 class DeviceError(EvflowError):
@@ -150,6 +173,8 @@ def _excerpt(source: str, line: int, column: int) -> str:
     # Of a long line only what is around the place is shown.
     start = max(0, min(column - 1 - _EXCERPT // 2, len(text) - _EXCERPT))
     before, after = "…" * (start > 0), "…" * (start + _EXCERPT < len(text))
-    shown = f"{before}{text[start : start + _EXCERPT]}{after}"
+    # What does not print may steer a terminal.
+    safe = "".join(c if c.isprintable() else "\ufffd" for c in text[start : start + _EXCERPT])
+    shown = f"{before}{safe}{after}"
     caret = " " * (len(number) + len(before) + column - 1 - start)
     return f"\n{number}{shown}\n{caret}^ line {line}, column {column}"

@@ -5,7 +5,7 @@ A stone is a description, plain and without side effects, until a graph runs. Th
 * ``Passing``: hands every event on by reference (source, split).
 * ``Compiled``: a function decides (filter, transform, router, generator). It only names its function;
   neighbouring compiled stones become one native pass over a batch.
-* ``Acting``: Python that sees each batch once (terminal, storage, queue, and whatever you write).
+* ``Acting``: Python that sees each batch once (terminal, storage, queue, match, and whatever you write).
   ``open`` makes its ``Actor``, which lives as long as the graph runs.
 
 A new stone is one file in ``stones/`` and one line in ``KINDS``.
@@ -33,6 +33,7 @@ __all__ = [
     "KINDS",
     "Acting",
     "Actor",
+    "Call",
     "Checkpoint",
     "Compiled",
     "Context",
@@ -53,6 +54,7 @@ KINDS: dict[str, str] = {
     "router": "evflow.stones.router:Router",
     "generator": "evflow.stones.generator:Generator",
     "queue": "evflow.stones.queue:Queue",
+    "match": "evflow.stones.match:Match",
     "bridge": "evflow.stones.bridge:Bridge",
     "storage": "evflow.stones.storage:Storage",
     "terminal": "evflow.stones.terminal:Terminal",
@@ -122,7 +124,12 @@ class Stone:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Files that it uses where it runs."""
+        """Files of its own, in which it keeps what it holds where it runs."""
+        return ()
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        """Files and folders that somebody else has put where it runs, and that it only reads."""
         return ()
 
     def asks(self, schema: Schema | None) -> bool:
@@ -314,6 +321,10 @@ class Actor:
         return False
 
 
+Call = Callable[[Callable[[Any], Any]], Any]
+"""Has the engine's thread do a task with a stone's actor, between two batches, and gives its result."""
+
+
 class Acting(Stone):
     """A stone that is Python.
 
@@ -327,6 +338,15 @@ class Acting(Stone):
     def open(self, context: Context) -> Actor:
         """Its running half."""
         raise NotImplementedError
+
+    def controls(self, call: Call) -> object | None:
+        """What programs may do with it while it runs in their process: its methods are those of
+        ``flow[name]``.
+
+        Args:
+            call: has the engine's thread do a task with the stone's actor, and gives its result.
+        """
+        return None
 
     def prepare(self) -> None:
         """Compiles what ``open`` will need; called in any thread, for a graph that was checked."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 import evflow
 from evflow.cli.lazy import LazyGroup
@@ -34,7 +35,7 @@ def main() -> None:
     """
 
 
-@main.command()
+@main.group(invoke_without_command=True)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the results as one JSON object and nothing else."
 )
@@ -46,16 +47,42 @@ def main() -> None:
     "--processes", type=click.IntRange(1, 3), default=1, show_default=True,
     help="Place the stones on so many nodes, each in a process of its own.",
 )  # fmt: skip
-def demo(as_json: bool, picture: Path | None, quiet: bool, processes: int) -> None:
+@click.pass_context
+def demo(context: click.Context, as_json: bool, picture: Path | None, quiet: bool, processes: int) -> None:
     """Send a year of real flights through a graph.
 
     The 336,776 flights that left New York in 2013: how many were late at which airport, and how fast did the
     others fly, by the hour? Draws the graph with its counts. With --json it draws only where --picture says.
     """
+    if context.invoked_subcommand is not None:
+        if any(context.get_parameter_source(name) is not ParameterSource.DEFAULT for name in context.params):
+            raise click.UsageError(f"options stand last: evflow demo {context.invoked_subcommand} --json")
+        return
     with tidy():
         from evflow.demo.show import show
 
         show(as_json=as_json, picture=picture, quiet=quiet or as_json, processes=processes)
+
+
+@demo.command()
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the results as one JSON object and nothing else."
+)
+@click.option(
+    "--picture", type=_OUT, show_default="./evflow-matching.svg", help="Draw the map to FILE, as SVG."
+)
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def matching(as_json: bool, picture: Path | None, quiet: bool) -> None:
+    """Match the flights with 100,000 subscriptions.
+
+    The subscribers are invented: they are near airports of the United States and want to know of flights to
+    within some kilometres that are late, or of their airline. Draws a map of where matches fell. With --json
+    it draws only where --picture says.
+    """
+    with tidy():
+        from evflow.demo.matching import show
+
+        show(as_json=as_json, picture=picture, quiet=quiet or as_json)
 
 
 @main.command()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,13 +14,12 @@ import evflow as ev
 from evflow.demo.flights import Flight, columns, data_file, read
 from evflow.demo.graph import End, build
 from evflow.demo.nodes import Parts, parts
+from evflow.demo.progress import Progress, progress_bar
 from evflow.demo.result import Result, fastest, result_of
 from evflow.draw import draw
 from evflow.report import stats_table, table
 
 __all__ = ["Ran", "Result", "run", "run_on", "show"]
-
-Progress = Callable[[int], object]
 
 _BATCH = 8192
 
@@ -134,7 +132,7 @@ def _ran(processes: int, quiet: bool) -> Ran:
     # The other processes begin while this one reads the data.
     with parts(processes) as others:
         flights = ev.EventBatch.from_table(Flight.schema, columns(read()))
-        with _progress_bar(len(flights), quiet) as progress:
+        with progress_bar(len(flights), quiet) as progress:
             if processes > 1:
                 return run_on(others, flights, progress)
             flow, result = run(flights, progress)
@@ -163,20 +161,3 @@ def _print(ran: Ran, processes: int) -> None:
         click.echo(f"{processes} processes; {crossed:,} events crossed from one to another over ZeroMQ.")
     for text in ran.dead[:10]:
         click.echo(f"dead letter: {text}", err=True)
-
-
-@contextmanager
-def _progress_bar(total: int, quiet: bool) -> Iterator[Progress]:
-    if quiet:
-        yield lambda count: None
-        return
-    try:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
-    except ImportError:
-        raise ev.EvflowError(
-            "the demo needs the package rich, which is not installed: pip install 'evflow[demo]'"
-        ) from None
-    with Bar(TextColumn("flights"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
-        task = bar.add_task("flights", total=total)
-        yield lambda count: bar.advance(task, count)

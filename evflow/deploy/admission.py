@@ -53,7 +53,7 @@ class Admission:
                 return (
                     f"handler {text!r} is not on this node's list ({allowed}); start it with --allow {module}"
                 )
-        for file in stone.files:
+        for file in (*stone.files, *stone.reads):
             if file.is_absolute() or ".." in file.parts or not file.name or "\0" in str(file):
                 return f"file {str(file)!r:.300}: expected a name within the node's storage folder"
         code, fuel = getattr(stone, "code", ""), getattr(stone, "fuel", 0)
@@ -64,12 +64,12 @@ class Admission:
         return ""
 
     def keep_files(self, stone: Stone, deployment: str) -> None:
-        """Leads the files of a stone to the node's folder.
+        """Leads the files of a stone, its own and those that it reads, to the node's folder.
 
         Raises:
             DeployError: they cannot be there.
         """
-        if not stone.files:
+        if not stone.files and not stone.reads:
             return
         stone.keep_in(self._folder / "files" / _folder_name(deployment))
         for file in stone.files:

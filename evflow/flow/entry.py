@@ -7,7 +7,7 @@ from threading import Lock, get_ident
 from typing import Any
 
 from evflow.engine.topology import Slot
-from evflow.errors import SchemaError
+from evflow.errors import FlowError, SchemaError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE, Piece, encoder, encoder_parts
@@ -16,6 +16,7 @@ from evflow.events.view import View, encoded
 from evflow.flow.inbox import FRAME, SMALL, Item
 from evflow.flow.worker import Worker
 from evflow.schema import Schema
+from evflow.stone import Acting, Actor
 
 __all__ = ["Entry"]
 
@@ -189,6 +190,35 @@ class Entry:
                 )
                 self._room = self._intake.room
                 self._class = kind
+
+    def __getattr__(self, name: str) -> Any:
+        """What the stone itself has programs do with it; see ``Acting.controls``."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        stone = self._slot.stone
+        controls = stone.controls(self._call) if isinstance(stone, Acting) else None
+        if not hasattr(controls, name):
+            raise AttributeError(f"stone {self.name!r} ({stone.kind}) has no {name!r}")
+        return getattr(controls, name)
+
+    def _call(self, task: Callable[[Actor], Any]) -> Any:
+        """Has the engine's thread do a task with the stone's actor; what that raises is raised here."""
+        raised: list[Exception] = []
+
+        def work() -> Any:
+            actor = self._slot.actor
+            if actor is None:
+                raise FlowError(f"stone {self.name!r} does not run")
+            try:
+                return task(actor)
+            except Exception as error:  # noqa: BLE001  it is whoever asked for this that must hear of it
+                raised.append(error)
+
+        # Between two batches is also where a handler is called.
+        done = work() if get_ident() == self._engine_thread else self._worker.do(work)
+        if raised:
+            raise raised[0]
+        return done
 
     def __repr__(self) -> str:
         return f"<stone {self.name}>"

@@ -9,7 +9,18 @@ from random import Random
 from evflow import CodeError
 from evflow.codgen.front import Input, build
 from tests.codgen.programs import random_schema
-from tests.fuzz import descriptions, differential, events, foreign, hostile, links, queues, samples, trees
+from tests.fuzz import (
+    descriptions,
+    differential,
+    events,
+    foreign,
+    hostile,
+    links,
+    queues,
+    samples,
+    subscriptions,
+    trees,
+)
 from tests.fuzz.pyprograms import PyProgram
 
 __all__ = ["AREAS", "Tally", "choose", "run"]
@@ -81,6 +92,10 @@ def _link(random: Random, tell: Tell) -> Tally:
     return Tally(links.check(random, tell))
 
 
+def _subscriptions(random: Random, tell: Tell) -> Tally:
+    return Tally(subscriptions.check(random, tell)[0])
+
+
 AREAS: dict[str, tuple[int, Callable[[Random, Tell], Tally]]] = {
     "codgen": (60, _cod),
     "python": (10, _python),
@@ -91,6 +106,7 @@ AREAS: dict[str, tuple[int, Callable[[Random, Tell], Tally]]] = {
     "validate": (4, _validate),
     "schema": (2, _schema),
     "link": (1, _link),
+    "subscriptions": (4, _subscriptions),
 }
 """By name: how often it has its turn beside the others, and its function."""
 

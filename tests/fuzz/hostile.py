@@ -81,7 +81,7 @@ def mutated(random: Random, valid: str) -> str:
 def _alike(random: Random, tokens: list[str], token: str) -> str:
     """A word for a word, a number for a number, an operator for an operator."""
     kind = next((kind for kind in _CLASSES if re.match(kind, token)), r"\s")
-    return random.choice([other for other in tokens if re.match(kind, other)])
+    return random.choice([other for other in tokens if re.match(kind, other)] or [token])
 
 
 def _literal(random: Random) -> str:

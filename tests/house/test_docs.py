@@ -29,7 +29,6 @@ from evflow.cli import main
 
 CHECKOUT = Path(__file__).parents[2]
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "ARCHITECTURE.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
-WITH_DAEMONS = {"deployments.md", "seeing.md"}
 BLOCK = re.compile(
     r"(?:^<!-- (?P<rule>not run|file): (?P<value>.+?) -->\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -81,13 +80,8 @@ def shell_environment(environment: dict[str, str], tmp_path: Path) -> Iterator[d
             os.kill(int(file.read_text()), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in WITH_DAEMONS else [])
-        for path in DOCUMENTS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_code_in_document_runs(
     document: Path, python: Callable[..., str], shell_environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -109,7 +103,7 @@ def test_code_in_document_runs(
                 cwd=tmp_path,
                 env=shell_environment,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
             )
             assert done.returncode == 0, f"{document.name}:{block.line}\n{done.stdout}{done.stderr}"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOTS = {"evflow": "evflow", "codgen": "evflow/codgen", "gpu": "evflow/gpu", "stones": "evflow/stones"}
-DATA = {".cu", ".typed"}
+DATA = {".cu", ".cuh", ".ptx", ".typed"}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import evflow
 
 CHECKOUT = Path(__file__).parents[2]
 EXAMPLES = sorted((CHECKOUT / "examples").glob("*.py"))
-WITH_DAEMONS = {"three_hosts", "deploy_and_change"}
 MODULES = [
     module.name
     for module in pkgutil.walk_packages(evflow.__path__, "evflow.")
@@ -53,13 +52,8 @@ def test_doctests_pass(module: str) -> None:
     assert doctest.testmod(loaded, optionflags=doctest.ELLIPSIS).failed == 0
 
 
-@pytest.mark.parametrize(
-    "example",
-    [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in WITH_DAEMONS else [])
-        for path in EXAMPLES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs_and_prints(example: Path, python: Callable[..., str]) -> None:
     assert python(example).strip()
 

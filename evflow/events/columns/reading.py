@@ -14,7 +14,7 @@ from evflow.schema.types import Array, Bytes, FieldType, Number, Record, Str
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
-__all__ = ["decoded_columns", "raw_column", "structured"]
+__all__ = ["cells", "decoded_columns", "find_field", "raw_column", "structured"]
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -32,7 +32,7 @@ def raw_column(batch: EventBatch, name: str) -> AnyArray:
     Raises:
         SchemaError: there is no such field.
     """
-    kind, at = _find(batch.schema, name)
+    kind, at = find_field(batch.schema, name)
     if at is None:
         return _read_each(batch, name)
     if isinstance(kind, Number) and kind.kind == "b":
@@ -107,7 +107,7 @@ def _strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
     return tuple(reversed(strides[: len(shape)]))
 
 
-def _find(schema: Schema, name: str) -> tuple[FieldType, int | None]:
+def find_field(schema: Schema, name: str) -> tuple[FieldType, int | None]:
     """The type and, if it is fixed, the offset of a field, by its dotted name."""
     first, *rest = name.split(".")
     field = schema[first]

@@ -1,0 +1,221 @@
+"""Matches a year of real flights against a hundred thousand subscriptions, and tells what fell where.
+
+A flight is where it is bound for. A subscription such as ``dep_delay > 45 and within(40.64, -73.78, 50 km)``
+asks for flights to within 50 km of a place that left New York more than 45 minutes late.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.demo.flights import read
+from evflow.demo.map import Spot, draw_map
+from evflow.demo.progress import Progress, progress_bar
+from evflow.demo.subscribers import Airports, Subscribers, airports, subscribers
+from evflow.matching import Matcher
+from evflow.report import table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["MatchingResult", "events", "match", "show"]
+
+Array = NDArray[Any]
+
+_BATCH = 16_384
+_BUSIEST = 10
+
+
+@dataclass(frozen=True)
+class MatchingResult:
+    """What the matcher found.
+
+    Attributes:
+        flights: flights matched.
+        nowhere: those of them whose airport has no known place, so that they are in no area.
+        subscriptions: subscriptions there were.
+        notifications: pairs of a flight and a subscription that it satisfies.
+        heard: flights that at least one subscription asked for.
+        reached: subscriptions that got a flight.
+        busiest: the airports with most notifications: code, name, flights, notifications, and the
+            subscriptions that got any from there.
+        compiling: seconds to load the matcher's code, the first time to compile it.
+        subscribing, preparing, matching: seconds to take the subscriptions in, to turn columns into events,
+            and to match them, on one core.
+    """
+
+    flights: int
+    nowhere: int
+    subscriptions: int
+    notifications: int
+    heard: int
+    reached: int
+    busiest: list[dict[str, Any]]
+    compiling: float
+    subscribing: float
+    preparing: float
+    matching: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """A result, and what its map shows.
+
+    Attributes:
+        spots: airports with their notifications.
+        got: the notifications of each subscription.
+    """
+
+    result: MatchingResult
+    spots: list[Spot]
+    got: Array
+
+
+def events(flights: DataFrame, known: Airports) -> dict[str, Array]:
+    """The columns of the flights that subscriptions may ask for, with the place of the destination."""
+    texts = {
+        name: flights[name].cat.categories.to_numpy("U3")[flights[name].cat.codes]
+        for name in ("carrier", "origin", "dest")
+    }
+    latitude, longitude = known.places(texts["dest"])
+    delays = {name: flights[name].to_numpy(np.float64) for name in ("dep_delay", "arr_delay")}
+    return {**texts, **delays, "latitude": latitude, "longitude": longitude}
+
+
+def match(
+    people: Subscribers, flights: dict[str, Array], known: Airports, progress: Progress = lambda count: None
+) -> Found:
+    """Matches flights, as ``events`` gives them, with what people subscribe to.
+
+    Args:
+        progress: called with the number of flights of each batch that was matched.
+    """
+    compiling = _compiled(people, flights)
+    start = time.perf_counter()
+    matcher = Matcher(space="globe")
+    matcher.subscribe_many(people.filters())
+    subscribing = time.perf_counter() - start
+    count, preparing, matching = len(flights["dest"]), 0.0, 0.0
+    per_flight, ids = [], []
+    for first in range(0, count, _BATCH):
+        start = time.perf_counter()
+        rows = matcher.prepare({name: column[first : first + _BATCH] for name, column in flights.items()})
+        between = time.perf_counter()
+        found = matcher.match_batch(rows)
+        preparing, matching = preparing + between - start, matching + time.perf_counter() - between
+        per_flight.append(np.diff(found.offsets))
+        ids.append(found.ids)
+        progress(len(rows))
+    seconds = (compiling, subscribing, preparing, matching)
+    return _found(people, flights, known, np.concatenate(per_flight), np.concatenate(ids), seconds)
+
+
+def _compiled(people: Subscribers, flights: dict[str, Array]) -> float:
+    """Lets a matcher of its own take a few subscriptions and flights; tells the seconds that took."""
+    start = time.perf_counter()
+    matcher = Matcher(space="globe")
+    matcher.subscribe_many([people.text(number) for number in range(min(len(people), 10))])
+    matcher.match_batch({name: column[:10] for name, column in flights.items()})
+    return time.perf_counter() - start
+
+
+def _found(
+    people: Subscribers,
+    flights: dict[str, Array],
+    known: Airports,
+    per_flight: Array,
+    ids: Array,
+    seconds: tuple[float, float, float, float],
+) -> Found:
+    compiling, subscribing, preparing, matching = (round(value, 4) for value in seconds)
+    got = np.bincount(ids, minlength=len(people))
+    codes, airport = np.unique(flights["dest"], return_inverse=True)
+    matches = np.bincount(airport, per_flight).astype(int)
+    latitude, longitude = known.places(codes)
+    pairs = np.unique(np.repeat(airport, per_flight) * np.int64(len(people)) + ids)
+    people_at = np.bincount(pairs // len(people), minlength=len(codes))
+    names = dict(zip(known.codes, known.names, strict=True))
+    busiest = [
+        {
+            "airport": str(codes[i]),
+            "name": names.get(str(codes[i]), ""),
+            "flights": int((airport == i).sum()),
+            "subscriptions": int(people_at[i]),
+            "notifications": int(matches[i]),
+        }
+        for i in np.argsort(-matches, kind="stable")[:_BUSIEST]
+    ]
+    result = MatchingResult(
+        flights=len(airport),
+        nowhere=int(np.isnan(flights["latitude"]).sum()),
+        subscriptions=len(people),
+        notifications=len(ids),
+        heard=int(np.count_nonzero(per_flight)),
+        reached=int(np.count_nonzero(got)),
+        busiest=busiest,
+        compiling=compiling,
+        subscribing=subscribing,
+        preparing=preparing,
+        matching=matching,
+    )
+    spots = [
+        Spot(str(code), float(latitude[i]), float(longitude[i]), int(matches[i]))
+        for i, code in enumerate(codes)
+    ]
+    return Found(result, spots, got)
+
+
+def show(*, as_json: bool, picture: Path | None, quiet: bool) -> None:
+    """Runs the demo and prints what came out.
+
+    Args:
+        as_json: print one JSON object and nothing else.
+        picture: where to draw the map to, as SVG; without, ``evflow-matching.svg`` here, or nowhere with
+            ``as_json``.
+        quiet: show no progress.
+
+    Raises:
+        EvflowError: a package that the demo or the matcher needs is not installed; says how to get it.
+    """
+    known = airports()
+    flights, people = events(read(), known), subscribers(known)
+    with progress_bar(len(flights["dest"]), quiet) as progress:
+        found = match(people, flights, known, progress)
+    if as_json:
+        click.echo(json.dumps(asdict(found.result)))
+    else:
+        _print(found.result, people)
+    if picture is None and not as_json:
+        picture = Path("evflow-matching.svg")
+    if picture is not None:
+        notes, total = found.result.notifications, found.result.flights
+        title = f"{notes:,} notifications of {total:,} flights from New York, 2013"
+        draw_map(picture, title, found.spots, people.latitude, people.longitude, found.got > 0)
+        if not as_json:
+            click.echo(f"\nThe map of where matches fell: {picture.resolve()}")
+
+
+def _print(result: MatchingResult, people: Subscribers) -> None:
+    click.echo(f"{result.subscriptions:,} subscriptions, such as\n")
+    for number in range(3):
+        click.echo(f"  {people.text(number)}")
+    click.echo("\nA flight from New York is where it is bound for. Most notifications fell at\n")
+    header = ["airport", "", "flights", "subscribers reached", "notifications"]
+    click.echo(table(header, [list(place.values()) for place in result.busiest]))
+    rate = result.flights / result.matching
+    click.echo(
+        f"\n{result.flights:,} flights matched in {result.matching:.2f} s on one core, {rate:,.0f} a second "
+        f"({1e6 / rate:.1f} µs a flight): {result.notifications:,} notifications.\n"
+        f"{result.heard:,} flights were asked for by someone, {result.reached:,} subscribers got one; "
+        f"{result.nowhere:,} flights went where no place is known.\n"
+        f"Besides: {result.subscribing:.2f} s to take the subscriptions in, {result.preparing:.2f} s to turn "
+        f"columns into events, {result.compiling:.2f} s to load the matcher (the first time it is compiled)."
+    )

@@ -1,0 +1,292 @@
+"""Filters in bulk, as columns: millions of them without an object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evflow.errors import SubscriptionError
+from evflow.matching.columns import arrays
+from evflow.matching.columns.check import check
+from evflow.matching.columns.content import Content
+from evflow.matching.literals import shown
+from evflow.matching.model import Circle, Constraint, Filter, GlobeCircle, Op, Subscription
+from evflow.matching.text import parse_subscription
+
+__all__ = ["FilterColumns", "as_subscription"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FilterColumns:
+    """F filters with C constraints in all, of S subscriptions.
+
+    Arrays become the types below, without a copy where they can; what the numbers mean is checked by
+    ``check``, which a matcher calls. The other ways in, ``from_arrays``, ``from_arrow`` and
+    ``from_subscriptions``, take friendlier forms.
+
+    Attributes:
+        names: the attributes that ``name`` numbers, from 0.
+        texts: the strings that ``text`` numbers, from 0.
+        start: int64, F + 1: where the constraints of a filter start and end.
+        name: int32, C: the attribute, an index of ``names``.
+        op: uint8, C: an ``Op``.
+        number: float64, C: the operand where ``text`` is -1.
+        text: int32, C: the operand as an index of ``texts``, or -1: the operand is a number, or there is none
+            (``Op.EXISTS``).
+        subscription: int64, F, or None: which subscription, from 0 to S - 1, a filter belongs to; in any
+            order. None is one filter each.
+        x, y, radius: float64, F, or all three None: the filter's area; NaN in ``x``: it has none. On the
+            globe ``x`` is the latitude and ``y`` the longitude in degrees, and ``radius`` is in metres along
+            the surface.
+        space: "plane" or "globe": what the areas are on; None: on whatever the matcher's are.
+        count: S; None is one more than the highest ``subscription``, which then must be less than F. A
+            subscription without filters matches nothing.
+        ids: int64, S, or None: the ids that the subscriptions are to have; None leaves them to the matcher.
+
+    Raises:
+        SubscriptionError: an array has another type or shape than it must.
+
+    Example:
+        >>> columns = FilterColumns(
+        ...     names=["temp", "kind"], texts=["sensor"], start=[0, 2, 3],
+        ...     name=[0, 1, 0], op=[Op.GT, Op.EQ, Op.LT], number=[30, 0, -5], text=[-1, 0, -1],
+        ... )
+        >>> columns.check()
+        >>> for subscription in columns.to_subscriptions():
+        ...     print(subscription)
+        temp > 30 and kind == 'sensor'
+        temp < -5
+    """
+
+    names: Sequence[str]
+    texts: Sequence[str]
+    start: NDArray[np.int64]
+    name: NDArray[np.int32]
+    op: NDArray[np.uint8]
+    number: NDArray[np.float64]
+    text: NDArray[np.int32]
+    subscription: NDArray[np.int64] | None = None
+    x: NDArray[np.float64] | None = None
+    y: NDArray[np.float64] | None = None
+    radius: NDArray[np.float64] | None = None
+    space: str | None = None
+    count: int | None = None
+    ids: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("names", "texts"):
+            object.__setattr__(self, field, arrays.words(getattr(self, field), field))
+        if self.count is not None:
+            object.__setattr__(self, "count", arrays.whole(self.count, "count"))
+        for field, kind in arrays.KINDS.items():
+            given = getattr(self, field)
+            if given is not None:
+                object.__setattr__(self, field, arrays.column(given, kind, field))
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    @property
+    def subscriptions(self) -> int:
+        """S, the number of subscriptions."""
+        if self.count is not None:
+            return self.count
+        if self.subscription is None:
+            return len(self)
+        return int(self.subscription.max()) + 1 if len(self.subscription) else 0
+
+    def check(self, space: str | None = None) -> None:
+        """Checks every number, with numpy.
+
+        Args:
+            space: "plane" or "globe": what the areas must be on; None: what ``self.space`` says.
+
+        Raises:
+            SubscriptionError: it names the first filter and constraint that is wrong, counted from 0.
+
+        Example:
+            >>> columns = FilterColumns(
+            ...     names=["temp"], texts=[], start=[0, 1], name=[1], op=[0], number=[1], text=[-1]
+            ... )
+            >>> columns.check()
+            Traceback (most recent call last):
+            evflow.errors.SubscriptionError: filter 0, constraint 0: name is 1; expected 0 to 0, ...
+        """
+        check(self, space)
+
+    def grouped(self) -> FilterColumns:
+        """The same with the filters of a subscription next to each other, as engines need them.
+
+        Their order stays. Columns that are so already are given as they are.
+        """
+        if self.subscription is None or not np.any(self.subscription[1:] < self.subscription[:-1]):
+            return self
+        return self._taken(np.argsort(self.subscription, kind="stable"))
+
+    def _taken(self, order: NDArray[np.int64]) -> FilterColumns:
+        """These filters, in this order."""
+        lengths = np.diff(self.start)[order]
+        start = np.concatenate([[0], np.cumsum(lengths)])
+        at = np.arange(start[-1]) + np.repeat(self.start[:-1][order] - start[:-1], lengths)
+        taken: dict[str, Any] = {
+            field: getattr(self, field)[at] for field in ("name", "op", "number", "text")
+        }
+        for field in ("subscription", "x", "y", "radius"):
+            held = getattr(self, field)
+            taken[field] = None if held is None else held[order]
+        return replace(self, start=start, **taken)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        *,
+        name: ArrayLike,
+        op: Any,
+        number: ArrayLike | None = None,
+        text: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+        texts: Sequence[str] | None = None,
+        subscription: ArrayLike | None = None,
+        x: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        radius: ArrayLike | None = None,
+        space: str | None = None,
+    ) -> FilterColumns:
+        """Columns of arrays, without a Python loop over the constraints.
+
+        Arrays of two dimensions, (F, k), say that each filter has k constraints; a scalar, or what
+        broadcasts, stands for all of them.
+
+        Args:
+            name: indices of ``names``, or strings.
+            op: an ``Op`` or a text such as ``"<="``, or an array of either.
+            number: the operands where ``text`` has none; default: NaN.
+            text: indices of ``texts`` with -1 for none, or strings: with None for none in an array of
+                objects.
+            start: F + 1: where the constraints of a filter start and end; default: (F, k) arrays, or one
+                constraint a filter.
+            names, texts: the strings that ``name`` and ``text`` are indices of; None: those are strings.
+            subscription: F: the id of a filter's subscription, any number from 0 to 2**31 - 2, in any order;
+                default: each filter is one, and the matcher chooses ids.
+            x, y, radius: F: the areas; NaN in ``x`` for none.
+            space: "plane" or "globe" if only matchers of that kind are to take them.
+
+        Raises:
+            SubscriptionError: something does not fit; the columns are checked.
+
+        Example:
+            >>> columns = FilterColumns.from_arrays(
+            ...     name=["temp", "wind"], op=[">", "<"], number=[[30, 5], [20, 9]],
+            ...     x=[1, 2], y=[3, 4], radius=1,
+            ... )
+            >>> for subscription in columns.to_subscriptions():
+            ...     print(subscription)
+            temp > 30 and wind < 5 and within(1, 3, 1)
+            temp > 20 and wind < 9 and within(2, 4, 1)
+        """
+        made = arrays.intake(
+            {"name": name, "op": op, "number": number, "text": text},
+            {"x": x, "y": y, "radius": radius, "subscription": subscription},
+            start,
+            names,
+            texts,
+        )
+        columns = cls(**made, space=space)
+        columns.check()
+        return columns
+
+    @classmethod
+    def from_arrow(cls, table: Any, space: str | None = None) -> FilterColumns:
+        """Columns of a ``pyarrow`` Table or RecordBatch with a row for each filter, without a loop over them.
+
+        The column ``constraints`` holds a list of structs in each row: ``name`` (a string), ``op`` (a string
+        such as ``"<="``, or an integer, an ``Op``), and the operand as ``number`` or as ``text``, of which
+        one is null; both are for ``exists``. Strings may be dictionaries. The column ``subscription``
+        (integer) is the id of the filter's subscription; without it each filter is one. ``x``, ``y`` and
+        ``radius`` are areas, null for none. Other columns are not read.
+
+        Raises:
+            SubscriptionError: something does not fit; the columns are checked.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> row = [
+            ...     {"name": "temp", "op": ">", "number": 30, "text": None},
+            ...     {"name": "kind", "op": "==", "number": None, "text": "sensor"},
+            ... ]
+            >>> table = pa.table({"constraints": [row]})
+            >>> print(*FilterColumns.from_arrow(table).to_subscriptions())
+            temp > 30 and kind == 'sensor'
+        """
+        from evflow.matching.columns.arrow import read_filters
+
+        return cls.from_arrays(**read_filters(table), space=space)
+
+    @classmethod
+    def from_subscriptions(cls, subscriptions: Iterable[str | Filter | Subscription]) -> FilterColumns:
+        """Columns of subscriptions given as texts or objects.
+
+        Raises:
+            SubscriptionError: it names the first that is malformed, counted from 0; also when some areas are
+                on the plane and others on the globe.
+
+        Example:
+            >>> columns = FilterColumns.from_subscriptions(["temp > 30 or wind > 20", Filter()])
+            >>> len(columns), columns.subscriptions, columns.subscription
+            (3, 2, array([0, 0, 1]))
+        """
+        if isinstance(subscriptions, (str, bytes, Filter, Subscription)):
+            raise SubscriptionError(f"expected a list of subscriptions but found {shown(subscriptions)}")
+        content = Content()
+        number = -1
+        for number, given in enumerate(subscriptions):
+            try:
+                for part in as_subscription(given).filters:
+                    content.add(number, part)
+            except SubscriptionError as error:
+                raise error.within(f"subscription {number}") from None
+        return cls(**content.arguments(), count=number + 1)
+
+    def to_subscriptions(self) -> list[Subscription]:
+        """The subscriptions as objects; the columns must be checked. ``space`` None counts as the plane."""
+        found: list[list[Filter]] = [[] for _ in range(self.subscriptions)]
+        of = np.arange(len(self)) if self.subscription is None else self.subscription
+        for number, subscription in enumerate(of.tolist()):
+            bounds = range(*self.start[number : number + 2].tolist())
+            found[subscription].append(Filter([self._constraint(at) for at in bounds], self._area(number)))
+        return [Subscription(filters) for filters in found]
+
+    def _constraint(self, at: int) -> Constraint:
+        op, text = Op(int(self.op[at])), int(self.text[at])
+        value = None if op is Op.EXISTS else self.texts[text] if text >= 0 else float(self.number[at])
+        return Constraint(self.names[self.name[at]], op, value)
+
+    def _area(self, number: int) -> Circle | GlobeCircle | None:
+        if self.x is None or self.y is None or self.radius is None or np.isnan(self.x[number]):
+            return None
+        kind = GlobeCircle if self.space == "globe" else Circle
+        return kind(*(float(held[number]) for held in (self.x, self.y, self.radius)))
+
+
+def as_subscription(given: str | Filter | Subscription) -> Subscription:
+    """A text, filter or subscription as a subscription.
+
+    Raises:
+        SubscriptionError: it is something else, or the text is malformed.
+
+    Example:
+        >>> print(as_subscription(Filter([Constraint("temp", ">", 30)])))
+        temp > 30
+    """
+    if isinstance(given, Subscription):
+        return given
+    if isinstance(given, Filter):
+        return Subscription((given,))
+    if isinstance(given, str):
+        return parse_subscription(given)
+    raise SubscriptionError(f"expected a text, a Filter or a Subscription but found {shown(given)}")

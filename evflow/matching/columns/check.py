@@ -1,0 +1,194 @@
+"""Checks columns of filters, with numpy, and names what is wrong first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.errors import SubscriptionError
+from evflow.matching.literals import checked_text
+from evflow.matching.model import Op
+
+if TYPE_CHECKING:
+    from evflow.matching.columns.bulk import FilterColumns
+
+__all__ = ["check"]
+
+_SPACES = ("plane", "globe")
+_HIGHEST_ID = 2**31 - 2
+
+_Problem = tuple[int, str]
+
+
+def check(columns: FilterColumns, space: str | None = None) -> None:
+    """Checks everything that ``FilterColumns`` says of its attributes.
+
+    Raises:
+        SubscriptionError: it names the first filter, and constraint, that is wrong, counted from 0.
+    """
+    _check_dictionary(columns.names, "names")
+    _check_dictionary(columns.texts, "texts")
+    if "" in columns.names:
+        raise SubscriptionError(f"names[{columns.names.index('')}] is empty; an attribute has a name")
+    _check_lengths(columns)
+    _check_start(columns)
+    _check_constraints(columns)
+    _check_subscriptions(columns)
+    _check_areas(columns, space)
+
+
+def _check_dictionary(given: Sequence[str], what: str) -> None:
+    try:
+        # One pass over all of them; only the first that is wrong is looked for one by one.
+        "".join(given).encode()
+    except (TypeError, UnicodeEncodeError):
+        for number, text in enumerate(given):
+            checked_text(text, f"{what}[{number}]")
+        raise
+
+
+def _check_lengths(columns: FilterColumns) -> None:
+    if not len(columns.start):
+        raise SubscriptionError("start is empty; it holds one more than there are filters, so at least 0")
+    of_filters = {
+        "subscription": columns.subscription,
+        "x": columns.x,
+        "y": columns.y,
+        "radius": columns.radius,
+    }
+    for field, held in of_filters.items():
+        if held is not None and len(held) != len(columns):
+            raise SubscriptionError(f"{field} has length {len(held)}; start says {len(columns)} filters")
+    for field in ("op", "number", "text"):
+        length = len(getattr(columns, field))
+        if length != len(columns.name):
+            raise SubscriptionError(
+                f"{field} has length {length}, name {len(columns.name)}; both are constraints"
+            )
+    present = [field for field in ("x", "y", "radius") if of_filters[field] is not None]
+    if len(present) not in (0, 3):
+        raise SubscriptionError(f"an area takes x, y and radius but only {' and '.join(present)} is given")
+
+
+def _check_start(columns: FilterColumns) -> None:
+    start = columns.start
+    if start[0] != 0:
+        raise SubscriptionError(f"start[0] is {start[0]}; expected 0")
+    falling = start[1:] < start[:-1]
+    if falling.any():
+        at = int(falling.argmax())
+        raise SubscriptionError(f"filter {at}: start falls from {start[at]} to {start[at + 1]}")
+    if start[-1] != len(columns.name):
+        raise SubscriptionError(f"start ends with {start[-1]}; there are {len(columns.name)} constraints")
+
+
+def _check_constraints(columns: FilterColumns) -> None:
+    problems = list(_problems(columns))
+    if problems:
+        at, what = min(problems, key=itemgetter(0))
+        number = int(np.searchsorted(columns.start, at, "right")) - 1
+        raise SubscriptionError(f"filter {number}, constraint {at - int(columns.start[number])}: {what}")
+
+
+def _problems(columns: FilterColumns) -> Iterator[_Problem]:
+    """The first problem of each kind, by the constraint's place."""
+    op, text = columns.op, columns.text
+    yield from _outside(columns.name, 0, len(columns.names) - 1, "name", "an index of names")
+    yield from _outside(op, 0, max(Op), "op", "an Op")
+    yield from _outside(text, -1, len(columns.texts) - 1, "text", "an index of texts, or -1 for none")
+    lacks = (op >= Op.PREFIX) & (op <= Op.CONTAINS) & (text < 0)
+    if lacks.any():
+        at = int(lacks.argmax())
+        yield at, f"{Op(int(op[at])).symbol} takes a string, but text is -1"
+    extra = (op == Op.EXISTS) & (text >= 0)
+    if extra.any():
+        at = int(extra.argmax())
+        yield at, f"exists takes no operand, but text is {text[at]}; expected -1"
+
+
+def _outside(held: NDArray[Any], least: int, most: int, what: str, meaning: str) -> Iterator[_Problem]:
+    wrong = (held < least) | (held > most)
+    if wrong.any():
+        at = int(wrong.argmax())
+        yield at, f"{what} is {held[at]}; expected {least} to {most}, {meaning}"
+
+
+def _check_subscriptions(columns: FilterColumns) -> None:
+    of, count = columns.subscription, columns.subscriptions
+    if not 0 <= count <= _HIGHEST_ID + 1:
+        raise SubscriptionError(f"there are {count} subscriptions; expected 0 to {_HIGHEST_ID + 1}")
+    if of is None and count != len(columns):
+        raise SubscriptionError(
+            f"count is {count}, but without subscription each of {len(columns)} filters is one"
+        )
+    if of is not None:
+        for at, what in _outside(of, 0, count - 1, "subscription", "as count says"):
+            raise SubscriptionError(f"filter {at}: {what}")
+        if columns.count is None and count > len(columns):
+            at = int(of.argmax())
+            raise SubscriptionError(
+                f"filter {at}: subscription is {count - 1}, but there are {len(columns)} filters; they "
+                f"are numbered from 0 here, their ids are in ids (or given to from_arrays)"
+            )
+    if columns.ids is not None:
+        _check_ids(columns.ids, count)
+
+
+def _check_ids(ids: NDArray[np.int64], count: int) -> None:
+    if len(ids) != count:
+        raise SubscriptionError(f"there are {count} subscriptions but {len(ids)} ids")
+    for at, what in _outside(ids, 0, _HIGHEST_ID, "the id", "that an id may be"):
+        raise SubscriptionError(f"subscription {at}: {what}")
+    ordered = np.sort(ids)
+    twice = ordered[1:] == ordered[:-1]
+    if twice.any():
+        raise SubscriptionError(f"id {ordered[int(twice.argmax())]} is given to two subscriptions")
+
+
+def _check_areas(columns: FilterColumns, space: str | None) -> None:
+    for given in (columns.space, space):
+        if given is not None and not (isinstance(given, str) and given in _SPACES):
+            raise SubscriptionError(f"space is {given!r}; expected 'plane' or 'globe'")
+    x, y, radius = columns.x, columns.y, columns.radius
+    if x is None or y is None or radius is None:
+        return
+    there = ~np.isnan(x)
+    if space and columns.space and space != columns.space and there.any():
+        at = int(there.argmax())
+        raise SubscriptionError(
+            f"filter {at}: its area is on the {columns.space}, the matcher on the {space}"
+        )
+    problems = list(_area_problems(x, y, radius, there, space or columns.space))
+    if problems:
+        at, what = min(problems, key=itemgetter(0))
+        raise SubscriptionError(f"filter {at}: {what}")
+
+
+def _area_problems(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    radius: NDArray[np.float64],
+    there: NDArray[np.bool_],
+    space: str | None,
+) -> Iterator[_Problem]:
+    names = ("latitude x", "longitude y", "radius") if space == "globe" else ("x", "y", "radius")
+    # On the plane everything becomes float32, and what is too large for it becomes infinite there.
+    kind = np.float32 if space == "plane" else np.float64
+    for what, held in zip(names, (x, y, radius), strict=True):
+        with np.errstate(over="ignore"):
+            wrong = there & ~np.isfinite(held.astype(kind, copy=False))
+        if wrong.any():
+            at = int(wrong.argmax())
+            yield at, f"its {what} is {held[at]}; expected a finite {np.dtype(kind)}"
+    negative = there & (radius < 0)
+    if negative.any():
+        at = int(negative.argmax())
+        yield at, f"its radius is {radius[at]}; expected 0 or more"
+    beyond = there & (np.abs(x) > 90)
+    if space == "globe" and beyond.any():
+        at = int(beyond.argmax())
+        yield at, f"its latitude x is {x[at]}; expected -90 to 90 degrees"

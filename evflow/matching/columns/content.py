@@ -1,0 +1,86 @@
+"""Columns put together of filters that are objects, one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evflow.errors import SubscriptionError
+from evflow.matching.model import Filter, GlobeCircle
+
+__all__ = ["Content"]
+
+
+class Content:
+    """What goes into columns, while filters are added to it.
+
+    Example:
+        >>> content = Content()
+        >>> content.add(0, Filter())
+        >>> content.arguments()["start"]
+        array([0, 0])
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.texts: dict[str, int] = {}
+        self.start = [0]
+        self.rows: list[tuple[int, int, float, int]] = []
+        self.subscription: list[int] = []
+        self.areas: list[tuple[float, float, float]] = []
+        self.space: str | None = None
+
+    def add(self, subscription: int, part: Filter) -> None:
+        """Takes in one filter.
+
+        Raises:
+            SubscriptionError: its area is not where those before it are, on the plane or on the globe.
+        """
+        for constraint in part.constraints:
+            name = self.names.setdefault(constraint.name, len(self.names))
+            number, text = 0.0, -1
+            if isinstance(constraint.value, str):
+                text = self.texts.setdefault(constraint.value, len(self.texts))
+            elif constraint.value is not None:
+                number = constraint.value
+            self.rows.append((name, constraint.op, number, text))
+        self.start.append(len(self.rows))
+        self.subscription.append(subscription)
+        self.areas.append(self._area(part))
+
+    def _area(self, part: Filter) -> tuple[float, float, float]:
+        area = part.area
+        if area is None:
+            return (np.nan, np.nan, np.nan)
+        space = "globe" if isinstance(area, GlobeCircle) else "plane"
+        self.space = self.space or space
+        if space != self.space:
+            raise SubscriptionError(
+                f"its area is on the {space}, those before it on the {self.space}; a matcher has one space "
+                f"(write the radius with a unit, such as 50 km, for the globe)"
+            )
+        if isinstance(area, GlobeCircle):
+            return (area.latitude, area.longitude, area.radius)
+        return (area.x, area.y, area.radius)
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of ``FilterColumns``."""
+        name, op, number, text = zip(*self.rows, strict=True) if self.rows else ((), (), (), ())
+        return {
+            "names": list(self.names),
+            "texts": list(self.texts),
+            "start": np.array(self.start, np.int64),
+            "name": np.array(name, np.int32),
+            "op": np.array(op, np.uint8),
+            "number": np.array(number, np.float64),
+            "text": np.array(text, np.int32),
+            "subscription": np.array(self.subscription, np.int64),
+            **self._placed(),
+        }
+
+    def _placed(self) -> dict[str, Any]:
+        if self.space is None:
+            return {}
+        x, y, radius = np.array(self.areas, np.float64).reshape(-1, 3).T.copy()
+        return {"x": x, "y": y, "radius": radius, "space": self.space}

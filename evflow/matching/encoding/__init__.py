@@ -1,0 +1,1 @@
+"""Events of every form as the rows that engines read."""

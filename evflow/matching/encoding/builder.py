@@ -1,0 +1,150 @@
+"""Puts columns of values together to rows of attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.matching.encoding.values import MISSING, kind_of, number_of
+from evflow.matching.encoding.workspace import Workspace
+from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
+from evflow.matching.strings import Strings, utf8
+
+__all__ = ["RowBuilder"]
+
+_KINDS = (np.int32, np.uint8, np.float64, np.int32, np.int64, np.int32)
+Present = NDArray[np.bool_] | None
+
+
+@dataclass(slots=True)
+class _Part:
+    """One attribute of all events; a column is None where all values are of the other kind."""
+
+    name: int
+    kind: int | NDArray[np.uint8]
+    number: Any = None
+    text: Any = None
+    start: Any = None
+    length: Any = None
+
+
+class RowBuilder:
+    """Collects the attributes of N events, one column each.
+
+    Args:
+        n: how many events.
+        strings: what texts are looked up in.
+        workspace: memory for the rows.
+    """
+
+    def __init__(self, n: int, strings: Strings, workspace: Workspace) -> None:
+        self._n = n
+        self._workspace = workspace
+        self._strings = strings
+        self._parts: list[_Part] = []
+        self._chars: list[NDArray[np.uint8]] = []
+
+    def add_numbers(self, name: int, values: NDArray[Any], present: Present = None) -> None:
+        """A column of numbers of any type; where ``present`` is false there is none."""
+        self._parts.append(_Part(name, _kinds(NUMBER, present), number=values))
+
+    def add_others(self, name: int, present: Present = None) -> None:
+        """A column of which is only known that there is something."""
+        self._parts.append(_Part(name, _kinds(OTHER, present)))
+
+    def add_texts(
+        self,
+        name: int,
+        chars: NDArray[np.uint8],
+        start: NDArray[np.int64],
+        length: NDArray[np.int32],
+        present: Present = None,
+    ) -> None:
+        """A column of pieces of ``chars``; where ``present`` is false the piece is nonsense, but within."""
+        text = self._strings.find(chars, start, length)
+        self._parts.append(
+            _Part(name, _kinds(TEXT, present), None, text, self._shifted(chars, start), length)
+        )
+
+    def add_objects(self, name: int, values: list[Any]) -> None:
+        """A column of values of any kinds."""
+        kinds = np.fromiter(map(kind_of, values), np.uint8, len(values))
+        part = _Part(name, kinds)
+        if (kinds == NUMBER).any():
+            pairs = zip(values, (kinds == NUMBER).tolist(), strict=True)
+            part.number = np.array([number_of(v) if chosen else 0.0 for v, chosen in pairs])
+        if (kinds == TEXT).any():
+            pairs = zip(values, (kinds == TEXT).tolist(), strict=True)
+            pieces = [utf8(v) if chosen else b"" for v, chosen in pairs]
+            part.length = np.fromiter(map(len, pieces), np.int32, len(pieces))
+            ends = np.cumsum(part.length, dtype=np.int64)
+            chars, start = np.frombuffer(b"".join(pieces), np.uint8), ends - part.length
+            part.text = self._strings.find(chars, start, part.length)
+            part.text[kinds != TEXT] = -1
+            part.start = self._shifted(chars, start)
+        self._parts.append(part)
+
+    def _shifted(self, chars: NDArray[np.uint8], start: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where pieces start when all bytes stand together."""
+        before = 0
+        for held in self._chars:
+            if held is chars:
+                break
+            before += len(held)
+        else:
+            self._chars.append(chars)
+        return start + before if before else start
+
+    def build(self, place: NDArray[Any]) -> EventRows:
+        """The rows, with the places of the events."""
+        n, parts = self._n, self._parts
+        arrays = self._workspace.arrays(n * len(parts), _KINDS)
+        name, kind, number, text, start, length = (array.reshape(n, len(parts)) for array in arrays)
+        name[:] = [part.name for part in parts]
+        text[:] = -1
+        for i, part in enumerate(parts):
+            kind[:, i] = part.kind
+            if part.number is not None:
+                number[:, i] = part.number
+            if part.text is not None:
+                text[:, i], start[:, i], length[:, i] = part.text, part.start, part.length
+        bounds = np.arange(n + 1, dtype=np.int64) * len(parts)
+        if any(isinstance(part.kind, np.ndarray) for part in parts):
+            there = kind != MISSING
+            np.cumsum(there.sum(axis=1), out=bounds[1:])
+            arrays = [array[there.reshape(-1)] for array in arrays]
+        names, kinds, numbers, texts, starts, lengths = arrays
+        return EventRows(bounds, names, kinds, numbers, texts, self._bytes(), starts, lengths, place)
+
+    def _bytes(self) -> NDArray[np.uint8]:
+        if len(self._chars) == 1:
+            return _writeable(self._chars[0])
+        return np.concatenate([np.empty(0, np.uint8), *self._chars])
+
+
+def _kinds(kind: int, present: Present) -> int | NDArray[np.uint8]:
+    return kind if present is None else np.where(present, np.uint8(kind), np.uint8(MISSING))
+
+
+class _Memory:
+    """Bytes of another array, which it keeps alive."""
+
+    def __init__(self, chars: NDArray[np.uint8]) -> None:
+        self.held = chars
+        address = chars.__array_interface__["data"][0]
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": chars.shape,
+            "typestr": "|u1",
+            "data": (address, False),
+        }
+
+
+def _writeable(chars: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The same bytes. Nobody writes to them, but compiled code would have to be compiled twice otherwise."""
+    if chars.flags.writeable:
+        return chars
+    return np.asarray(_Memory(chars)) if len(chars) else chars.copy()

@@ -1,0 +1,167 @@
+"""One event as rows, as fast as Python can: into buffers that are made once a thread.
+
+The arrays of the rows are parts of these buffers, so rows are good until the thread encodes its next event.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from evflow.events.view import View
+from evflow.matching.encoding.events import encode_events
+from evflow.matching.encoding.values import KINDS, MISSING, attributes_of
+from evflow.matching.names import Names
+from evflow.matching.rows import NUMBER, TEXT, EventRows
+from evflow.matching.space import Space
+from evflow.matching.strings import Strings, utf8
+from evflow.schema import Schema
+
+__all__ = ["OneEncoder"]
+
+_WIDEST = 64
+_LONGEST = 4096
+_REMEMBERED = 4096
+_SHORT = 256
+_NAN = float("nan")
+
+
+class _Buffers(threading.local):
+    """What a thread encodes into, and the rows of each width over it."""
+
+    def __init__(self, space: Space) -> None:
+        kinds: tuple[Any, ...] = (np.int32, np.uint8, np.float64, np.int32, np.int64, np.int32)
+        self.arrays: list[Any] = [np.zeros(_WIDEST, kind) for kind in kinds]
+        self.chars = bytearray(_LONGEST)
+        self.place: Any = np.full((1, space.dimensions), np.nan, space.dtype)
+        views: list[Any] = [array.data for array in self.arrays]
+        place: Any = self.place
+        self.rows: list[EventRows | None] = [None] * (_WIDEST + 1)
+        # All in one, since to look up what belongs to a thread takes long.
+        self.views = (
+            self.rows,
+            self.chars,
+            *views,
+            place.data.cast("B").cast("f" if space.dimensions == 2 else "d"),
+        )
+
+    def make(self, width: int) -> EventRows:
+        """The rows of an event with so many attributes."""
+        name, kind, number, text, start, length = (array[:width] for array in self.arrays)
+        bounds = np.array([0, width], np.int64)
+        chars = np.frombuffer(self.chars, np.uint8)
+        made = EventRows(bounds, name, kind, number, text, chars, start, length, self.place)
+        self.rows[width] = made
+        return made
+
+
+class OneEncoder:
+    """Encodes single events.
+
+    Args:
+        names: the attributes that constraints use.
+        strings: the strings that constraints compare with.
+        space: where events happen.
+        location: the attributes that tell it.
+    """
+
+    def __init__(self, names: Names, strings: Strings, space: Space, location: tuple[str, str]) -> None:
+        self._names = names
+        self._strings = strings
+        self._space = space
+        self._location = location
+        self._nested = "." in "".join(location)
+        self._buffers = _Buffers(space)
+        self._memo: dict[str, tuple[int, bytes, int]] = {}
+        self._wanted: dict[Schema, list[str]] = {}
+
+    def forget(self) -> None:
+        """New names or strings came."""
+        self._memo = {}
+        self._wanted = {}
+
+    def _remember(self, text: str) -> tuple[int, bytes, int]:
+        piece = utf8(text)
+        if len(piece) > _SHORT:
+            return self._strings.number(piece), piece, len(piece)
+        memo = self._memo
+        if len(memo) >= _REMEMBERED:
+            self._memo = memo = {}
+        held = memo[text] = self._strings.number(piece), piece, len(piece)
+        return held
+
+    def encode(self, event: Any) -> EventRows:
+        """The rows of one event, good until this thread encodes the next.
+
+        Raises:
+            SchemaError: it is no event.
+        """
+        if type(event) is not dict:
+            event = self._fields(event) if isinstance(event, View) else attributes_of(event)
+        try:
+            rows = self._fill(event)
+        except (IndexError, ValueError, OverflowError):
+            rows = None
+        if rows is None:
+            rows = encode_events([event], self._names, self._strings, self._space, self._location)
+        return rows
+
+    def _fill(self, event: Any) -> EventRows | None:
+        """The rows, if the event is one of the usual; else None or an error."""
+        rows, chars, names, kinds, numbers, texts, starts, lengths, place = self._buffers.views
+        number_of_name, inner, memo = self._names.numbers.get, self._names.inner, self._memo
+        i = at = 0
+        for name, value in event.items():
+            number = number_of_name(name)
+            if number is None:
+                if inner and name in inner:
+                    return None
+                continue
+            kind = KINDS.get(type(value))
+            if kind == NUMBER:
+                numbers[i] = value
+            elif kind == TEXT:
+                texts[i], piece, size = memo.get(value) or self._remember(value)
+                end = at + size
+                if end > _LONGEST:
+                    return None
+                chars[at:end] = piece
+                starts[i], lengths[i] = at, size
+                at = end
+            elif kind is None or (inner and name in inner):
+                return None
+            elif kind == MISSING:
+                continue
+            names[i] = number
+            kinds[i] = kind
+            i += 1
+        if not self._put_place(event, place):
+            return None
+        return rows[i] or self._buffers.make(i)
+
+    def _put_place(self, event: Any, place: Any) -> bool:
+        """Writes the place of an event; False if that takes more than a number each."""
+        if self._nested:
+            return False
+        first, second = self._location
+        x, y = event.get(first), event.get(second)
+        if KINDS.get(type(x)) == NUMBER == KINDS.get(type(y)):
+            self._space.put(place, x, y)
+        elif x is None or y is None:
+            place[0] = place[1] = place[-1] = _NAN
+        else:
+            return False
+        return True
+
+    def _fields(self, view: View) -> dict[str, Any]:
+        """What matters of a view."""
+        wanted = self._wanted.get(view.schema)
+        if wanted is None:
+            known = {*self._names.numbers, *self._names.inner, *(n.partition(".")[0] for n in self._location)}
+            wanted = [field.name for field in view.schema.fields if field.name in known]
+            self._wanted[view.schema] = wanted
+        fields = {name: getattr(view, name) for name in wanted}
+        attributes = view.attrs
+        return {**attributes, **fields} if attributes else fields

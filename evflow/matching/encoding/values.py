@@ -1,0 +1,97 @@
+"""What the values of events are to constraints: numbers, text, something else, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from evflow.errors import SchemaError
+from evflow.events.event import Event
+from evflow.events.view import View
+from evflow.matching.rows import NUMBER, OTHER, TEXT
+from evflow.schema.values import describe
+
+__all__ = ["KINDS", "MISSING", "NUMBER_KINDS", "attributes_of", "dig", "kind_of", "number_of"]
+
+MISSING = 0
+"""The kind of what is not there."""
+
+KINDS: dict[type, int] = {
+    float: NUMBER,
+    int: NUMBER,
+    bool: NUMBER,
+    str: TEXT,
+    type(None): MISSING,
+    dict: OTHER,
+    list: OTHER,
+    bytes: OTHER,
+}
+"""Kinds of the most frequent types; ``kind_of`` knows the others."""
+
+NUMBER_KINDS = "biuf"
+"""The kinds of numpy's types that are numbers."""
+
+_NUMBERS = (float, int, np.floating, np.integer, np.bool_)
+
+
+def kind_of(value: Any) -> int:
+    """The kind of a value: ``NUMBER``, ``TEXT``, ``OTHER`` or ``MISSING``.
+
+    Example:
+        >>> kind_of(np.float32(1)), kind_of("a"), kind_of(b"a"), kind_of(None), kind_of(np.ma.masked)
+        (1, 2, 3, 0, 0)
+    """
+    kind = KINDS.get(type(value))
+    if kind is not None:
+        return kind
+    if isinstance(value, str):
+        return TEXT
+    if isinstance(value, _NUMBERS):
+        return NUMBER
+    # pandas is not imported for the sake of its NA.
+    return MISSING if value is np.ma.masked or type(value).__name__ == "NAType" else OTHER
+
+
+def number_of(value: Any) -> float:
+    """A number as float64, the nearest; infinite if there is none."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def attributes_of(event: Any) -> Mapping[str, Any]:
+    """The attributes of an event by name: its fields and what goes along; nested records as they are.
+
+    Raises:
+        SchemaError: it is no event.
+    """
+    if type(event) is dict:
+        return event
+    if isinstance(event, View):
+        fields = {field.name: getattr(event, field.name) for field in event.schema.fields}
+        return {**event.attrs, **fields}
+    if isinstance(event, Event):
+        return vars(event)
+    if isinstance(event, Mapping):
+        return event
+    raise SchemaError(f"expected an event: a dict, an Event or a view; found {describe(event)}")
+
+
+def dig(value: Any, path: str) -> Any:
+    """What a nested record holds by a dotted name; None if nothing.
+
+    Example:
+        >>> dig({"x": 1, "inner": {"y": 2}}, "inner.y")
+        2
+    """
+    for step in path.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, Event | View):
+            value = getattr(value, step, None) if step in value.schema else None
+        else:
+            return None
+    return value

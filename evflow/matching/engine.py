@@ -1,0 +1,104 @@
+"""What the matcher asks of an engine, and the table of engines."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from evflow.matching.filters import Filters
+    from evflow.matching.rows import EventRows
+    from evflow.matching.strings import Strings
+
+__all__ = ["ENGINES", "Engine", "Matches", "engine_class"]
+
+ENGINES: dict[str, str] = {
+    "index": "evflow.matching.index:Index",
+    "reference": "evflow.matching.reference:Reference",
+    "counting": "evflow.matching.counting:Counting",
+    "two-phase": "evflow.matching.twophase:TwoPhase",
+    "ccm": "evflow.gpu.ccm:Ccm",
+    "clcb": "evflow.gpu.clcb:Clcb",
+    "clcb-grid": "evflow.gpu.grid:Grid",
+    "auto": "evflow.gpu.auto:Auto",
+}
+"""Every engine and where its class is; imported on use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The subscriptions that N events satisfy; each once an event, in no order.
+
+    Attributes:
+        offsets: int64, N + 1: where the ids of an event start and end.
+        ids: int32: ids of subscriptions.
+    """
+
+    offsets: NDArray[np.int64]
+    ids: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, event: int) -> NDArray[np.int32]:
+        """The ids of one event, as a view."""
+        if not -len(self) <= event < len(self):
+            raise IndexError(f"event {event}: there are {len(self)}")
+        event %= len(self)
+        return self.ids[self.offsets[event] : self.offsets[event + 1]]
+
+
+class Engine(Protocol):
+    """Decides which subscriptions an event satisfies.
+
+    The matcher lets several threads in ``match`` at once, and one alone in everything else. It gives valid
+    input only: ids that are free to ``add``, ids that are there to ``remove`` and ``move``, filters that have
+    an area.
+    """
+
+    def __init__(self, strings: Strings, dimensions: int, **options: Any) -> None:
+        """An engine without subscriptions, on the plane (2 dimensions) or the globe (3)."""
+
+    def add(self, filters: Filters) -> None:
+        """Take these in; all filters of a subscription come in one call."""
+
+    def remove(self, ids: NDArray[np.int32]) -> None:
+        """Forget subscriptions with all their filters."""
+
+    def move(
+        self,
+        ids: NDArray[np.int32],
+        which: NDArray[np.int32],
+        centre: NDArray[Any],
+        reach: NDArray[Any] | None,
+    ) -> None:
+        """Give filters another centre, and another reach unless None.
+
+        ``which`` is the number of the filter in its subscription, from 0; -1 means all of its filters with an
+        area. A later entry for the same filter wins.
+        """
+
+    def match(self, events: EventRows, threads: int = 1) -> Matches:
+        """What these events satisfy."""
+
+    def memory(self) -> Mapping[str, int]:
+        """Bytes held, by what for."""
+
+    def save(self, folder: Path) -> None:
+        """Write all state to files in ``folder``, which is empty."""
+
+    def load(self, folder: Path) -> None:
+        """Take the state that ``save`` wrote, mapped copy-on-write: processes share what none changes."""
+
+
+def engine_class(name: str) -> type[Engine]:
+    """The class of an engine by its name in ``ENGINES``."""
+    module, _, attribute = ENGINES[name].partition(":")
+    kind: type[Engine] = getattr(importlib.import_module(module), attribute)
+    return kind

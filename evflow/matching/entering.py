@@ -1,0 +1,104 @@
+"""Subscriptions on their way in: from whatever the user gives to the columns that engines get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.errors import SubscriptionError
+from evflow.matching.columns.bulk import FilterColumns
+from evflow.matching.filters import Filters
+from evflow.matching.names import Names
+from evflow.matching.space import Space
+from evflow.matching.strings import Strings
+
+__all__ = ["columns_of", "counts_of", "filters_of"]
+
+Int32s = NDArray[np.int32]
+
+
+def columns_of(given: Any, space: Space) -> FilterColumns:
+    """Subscriptions as checked columns, the filters of each next to each other.
+
+    Args:
+        given: a list of texts, filters and subscriptions, columns, or a table of pyarrow.
+        space: where the areas must be.
+
+    Raises:
+        SubscriptionError: one is malformed, or it is none of these.
+    """
+    if isinstance(given, FilterColumns):
+        columns = given
+    elif type(given).__module__.partition(".")[0] == "pyarrow":
+        columns = FilterColumns.from_arrow(given)
+    elif isinstance(given, Iterable):
+        columns = FilterColumns.from_subscriptions(given)
+    else:
+        raise SubscriptionError(
+            "expected subscriptions: a list of texts, filters and subscriptions, FilterColumns, or a table "
+            f"of pyarrow; found {type(given).__name__}"
+        )
+    columns.check(space.name)
+    return columns.grouped()
+
+
+def counts_of(columns: FilterColumns) -> tuple[Int32s, Int32s, NDArray[np.bool_]]:
+    """How many filters and constraints each subscription has, and which filters have an area."""
+    located = np.zeros(len(columns), bool) if columns.x is None else ~np.isnan(columns.x)
+    sizes = np.diff(columns.start)
+    if columns.subscription is None:
+        return np.ones(len(columns), np.int32), sizes.astype(np.int32), located
+    n = columns.subscriptions
+    filters = np.bincount(columns.subscription, minlength=n)
+    constraints = np.bincount(columns.subscription, sizes, minlength=n)
+    return filters.astype(np.int32), constraints.astype(np.int32), located
+
+
+def filters_of(columns: FilterColumns, ids: Int32s, names: Names, strings: Strings, space: Space) -> Filters:
+    """Checked columns as engines get them; new names and strings get numbers.
+
+    Args:
+        columns: the columns, checked and grouped.
+        ids: one a subscription.
+        names: numbers of names, to be added to.
+        strings: numbers of strings, to be added to.
+        space: where the areas are.
+    """
+    name = _renumbered(columns.name, columns.names, names)
+    text = _renumbered(columns.text, columns.texts, strings)
+    centre, reach = _areas(columns, space)
+    return Filters(
+        subscription=ids if columns.subscription is None else ids[columns.subscription],
+        start=columns.start,
+        name=name,
+        op=columns.op,
+        number=columns.number,
+        text=text,
+        centre=centre,
+        reach=reach,
+    )
+
+
+def _renumbered(column: Int32s, words: Sequence[str], known: Names | Strings) -> Int32s:
+    """A column of indices of ``words`` with the numbers that these have; -1 stays."""
+    used = np.zeros(len(words) + 1, bool)
+    used[column] = True  # -1 is the one too many
+    chosen = np.flatnonzero(used[:-1])
+    numbers = np.full(len(words) + 1, -1, np.int32)
+    numbers[chosen] = known.intern([words[i] for i in chosen.tolist()])
+    return numbers[column]
+
+
+def _areas(columns: FilterColumns, space: Space) -> tuple[NDArray[Any], NDArray[Any]]:
+    n = len(columns)
+    centre = np.full((n, space.dimensions), np.nan, space.dtype)
+    reach = np.full(n, np.nan, space.dtype)
+    if columns.x is None or columns.y is None or columns.radius is None:
+        return centre, reach
+    there = np.flatnonzero(~np.isnan(columns.x))
+    centre[there] = space.places(columns.x[there], columns.y[there])
+    reach[there] = space.reaches(columns.radius[there])
+    return centre, reach

@@ -1,0 +1,318 @@
+"""Lists: blocks of the entry arena that grow, shrink, and fill a gap with their last entry."""
+
+from __future__ import annotations
+
+from evflow.matching.index import layout as at
+from evflow.matching.index.native import compiled, f32, f64, i64, set_f32, set_f64, set_i64, set_u32, u32
+
+__all__ = [
+    "append",
+    "drop_block",
+    "free_block",
+    "list_address",
+    "new_block",
+    "place_of",
+    "put_place",
+    "record_address",
+    "records_of",
+    "reserve",
+    "room",
+    "take",
+]
+
+_NOT_EQUAL = 1
+
+
+@compiled
+def list_address(state: int, number: int) -> int:
+    """Where a list stands."""
+    return i64(state + 8 * at.LISTS) + number * at.LIST_SIZE
+
+
+@compiled
+def record_address(state: int, record: int) -> int:
+    """Where a record stands."""
+    return i64(state + 8 * at.RECORDS) + 4 * record
+
+
+@compiled
+def room(state: int, arena: int, amount: int) -> int:
+    """0 if an arena has room for this much more; else FULL, noting what is wanted."""
+    if i64(state + 8 * (arena + 1)) + amount <= i64(state + 8 * (arena + 2)):
+        return 0
+    set_i64(state + 8 * at.WANTED, arena // 3)
+    set_i64(state + 8 * at.AMOUNT, amount)
+    return at.FULL
+
+
+@compiled
+def _rounded(units: int) -> tuple[int, int]:
+    """The size that a block gets, and its class: each size up to 32, then four in an octave."""
+    if units <= 32:
+        return units, units
+    shift = 0
+    while units > 8:
+        units = (units + 1) >> 1
+        shift += 1
+    return units << shift, 32 + 4 * (shift - 3) + units - 5 + 1
+
+
+@compiled
+def new_block(state: int, units: int) -> int:
+    """The first unit of a block of this size, or FULL."""
+    units, size_class = _rounded(units)
+    head = i64(state + 8 * at.COUNTS) + 4 * (at.FREE_BLOCKS + size_class)
+    entries = i64(state + 8 * at.ENTRIES)
+    start = u32(head)
+    if start:
+        set_u32(head, u32(entries + 16 * start))
+        return start
+    start = i64(state + 8 * at.SCRAP)
+    if start + units <= i64(state + 8 * at.SCRAP_END):
+        set_i64(state + 8 * at.SCRAP, start + units)
+        return start
+    if room(state, at.ENTRIES, units) == at.FULL:
+        return at.FULL
+    start = i64(state + 8 * at.ENTRIES_USED)
+    set_i64(state + 8 * at.ENTRIES_USED, start + units)
+    return start
+
+
+@compiled
+def free_block(state: int, start: int, units: int) -> None:
+    """Gives a block back. A large one serves for small ones if none does at present."""
+    units, size_class = _rounded(units)
+    left = i64(state + 8 * at.SCRAP_END) - i64(state + 8 * at.SCRAP)
+    if units >= 256 and left <= 32:
+        rest = i64(state + 8 * at.SCRAP)
+        set_i64(state + 8 * at.SCRAP, start)
+        set_i64(state + 8 * at.SCRAP_END, start + units)
+        start, size_class = rest, left
+        if left == 0:
+            return
+    head = i64(state + 8 * at.COUNTS) + 4 * (at.FREE_BLOCKS + size_class)
+    set_u32(i64(state + 8 * at.ENTRIES) + 16 * start, u32(head))
+    set_u32(head, start)
+
+
+@compiled
+def _units(state: int, kind: int, elements: int, capacity: int) -> int:
+    """The size of a block for this many entries, a multiple of 4 (16 for columns)."""
+    if kind == at.PLAIN:
+        return capacity // 4
+    if kind == at.COLUMNS:
+        return capacity // 4 * (2 + 4 * elements)
+    return capacity if i64(state + 8 * at.DIMENSIONS) == 2 else capacity // 4 * 9
+
+
+@compiled
+def _offset(state: int, kind: int, capacity: int) -> int:
+    """How far into a block the column of records stands."""
+    if kind == at.PLAIN:
+        return 0
+    if kind == at.COLUMNS:
+        return 4 * capacity
+    return 12 * capacity if i64(state + 8 * at.DIMENSIONS) == 2 else 32 * capacity
+
+
+@compiled
+def records_of(state: int, entry: int) -> int:
+    """Where the column of records of a list stands, given the list's address."""
+    capacity = u32(entry + at.L_CAPACITY)
+    if capacity == 0:
+        return entry + at.L_START
+    block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
+    return block + _offset(state, u32(entry + at.L_INFO) & at.I_KIND, capacity)
+
+
+@compiled
+def _exclude(target: int, capacity: int, place: int, exacts: int) -> bool:
+    """Writes the keys that a record's exact constraints exclude; False if columns cannot hold them all.
+
+    They can where each excludes a round number or a string, and at most two are on the same element.
+    """
+    for e in range(exacts):
+        word, key = u32(place + 16 * e), u32(place + 16 * e + 4)
+        column = target + 4 * capacity * (4 + 4 * (word >> 4))
+        if word & 15 != _NOT_EQUAL or key == at.NO_KEY:
+            return False
+        if u32(column) != at.NO_KEY:
+            column += 4 * capacity
+            if u32(column) != at.NO_KEY:
+                return False
+        set_u32(column, key)
+    return True
+
+
+@compiled
+def _fill(state: int, block: int, capacity: int, position: int, record: int) -> None:
+    """Writes the columns of a record."""
+    source = record_address(state, record)
+    info = u32(source + 4 * at.R_INFO)
+    elements = info & at.K_MASK
+    target = block + 4 * position
+    lows = source + 4 * at.R_LOWS
+    for j in range(elements):
+        column = target + 4 * capacity * (2 + 4 * j)
+        set_u32(column, u32(lows + 4 * j))
+        set_u32(column + 4 * capacity, u32(lows + 4 * (elements + j)))
+        set_u32(column + 8 * capacity, at.NO_KEY)
+        set_u32(column + 12 * capacity, at.NO_KEY)
+    exacts = info >> at.K_EXACT & at.K_EXACT_MASK
+    held = _exclude(target, capacity, lows + 8 * elements, exacts)
+    set_u32(target, u32(source + 4 * at.R_SUBSCRIPTION) | (0 if held else at.V_MARK))
+    set_u32(target + 4 * capacity, record)
+
+
+@compiled
+def _copy_entry(state: int, block: int, capacity: int, i: int, other: int, larger: int, j: int) -> None:
+    """Copies a located entry to another block, or place in the block."""
+    if i64(state + 8 * at.DIMENSIONS) == 2:
+        for column in range(4):
+            set_u32(other + 4 * (column * larger + j), u32(block + 4 * (column * capacity + i)))
+        return
+    for column in range(4):
+        set_i64(other + 8 * (column * larger + j), i64(block + 8 * (column * capacity + i)))
+    set_u32(other + 32 * larger + 4 * j, u32(block + 32 * capacity + 4 * i))
+
+
+@compiled
+def _resize(state: int, entry: int, capacity: int) -> int:
+    """Gives a list another block, as columns if it is long; 0 or FULL."""
+    info = u32(entry + at.L_INFO)
+    kind = info & at.I_KIND
+    elements = info >> at.I_ELEMENTS
+    length = u32(entry + at.L_LENGTH)
+    becomes = kind
+    if kind != at.LOCATED:
+        becomes = at.COLUMNS if capacity >= at.COLUMNS_FROM and elements else at.PLAIN
+        if becomes == at.COLUMNS:
+            capacity = (capacity + 15) & -16
+    start = new_block(state, _units(state, becomes, elements, capacity))
+    if start == at.FULL:
+        return at.FULL
+    entries = i64(state + 8 * at.ENTRIES)
+    old_start, old = u32(entry + at.L_START), u32(entry + at.L_CAPACITY)
+    block, source = entries + 16 * start, entries + 16 * old_start
+    records = records_of(state, entry)
+    for i in range(length):
+        if kind == at.LOCATED:
+            _copy_entry(state, source, old, i, block, capacity, i)
+        elif becomes == at.COLUMNS:
+            _fill(state, block, capacity, i, u32(records + 4 * i))
+        else:
+            set_u32(block + 4 * i, u32(records + 4 * i))
+    if old:
+        free_block(state, old_start, _units(state, kind, elements, old))
+    set_u32(entry + at.L_START, start)
+    set_u32(entry + at.L_CAPACITY, capacity)
+    set_u32(entry + at.L_INFO, (info & ~at.I_KIND) | becomes)
+    return 0
+
+
+@compiled
+def reserve(state: int, entry: int) -> int:
+    """Makes room for one more record in a list: 0, 1 if its block has grown, or FULL."""
+    length, capacity = u32(entry + at.L_LENGTH), u32(entry + at.L_CAPACITY)
+    if length < capacity:
+        return 0
+    if length == 0 and u32(entry + at.L_INFO) & at.I_KIND != at.LOCATED:
+        return 0
+    larger = (capacity + max(4, capacity // 2) + 3) & -4
+    return at.FULL if _resize(state, entry, larger) == at.FULL else 1
+
+
+@compiled
+def append(state: int, number: int, record: int, x: float, y: float, z: float, reach: float) -> None:
+    """Puts a record at the end of a list that has room."""
+    entry = list_address(state, number)
+    length, capacity = u32(entry + at.L_LENGTH), u32(entry + at.L_CAPACITY)
+    kind = u32(entry + at.L_INFO) & at.I_KIND
+    block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
+    if capacity == 0:
+        set_u32(entry + at.L_START, record)
+    elif kind == at.PLAIN:
+        set_u32(block + 4 * length, record)
+    elif kind == at.COLUMNS:
+        _fill(state, block, capacity, length, record)
+    else:
+        put_place(state, block, capacity, length, x, y, z, reach)
+        set_u32(block + _offset(state, kind, capacity) + 4 * length, record)
+    set_u32(entry + at.L_LENGTH, length + 1)
+    source = record_address(state, record)
+    set_u32(source + 4 * at.R_LIST, number)
+    set_u32(source + 4 * at.R_POSITION, length)
+
+
+@compiled
+def put_place(
+    state: int, block: int, capacity: int, i: int, x: float, y: float, z: float, reach: float
+) -> None:
+    """Writes the area of a located entry."""
+    if i64(state + 8 * at.DIMENSIONS) == 2:
+        set_f32(block + 4 * i, x)
+        set_f32(block + 4 * (capacity + i), y)
+        set_f32(block + 4 * (2 * capacity + i), reach)
+    else:
+        set_f64(block + 8 * i, x)
+        set_f64(block + 8 * (capacity + i), y)
+        set_f64(block + 8 * (2 * capacity + i), z)
+        set_f64(block + 8 * (3 * capacity + i), reach)
+
+
+@compiled
+def place_of(state: int, block: int, capacity: int, i: int) -> tuple[float, float, float, float]:
+    """The area of a located entry."""
+    if i64(state + 8 * at.DIMENSIONS) == 2:
+        return (
+            f32(block + 4 * i),
+            f32(block + 4 * (capacity + i)),
+            0.0,
+            f32(block + 4 * (2 * capacity + i)),
+        )
+    return (
+        f64(block + 8 * i),
+        f64(block + 8 * (capacity + i)),
+        f64(block + 8 * (2 * capacity + i)),
+        f64(block + 8 * (3 * capacity + i)),
+    )
+
+
+@compiled
+def take(state: int, entry: int, position: int) -> None:
+    """Takes an entry out of a list; the last one comes in its place."""
+    last = u32(entry + at.L_LENGTH) - 1
+    capacity = u32(entry + at.L_CAPACITY)
+    info = u32(entry + at.L_INFO)
+    kind = info & at.I_KIND
+    set_u32(entry + at.L_LENGTH, last)
+    if position != last:
+        block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
+        moved = u32(block + _offset(state, kind, capacity) + 4 * last)
+        if kind == at.LOCATED:
+            _copy_entry(state, block, capacity, last, block, capacity, position)
+        elif kind == at.COLUMNS:
+            for column in range(2 + 4 * (info >> at.I_ELEMENTS)):
+                start = block + 4 * capacity * column
+                set_u32(start + 4 * position, u32(start + 4 * last))
+        else:
+            set_u32(block + 4 * position, moved)
+        set_u32(record_address(state, moved) + 4 * at.R_POSITION, position)
+    if capacity > 8 and last <= capacity // 4:
+        _resize(state, entry, (last + last // 2 + 4) & -4)
+    elif last == 0 and capacity:
+        drop_block(state, entry)
+
+
+@compiled
+def drop_block(state: int, entry: int) -> None:
+    """Gives the block of an empty list back."""
+    info, capacity = u32(entry + at.L_INFO), u32(entry + at.L_CAPACITY)
+    if capacity == 0:
+        return
+    kind = info & at.I_KIND
+    units = _units(state, kind, info >> at.I_ELEMENTS, capacity)
+    free_block(state, u32(entry + at.L_START), units)
+    set_u32(entry + at.L_CAPACITY, 0)
+    if kind != at.LOCATED:
+        set_u32(entry + at.L_INFO, info & ~at.I_KIND)

@@ -1,0 +1,236 @@
+"""From a key to its list: a table with open addressing, a Bloom filter before it, and signatures filed by
+element.
+
+A slot holds 32 bits of the key and the number of the list; the key itself stands in the list. Slots of lists
+that are gone lead to a list with another key, and vanish when the table is made anew. An event with few
+attributes looks for all subsets of them; one with many goes through the signatures that are filed under one
+of its elements, each under its rarest.
+"""
+
+from __future__ import annotations
+
+from evflow.matching.index import layout as at
+from evflow.matching.index.blocks import free_block, list_address, new_block, room
+from evflow.matching.index.keys import mix
+from evflow.matching.index.native import compiled, i64, kernel, set_i64, set_u32, total, u32
+
+__all__ = [
+    "element_address",
+    "find",
+    "find_signature",
+    "may_hold",
+    "new_list",
+    "rebuild",
+    "signature_elements",
+]
+
+
+@compiled
+def element_address(state: int, element: int) -> int:
+    """Where an element stands."""
+    return i64(state + 8 * at.ELEMENTS) + element * at.ELEMENT_SIZE
+
+
+@compiled
+def may_hold(bloom: int, words: int, key: int) -> int:
+    """1 if the table may hold a key, 0 if it surely does not."""
+    word = i64(bloom + 8 * ((key >> 20) & (words - 1)))
+    return (word >> (key & 63)) & (word >> ((key >> 6) & 63)) & 1
+
+
+@compiled
+def find(state: int, key: int) -> int:
+    """The list of a key, or 0."""
+    table, mask = i64(state + 8 * at.TABLE), i64(state + 8 * at.TABLE_CAPACITY) - 1
+    slot = (key >> 12) & mask
+    while True:
+        number = u32(table + 8 * slot)
+        if number == 0:
+            return 0
+        if u32(table + 8 * slot + 4) == (key & at.NONE) and i64(list_address(state, number)) == key:
+            return number
+        slot = (slot + 1) & mask
+
+
+@compiled
+def _enter(state: int, key: int, number: int) -> None:
+    """Puts a list in the table, which has room, and in the Bloom filter."""
+    table, mask = i64(state + 8 * at.TABLE), i64(state + 8 * at.TABLE_CAPACITY) - 1
+    slot = (key >> 12) & mask
+    while u32(table + 8 * slot):
+        slot = (slot + 1) & mask
+    set_u32(table + 8 * slot, number)
+    set_u32(table + 8 * slot + 4, key & at.NONE)
+    set_i64(state + 8 * at.TABLE_USED, i64(state + 8 * at.TABLE_USED) + 1)
+    words = i64(state + 8 * at.BLOOM_CAPACITY)
+    word = i64(state + 8 * at.BLOOM) + 8 * ((key >> 20) & (words - 1))
+    set_i64(word, i64(word) | (1 << (key & 63)) | (1 << ((key >> 6) & 63)))
+
+
+@compiled
+def new_list(state: int, key: int, info: int) -> int:
+    """A new list, in the table unless it is a group; or FULL."""
+    number = i64(state + 8 * at.FREE_LIST)
+    if number == 0:
+        if room(state, at.LISTS, 1) == at.FULL:
+            return at.FULL
+        number = i64(state + 8 * at.LISTS_USED)
+    if info & at.I_GROUP == 0:
+        # Half of the table stays empty.
+        if room(state, at.TABLE, 1 + i64(state + 8 * at.TABLE_CAPACITY) // 2) == at.FULL:
+            return at.FULL
+        _enter(state, key, number)
+    entry = list_address(state, number)
+    if i64(state + 8 * at.FREE_LIST):
+        set_i64(state + 8 * at.FREE_LIST, u32(entry + at.L_CHAIN))
+    else:
+        set_i64(state + 8 * at.LISTS_USED, number + 1)
+    for word in range(at.LIST_SIZE // 8):
+        set_i64(entry + 8 * word, 0)
+    set_i64(entry + at.L_KEY, key)
+    set_u32(entry + at.L_INFO, info)
+    return number
+
+
+@compiled
+def signature_elements(state: int, entry: int) -> int:
+    """Where the elements of a signature stand, given its address."""
+    if u32(entry + at.L_INFO) >> at.I_ELEMENTS <= 8:
+        return entry + at.L_ELEMENTS
+    return i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_ELEMENTS)
+
+
+@compiled
+def _rarest(state: int, elements: int, count: int) -> int:
+    """Where the element stands under which the fewest signatures are filed, of these (uint32)."""
+    best = element_address(state, u32(elements))
+    for j in range(1, count):
+        place = element_address(state, u32(elements + 4 * j))
+        if u32(place + at.E_LENGTH) < u32(best + at.E_LENGTH):
+            best = place
+    return best
+
+
+@compiled
+def _widen(state: int, place: int) -> int:
+    """Makes room for one more signature under an element: 0 or FULL."""
+    length, capacity = u32(place + at.E_LENGTH), u32(place + at.E_CAPACITY)
+    if length < capacity:
+        return 0
+    larger = (capacity + max(8, capacity // 2) + 7) & -8
+    start = new_block(state, larger // 8 * 10)
+    if start == at.FULL:
+        return at.FULL
+    entries = i64(state + 8 * at.ENTRIES)
+    old = u32(place + at.E_START)
+    block, source = entries + 16 * start, entries + 16 * old
+    for i in range(length):
+        set_i64(block + 8 * i, i64(source + 8 * i))
+        set_i64(block + 8 * (larger + i), i64(source + 8 * (capacity + i)))
+        set_u32(block + 16 * larger + 4 * i, u32(source + 16 * capacity + 4 * i))
+    if capacity:
+        free_block(state, old, capacity // 8 * 10)
+    set_u32(place + at.E_START, start)
+    set_u32(place + at.E_CAPACITY, larger)
+    return 0
+
+
+@compiled
+def _file(state: int, number: int, place: int) -> None:
+    """Files a signature under an element that has room, with a mask of all its elements."""
+    entry = list_address(state, number)
+    elements = signature_elements(state, entry)
+    low, high = 0, 0
+    for j in range(u32(entry + at.L_INFO) >> at.I_ELEMENTS):
+        element = element_address(state, u32(elements + 4 * j))
+        bit = i64(element + at.E_HASH) & 127
+        if bit < 64:
+            low |= 1 << bit
+        else:
+            high |= 1 << (bit - 64)
+        set_u32(element + at.E_USES, u32(element + at.E_USES) + 1)
+    length, capacity = u32(place + at.E_LENGTH), u32(place + at.E_CAPACITY)
+    block = i64(state + 8 * at.ENTRIES) + 16 * u32(place + at.E_START)
+    set_i64(block + 8 * length, low)
+    set_i64(block + 8 * (capacity + length), high)
+    set_u32(block + 16 * capacity + 4 * length, number)
+    set_u32(place + at.E_LENGTH, length + 1)
+
+
+@compiled
+def _same_elements(state: int, number: int, elements: int, count: int) -> bool:
+    """Whether a list is the signature of these elements."""
+    entry = list_address(state, number)
+    if u32(entry + at.L_INFO) >> at.I_ELEMENTS != count or not u32(entry + at.L_INFO) & at.I_SIGNATURE:
+        return False
+    own = signature_elements(state, entry)
+    for j in range(count):  # noqa: SIM110
+        if u32(own + 4 * j) != u32(elements + 4 * j):
+            return False
+    return True
+
+
+@compiled
+def _element_hash(state: int, element: int) -> int:
+    """What an element adds to the key of a signature."""
+    place = element_address(state, element)
+    if i64(place + at.E_HASH) == 0:
+        bit = i64(state + 8 * at.BITS)
+        set_i64(state + 8 * at.BITS, bit + 1)
+        value = mix(total(element, i64(state + 8 * at.SEED)))
+        set_i64(place + at.E_HASH, (value & -256) | 128 | (bit & 127))
+    return i64(place + at.E_HASH)
+
+
+@compiled
+def find_signature(state: int, elements: int, count: int) -> int:
+    """The signature of these elements (uint32, ascending), made if it is new; or FULL."""
+    if count == 0:
+        return 0
+    key = 0
+    for j in range(count):
+        key ^= _element_hash(state, u32(elements + 4 * j))
+    while True:
+        number = find(state, key)
+        if number == 0 and key:
+            return _new_signature(state, key, elements, count)
+        if number and _same_elements(state, number, elements, count):
+            return number
+        # Two sets with one hash: the second is found by going through signatures only, from now on.
+        set_i64(state + 8 * at.COLLISIONS, 1)
+        key = mix(key)
+
+
+@compiled
+def _new_signature(state: int, key: int, elements: int, count: int) -> int:
+    """A signature that is filed under its rarest element; or FULL."""
+    units = (count + 3) // 4
+    place = _rarest(state, elements, count)
+    if _widen(state, place) == at.FULL or room(state, at.ENTRIES, 2 * units) == at.FULL:
+        return at.FULL
+    number = new_list(state, key, at.I_SIGNATURE | count << at.I_ELEMENTS)
+    if number == at.FULL:
+        return at.FULL
+    entry = list_address(state, number)
+    own = entry + at.L_ELEMENTS
+    if count > 8:
+        start = new_block(state, units)
+        set_u32(own, start)
+        own = i64(state + 8 * at.ENTRIES) + 16 * start
+    for j in range(count):
+        set_u32(own + 4 * j, u32(elements + 4 * j))
+    _file(state, number, place)
+    set_i64(state + 8 * at.SIGNATURES, i64(state + 8 * at.SIGNATURES) + 1)
+    return number
+
+
+@kernel
+def rebuild(state: int) -> int:
+    """Fills an empty table and Bloom filter with all lists that are there; gives their number."""
+    count = 0
+    for number in range(1, i64(state + 8 * at.LISTS_USED)):
+        entry = list_address(state, number)
+        if i64(entry) and not u32(entry + at.L_INFO) & at.I_GROUP:
+            _enter(state, i64(entry), number)
+            count += 1
+    return count

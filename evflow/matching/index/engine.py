@@ -1,0 +1,318 @@
+"""The engine ``index``: what it keeps, and how its kernels are called."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.errors import SubscriptionError
+from evflow.matching.engine import Matches
+from evflow.matching.filters import Filters
+from evflow.matching.index import layout as at
+from evflow.matching.index.change import add, remove
+from evflow.matching.index.directory import rebuild
+from evflow.matching.index.memory import Buffer, address_of
+from evflow.matching.index.moving import move
+from evflow.matching.index.purge import purge
+from evflow.matching.index.records import DRAFT_SIZE, LONGEST
+from evflow.matching.index.scratch import Scratch
+from evflow.matching.index.settle import settle
+from evflow.matching.rows import EventRows
+from evflow.matching.strings import Strings
+
+__all__ = ["Index"]
+
+_CHUNK = 1 << 18
+"""Filters that are added before lists are settled."""
+
+_START = {"lists": 64, "entries": 256, "records": 256, "elements": 16, "dirty": 64, "table": 256, "bloom": 16}
+
+
+class Index:
+    """Filters in lists that an event finds by keys: its names, its values, its place.
+
+    Example:
+        >>> from evflow.matching.strings import Strings
+        >>> engine = Index(Strings(), 2)
+        >>> engine.details()["filters"]
+        0
+    """
+
+    def __init__(self, strings: Strings, dimensions: int, **options: Any) -> None:
+        if options:
+            raise SubscriptionError(
+                f"engine index: unknown option {next(iter(options))!r}; it has none, leave it out"
+            )
+        self._strings = strings
+        self._state = np.zeros(at.STATE_SIZE, np.int64)
+        self._at = address_of(self._state)
+        self._arenas = {name: Buffer() for name in at.ARENAS}
+        self._draft = Buffer(max(DRAFT_SIZE, 1 << 16))
+        self._state[at.DRAFT] = self._draft.address
+        self._state[at.DIMENSIONS] = dimensions
+        self._state[at.SEED] = int.from_bytes(os.urandom(7), "little")
+        self._changes = 0
+        self._scratches: list[Scratch] = []
+        self._lock = threading.Lock()
+        for name, count in _START.items():
+            self._grow(name, count)
+        self._grow("counts", at.COUNTS_SIZE)
+        self._grow("tally", at.TALLY_SIZE)
+        # 0 stands for nothing, or for the signature that has no elements.
+        for used in (at.LISTS_USED, at.ENTRIES_USED, at.RECORDS_USED):
+            self._state[used] = 1
+        self._list_view()[0, at.L_INFO // 4] = at.I_SIGNATURE
+        self._text: tuple[Any, Any] = (None, None)
+
+    def _list_view(self) -> NDArray[np.uint32]:
+        view: NDArray[np.uint32] = self._arenas["lists"].view(np.uint32).reshape(-1, 16)
+        return view
+
+    def _grow(self, name: str, count: int) -> None:
+        """Makes an arena hold at least ``count`` of its units."""
+        i = at.ARENAS.index(name)
+        arena = self._arenas[name]
+        arena.grow(count * at.UNITS[i])
+        self._state[3 * i] = arena.address
+        self._state[3 * i + 2] = arena.size // at.UNITS[i]
+        if name in ("table", "bloom"):
+            self._state[3 * i + 2] = count
+        if name == "lists":
+            self._grow("dirty", int(self._state[at.LISTS_CAPACITY]))
+
+    def _make_room(self) -> None:
+        """Makes room for what a kernel could not place."""
+        i, amount = int(self._state[at.WANTED]), int(self._state[at.AMOUNT])
+        name = at.ARENAS[i]
+        if name in ("table", "lists") and self._changes > self._state[at.LISTS_USED] // 4:
+            self._purge()
+            if name == "table" or self._state[at.FREE_LIST]:
+                return
+        if name == "table":
+            self._new_table()
+            return
+        used = int(self._state[3 * i + 1])
+        self._grow(name, max(used + amount, 2 * used))
+
+    def _new_table(self) -> None:
+        """Makes the table anew, so that a quarter of it is filled at most."""
+        lists = self._list_view()[1 : self._state[at.LISTS_USED]]
+        there = int(((lists[:, 0] | lists[:, 1]) != 0).sum())
+        slots = max(256, 1 << (4 * there).bit_length())
+        for name, size in (("table", slots), ("bloom", slots // 16)):
+            self._arenas[name] = Buffer()
+            self._grow(name, size)
+        self._state[at.TABLE_USED] = 0
+        rebuild(self._at)
+
+    def _read_texts(self) -> None:
+        """Notes where the operands' strings stand now."""
+        data, offsets = self._strings.data, self._strings.offsets
+        if self._text[0] is not data or self._text[1] is not offsets:
+            self._state[at.TEXT_DATA] = address_of(data)
+            self._state[at.TEXT_OFFSETS] = address_of(offsets)
+            # Last, since other threads go by it.
+            self._text = (data, offsets)
+
+    def _settle(self) -> None:
+        while settle(self._at) == at.FULL:
+            self._make_room()
+
+    def add(self, filters: Filters) -> None:
+        """Take these in; all filters of a subscription come in one call."""
+        count = len(filters)
+        if not count:
+            return
+        lengths = np.diff(filters.start)
+        if int(lengths.max()) > LONGEST:
+            longest = int(lengths.argmax())
+            raise SubscriptionError(
+                f"subscription {filters.subscription[longest]}: a filter has {lengths[longest]} constraints, "
+                f"expected at most {LONGEST}; split it into several subscriptions"
+            )
+        self._read_texts()
+        self._reach(int(filters.subscription.max()), int(filters.name.max(initial=0)))
+        columns = [
+            np.ascontiguousarray(column)
+            for column in (
+                filters.subscription,
+                filters.start,
+                filters.name,
+                filters.op,
+                filters.number,
+                filters.text,
+                filters.centre,
+                filters.reach,
+            )
+        ]
+        addresses = [address_of(column) for column in columns]
+        done = 0
+        while done < count:
+            # Lists that wait to be split take room of their own: at most as much as is in use.
+            end = min(done + min(_CHUNK, max(_CHUNK >> 6, int(self._state[at.FILTERS]))), count)
+            while done < end:
+                done = add(self._at, done, end, *addresses)
+                if done < end:
+                    self._make_room()
+            self._settle()
+
+    def _reach(self, subscription: int, name: int) -> None:
+        """Makes room for subscriptions and names up to these."""
+        for arena, used, wanted in (
+            ("first", at.FIRST_USED, subscription + 1),
+            ("elements", at.ELEMENTS_USED, 3 * name + 3),
+        ):
+            if wanted > self._state[used]:
+                if wanted > self._state[used + 1]:
+                    self._grow(arena, max(wanted, int(1.5 * self._state[used])))
+                self._state[used] = wanted
+
+    def remove(self, ids: NDArray[np.int32]) -> None:
+        """Forget subscriptions with all their filters."""
+        self._read_texts()
+        ids = np.ascontiguousarray(ids, np.int32)
+        before = int(self._state[at.FILTERS])
+        remove(self._at, address_of(ids), len(ids))
+        self._changes += before - int(self._state[at.FILTERS])
+        if self._changes > self._state[at.LISTS_USED]:
+            self._purge()
+
+    def _purge(self) -> None:
+        """Gives empty lists back."""
+        self._changes = 0
+        if purge(self._at):
+            self._new_table()
+
+    def move(
+        self,
+        ids: NDArray[np.int32],
+        which: NDArray[np.int32],
+        centre: NDArray[Any],
+        reach: NDArray[Any] | None,
+    ) -> None:
+        """Give filters another centre, and another reach unless None; see ``Engine.move``."""
+        kind = np.float32 if self._state[at.DIMENSIONS] == 2 else np.float64
+        columns = [np.ascontiguousarray(ids, np.int32), np.ascontiguousarray(which, np.int32)]
+        columns.append(np.ascontiguousarray(centre, kind))
+        addresses = [address_of(column) for column in columns]
+        if reach is None:
+            addresses.append(0)
+        else:
+            columns.append(np.ascontiguousarray(reach, kind))
+            addresses.append(address_of(columns[-1]))
+        self._changes += len(ids)
+        done = 0
+        while True:
+            done = move(self._at, done, len(ids), *addresses)
+            if done == len(ids):
+                break
+            self._make_room()
+        if self._state[at.DIRTY_USED]:
+            self._read_texts()
+            self._settle()
+
+    def match(self, events: EventRows, threads: int = 1) -> Matches:
+        """What these events satisfy."""
+        self._read_texts()
+        count = len(events)
+        if count == 1:
+            ids = self.match_one(events)
+            return Matches(np.array([0, len(ids)], np.int64), ids)
+        pieces = max(1, min(threads, count // 64))
+        if pieces == 1:
+            return self._match(events, 0, count)
+        bounds = [count * i // pieces for i in range(pieces + 1)]
+        parts = list(
+            _pool(threads).map(lambda i: self._match(events, bounds[i], bounds[i + 1]), range(pieces))
+        )
+        offsets = np.zeros(count + 1, np.int64)
+        for i, part in enumerate(parts):
+            start = bounds[i]
+            offsets[start + 1 : bounds[i + 1] + 1] = part.offsets[1:] + offsets[start]
+        return Matches(offsets, np.concatenate([part.ids for part in parts]))
+
+    def match_one(self, events: EventRows) -> NDArray[np.int32]:
+        """The subscriptions that the only event of the rows satisfies, sooner than ``match`` tells."""
+        self._read_texts()
+        scratch = self._scratches.pop() if self._scratches else Scratch()
+        try:
+            return scratch.run_one(self._at, self._state, events)
+        finally:
+            self._scratches.append(scratch)
+
+    def _match(self, events: EventRows, start: int, stop: int) -> Matches:
+        """What the events from ``start`` to ``stop`` satisfy, in the calling thread."""
+        scratch = self._scratches.pop() if self._scratches else Scratch()
+        try:
+            return scratch.run(self._at, self._state, events, start, stop)
+        finally:
+            self._scratches.append(scratch)
+
+    def memory(self) -> Mapping[str, int]:
+        """Bytes held, by what for."""
+        held = {}
+        for i, name in enumerate(at.ARENAS):
+            used = self._state[3 * i + (2 if name in ("table", "bloom", "counts", "tally") else 1)]
+            held[name] = int(used) * at.UNITS[i]
+        held["scratch"] = self._draft.size + sum(scratch.size for scratch in self._scratches)
+        return held
+
+    def details(self) -> Mapping[str, int]:
+        """How many signatures, lists and filters there are, by how an event finds them.
+
+        Filters stand with their signature (``own``), by a sharp constraint (``sharp``), in a group of like
+        radius (``group``) or in a cell of one (``cell``); those that nothing can satisfy stand nowhere.
+        """
+        lists = self._list_view()[: self._state[at.LISTS_USED]]
+        info, length = lists[:, at.L_INFO // 4], lists[:, at.L_LENGTH // 4]
+        told = {"filters": int(self._state[at.FILTERS]), "signatures": int(self._state[at.SIGNATURES])}
+        kinds = {"own": at.I_SIGNATURE, "sharp": at.I_SHARP, "group": at.I_GROUP, "cell": at.I_CELL}
+        for name, flag in kinds.items():
+            chosen = length[(info & flag != 0) & (length > 0)]
+            told[f"{name}.lists"] = len(chosen)
+            told[f"{name}.filters"] = int(chosen.sum())
+        return told
+
+    def save(self, folder: Path) -> None:
+        """Write all state to files in ``folder``, which is empty."""
+        np.save(folder / "index_state.npy", self._state)
+        for i, name in enumerate(at.ARENAS):
+            used = self._state[3 * i + (2 if name in ("table", "bloom", "counts", "tally") else 1)]
+            self._arenas[name].save(folder / f"index_{name}.npy", int(used) * at.UNITS[i])
+
+    def load(self, folder: Path) -> None:
+        """Take the state that ``save`` wrote, mapped copy-on-write."""
+        self._state[:] = np.load(folder / "index_state.npy")
+        self._state[at.DRAFT] = self._draft.address
+        self._text = (None, None)
+        for i, name in enumerate(at.ARENAS):
+            arena = Buffer()
+            arena.load(folder / f"index_{name}.npy")
+            self._arenas[name] = arena
+            self._state[3 * i] = arena.address
+            if name not in ("table", "bloom"):
+                self._state[3 * i + 2] = arena.size // at.UNITS[i]
+        self._grow("dirty", int(self._state[at.LISTS_CAPACITY]))
+        self._read_texts()
+
+
+_POOL: ThreadPoolExecutor | None = None
+_POOL_SIZE = 0
+_POOL_LOCK = threading.Lock()
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that all engines share, at least this many."""
+    global _POOL, _POOL_SIZE
+    with _POOL_LOCK:
+        if _POOL is None or threads > _POOL_SIZE:
+            _POOL = ThreadPoolExecutor(threads, "evflow-matching")
+            _POOL_SIZE = threads
+        return _POOL

@@ -1,0 +1,115 @@
+"""Whether an event satisfies a filter: intervals of keys, eight at a time, then what they do not decide."""
+
+from __future__ import annotations
+
+from evflow.matching.index import layout as at
+from evflow.matching.index.blocks import record_address
+from evflow.matching.index.follow import attribute_row
+from evflow.matching.index.native import compiled, f64, i32, i64, u8, u32, within
+from evflow.matching.index.probes import column
+
+__all__ = ["holds"]
+
+_EQ, _NE, _LT, _LE, _GT, _GE, _PREFIX, _SUFFIX, _CONTAINS = range(9)
+
+
+@compiled
+def _order(left: int, left_size: int, right: int, right_size: int) -> int:
+    """How two strings of bytes are ordered: negative, 0 or positive."""
+    for i in range(min(left_size, right_size)):
+        difference = u8(left + i) - u8(right + i)
+        if difference:
+            return difference
+    return left_size - right_size
+
+
+@compiled
+def _same_bytes(left: int, right: int, size: int) -> bool:
+    for i in range(size):  # noqa: SIM110
+        if u8(left + i) != u8(right + i):
+            return False
+    return True
+
+
+@compiled
+def _text_holds(state: int, scratch: int, op: int, row: int, text: int) -> bool:
+    """Whether a string of an event satisfies a constraint with a string."""
+    if op == _NE:
+        return i32(column(scratch, at.ROWS_TEXT) + 4 * row) != text
+    offsets = i64(state + 8 * at.TEXT_OFFSETS)
+    start = i64(offsets + 8 * text)
+    size = i64(offsets + 8 * text + 8) - start
+    right = i64(state + 8 * at.TEXT_DATA) + start
+    left = column(scratch, at.ROWS_CHARS) + i64(column(scratch, at.ROWS_CHAR_START) + 8 * row)
+    length = i32(column(scratch, at.ROWS_CHAR_LENGTH) + 4 * row)
+    if op <= _GE:
+        order = _order(left, length, right, size)
+        if op == _LT:
+            return order < 0
+        if op == _LE:
+            return order <= 0
+        return order > 0 if op == _GT else order >= 0
+    if size == 0 or size > length:
+        return size == 0
+    if op == _PREFIX:
+        return _same_bytes(left, right, size)
+    if op == _SUFFIX:
+        return _same_bytes(left + length - size, right, size)
+    begin = u8(right)
+    for i in range(length - size + 1):  # noqa: SIM110
+        if u8(left + i) == begin and _same_bytes(left + i, right, size):
+            return True
+    return False
+
+
+@compiled
+def _number_holds(op: int, value: float, operand: float) -> bool:
+    """Whether a number satisfies a constraint with a number."""
+    if op == _EQ:
+        return value == operand
+    if op == _NE:
+        return value != operand
+    if op == _LT:
+        return value < operand
+    if op == _LE:
+        return value <= operand
+    return value > operand if op == _GT else value >= operand
+
+
+@compiled
+def _exactly(state: int, scratch: int, place: int, count: int, values: int) -> bool:
+    """Whether the exact constraints of a record hold."""
+    for c in range(count):
+        constraint = place + 16 * c
+        op = u32(constraint) & 15
+        attribute = attribute_row(scratch, values, u32(constraint) >> 4)
+        row = u32(attribute + at.A_ROW)
+        if u32(attribute + at.A_ELEMENT) % 3 == at.NUMBERS:
+            number = f64(column(scratch, at.ROWS_NUMBER) + 8 * row)
+            if not _number_holds(op, number, f64(constraint + 8)):
+                return False
+        elif not _text_holds(state, scratch, op, row, u32(constraint + 4)):
+            return False
+    return True
+
+
+@compiled
+def holds(state: int, scratch: int, record: int, values: int) -> bool:
+    """Whether an event satisfies the constraints of a record."""
+    source = record_address(state, record)
+    info = u32(source + 4 * at.R_INFO)
+    count = info & at.K_MASK
+    lows = source + 4 * at.R_LOWS
+    keys = values + at.X_KEYS
+    j = 0
+    while count - j > 8:
+        if within(keys + 4 * j, lows + 4 * j, lows + 4 * (count + j)) != 255:
+            return False
+        j += 8
+    bits = (1 << (count - j)) - 1
+    if within(keys + 4 * j, lows + 4 * j, lows + 4 * (count + j)) & bits != bits:
+        return False
+    if info & at.V_ALWAYS or (info & at.V_GAPS and u32(values + at.X_GAPS)):
+        exact = info >> at.K_EXACT & at.K_EXACT_MASK
+        return _exactly(state, scratch, lows + 8 * count, exact, values)
+    return True

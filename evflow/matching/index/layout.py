@@ -1,0 +1,163 @@
+"""Where everything stands: the slots of the state, and the bytes of a list, a record, an element.
+
+Kernels get the address of the state, an array of int64: addresses of the arenas, how full they are, a few
+counts.
+
+A **record** is a filter, in words of 4 bytes: 5 of header, an interval of keys for each element of its
+signature (all lows, then all widths), then its exact constraints, 4 words each. It is named by the number of
+its first word.
+
+A **list** takes 64 bytes and holds records that one key leads to: a signature's own, a sharp constraint's, a
+group's or a cell's. Its entries lie in a block of the entry arena:
+
+* plain: the words of the records; a list of one has no block, its record stands in the list itself;
+* columns: subscription, record, then for each element lows, widths, and keys that are excluded, so that 16
+  filters are tested at once;
+* located: x, y (z) and reach, then records.
+
+An **element** is an attribute's name with the type that a constraint asks for; a **signature** is a set of
+elements.
+"""
+
+from __future__ import annotations
+
+# State: arenas are (address, used, capacity), in units of their own.
+LISTS, LISTS_USED, LISTS_CAPACITY = 0, 1, 2  # 64 bytes
+ENTRIES, ENTRIES_USED, ENTRIES_CAPACITY = 3, 4, 5  # 16 bytes
+RECORDS, RECORDS_USED, RECORDS_CAPACITY = 6, 7, 8  # 4 bytes
+FIRST, FIRST_USED, FIRST_CAPACITY = 9, 10, 11  # 4 bytes: the first record of a subscription
+ELEMENTS, ELEMENTS_USED, ELEMENTS_CAPACITY = 12, 13, 14  # 32 bytes
+DIRTY, DIRTY_USED, DIRTY_CAPACITY = 15, 16, 17  # 4 bytes: lists that wait to be settled
+TABLE, TABLE_USED, TABLE_CAPACITY = 18, 19, 20  # 8 bytes: tag and list
+BLOOM, BLOOM_USED, BLOOM_CAPACITY = 21, 22, 23  # 8 bytes
+COUNTS, COUNTS_USED, COUNTS_CAPACITY = 24, 25, 26  # 4 bytes: small tables of fixed size
+TALLY, TALLY_USED, TALLY_CAPACITY = 27, 28, 29  # 4 bytes: how many filters have a sharp constraint
+ARENAS = ("lists", "entries", "records", "first", "elements", "dirty", "table", "bloom", "counts", "tally")
+UNITS = (64, 16, 4, 4, 32, 4, 8, 8, 4, 4)
+
+DIMENSIONS = 32
+FILTERS = 33
+SUBSCRIPTIONS = 34
+SEVERAL = 35  # subscriptions that have more than one filter
+LOCATED_FILTERS = 36
+SIGNATURES = 37
+FREE_LIST = 38
+SCRAP, SCRAP_END = 39, 40  # a large free block from which small ones are cut
+TEXT_DATA, TEXT_OFFSETS = 41, 42
+WANTED = 43  # what a kernel that returned FULL lacks: the arena, and how much of it
+AMOUNT = 44
+CONSTRAINTS = 45
+COLLISIONS = 46  # 1 once two signatures had the same hash
+DRAFT = 47  # working memory of changes
+SEED = 48  # of the hashes of elements
+BITS = 49  # elements that have been given a bit of masks
+STATE_SIZE = 64
+
+# The counts: free records by size, free blocks by class, operands of patterns by kind and length.
+FREE_RECORDS = 0  # 320
+FREE_BLOCKS = 320  # 192
+LENGTHS = 512  # 3 kinds of 64
+COUNTS_SIZE = 704
+LONGEST = 63  # bytes of the longest pattern that is looked up
+
+TALLY_SIZE = 1 << 18
+
+# A list.
+L_KEY = 0
+L_START = 8  # unit of its block, or its record if it has none
+L_LENGTH = 12
+L_CAPACITY = 16  # 0: no block
+L_INFO = 20
+L_OWNER = 24  # its signature; of a signature: filters in all its lists
+L_NEXT = 28  # of a signature: its first group; of a cell: its group
+L_REACH = 28  # of a group: float32, at least the largest radius
+L_ELEMENTS = 32  # of a signature: eight elements, or where they stand in the entries if there are more
+L_CHAIN = 32  # of a group: the next one; of a cell: the next one of the group
+L_RADIUS = 36  # of a group: the exponent of its largest radius
+L_CELL = 40  # of a group: the exponent of its cells' size
+L_COUNT = 44  # of a group: filters
+L_LEVELLED = 48  # of a group: filters when the size of its cells was chosen
+L_CELLS = 52  # of a group: its first cell
+L_OLD = 56  # of a group: its first cell of the size before
+L_SHARE = 60  # of a group: float32, the share of its filters that an event looks at
+LIST_SIZE = 64
+
+I_KIND = 7  # mask: what stands in the block
+PLAIN, COLUMNS, LOCATED = 0, 1, 2
+I_SIGNATURE = 8
+I_GROUP = 16
+I_CELL = 32
+I_SHARP = 64
+I_DIRTY = 128
+I_VALUES = 256  # of a signature: has lists by equality
+I_PATTERNS = 512  # of a signature: has lists by prefix, suffix or substring
+I_VALUES_LOCATED = 1024
+I_PATTERNS_LOCATED = 2048
+I_SPLIT = 4096  # of a signature: located filters stand in groups by radius
+I_ELEMENTS = 16  # shift: how many elements the signature has
+
+NONE = 0xFFFFFFFF
+ANY_RADIUS = 2000  # exponent of the group that takes all radii
+UNBOUNDED = 1100  # exponent of a group whose circles hold every place
+ONE_CELL = 2000  # exponent of a cell that holds the whole space
+
+# A record, in words.
+R_LIST, R_POSITION, R_NEXT, R_SUBSCRIPTION, R_INFO, R_LOWS = range(6)
+K_MASK = 0xFFF  # of the info: elements; then exact constraints
+K_EXACT = 12
+K_EXACT_MASK = 0xFFF
+V_ALWAYS = 1 << 24  # the exact constraints count even where all intervals hold the keys
+V_GAPS = 1 << 25  # they do if a number of the event is not one of the round ones
+R_LOCATED = 1 << 26
+V_MARK = 1 << 31  # in the subscription of a column: either of them
+
+# An element.
+E_HASH = 0  # its last seven bits say which bit of masks is its own
+E_VALUES = 8  # filters with an equality
+E_PATTERNS = 12  # filters with a pattern
+E_USES = 16  # filters
+E_START, E_LENGTH, E_CAPACITY = 20, 24, 28  # signatures filed under it: two columns of masks, then lists
+ELEMENT_SIZE = 32
+
+NUMBERS, TEXTS, ANY = 0, 1, 2  # type of an element
+NO_KEY = 0x80000000  # the key of no value
+
+# What a kernel returns besides a count.
+FULL = -1
+
+# Signatures with more filters of their own than this are split.
+SPLIT = 64
+COLUMNS_FROM = 48
+LEVEL_FROM = 48
+
+# The scratch of a thread that matches, an array of int64: buffers are (address, bytes).
+M_VALUES, M_PROBES, M_LISTS, M_RECORDS, M_OUT, M_ATTRIBUTES, M_PATTERNS, M_DENSE, M_STAMPS = range(0, 18, 2)
+BUFFERS = ("values", "probes", "lists", "records", "out", "attributes", "patterns", "dense", "stamps")
+M_WANTED = 18  # the buffer that was too small
+M_SERIAL = 19  # of the event that is reported
+M_USED = 20  # ids in out
+M_OFFSETS = 21  # address of the offsets of the events' ids
+M_ROWS = 22  # addresses of the nine columns of the rows
+M_VALUES_USED, M_PROBES_USED, M_LISTS_USED, M_RECORDS_USED = 32, 33, 34, 35
+M_ATTRIBUTES_USED, M_PATTERNS_USED = 36, 37
+M_FOUND = 38  # probes of signatures; those after them are of lists within
+M_EARLY = 39  # ids of the first event of the block that are reported already
+M_EVENTS = 40  # for each event of a block: first attribute, how many, first list, first record
+M_KEPT = 112  # 64 records that are asked for
+SCRATCH_SIZE = 176
+BLOCK = 16
+"""Events that are matched in step."""
+
+ROWS_START, ROWS_NAME, ROWS_KIND, ROWS_NUMBER, ROWS_TEXT, ROWS_CHARS = range(6)
+ROWS_CHAR_START, ROWS_CHAR_LENGTH, ROWS_PLACE = range(6, 9)
+
+# An attribute of an event.
+A_HASH, A_ELEMENT, A_KEY, A_ROW, A_PATTERNS, A_PATTERN_COUNT = 0, 8, 12, 16, 20, 24
+ATTRIBUTE_SIZE = 32
+
+# The values of an event for a signature: keys, then rows, in multiples of eight.
+X_EVENT, X_LIST, X_COUNT, X_GAPS, X_KEYS = 0, 4, 8, 12, 16
+
+FEW = 256  # subscriptions that one may hope to report before all lists are read
+NARROW = 10  # attributes of an event whose subsets may be looked for
+SHORT = 64  # entries of a list that are asked for before any is tested

@@ -1,0 +1,329 @@
+"""Memory and vectors for compiled functions: what numba has no words for, as a few LLVM instructions each.
+
+All state of the engine lies at addresses that do not change while a kernel runs, so kernels are handed
+integers and read what they need from there. Every integer is int64: numba then never widens to float, and a
+kernel has one signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from evflow.errors import SubscriptionError
+from evflow.matching.caching import fresh
+
+try:
+    from llvmlite import ir
+    from numba import njit, types
+    from numba.extending import intrinsic
+except ImportError as missing:
+    raise SubscriptionError(
+        "engine 'index' is compiled with numba, which is not installed: run pip install 'evflow[matching]', "
+        "or use engine 'reference'"
+    ) from missing
+
+__all__ = [
+    "bits_of",
+    "compiled",
+    "f32",
+    "f64",
+    "i32",
+    "i64",
+    "float_of",
+    "inside",
+    "kernel",
+    "lowest",
+    "narrow",
+    "narrow_bits",
+    "near_globe",
+    "near_plane",
+    "prefetch",
+    "product",
+    "set_f32",
+    "set_f64",
+    "set_i64",
+    "set_u32",
+    "subsets",
+    "total",
+    "u8",
+    "u32",
+    "within",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+_F32, _F64 = ir.FloatType(), ir.DoubleType()
+
+
+# Options that numba's own annotations leave out.
+_PART: dict[str, Any] = {
+    "error_model": "numpy",
+    "nogil": True,
+    "no_cfunc_wrapper": True,
+    "no_cpython_wrapper": True,
+}
+_KERNEL: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True, "cache": True}
+
+
+def compiled(function: Function) -> Function:
+    """A part of kernels: called by compiled code only."""
+    return cast(Function, njit(**_PART)(function))
+
+
+def kernel(function: Function) -> Function:
+    """What Python calls: it takes and gives integers, holds no lock, and is compiled once a machine."""
+    return cast(Function, fresh(njit(**_KERNEL)(function)))
+
+
+def typed(function: Callable[..., Any]) -> Callable[..., int]:
+    """An intrinsic, as static tools are to see it: called with values, not with types."""
+    return cast(Callable[..., int], intrinsic(function))
+
+
+def _emit(result: Any, arguments: list[Any], generate: Callable[[Any, list[Any]], Any]) -> Any:
+    """An intrinsic of these numba types; ``generate`` writes its instructions."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+        made = generate(builder, values)
+        return context.get_dummy_value() if result is types.none else made
+
+    return result(*arguments), codegen
+
+
+def _pointer(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.inttoptr(address, kind.as_pointer())
+
+
+def _read(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.load(_pointer(builder, address, kind), align=1)
+
+
+def _loader(kind: Any, signed: bool) -> Callable[[int], int]:
+    """Reads an integer at an address."""
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        value = _read(builder, values[0], kind)
+        if kind is _I64:
+            return value
+        return builder.sext(value, _I64) if signed else builder.zext(value, _I64)
+
+    @typed
+    def load(typingctx: Any, address: Any) -> Any:
+        return _emit(types.int64, [types.int64], generate)
+
+    return cast(Callable[[int], int], load)
+
+
+def _float_loader(kind: Any) -> Callable[[int], float]:
+    """Reads a number at an address, as float64."""
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        value = _read(builder, values[0], kind)
+        return value if kind is _F64 else builder.fpext(value, _F64)
+
+    @typed
+    def load(typingctx: Any, address: Any) -> Any:
+        return _emit(types.float64, [types.int64], generate)
+
+    return cast(Callable[[int], float], load)
+
+
+def _storer(kind: Any) -> Callable[[int, int], None]:
+    """Writes the low bits of an integer at an address."""
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        value = values[1] if kind is _I64 else builder.trunc(values[1], kind)
+        builder.store(value, _pointer(builder, values[0], kind), align=1)
+
+    @typed
+    def store(typingctx: Any, address: Any, value: Any) -> Any:
+        return _emit(types.none, [types.int64, types.int64], generate)
+
+    return cast(Callable[[int, int], None], store)
+
+
+def _float_storer(kind: Any) -> Callable[[int, float], None]:
+    """Writes a number at an address, rounded to its type."""
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        value = values[1] if kind is _F64 else builder.fptrunc(values[1], kind)
+        builder.store(value, _pointer(builder, values[0], kind), align=1)
+
+    @typed
+    def store(typingctx: Any, address: Any, value: Any) -> Any:
+        return _emit(types.none, [types.int64, types.float64], generate)
+
+    return cast(Callable[[int, float], None], store)
+
+
+u8 = _loader(_I8, signed=False)
+u32 = _loader(_I32, signed=False)
+i32 = _loader(_I32, signed=True)
+i64 = _loader(_I64, signed=True)
+f32 = _float_loader(_F32)
+f64 = _float_loader(_F64)
+set_u32 = _storer(_I32)
+set_i64 = _storer(_I64)
+set_f32 = _float_storer(_F32)
+set_f64 = _float_storer(_F64)
+
+
+@typed
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for the cache line at an address; any address will do."""
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        byte = _I8.as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        builder.call(function, [builder.inttoptr(values[0], byte), _I32(0), _I32(3), _I32(1)])
+
+    return _emit(types.none, [types.int64], generate)
+
+
+@typed
+def lowest(typingctx: Any, bits: Any) -> Any:
+    """The number of the lowest bit that is set; 64 if none is."""
+
+    return _emit(types.int64, [types.int64], lambda builder, values: builder.cttz(values[0], _I1(0)))
+
+
+@typed
+def product(typingctx: Any, left: Any, right: Any) -> Any:
+    """The low 64 bits of a product; numba's own has no meaning where it overflows."""
+    return _emit(types.int64, [types.int64] * 2, lambda builder, values: builder.mul(*values))
+
+
+@typed
+def total(typingctx: Any, left: Any, right: Any) -> Any:
+    """The low 64 bits of a sum."""
+    return _emit(types.int64, [types.int64] * 2, lambda builder, values: builder.add(*values))
+
+
+@typed
+def bits_of(typingctx: Any, number: Any) -> Any:
+    """The bits of a float64."""
+    return _emit(types.int64, [types.float64], lambda builder, values: builder.bitcast(values[0], _I64))
+
+
+@typed
+def float_of(typingctx: Any, bits: Any) -> Any:
+    """The float64 of these bits."""
+    return _emit(types.float64, [types.int64], lambda builder, values: builder.bitcast(values[0], _F64))
+
+
+@typed
+def narrow(typingctx: Any, number: Any) -> Any:
+    """A float64 rounded to float32."""
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        return builder.fpext(builder.fptrunc(values[0], _F32), _F64)
+
+    return _emit(types.float64, [types.float64], generate)
+
+
+@typed
+def narrow_bits(typingctx: Any, number: Any) -> Any:
+    """The bits of a float64 rounded to float32, sign extended."""
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        return builder.sext(builder.bitcast(builder.fptrunc(values[0], _F32), _I32), _I64)
+
+    return _emit(types.int64, [types.float64], generate)
+
+
+def _lanes(builder: Any, address: Any, kind: Any, count: int) -> Any:
+    """``count`` values that stand next to each other."""
+    return _read(builder, address, ir.VectorType(kind, count))
+
+
+def _splat(builder: Any, value: Any, count: int) -> Any:
+    """A vector of one value."""
+    kind = ir.VectorType(value.type, count)
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _I32(0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_I32, count), [0] * count))
+
+
+def _mask(builder: Any, truths: Any, count: int) -> Any:
+    """A vector of truths as the low bits of an integer."""
+    return builder.zext(builder.bitcast(truths, ir.IntType(count)), _I64)
+
+
+@typed
+def within(typingctx: Any, keys: Any, lows: Any, widths: Any) -> Any:
+    """Which of 8 keys lie in their intervals: ``key - low <= width`` in unsigned arithmetic, as 8 bits."""
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        key, low, width = (_lanes(builder, value, _I32, 8) for value in values)
+        return _mask(builder, builder.icmp_unsigned("<=", builder.sub(key, low), width), 8)
+
+    return _emit(types.int64, [types.int64] * 3, generate)
+
+
+@typed
+def inside(typingctx: Any, key: Any, column: Any, step: Any) -> Any:
+    """Which of 16 intervals hold one key, and do not exclude it, as 16 bits.
+
+    ``column`` is where the lows stand; widths and two columns of excluded keys follow, each ``step`` bytes
+    on.
+    """
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        key = _splat(builder, builder.trunc(values[0], _I32), 16)
+        columns = [values[1]]
+        for _ in range(3):
+            columns.append(builder.add(columns[-1], values[2]))
+        low, width, other, another = (_lanes(builder, column, _I32, 16) for column in columns)
+        held = builder.icmp_unsigned("<=", builder.sub(key, low), width)
+        for excluded in (other, another):
+            held = builder.and_(held, builder.icmp_unsigned("!=", key, excluded))
+        return _mask(builder, held, 16)
+
+    return _emit(types.int64, [types.int64] * 3, generate)
+
+
+@typed
+def subsets(typingctx: Any, missing: Any, masks: Any) -> Any:
+    """Which of 8 masks of 64 bits have none of the bits of ``missing``, as 8 bits."""
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        left = builder.and_(_lanes(builder, values[1], _I64, 8), _splat(builder, values[0], 8))
+        none = ir.Constant(ir.VectorType(_I64, 8), [0] * 8)
+        return _mask(builder, builder.icmp_unsigned("==", left, none), 8)
+
+    return _emit(types.int64, [types.int64] * 2, generate)
+
+
+def _near(builder: Any, point: list[Any], columns: list[Any], kind: Any, count: int) -> Any:
+    """Which of ``count`` areas hold a point: each step rounded to ``kind``, nothing fused."""
+    total = None
+    for place, column in zip(point, columns, strict=False):
+        if kind is _F32:
+            place = builder.fptrunc(place, _F32)
+        step = builder.fsub(_lanes(builder, column, kind, count), _splat(builder, place, count))
+        square = builder.fmul(step, step)
+        total = square if total is None else builder.fadd(total, square)
+    reach = _lanes(builder, columns[-1], kind, count)
+    return _mask(builder, builder.fcmp_ordered("<=", total, reach), count)
+
+
+@typed
+def near_plane(typingctx: Any, x: Any, y: Any, xs: Any, ys: Any, reaches: Any) -> Any:
+    """Which of 16 circles on the plane hold a point, as 16 bits; columns are float32."""
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        return _near(builder, values[:2], values[2:], _F32, 16)
+
+    return _emit(types.int64, [types.float64] * 2 + [types.int64] * 3, generate)
+
+
+@typed
+def near_globe(typingctx: Any, x: Any, y: Any, z: Any, xs: Any, ys: Any, zs: Any, reaches: Any) -> Any:
+    """Which of 8 circles on the globe hold a point, as 8 bits; columns are float64."""
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        return _near(builder, values[:3], values[3:], _F64, 8)
+
+    return _emit(types.int64, [types.float64] * 3 + [types.int64] * 4, generate)

@@ -1,0 +1,256 @@
+"""The first steps of matching: from events to lists that may hold filters they satisfy.
+
+Steps go through a block of events, each asking for the memory that the next step reads, so that many cache
+misses run at once. What a step finds stands in queues; lists and records are chained by event, so that ids
+come out event by event.
+"""
+
+from __future__ import annotations
+
+from evflow.matching.index import layout as at
+from evflow.matching.index.blocks import list_address
+from evflow.matching.index.directory import element_address, may_hold
+from evflow.matching.index.keys import number_key
+from evflow.matching.index.native import (
+    compiled,
+    f64,
+    i32,
+    i64,
+    lowest,
+    prefetch,
+    set_i64,
+    set_u32,
+    subsets,
+    u8,
+    u32,
+)
+
+__all__ = [
+    "E_COUNT",
+    "E_FIRST",
+    "E_LISTS",
+    "E_RECORDS",
+    "SCANNED",
+    "column",
+    "event_address",
+    "follow_probes",
+    "probe_key",
+    "push",
+    "read_events",
+]
+
+MANY = 256
+"""Signatures that end a block of events."""
+_EVENT = 32  # bytes of an event in M_EVENTS
+E_FIRST, E_COUNT, E_LISTS, E_RECORDS = 0, 8, 16, 24
+SCANNED = 1 << 30  # in the payload of a probe: the list is known, its elements are not checked
+
+
+@compiled
+def push(scratch: int, buffer: int, used: int, size: int) -> int:
+    """The place of one more item in a queue, or 0, noting that it is full."""
+    count = i64(scratch + 8 * used)
+    if (count + 1) * size > i64(scratch + 8 * buffer + 8):
+        set_i64(scratch + 8 * at.M_WANTED, buffer // 2)
+        return 0
+    set_i64(scratch + 8 * used, count + 1)
+    return i64(scratch + 8 * buffer) + count * size
+
+
+@compiled
+def event_address(scratch: int, event: int) -> int:
+    """What is known of an event of the block."""
+    return scratch + 8 * at.M_EVENTS + _EVENT * event
+
+
+@compiled
+def column(scratch: int, which: int) -> int:
+    """The address of a column of the rows."""
+    return i64(scratch + 8 * (at.M_ROWS + which))
+
+
+@compiled
+def _put_attribute(state: int, scratch: int, element: int, key: int, row: int) -> bool:
+    """Notes an attribute of an event, unless no signature has its element; False if there is no room."""
+    if element >= i64(state + 8 * at.ELEMENTS_USED):
+        return True
+    place = element_address(state, element)
+    if u32(place + at.E_USES) == 0:
+        return True
+    attribute = push(scratch, at.M_ATTRIBUTES, at.M_ATTRIBUTES_USED, at.ATTRIBUTE_SIZE)
+    if attribute == 0:
+        return False
+    set_i64(attribute + at.A_HASH, i64(place + at.E_HASH))
+    set_u32(attribute + at.A_ELEMENT, element)
+    set_u32(attribute + at.A_KEY, key)
+    set_u32(attribute + at.A_ROW, row)
+    set_u32(attribute + at.A_PATTERN_COUNT, at.NONE)
+    return True
+
+
+@compiled
+def _read_attributes(state: int, scratch: int, event: int, row: int) -> bool:
+    """Notes the attributes of an event that signatures have; False if there is no room."""
+    starts = column(scratch, at.ROWS_START) + 8 * row
+    names, kinds = column(scratch, at.ROWS_NAME), column(scratch, at.ROWS_KIND)
+    first = i64(scratch + 8 * at.M_ATTRIBUTES_USED)
+    for i in range(i64(starts), i64(starts + 8)):
+        element, kind = 3 * i32(names + 4 * i), u8(kinds + i)
+        done = True
+        if kind == 1:
+            key = number_key(f64(column(scratch, at.ROWS_NUMBER) + 8 * i))
+            done = _put_attribute(state, scratch, element + at.NUMBERS, key, i)
+        elif kind == 2:
+            key = i32(column(scratch, at.ROWS_TEXT) + 4 * i)
+            done = _put_attribute(state, scratch, element + at.TEXTS, key, i)
+        if not done or not _put_attribute(state, scratch, element + at.ANY, 0, i):
+            return False
+    place = event_address(scratch, event)
+    set_i64(place + E_FIRST, i64(scratch + 8 * at.M_ATTRIBUTES) + first * at.ATTRIBUTE_SIZE)
+    set_i64(place + E_COUNT, i64(scratch + 8 * at.M_ATTRIBUTES_USED) - first)
+    set_i64(place + E_LISTS, 0)
+    set_i64(place + E_RECORDS, 0)
+    return True
+
+
+@compiled
+def _sort(first: int, count: int) -> None:
+    """Puts attributes in the order of their elements."""
+    for i in range(1, count):
+        here = first + i * at.ATTRIBUTE_SIZE
+        a, b, c = i64(here), i64(here + 8), i64(here + 16)
+        j = i
+        while j and u32(first + (j - 1) * at.ATTRIBUTE_SIZE + at.A_ELEMENT) > (b & at.NONE):
+            for word in range(0, 24, 8):
+                source = first + (j - 1) * at.ATTRIBUTE_SIZE + word
+                set_i64(source + at.ATTRIBUTE_SIZE, i64(source))
+            j -= 1
+        set_i64(first + j * at.ATTRIBUTE_SIZE, a)
+        set_i64(first + j * at.ATTRIBUTE_SIZE + 8, b)
+        set_i64(first + j * at.ATTRIBUTE_SIZE + 16, c)
+
+
+@compiled
+def probe_key(scratch: int, table: int, mask: int, key: int, payload: int) -> bool:
+    """Queues a key and asks for its slot; False if there is no room."""
+    probe = push(scratch, at.M_PROBES, at.M_PROBES_USED, 24)
+    if probe == 0:
+        return False
+    set_i64(probe, key)
+    set_i64(probe + 8, payload)
+    prefetch(table + 8 * ((key >> 12) & mask))
+    return True
+
+
+@compiled
+def _probe_subsets(state: int, scratch: int, event: int, first: int, count: int) -> bool:
+    """Queues the subsets of an event's elements that the Bloom filter lets through."""
+    table, mask = i64(state + 8 * at.TABLE), i64(state + 8 * at.TABLE_CAPACITY) - 1
+    bloom, words = i64(state + 8 * at.BLOOM), i64(state + 8 * at.BLOOM_CAPACITY)
+    key, chosen = 0, 0
+    for i in range(1, 1 << count):
+        bit = lowest(i)
+        key ^= i64(first + bit * at.ATTRIBUTE_SIZE + at.A_HASH)
+        chosen ^= 1 << bit
+        if may_hold(bloom, words, key) and not probe_key(scratch, table, mask, key, event << 32 | chosen):
+            return False
+    return True
+
+
+@compiled
+def _queue_list(state: int, scratch: int, payload: int, number: int) -> bool:
+    """Queues a list that needs no probe, and asks for it."""
+    probe = push(scratch, at.M_PROBES, at.M_PROBES_USED, 24)
+    if probe == 0:
+        return False
+    set_i64(probe, 0)
+    set_i64(probe + 8, payload)
+    set_i64(probe + 16, number)
+    prefetch(list_address(state, number))
+    return True
+
+
+@compiled
+def _scan_signatures(state: int, scratch: int, event: int, first: int, count: int) -> bool:
+    """Queues the signatures that are filed under an event's elements and whose masks say they may fit."""
+    low, high = 0, 0
+    for i in range(count):
+        bit = i64(first + i * at.ATTRIBUTE_SIZE + at.A_HASH) & 127
+        if bit < 64:
+            low |= 1 << bit
+        else:
+            high |= 1 << (bit - 64)
+    for i in range(count):
+        place = element_address(state, u32(first + i * at.ATTRIBUTE_SIZE + at.A_ELEMENT))
+        length, capacity = u32(place + at.E_LENGTH), u32(place + at.E_CAPACITY)
+        block = i64(state + 8 * at.ENTRIES) + 16 * u32(place + at.E_START)
+        for begin in range(0, length, 8):
+            found = subsets(~low, block + 8 * begin) & subsets(~high, block + 8 * (capacity + begin))
+            if length - begin < 8:
+                found &= (1 << (length - begin)) - 1
+            while found:
+                number = u32(block + 16 * capacity + 4 * (begin + lowest(found)))
+                found &= found - 1
+                if not _queue_list(state, scratch, event << 32 | SCANNED, number):
+                    return False
+    return True
+
+
+@compiled
+def read_events(state: int, scratch: int, first: int, count: int) -> int:
+    """Reads up to ``count`` events and queues what leads to their signatures; how many, 0 if there is no
+    room.
+
+    Events that lead to many signatures make a short block, so that what is asked for stays in the cache.
+    """
+    for used in range(at.M_VALUES_USED, at.M_PATTERNS_USED + 1):
+        set_i64(scratch + 8 * used, 0)
+    for event in range(count):
+        if not _read_attributes(state, scratch, event, first + event):
+            return 0
+        place = event_address(scratch, event)
+        attributes, number = i64(place + E_FIRST), i64(place + E_COUNT)
+        if u32(list_address(state, 0) + at.L_OWNER) and not _queue_list(
+            state, scratch, event << 32 | SCANNED, 0
+        ):
+            return 0
+        filed = 0
+        for i in range(number):
+            element = u32(attributes + i * at.ATTRIBUTE_SIZE + at.A_ELEMENT)
+            filed += u32(element_address(state, element) + at.E_LENGTH)
+        narrow = number <= at.NARROW and (8 << number) <= filed and not i64(state + 8 * at.COLLISIONS)
+        if narrow:
+            _sort(attributes, number)
+            done = _probe_subsets(state, scratch, event, attributes, number)
+        else:
+            done = _scan_signatures(state, scratch, event, attributes, number)
+        if not done:
+            return 0
+        if i64(scratch + 8 * at.M_PROBES_USED) >= MANY:
+            return event + 1
+    return count
+
+
+@compiled
+def follow_probes(state: int, scratch: int, first: int) -> None:
+    """Finds the lists of the probes from ``first`` on by their tags, and asks for them; drops the others."""
+    table, mask = i64(state + 8 * at.TABLE), i64(state + 8 * at.TABLE_CAPACITY) - 1
+    queue = i64(scratch + 8 * at.M_PROBES)
+    kept = queue + 24 * first
+    for i in range(first, i64(scratch + 8 * at.M_PROBES_USED)):
+        probe = queue + 24 * i
+        key, number = i64(probe), i64(probe + 16)
+        if key:
+            slot = (key >> 12) & mask
+            number = u32(table + 8 * slot)
+            while number and u32(table + 8 * slot + 4) != (key & at.NONE):
+                slot = (slot + 1) & mask
+                number = u32(table + 8 * slot)
+            if number == 0:
+                continue
+            prefetch(list_address(state, number))
+        set_i64(kept, key)
+        set_i64(kept + 8, i64(probe + 8))
+        set_i64(kept + 16, number)
+        kept += 24
+    set_i64(scratch + 8 * at.M_PROBES_USED, (kept - queue) // 24)

@@ -1,0 +1,107 @@
+"""Lists that have become empty are given back, once enough has changed that there may be many."""
+
+from __future__ import annotations
+
+from evflow.matching.index import layout as at
+from evflow.matching.index.blocks import free_block, list_address
+from evflow.matching.index.directory import element_address, signature_elements
+from evflow.matching.index.native import compiled, i64, kernel, set_i64, set_u32, u32
+from evflow.matching.index.settle import free_list
+
+__all__ = ["purge"]
+
+
+@compiled
+def _purge_cells(state: int, head: int) -> int:
+    """Gives the empty cells of a chain back whose first number stands at ``head``; how many."""
+    freed = 0
+    while u32(head):
+        number = u32(head)
+        entry = list_address(state, number)
+        if u32(entry + at.L_LENGTH):
+            head = entry + at.L_CHAIN
+            continue
+        set_u32(head, u32(entry + at.L_CHAIN))
+        free_list(state, number)
+        freed += 1
+    return freed
+
+
+@compiled
+def _purge_groups(state: int, head: int) -> int:
+    """Gives the empty cells and groups of a chain of groups back; how many."""
+    freed = 0
+    while u32(head):
+        number = u32(head)
+        entry = list_address(state, number)
+        freed += _purge_cells(state, entry + at.L_CELLS)
+        if u32(entry + at.L_COUNT) or u32(entry + at.L_INFO) & at.I_DIRTY or u32(entry + at.L_OLD):
+            head = entry + at.L_CHAIN
+            continue
+        set_u32(head, u32(entry + at.L_CHAIN))
+        free_list(state, number)
+        freed += 1
+    return freed
+
+
+@compiled
+def _free_signature(state: int, number: int) -> None:
+    """Gives a signature without filters back."""
+    entry = list_address(state, number)
+    count = u32(entry + at.L_INFO) >> at.I_ELEMENTS
+    elements = signature_elements(state, entry)
+    for j in range(count):
+        uses = element_address(state, u32(elements + 4 * j)) + at.E_USES
+        set_u32(uses, u32(uses) - 1)
+    if count > 8:
+        free_block(state, u32(entry + at.L_ELEMENTS), (count + 3) // 4)
+    free_list(state, number)
+    set_i64(state + 8 * at.SIGNATURES, i64(state + 8 * at.SIGNATURES) - 1)
+
+
+@compiled
+def _unfile(state: int, place: int) -> None:
+    """Takes signatures that are gone from those filed under an element."""
+    length, capacity = u32(place + at.E_LENGTH), u32(place + at.E_CAPACITY)
+    block = i64(state + 8 * at.ENTRIES) + 16 * u32(place + at.E_START)
+    numbers = block + 16 * capacity
+    kept = 0
+    for i in range(length):
+        number = u32(numbers + 4 * i)
+        if i64(list_address(state, number)) == 0:
+            continue
+        set_u32(numbers + 4 * kept, number)
+        set_i64(block + 8 * kept, i64(block + 8 * i))
+        set_i64(block + 8 * (capacity + kept), i64(block + 8 * (capacity + i)))
+        kept += 1
+    set_u32(place + at.E_LENGTH, kept)
+    if kept == 0 and capacity:
+        free_block(state, u32(place + at.E_START), capacity // 8 * 10)
+        set_u32(place + at.E_CAPACITY, 0)
+
+
+@kernel
+def purge(state: int) -> int:
+    """Gives all empty lists back, but for list 0; how many. The table is to be made anew afterwards."""
+    freed = 0
+    used = i64(state + 8 * at.LISTS_USED)
+    for number in range(used):
+        entry = list_address(state, number)
+        info = u32(entry + at.L_INFO)
+        if number and i64(entry) == 0:
+            continue
+        if info & at.I_SIGNATURE:
+            freed += _purge_groups(state, entry + at.L_NEXT)
+        elif info & at.I_SHARP and u32(entry + at.L_LENGTH) == 0:
+            free_list(state, number)
+            freed += 1
+    for number in range(1, used):
+        entry = list_address(state, number)
+        info = u32(entry + at.L_INFO)
+        if i64(entry) and info & at.I_SIGNATURE and not info & at.I_DIRTY and u32(entry + at.L_OWNER) == 0:
+            _free_signature(state, number)
+            freed += 1
+    for element in range(i64(state + 8 * at.ELEMENTS_USED)):
+        if u32(element_address(state, element) + at.E_LENGTH):
+            _unfile(state, element_address(state, element))
+    return freed

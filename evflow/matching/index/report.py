@@ -1,0 +1,337 @@
+"""The last steps of matching: test records and entries, and report the subscriptions, event by event."""
+
+from __future__ import annotations
+
+from evflow.matching.index import layout as at
+from evflow.matching.index.blocks import list_address, record_address, records_of
+from evflow.matching.index.byvalue import follow_values
+from evflow.matching.index.follow import (
+    event_place,
+    follow_groups,
+    follow_lists,
+    follow_signatures,
+    queue_record,
+)
+from evflow.matching.index.holds import holds
+from evflow.matching.index.native import (
+    compiled,
+    i64,
+    inside,
+    kernel,
+    lowest,
+    near_globe,
+    near_plane,
+    prefetch,
+    set_i64,
+    set_u32,
+    u32,
+)
+from evflow.matching.index.probes import E_LISTS, E_RECORDS, event_address, follow_probes, read_events
+
+__all__ = ["match"]
+
+_DONE = at.NONE
+_LEAP = 10007
+
+
+@compiled
+def _report(scratch: int, stamps: int, serial: int, out: int, used: int, subscription: int) -> int:
+    """Reports a subscription, unless it was; how many are reported."""
+    if stamps:
+        stamp = stamps + 4 * subscription
+        if u32(stamp) == serial:
+            return used
+        set_u32(stamp, serial)
+    set_u32(out + 4 * used, subscription)
+    return used + 1
+
+
+@compiled
+def _near(state: int, block: int, capacity: int, i: int, x: float, y: float, z: float) -> int:
+    """Which of the 8 entries from ``i`` on have areas that hold a point, as bits."""
+    if i64(state + 8 * at.DIMENSIONS) == 2:
+        column = block + 4 * i
+        return near_plane(x, y, column, column + 4 * capacity, column + 8 * capacity)
+    column = block + 8 * i
+    return near_globe(x, y, z, column, column + 8 * capacity, column + 16 * capacity, column + 24 * capacity)
+
+
+@compiled
+def _near_bits(state: int, entry: int, begin: int, x: float, y: float, z: float) -> int:
+    """Which of the 16 entries of a located list from ``begin`` on have areas that hold a point."""
+    capacity, length = u32(entry + at.L_CAPACITY), u32(entry + at.L_LENGTH)
+    block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
+    found = _near(state, block, capacity, begin, x, y, z)
+    if i64(state + 8 * at.DIMENSIONS) == 3 and length - begin > 8:
+        found |= _near(state, block, capacity, begin + 8, x, y, z) << 8
+    return found & ((1 << (length - begin)) - 1) if length - begin < 16 else found
+
+
+@compiled
+def _unroll(state: int, scratch: int, first: int, event: int) -> bool:
+    """Queues the records of an event's short lists, of located ones those whose area holds the event."""
+    x, y, z = event_place(state, scratch, first + event)
+    number = i64(event_address(scratch, event) + E_LISTS)
+    while number:
+        item = i64(scratch + 8 * at.M_LISTS) + 16 * (number - 1)
+        number = u32(item + 4)
+        if u32(item) == _DONE:
+            continue
+        entry, values = list_address(state, u32(item)), i64(item + 8)
+        length, kind = u32(entry + at.L_LENGTH), u32(entry + at.L_INFO) & at.I_KIND
+        if length > at.SHORT or kind == at.COLUMNS:
+            continue
+        set_u32(item, _DONE)
+        records = records_of(state, entry)
+        for begin in range(0, length, 16):
+            found = (1 << min(16, length - begin)) - 1
+            if kind == at.LOCATED:
+                found = _near_bits(state, entry, begin, x, y, z)
+            while found:
+                record = u32(records + 4 * (begin + lowest(found)))
+                found &= found - 1
+                if not queue_record(state, scratch, record, values):
+                    return False
+    return True
+
+
+@compiled
+def _report_kept(state: int, scratch: int, count: int, values: int, stamps: int, used: int) -> int:
+    """Tests the records that were kept, and reports those that hold; how many are reported."""
+    serial, out = i64(scratch + 8 * at.M_SERIAL), i64(scratch + 8 * at.M_OUT)
+    for i in range(count):
+        record = i64(scratch + 8 * (at.M_KEPT + i))
+        if holds(state, scratch, record, values):
+            subscription = u32(record_address(state, record) + 4 * at.R_SUBSCRIPTION)
+            used = _report(scratch, stamps, serial, out, used, subscription)
+    return used
+
+
+@compiled
+def _keep(state: int, scratch: int, kept: int, record: int) -> int:
+    """Keeps a record that is to be tested, and asks for it; how many are kept."""
+    set_i64(scratch + 8 * (at.M_KEPT + kept), record)
+    source = record_address(state, record)
+    prefetch(source + 4 * at.R_SUBSCRIPTION)
+    prefetch(source + 64 + 4 * at.R_SUBSCRIPTION)
+    return kept + 1
+
+
+@compiled
+def _report_columns(
+    state: int, scratch: int, entry: int, values: int, stamps: int, used: int, most: int
+) -> int:
+    """Reports from a list in columns, 16 filters at a time; how many are reported, or -1: no room.
+
+    If ``most`` ids are all there can be, filters are taken in leaps, so that each subscription's come soon.
+    """
+    length, capacity = u32(entry + at.L_LENGTH), u32(entry + at.L_CAPACITY)
+    block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
+    serial, out = i64(scratch + 8 * at.M_SERIAL), i64(scratch + 8 * at.M_OUT)
+    size = i64(scratch + 8 * at.M_OUT + 8) // 4
+    count = u32(values + at.X_COUNT)
+    kept = 0
+    parts = (length + 15) // 16
+    leap = _LEAP if most < at.NONE and parts % _LEAP else 1
+    part = 0
+    for _ in range(parts):
+        if used + 96 > size:
+            return -1
+        if used >= most:
+            return used
+        begin = 16 * part
+        part = (part + leap) % parts if leap > 1 else part + 1
+        found = (1 << min(16, length - begin)) - 1
+        column = block + 8 * capacity + 4 * begin
+        for j in range(count):
+            key = u32(values + at.X_KEYS + 4 * j)
+            found &= inside(key, column, 4 * capacity)
+            if found == 0:
+                break
+            column += 16 * capacity
+        while found:
+            i = begin + lowest(found)
+            found &= found - 1
+            marked = u32(block + 4 * i)
+            if marked & at.V_MARK:
+                kept = _keep(state, scratch, kept, u32(block + 4 * (capacity + i)))
+            else:
+                used = _report(scratch, stamps, serial, out, used, marked)
+        if kept > 40:
+            used = _report_kept(state, scratch, kept, values, stamps, used)
+            kept = 0
+    return _report_kept(state, scratch, kept, values, stamps, used)
+
+
+@compiled
+def _report_long(
+    state: int, scratch: int, entry: int, values: int, first: int, stamps: int, used: int
+) -> int:
+    """Reports from a long list of records or areas; how many are reported, or -1: no room."""
+    length = u32(entry + at.L_LENGTH)
+    located = u32(entry + at.L_INFO) & at.I_KIND == at.LOCATED
+    records = records_of(state, entry)
+    size = i64(scratch + 8 * at.M_OUT + 8) // 4
+    x, y, z = event_place(state, scratch, first + u32(values + at.X_EVENT))
+    kept = 0
+    for begin in range(0, length, 16):
+        if used + 96 > size:
+            return -1
+        found = (1 << min(16, length - begin)) - 1
+        if located:
+            found = _near_bits(state, entry, begin, x, y, z)
+        while found:
+            kept = _keep(state, scratch, kept, u32(records + 4 * (begin + lowest(found))))
+            found &= found - 1
+        if kept > 40:
+            used = _report_kept(state, scratch, kept, values, stamps, used)
+            kept = 0
+    return _report_kept(state, scratch, kept, values, stamps, used)
+
+
+@compiled
+def _report_lists(
+    state: int, scratch: int, first: int, event: int, stamps: int, used: int, most: int, early: bool
+) -> int:
+    """Reports from an event's long lists, ``early`` from columns only; how many ids, or -1: no room."""
+    number = i64(event_address(scratch, event) + E_LISTS)
+    while number and used < most:
+        item = i64(scratch + 8 * at.M_LISTS) + 16 * (number - 1)
+        number = u32(item + 4)
+        if u32(item) == _DONE:
+            continue
+        entry, values = list_address(state, u32(item)), i64(item + 8)
+        if u32(entry + at.L_INFO) & at.I_KIND == at.COLUMNS:
+            used = _report_columns(state, scratch, entry, values, stamps, used, most)
+            set_u32(item, _DONE)
+        elif not early:
+            used = _report_long(state, scratch, entry, values, first, stamps, used)
+        if used == -1:
+            return -1
+    return used
+
+
+@compiled
+def _report_records(state: int, scratch: int, event: int, stamps: int, used: int, most: int) -> int:
+    """Reports from an event's records; how many ids there are, or -1: no room."""
+    serial, out = i64(scratch + 8 * at.M_SERIAL), i64(scratch + 8 * at.M_OUT)
+    size = i64(scratch + 8 * at.M_OUT + 8) // 4
+    number = i64(event_address(scratch, event) + E_RECORDS)
+    while number and used < most:
+        if used >= size:
+            return -1
+        item = i64(scratch + 8 * at.M_RECORDS) + 16 * (number - 1)
+        number = u32(item + 4)
+        record = u32(item)
+        if holds(state, scratch, record, i64(item + 8)):
+            subscription = u32(record_address(state, record) + 4 * at.R_SUBSCRIPTION)
+            used = _report(scratch, stamps, serial, out, used, subscription)
+    return used
+
+
+@compiled
+def _next_serial(scratch: int) -> None:
+    set_i64(scratch + 8 * at.M_SERIAL, i64(scratch + 8 * at.M_SERIAL) + 1)
+
+
+@compiled
+def _report_block(
+    state: int, scratch: int, first: int, count: int, start: int, stamps: int, most: int
+) -> int:
+    """Reports a block of events, each at most ``most`` ids; 0, or 1 if there is no room."""
+    used = i64(scratch + 8 * at.M_USED)
+    offsets = i64(scratch + 8 * at.M_OFFSETS) + 8 * (first - start + 1)
+    before = used
+    used += i64(scratch + 8 * at.M_EARLY)
+    if not _unroll(state, scratch, first, 0):
+        return 1
+    for event in range(count):
+        # Records are asked for one event ahead.
+        if event + 1 < count and not _unroll(state, scratch, first, event + 1):
+            return 1
+        if event:
+            _next_serial(scratch)
+            before = used
+        used = _report_lists(state, scratch, first, event, stamps, used, before + most, False)
+        if used >= 0:
+            used = _report_records(state, scratch, event, stamps, used, before + most)
+        if used < 0:
+            set_i64(scratch + 8 * at.M_WANTED, at.M_OUT // 2)
+            return 1
+        set_i64(offsets + 8 * event, used)
+    set_i64(scratch + 8 * at.M_USED, used)
+    return 0
+
+
+@compiled
+def _report_early(state: int, scratch: int, first: int, start: int, stamps: int, most: int) -> int:
+    """Reports from an event's columns: 1 if that is all there can be, else 0; -1 if there is no room."""
+    before = i64(scratch + 8 * at.M_USED)
+    used = _report_lists(state, scratch, first, 0, stamps, before, before + most, True)
+    if used < 0:
+        set_i64(scratch + 8 * at.M_WANTED, at.M_OUT // 2)
+        return -1
+    set_i64(scratch + 8 * at.M_EARLY, used - before)
+    if used < before + most:
+        return 0
+    set_i64(i64(scratch + 8 * at.M_OFFSETS) + 8 * (first - start + 1), used)
+    set_i64(scratch + 8 * at.M_USED, used)
+    return 1
+
+
+@compiled
+def _begin(state: int, scratch: int, rows: int, offsets: int) -> bool:
+    """Notes where rows and offsets stand; False if there are too few stamps."""
+    for which in range(9):
+        set_i64(scratch + 8 * (at.M_ROWS + which), i64(rows + 8 * which))
+    set_i64(scratch + 8 * at.M_OFFSETS, offsets)
+    set_i64(scratch + 8 * at.M_USED, 0)
+    set_i64(offsets, 0)
+    if i64(state + 8 * at.SEVERAL) == 0:
+        return True
+    set_i64(scratch + 8 * at.M_WANTED, at.M_STAMPS // 2)
+    # Stamps are 32 bits wide.
+    enough = 4 * i64(state + 8 * at.FIRST_USED) <= i64(scratch + 8 * at.M_STAMPS + 8)
+    return enough and i64(scratch + 8 * at.M_SERIAL) < 1 << 31
+
+
+@kernel
+def match(state: int, scratch: int, rows: int, offsets: int, start: int, first: int, stop: int) -> int:
+    """Matches events ``first`` to ``stop`` of the rows; gives the one where it stopped for want of room, or
+    ``stop``.
+
+    Ids come after those that are there, unless ``first`` is ``start``; offsets are those of events from
+    ``start`` on. ``rows`` and ``offsets`` are addresses: of nine addresses of columns, and of as many int64
+    as events and one.
+    """
+    if first == start and not _begin(state, scratch, rows, offsets):
+        return first
+    several, alive = i64(state + 8 * at.SEVERAL), i64(state + 8 * at.SUBSCRIPTIONS)
+    few = several > 0 and alive <= at.FEW and i64(state + 8 * at.FILTERS) > 64 * alive
+    stamps = i64(scratch + 8 * at.M_STAMPS) if several else 0
+    most = alive if few else at.NONE
+    while first < stop:
+        count = read_events(state, scratch, first, 1 if few else min(at.BLOCK, stop - first))
+        if count == 0:
+            return first
+        _next_serial(scratch)
+        set_i64(scratch + 8 * at.M_EARLY, 0)
+        follow_probes(state, scratch, 0)
+        if not follow_signatures(state, scratch, first):
+            return first
+        if few:
+            done = _report_early(state, scratch, first, start, stamps, most)
+            if done < 0:
+                return first
+            if done:
+                first += 1
+                continue
+        if not follow_values(state, scratch, first) or not follow_groups(state, scratch, first):
+            return first
+        follow_probes(state, scratch, i64(scratch + 8 * at.M_FOUND))
+        if not follow_lists(state, scratch):
+            return first
+        if _report_block(state, scratch, first, count, start, stamps, most):
+            return first
+        first += count
+    return first

@@ -1,0 +1,93 @@
+"""What a thread needs to match: queues that grow as wanted, and room for ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.matching.engine import Matches
+from evflow.matching.index import layout as at
+from evflow.matching.index.memory import Buffer, address_of
+from evflow.matching.index.report import match
+from evflow.matching.index.rowsat import columns_of
+from evflow.matching.rows import EventRows
+
+__all__ = ["Scratch"]
+
+_START = 1 << 16
+_KNOWN = 256
+
+
+class Scratch:
+    """The queues of one thread; ``run`` matches events with them."""
+
+    def __init__(self) -> None:
+        self._slots = np.zeros(at.SCRATCH_SIZE, np.int64)
+        self._at = address_of(self._slots)
+        self._buffers = [Buffer() for _ in at.BUFFERS]
+        self._pair = np.zeros(2, np.int64)
+        self._pair_at = address_of(self._pair)
+        self._ids = np.empty(0, np.int32)
+        # Held, so that what is named by its id stays what it was.
+        self._known: dict[int, tuple[int, Any, Any, EventRows]] = {}
+        for i in range(len(at.BUFFERS)):
+            self._grow(i, _START)
+
+    def _grow(self, i: int, size: int) -> None:
+        buffer = self._buffers[i]
+        if i == at.M_OUT // 2:
+            # Memory that an array is on cannot grow in place.
+            self._ids = np.empty(0, np.int32)
+        buffer.grow(size)
+        if i == at.M_OUT // 2:
+            self._ids = buffer.view(np.int32)
+        self._slots[2 * i] = buffer.address
+        self._slots[2 * i + 1] = buffer.size
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that the queues take."""
+        return sum(buffer.size for buffer in self._buffers)
+
+    def _more(self, state: NDArray[np.int64]) -> None:
+        """Makes the buffer larger that was too small."""
+        wanted = int(self._slots[at.M_WANTED])
+        size = 2 * self._buffers[wanted].size
+        if wanted == at.M_DENSE // 2:
+            size = max(size, 4 * int(state[at.ELEMENTS_CAPACITY]))
+        elif wanted == at.M_STAMPS // 2:
+            size = 4 * int(state[at.FIRST_CAPACITY])
+            self._buffers[wanted].view(np.uint8)[:] = 0
+            self._slots[at.M_SERIAL] = 0
+        self._grow(wanted, size)
+
+    def _match(
+        self, engine: int, state: NDArray[np.int64], rows: int, offsets: int, start: int, stop: int
+    ) -> None:
+        """Matches events, with queues that are as long as it takes."""
+        done = start
+        while True:
+            done = match(engine, self._at, rows, offsets, start, done, stop)
+            if done == stop:
+                return
+            self._more(state)
+
+    def run_one(self, engine: int, state: NDArray[np.int64], events: EventRows) -> NDArray[np.int32]:
+        """What the only event of the rows satisfies. Rows that come again are known."""
+        known = self._known.get(id(events))
+        if known is None:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            found, columns = columns_of(events)
+            known = self._known[id(events)] = (address_of(found), found, columns, events)
+        self._match(engine, state, known[0], self._pair_at, 0, 1)
+        return self._ids[: self._pair[1]].copy()
+
+    def run(self, engine: int, state: NDArray[np.int64], events: EventRows, start: int, stop: int) -> Matches:
+        """What the events from ``start`` to ``stop`` satisfy; ``engine`` is where the state stands."""
+        found, _held = columns_of(events)
+        offsets = np.zeros(stop - start + 1, np.int64)
+        self._match(engine, state, address_of(found), address_of(offsets), start, stop)
+        return Matches(offsets, self._ids[: offsets[-1]].copy())

@@ -1,0 +1,284 @@
+"""Loops over strings and places, compiled by numba where it is installed, else run as they stand.
+
+Each has one signature, which takes arrays that may not be written to as well as others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    from numba import int64, njit, types, uint8, uint64, void
+except ImportError:
+    COMPILED = False
+else:
+    COMPILED = True
+
+__all__ = [
+    "COMPILED",
+    "find_texts",
+    "gather_fixed",
+    "insert_texts",
+    "intern_texts",
+    "padded_lengths",
+    "walk_fields",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(signature: Callable[[], Any]) -> Callable[[Function], Function]:
+    """Compiles a function for one signature; without numba it stays as it is.
+
+    What it calls must stand in its own file, since numba looks for changes in that one only.
+    """
+
+    def compile_(function: Function) -> Function:
+        if not COMPILED:
+            return function
+        return cast(Function, njit(signature(), cache=True, nogil=True)(function))
+
+    return compile_
+
+
+def read(element: Any) -> Any:
+    """The type of a contiguous array that is only read."""
+    return types.Array(element, 1, "C", readonly=True)
+
+
+_K1 = np.uint64(0x9E3779B97F4A7C15)
+_K2 = np.uint64(0xD6E8FEB86659FD93)
+_LOW = np.uint64(0xFFFFFFFF)
+_U = np.uint64
+_I: Any = np.int64
+
+
+@compiled(lambda: uint64(read(uint8), int64, int64, uint64))
+def _hash(chars: NDArray[np.uint8], start: int, length: int, seed: np.uint64) -> np.uint64:
+    h = seed ^ (_U(length) * _K1)
+    at, end = start, start + length
+    while at + 8 <= end:
+        w = _U(chars[at]) | _U(chars[at + 1]) << _U(8) | _U(chars[at + 2]) << _U(16)
+        w |= _U(chars[at + 3]) << _U(24) | _U(chars[at + 4]) << _U(32) | _U(chars[at + 5]) << _U(40)
+        w |= _U(chars[at + 6]) << _U(48) | _U(chars[at + 7]) << _U(56)
+        h = (h ^ w) * _K2
+        h ^= h >> _U(32)
+        at += 8
+    w = _U(0)
+    while at < end:
+        w = w << _U(8) | _U(chars[at])
+        at += 1
+    h = (h ^ w) * _K2
+    h ^= h >> _U(29)
+    h *= _K1
+    return h ^ (h >> _U(32))
+
+
+@compiled(lambda: int64(read(uint8), int64, int64, read(uint8), read(int64), read(uint64), uint64))
+def _probe(
+    chars: NDArray[np.uint8],
+    start: int,
+    length: int,
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    slots: NDArray[np.uint64],
+    hashed: np.uint64,
+) -> int:
+    """The number of a string; or -1 - slot, where it would stand."""
+    mask = _U(len(slots) - 1)
+    tag = hashed >> _U(32)
+    slot = hashed & mask
+    while True:
+        held = slots[slot]
+        if held == _U(0):
+            missing: int = -1 - _I(slot)
+            return missing
+        if held >> _U(32) == tag:
+            number: int = _I(held & _LOW) - 1
+            at = offsets[number]
+            if offsets[number + 1] - at == length:
+                i = 0
+                while i < length and data[at + i] == chars[start + i]:
+                    i += 1
+                if i == length:
+                    return number
+        slot = (slot + _U(1)) & mask
+
+
+@compiled(
+    lambda: void(
+        read(uint8),
+        read(int64),
+        read(types.int32),
+        read(uint8),
+        read(int64),
+        read(uint64),
+        uint64,
+        types.int32[::1],
+    )
+)
+def find_texts(
+    chars: NDArray[np.uint8],
+    start: NDArray[np.int64],
+    length: NDArray[np.int32],
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    slots: NDArray[np.uint64],
+    seed: np.uint64,
+    found: NDArray[np.int32],
+) -> None:
+    """Looks up N pieces of ``chars`` among the strings of a table; -1 for those that are not there."""
+    hashes = np.empty(32, np.uint64)
+    for first in range(0, len(start), 32):
+        n = min(32, len(start) - first)
+        # The reads of a block's slots overlap, since none waits for another.
+        warm = _U(0)
+        for i in range(n):
+            hashes[i] = _hash(chars, _I(start[first + i]), _I(length[first + i]), seed)
+            warm |= slots[hashes[i] & _U(len(slots) - 1)]
+        if warm == _U(0):
+            found[first : first + n] = -1
+            continue
+        for i in range(n):
+            at, size = _I(start[first + i]), _I(length[first + i])
+            found[first + i] = max(_probe(chars, at, size, data, offsets, slots, hashes[i]), -1)
+
+
+@compiled(lambda: void(read(uint8), read(int64), int64, int64, uint64[::1], uint64))
+def insert_texts(
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    first: int,
+    last: int,
+    slots: NDArray[np.uint64],
+    seed: np.uint64,
+) -> None:
+    """Puts strings ``first`` up to ``last``, all different, into the slots of a table."""
+    mask = _U(len(slots) - 1)
+    for number in range(first, last):
+        hashed = _hash(data, offsets[number], offsets[number + 1] - offsets[number], seed)
+        slot = hashed & mask
+        while slots[slot] != _U(0):
+            slot = (slot + _U(1)) & mask
+        slots[slot] = (hashed & ~_LOW) | _U(number + 1)
+
+
+@compiled(
+    lambda: int64(
+        read(uint8),
+        read(int64),
+        uint8[::1],
+        int64[::1],
+        int64,
+        uint64[::1],
+        uint64,
+        types.int32[::1],
+    )
+)
+def intern_texts(
+    chars: NDArray[np.uint8],
+    bounds: NDArray[np.int64],
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    count: int,
+    slots: NDArray[np.uint64],
+    seed: np.uint64,
+    numbers: NDArray[np.int32],
+) -> int:
+    """Numbers the pieces between ``bounds``, appending those that are new; there is room for all of them.
+
+    Returns:
+        How many strings there are now.
+    """
+    for i in range(len(numbers)):
+        at = bounds[i]
+        size = bounds[i + 1] - at
+        hashed = _hash(chars, at, size, seed)
+        number = _probe(chars, at, size, data, offsets, slots, hashed)
+        if number < 0:
+            slots[-1 - number] = (hashed & ~_LOW) | _U(count + 1)
+            to = offsets[count]
+            data[to : to + size] = chars[at : at + size]
+            offsets[count + 1] = to + size
+            number = count
+            count += 1
+        numbers[i] = number
+    return count
+
+
+@compiled(lambda: void(read(uint8), read(int64), int64, types.int32[::1]))
+def padded_lengths(
+    chars: NDArray[np.uint8], start: NDArray[np.int64], capacity: int, lengths: NDArray[np.int32]
+) -> None:
+    """How long texts are that are padded with NUL to ``capacity`` bytes."""
+    for i in range(len(start)):
+        size = capacity
+        while size and chars[start[i] + size - 1] == 0:
+            size -= 1
+        lengths[i] = size
+
+
+@compiled(lambda: void(read(uint8), read(int64), uint8[:, ::1]))
+def gather_fixed(chars: NDArray[np.uint8], start: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+    """Copies a piece of ``out.shape[1]`` bytes from each ``start`` on."""
+    for i in range(len(start)):
+        at = start[i]
+        for j in range(out.shape[1]):
+            out[i, j] = chars[at + j]
+
+
+@compiled(lambda: int64(read(uint8), int64))
+def _skip(chars: NDArray[np.uint8], at: int) -> int:
+    """Where a msgpack value that starts at ``at`` ends."""
+    waiting = 1
+    while waiting:
+        waiting -= 1
+        marker = _I(chars[at])
+        two = four = 0
+        if marker in (0xDA, 0xC5, 0xDC):
+            two = _I(chars[at + 1]) << 8 | _I(chars[at + 2])
+        elif marker in (0xDB, 0xC6, 0xC9, 0xDD):
+            for i in range(1, 5):
+                four = four << 8 | _I(chars[at + i])
+        if marker in (0xC0, 0xC2, 0xC3):
+            at += 1
+        elif marker in (0xCC, 0xD0):
+            at += 2
+        elif marker in (0xCD, 0xD1):
+            at += 3
+        elif marker in (0xCE, 0xD2, 0xCA):
+            at += 5
+        elif marker in (0xCF, 0xD3, 0xCB):
+            at += 9
+        elif marker in (0xD9, 0xC4):
+            at += 2 + _I(chars[at + 1])
+        elif marker in (0xDA, 0xC5):
+            at += 3 + two
+        elif marker in (0xDB, 0xC6):
+            at += 5 + four
+        elif marker == 0xC9:
+            at += 6 + four
+        elif marker == 0xDC:
+            at += 3
+            waiting += two
+        elif marker == 0xDD:
+            at += 5
+            waiting += four
+        else:
+            at += 1
+            waiting += marker & 0x0F
+    return at
+
+
+@compiled(lambda: void(read(uint8), read(int64), int64[:, ::1]))
+def walk_fields(chars: NDArray[np.uint8], start: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+    """Where each of the values stands that follow one another from ``start`` on, event by event."""
+    for event in range(len(start)):
+        at = start[event]
+        for field in range(places.shape[1]):
+            places[event, field] = at
+            at = _skip(chars, at)

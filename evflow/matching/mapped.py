@@ -1,0 +1,22 @@
+"""Arrays of files, mapped into memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["mapped"]
+
+
+def mapped(path: Path) -> NDArray[Any]:
+    """The array of a .npy file, copy-on-write: processes share what none of them changes, and the file stays.
+
+    Raises:
+        OSError: there is no such file.
+        ValueError: it is no .npy file, or not whole.
+    """
+    # A plain array, since numba and numpy are slower with the subclass that maps.
+    return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))

@@ -1,0 +1,398 @@
+"""The matcher: subscriptions in, ids of those that an event satisfies out.
+
+It numbers names and strings, turns subscriptions into columns and events into rows, and keeps the ids; an
+engine does the rest. Many threads match at once; who changes subscriptions waits until none does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evflow.errors import SubscriptionError
+from evflow.matching import saved
+from evflow.matching.columns.bulk import FilterColumns, as_subscription
+from evflow.matching.encoding.encode import encode
+from evflow.matching.encoding.one import OneEncoder
+from evflow.matching.encoding.workspace import Workspace
+from evflow.matching.engine import ENGINES, Matches, engine_class
+from evflow.matching.entering import columns_of, counts_of, filters_of
+from evflow.matching.guard import Guard
+from evflow.matching.ids import Ids
+from evflow.matching.model import Filter, Subscription
+from evflow.matching.moving import OneMove, checked_moves
+from evflow.matching.names import Names
+from evflow.matching.prepared import PreparedEvents
+from evflow.matching.rows import EventRows
+from evflow.matching.space import LOCATIONS, space_of
+from evflow.matching.stats import Stats
+from evflow.matching.strings import Strings
+
+__all__ = ["Matcher"]
+
+Int32s = NDArray[np.int32]
+
+
+class Matcher:
+    """Decides which subscriptions an event satisfies.
+
+    Args:
+        engine: a name of ``evflow.matching.ENGINES``.
+        space: ``plane`` or ``globe``: what areas and places are on.
+        location: the two attributes that say where an event happened; by default ``x`` and ``y``, on the
+            globe ``latitude`` and ``longitude``.
+        threads: how many threads share the events of a batch.
+        **options: of the engine.
+
+    Raises:
+        SubscriptionError: there is no such engine, space or option, or the engine needs a package that is not
+            there.
+
+    Example:
+        >>> matcher = Matcher("reference")
+        >>> matcher.subscribe("area == 'area1' and temp > 30 or wind > 20")
+        0
+        >>> matcher.subscribe("within(3, 4, 5)")
+        1
+        >>> matcher.match({"area": "area1", "temp": 31, "x": 0, "y": 0})
+        array([0, 1], dtype=int32)
+        >>> matcher.move(1, 20, 20)
+        >>> matcher.match({"wind": 25.5, "x": 0, "y": 0})
+        array([0], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        engine: str = "index",
+        *,
+        space: str = "plane",
+        location: tuple[str, str] | None = None,
+        threads: int = 1,
+        **options: Any,
+    ) -> None:
+        if engine not in ENGINES:
+            raise SubscriptionError(f"engine {engine!r}: expected one of {', '.join(ENGINES)}")
+        self.engine = engine
+        self.options = options
+        self.threads = _checked_threads(threads)
+        self._space = space_of(space)
+        self.location = _checked_location(location or LOCATIONS[space])
+        self._names = Names()
+        self._strings = Strings()
+        self._ids = Ids()
+        self._guard = Guard()
+        self._one = OneEncoder(self._names, self._strings, self._space, self.location)
+        self._workspace = Workspace()
+        self._engine = _made(engine, self._strings, self._space.dimensions, options)
+        # Some engines answer for one event sooner than ``match`` could.
+        self._match_one = getattr(self._engine, "match_one", None)
+        self._counting = Lock()
+        self._events = self._matches = 0
+        self._one_move = OneMove(self._ids, self._space)
+
+    @property
+    def space(self) -> str:
+        """What areas and places are on: ``plane`` or ``globe``."""
+        return self._space.name
+
+    def __len__(self) -> int:
+        """How many subscriptions there are."""
+        return len(self._ids)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._ids
+
+    def subscribe(self, subscription: str | Filter | Subscription, id: int | None = None) -> int:
+        """Takes in a subscription.
+
+        Args:
+            subscription: a text, a filter or several.
+            id: what matches will call it, 0 to 2**31 - 2; by default the smallest that is free. Memory is
+                proportional to the largest in use.
+
+        Returns:
+            The id.
+
+        Raises:
+            SubscriptionError: the subscription is malformed, or the id in use.
+        """
+        columns = FilterColumns.from_subscriptions([as_subscription(subscription)])
+        columns.check(self.space)
+        with self._guard.writing():
+            ids = self._ids.free([self._ids.next() if id is None else id])
+            self._enter(columns, ids)
+        return int(ids[0])
+
+    def subscribe_many(self, subscriptions: Any, ids: ArrayLike | None = None) -> Int32s:
+        """Takes in many subscriptions, or none if one of them is wrong.
+
+        Args:
+            subscriptions: a list of texts, filters and subscriptions, ``FilterColumns``, or a table of
+                pyarrow (``FilterColumns.from_arrow``).
+            ids: one each; by default those that the columns hold, else the smallest that are free.
+
+        Returns:
+            int32: the ids, in the order of the subscriptions.
+
+        Raises:
+            SubscriptionError: a subscription is malformed, or an id in use; names it.
+        """
+        columns = columns_of(subscriptions, self._space)
+        given = columns.ids if ids is None else ids
+        with self._guard.writing():
+            n = columns.subscriptions
+            chosen = self._ids.next_many(n) if given is None else self._ids.free(given)
+            if len(chosen) != n:
+                raise SubscriptionError(f"{n} subscriptions and {len(chosen)} ids: expected one each")
+            self._enter(columns, chosen)
+        return chosen
+
+    def _enter(self, columns: FilterColumns, ids: Int32s) -> None:
+        counts = counts_of(columns)
+        version = self._version()
+        filters = filters_of(columns, ids, self._names, self._strings, self._space)
+        if self._version() != version:
+            self._one.forget()
+        if len(filters):
+            self._engine.add(filters)
+        self._ids.add(ids, *counts)
+
+    def _version(self) -> tuple[int, int]:
+        return len(self._names), len(self._strings)
+
+    def unsubscribe(self, id: int) -> None:
+        """Forgets a subscription; its id is free again.
+
+        Raises:
+            SubscriptionError: there is no such subscription.
+        """
+        self.unsubscribe_many([id])
+
+    def unsubscribe_many(self, ids: ArrayLike) -> None:
+        """Forgets many subscriptions, or none if one of them is not there.
+
+        Raises:
+            SubscriptionError: one is not there, or stands twice.
+        """
+        with self._guard.writing():
+            known = self._ids.known(ids, repeats=False)
+            held = known[self._ids.filters[known] > 0]
+            if len(held):
+                self._engine.remove(held)
+            self._ids.remove(known)
+
+    def move(
+        self, id: int, x: float, y: float, radius: float | None = None, *, filter: int | None = None
+    ) -> None:
+        """Gives the area of a subscription another centre.
+
+        Args:
+            id: the subscription.
+            x: the centre; on the globe its latitude in degrees.
+            y: likewise; on the globe its longitude.
+            radius: another radius, on the globe in metres; by default it stays.
+            filter: which of its filters, from 0; by default all that have an area.
+
+        Raises:
+            SubscriptionError: there is no such subscription or filter, it has no area, or a number is wrong.
+        """
+        guard = self._guard
+        guard.enter_alone()
+        try:
+            self._engine.move(*self._one_move.checked(id, x, y, radius, filter))
+        finally:
+            guard.leave_alone()
+
+    def move_many(
+        self,
+        ids: ArrayLike,
+        x: ArrayLike,
+        y: ArrayLike,
+        radius: ArrayLike | None = None,
+        *,
+        filters: ArrayLike | None = None,
+    ) -> None:
+        """Gives the areas of many subscriptions other centres, or none if a number is wrong; see ``move``.
+
+        Args:
+            ids: N subscriptions; one may stand several times, and the last counts.
+            x, y: N centres, or one for all.
+            radius: N radii, or one for all; by default they stay.
+            filters: N numbers of filters, -1 for all of a subscription that have an area; by default -1.
+
+        Raises:
+            SubscriptionError: see ``move``; names the first that is wrong.
+        """
+        with self._guard.writing():
+            moves = checked_moves(self._ids, self._space, ids, x, y, radius, filters)
+            if len(moves[0]):
+                self._engine.move(*moves)
+
+    def match(self, event: Any) -> Int32s:
+        """The ids of the subscriptions that an event satisfies, each once, in no order.
+
+        Args:
+            event: a dict, an ``Event`` or a view. None is as if the attribute was missing; the fields of a
+                nested record are attributes with dotted names.
+
+        Raises:
+            SchemaError: it is no event.
+        """
+        guard = self._guard
+        guard.enter()
+        try:
+            rows = self._one.encode(event)
+            ids: Int32s = self._match_one(rows) if self._match_one else self._engine.match(rows).ids
+        finally:
+            guard.leave()
+        with self._counting:
+            self._events += 1
+            self._matches += len(ids)
+        return ids
+
+    def match_batch(self, batch: Any, threads: int | None = None) -> Matches:
+        """What many events satisfy.
+
+        Args:
+            batch: an ``EventBatch``, a list of events, a dict of columns, a structured array, a DataFrame, a
+                table of pyarrow, or what ``prepare`` gave; ``EventRows`` are taken as they are.
+            threads: how many share the work; by default as the matcher was told.
+
+        Raises:
+            SchemaError: it is none of these.
+        """
+        count = self.threads if threads is None else _checked_threads(threads)
+        with self._guard.reading():
+            rows = batch if isinstance(batch, EventRows) else self._rows(batch, self._workspace)
+            matches: Matches = self._engine.match(rows, count)
+        with self._counting:
+            self._events += len(matches)
+            self._matches += len(matches.ids)
+        return matches
+
+    def prepare(self, batch: Any) -> PreparedEvents:
+        """Events as engines read them, to be matched more than once.
+
+        Raises:
+            SchemaError: see ``match_batch``.
+        """
+        with self._guard.reading():
+            return PreparedEvents(batch, self._rows(batch, Workspace()), self._version())
+
+    def _rows(self, batch: Any, workspace: Workspace) -> EventRows:
+        if isinstance(batch, PreparedEvents):
+            if batch.version == self._version():
+                return batch.rows
+            batch = batch.events
+        return encode(batch, self._names, self._strings, self._space, self.location, workspace)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes everything to a folder, from which ``load`` takes it.
+
+        A matcher that was saved there is replaced at the end and at once, so that whoever is killed while
+        saving leaves the old one. One process at a time may save to a folder.
+
+        Raises:
+            SubscriptionError: the folder holds something else, or cannot be written.
+        """
+
+        def save(folder: Path) -> None:
+            self._ids.save(folder)
+            self._strings.save(folder)
+            (folder / "engine").mkdir()
+            self._engine.save(folder / "engine")
+
+        with self._guard.writing():
+            content = {
+                "engine": self.engine,
+                "options": self.options,
+                "space": self.space,
+                "location": self.location,
+                "threads": self.threads,
+                "names": list(self._names.numbers),
+            }
+            saved.write(Path(path), content, save)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Matcher:
+        """The matcher that was saved in a folder; load only from folders that you trust.
+
+        Its arrays are mapped copy-on-write: processes that load one folder share the memory of what they do
+        not change, and the folder does not change.
+
+        Raises:
+            SubscriptionError: there is no matcher, it is not whole, or a later version of evflow wrote it.
+        """
+        content, arrays = saved.read(Path(path))
+        try:
+            matcher = cls(
+                content["engine"],
+                space=content["space"],
+                location=content["location"],
+                threads=content["threads"],
+                **content["options"],
+            )
+            matcher._names.intern(content["names"])
+            matcher._strings.load(arrays)
+            matcher._ids.load(arrays)
+            matcher._engine.load(arrays / "engine")
+        except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError) as error:
+            raise SubscriptionError(f"{path} holds a damaged matcher: {error!r}; save it again") from error
+        return matcher
+
+    def stats(self) -> Stats:
+        """What there is and what was done."""
+        with self._guard.reading():
+            filters, constraints = self._ids.totals()
+            memory = {"ids": self._ids.nbytes, "strings": self._strings.nbytes}
+            memory.update({f"engine.{what}": size for what, size in self._engine.memory().items()})
+            describe = getattr(self._engine, "details", dict)
+            return Stats(
+                self.engine,
+                len(self._ids),
+                filters,
+                constraints,
+                len(self._names),
+                len(self._strings),
+                self._events,
+                self._matches,
+                memory,
+                describe(),
+            )
+
+    def __repr__(self) -> str:
+        return f"Matcher({self.engine!r}, space={self.space!r}): {len(self)} subscriptions"
+
+
+def _made(engine: str, strings: Strings, dimensions: int, options: Mapping[str, Any]) -> Any:
+    try:
+        return engine_class(engine)(strings, dimensions, **options)
+    except ModuleNotFoundError as missing:
+        if missing.name != "numba":
+            raise
+        raise SubscriptionError(
+            f"engine {engine!r} needs numba: pip install 'evflow[matching]' (engine 'reference' does without)"
+        ) from None
+    except TypeError as error:
+        if "unexpected keyword" not in str(error):
+            raise
+        raise SubscriptionError(f"engine {engine!r}: {error}") from None
+
+
+def _checked_threads(threads: int) -> int:
+    if type(threads) is not int or threads < 1:
+        raise SubscriptionError(f"threads {threads!r}: expected a whole number from 1")
+    return threads
+
+
+def _checked_location(location: tuple[str, str]) -> tuple[str, str]:
+    pair = tuple(location)
+    if len(pair) != 2 or not all(isinstance(name, str) and name for name in pair) or pair[0] == pair[1]:
+        raise SubscriptionError(f"location {location!r}: expected the names of two attributes")
+    return pair[0], pair[1]

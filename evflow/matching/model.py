@@ -1,0 +1,311 @@
+"""What a subscription says: a disjunction of filters, each a conjunction of constraints with perhaps an area.
+
+The model of CCM (section 3) and CLCB (section 2). Everything here is plain data, checked when it is made;
+engines get it as columns (``evflow.matching.filters``). ``str`` writes it in the language that
+``evflow.matching.text`` reads.
+
+* A constraint on an attribute that the event lacks is false, ``!=`` included.
+* A value of another type is false for every operator but ``exists``: numbers are compared with numbers,
+  strings with strings.
+* Numbers (booleans are 0 and 1) are compared as float64, with its rules for NaN and signed zeros.
+* Strings are ordered by code point, which is the order of their UTF-8 bytes.
+* A filter without constraints and area is true for every event; a subscription without filters for none.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from evflow.errors import SubscriptionError
+from evflow.matching.literals import checked_number, checked_text, name_text, number_text, shown, string_text
+
+__all__ = ["OPERATORS", "Area", "Circle", "Constraint", "Filter", "GlobeCircle", "Op", "Subscription"]
+
+
+class Op(enum.IntEnum):
+    """An operator of a constraint; the numbers are what columns hold.
+
+    Example:
+        >>> Op.GE.symbol, Op.PREFIX.symbol
+        ('>=', 'startswith')
+    """
+
+    EQ = 0
+    NE = 1
+    LT = 2
+    LE = 3
+    GT = 4
+    GE = 5
+    PREFIX = 6
+    SUFFIX = 7
+    CONTAINS = 8
+    EXISTS = 9
+
+    @property
+    def symbol(self) -> str:
+        """How the operator is written."""
+        return _SYMBOLS[self]
+
+    @classmethod
+    def of(cls, operator: Op | str) -> Op:
+        """The operator that a text such as ``"<="`` means; an ``Op`` is itself.
+
+        Raises:
+            SubscriptionError: there is no such operator.
+
+        Example:
+            >>> Op.of("<>")
+            <Op.NE: 1>
+        """
+        if isinstance(operator, cls):
+            return operator
+        found = OPERATORS.get(operator) if isinstance(operator, str) else None
+        if found is None:
+            raise SubscriptionError(
+                f"expected an operator ({' '.join(_SYMBOLS)}) but found {shown(operator)}"
+            )
+        return found
+
+
+_T = TypeVar("_T")
+
+_SYMBOLS = ("==", "!=", "<", "<=", ">", ">=", "startswith", "endswith", "contains", "exists")
+
+OPERATORS: dict[str, Op] = {
+    **{symbol: Op(number) for number, symbol in enumerate(_SYMBOLS)},
+    "=": Op.EQ,
+    "<>": Op.NE,
+    "≠": Op.NE,
+    "≤": Op.LE,
+    "≥": Op.GE,
+}
+"""Every way to write an operator."""
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False)
+class Constraint:
+    """One test of one attribute; ``value`` is None for ``Op.EXISTS`` only.
+
+    Args:
+        name: of the attribute, not empty.
+        op: an ``Op``, or its text.
+        value: a string, or a number of Python or numpy, which becomes a float. ``startswith``, ``endswith``
+            and ``contains`` take a string.
+
+    Raises:
+        SubscriptionError: a name, operator or value that does not fit; also an integer that float64 does not
+            hold exactly, and a string with lone surrogates.
+
+    Example:
+        >>> hot = Constraint("temp", ">", 30)
+        >>> hot
+        Constraint(name='temp', op=<Op.GT: 4>, value=30.0)
+        >>> str(hot)
+        'temp > 30'
+    """
+
+    name: str
+    op: Op
+    value: float | str | None
+
+    def __init__(self, name: str, op: Op | str, value: float | str | None = None) -> None:
+        put = object.__setattr__
+        put(self, "name", checked_text(name, "the name of a constraint's attribute"))
+        if not name:
+            raise SubscriptionError("the name of a constraint's attribute is empty")
+        put(self, "op", Op.of(op))
+        put(self, "value", self._checked(value))
+
+    def _checked(self, value: object) -> float | str | None:
+        if self.op is Op.EXISTS:
+            if value is not None:
+                raise SubscriptionError(f"exists {self.name} takes no value but found {shown(value)}")
+            return None
+        if type(value) is float and self.op < Op.PREFIX:
+            return value
+        what = f"{name_text(self.name)} {self.op.symbol}"
+        if isinstance(value, str):
+            return checked_text(value, what)
+        if self.op in (Op.PREFIX, Op.SUFFIX, Op.CONTAINS):
+            raise SubscriptionError(f"{what}: expected a string but found {shown(value)}")
+        if value is None:
+            raise SubscriptionError(f"{what}: the value is missing; expected a number or a string")
+        return checked_number(value, what)
+
+    def _key(self) -> tuple[object, ...]:
+        # NaN is no value of its own here: two constraints with it say the same.
+        return self.name, self.op, self.value if self.value == self.value else None
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Constraint) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        name = name_text(self.name)
+        if self.value is None:
+            return f"exists {name}"
+        value = string_text(self.value) if isinstance(self.value, str) else number_text(self.value)
+        return f"{name} {self.op.symbol} {value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """A circle on the plane, rim included; the three numbers are rounded to float32 (CLCB, section 2).
+
+    A point is inside when ``dx * dx + dy * dy <= radius * radius``, each step in float32.
+
+    Raises:
+        SubscriptionError: a number is not finite in float32, or the radius is negative.
+
+    Example:
+        >>> print(Circle(3, 4, 5))
+        within(3, 4, 5)
+    """
+
+    x: float
+    y: float
+    radius: float
+
+    def __post_init__(self) -> None:
+        for part in ("x", "y", "radius"):
+            number = checked_number(getattr(self, part), f"{part} of a Circle")
+            # The largest float32, and what still rounds to it.
+            if not abs(number) < _FLOAT32_END:
+                raise SubscriptionError(f"{part} of a Circle: expected a finite float32 but found {number}")
+            object.__setattr__(self, part, number)
+        _check_radius(self)
+
+    def __str__(self) -> str:
+        return f"within({number_text(self.x)}, {number_text(self.y)}, {number_text(self.radius)})"
+
+
+@dataclass(frozen=True, slots=True)
+class GlobeCircle:
+    """A circle on the globe, rim included: centre in degrees, radius in metres along the surface.
+
+    The globe is a sphere of 6,371,008.8 m. A point is inside when the square of its chord to the centre is at
+    most that of the radius, in float64 (``evflow.matching.space``). The longitude may be any finite number;
+    it is kept from -180 up to but not including 180.
+
+    Raises:
+        SubscriptionError: a number is not finite, the latitude is beyond a pole, or the radius is negative.
+
+    Example:
+        >>> GlobeCircle(40.64, 286.25, 50_000)
+        GlobeCircle(latitude=40.64, longitude=-73.75, radius=50000.0)
+        >>> print(GlobeCircle(40.64, -73.75, 50_000))
+        within(40.64, -73.75, 50000 m)
+    """
+
+    latitude: float
+    longitude: float
+    radius: float
+
+    def __post_init__(self) -> None:
+        for part in ("latitude", "longitude", "radius"):
+            number = checked_number(getattr(self, part), f"{part} of a GlobeCircle")
+            if not math.isfinite(number):
+                raise SubscriptionError(
+                    f"{part} of a GlobeCircle: expected a finite number but found {number}"
+                )
+            object.__setattr__(self, part, number)
+        if not -90 <= self.latitude <= 90:
+            raise SubscriptionError(
+                f"latitude of a GlobeCircle: expected -90 to 90 degrees but found {self.latitude}"
+            )
+        object.__setattr__(self, "longitude", _normal_longitude(self.longitude))
+        _check_radius(self)
+
+    def __str__(self) -> str:
+        centre = f"{number_text(self.latitude)}, {number_text(self.longitude)}"
+        return f"within({centre}, {number_text(self.radius)} m)"
+
+
+_FLOAT32_END = float.fromhex("0x1.ffffffp127")
+
+
+def _check_radius(area: Circle | GlobeCircle) -> None:
+    if area.radius < 0:
+        raise SubscriptionError(
+            f"radius of a {type(area).__name__}: expected 0 or more but found {area.radius}"
+        )
+    object.__setattr__(area, "radius", abs(area.radius))
+
+
+def _normal_longitude(degrees: float) -> float:
+    """The same meridian from -180 up to 180; every step is exact."""
+    rest = math.fmod(degrees, 360.0)
+    return rest - 360.0 if rest >= 180.0 else rest + 360.0 if rest < -180.0 else rest
+
+
+Area = Circle | GlobeCircle
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Filter:
+    """All of ``constraints`` hold and the event's place lies in ``area``, if there is one.
+
+    Raises:
+        SubscriptionError: something else than constraints and an area.
+
+    Example:
+        >>> print(Filter([Constraint("temp", ">", 30), Constraint("kind", "==", "sensor")], Circle(3, 4, 5)))
+        temp > 30 and kind == 'sensor' and within(3, 4, 5)
+        >>> print(Filter())
+        true
+    """
+
+    constraints: tuple[Constraint, ...]
+    area: Area | None
+
+    def __init__(self, constraints: Iterable[Constraint] = (), area: Area | None = None) -> None:
+        object.__setattr__(self, "constraints", _all(constraints, Constraint, "a filter's constraints"))
+        if area is not None and not isinstance(area, (Circle, GlobeCircle)):
+            raise SubscriptionError(
+                f"a filter's area: expected a Circle or GlobeCircle but found {shown(area)}"
+            )
+        object.__setattr__(self, "area", area)
+
+    def __str__(self) -> str:
+        parts = [*self.constraints, *([] if self.area is None else [self.area])]
+        return " and ".join(map(str, parts)) or "true"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Subscription:
+    """At least one of ``filters`` holds.
+
+    Raises:
+        SubscriptionError: something else than filters.
+
+    Example:
+        >>> hot, near = Filter([Constraint("temp", ">", 30)]), Filter(area=Circle(3, 4, 5))
+        >>> print(Subscription([hot, near]))
+        temp > 30 or within(3, 4, 5)
+        >>> print(Subscription([]))
+        false
+    """
+
+    filters: tuple[Filter, ...]
+
+    def __init__(self, filters: Iterable[Filter]) -> None:
+        object.__setattr__(self, "filters", _all(filters, Filter, "a subscription's filters"))
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.filters)) or "false"
+
+
+def _all(given: Iterable[_T], kind: type[_T], what: str) -> tuple[_T, ...]:
+    if isinstance(given, (str, bytes, kind)) or not isinstance(given, Iterable):
+        raise SubscriptionError(f"{what}: expected a list of {kind.__name__} but found {shown(given)}")
+    found = tuple(given)
+    for number, item in enumerate(found):
+        if not isinstance(item, kind):
+            raise SubscriptionError(f"{what}: number {number} is no {kind.__name__} but {shown(item)}")
+    return found

@@ -1,0 +1,115 @@
+"""Areas that move: what the user gives, checked, as what engines get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evflow.errors import SubscriptionError
+from evflow.matching.ids import ALL, Ids
+from evflow.matching.space import Space
+
+__all__ = ["Moves", "OneMove", "checked_moves"]
+
+Moves = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any], NDArray[Any] | None]
+"""The arguments of ``Engine.move``."""
+
+
+class OneMove:
+    """Makes single moves, in arrays that are made once: numpy takes longer over arrays of one.
+
+    Args:
+        ids: the ids in use.
+        space: where areas are.
+    """
+
+    def __init__(self, ids: Ids, space: Space) -> None:
+        self._ids = ids
+        self._space = space
+        self._arrays = np.zeros(1, np.int32), np.zeros(1, np.int32)
+        self._centre: Any = np.zeros((1, space.dimensions), space.dtype)
+        self._reach: Any = np.zeros(1, space.dtype)
+        letter: Any = np.dtype(space.dtype).char
+        self._id, self._which = (array.data for array in self._arrays)
+        self._place = self._centre.data.cast("B").cast(letter)
+        self._square = self._reach.data
+
+    def checked(self, id: int, x: float, y: float, radius: float | None, which: int | None) -> Moves:
+        """One move; its arrays are good until the next.
+
+        Raises:
+            SubscriptionError: there is no such subscription or filter, it has no area, or a number is wrong.
+        """
+        if which is not None or not self._ids.moves(id):
+            _check_area(self._ids, id, which)
+        self._id[0], self._which[0] = id, -1 if which is None else which
+        try:
+            self._space.put(self._place, x, y)
+            if radius is not None:
+                self._space.put_reach(self._square, radius)
+        except TypeError as error:
+            raise SubscriptionError(f"move of subscription {id}: expected numbers: {error}") from None
+        if self._place[0] != self._place[0]:
+            self._space.areas(np.array([x], np.float64), np.array([y], np.float64))
+        if radius is None:
+            return *self._arrays, self._centre, None
+        if self._square[0] != self._square[0]:
+            self._space.checked_reaches(np.array([radius], np.float64))
+        return *self._arrays, self._centre, self._reach
+
+
+def checked_moves(
+    ids: Ids, space: Space, given: ArrayLike, x: Any, y: Any, radius: Any, filters: Any
+) -> Moves:
+    """Many moves.
+
+    Raises:
+        SubscriptionError: see ``OneMove``, or arrays have different lengths; names the first that is wrong.
+    """
+    known = ids.known(given)
+    n = len(known)
+    centre = space.areas(_floats("x", x, n), _floats("y", y, n))
+    reach = None if radius is None else space.checked_reaches(_floats("radius", radius, n))
+    which = np.full(n, -1, np.int32) if filters is None else _numbers(filters, n)
+    easy = (ids.areas[known] == ALL) & (which < ids.filters[known]) & (which >= -1)
+    for i in np.flatnonzero(~easy).tolist():
+        number = int(which[i])
+        _check_area(ids, int(known[i]), None if number == -1 else number)
+    return known, which, centre, reach
+
+
+def _check_area(ids: Ids, id: int, which: int | None) -> None:
+    if id not in ids:
+        raise SubscriptionError(f"there is no subscription {id!r}")
+    if which is not None and which < 0:
+        raise SubscriptionError(f"filter {which}: expected a number from 0")
+    if not ids.has_area(id, -1 if which is None else which):
+        held = f"subscription {id}" if which is None else f"filter {which} of subscription {id}"
+        raise SubscriptionError(f"{held} has no area to move")
+
+
+def _floats(what: str, given: Any, n: int) -> NDArray[np.float64]:
+    """A number for each of n, or one for all."""
+    try:
+        array = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise SubscriptionError(f"{what}: expected numbers: {error}") from None
+    return _one_each(what, array, n)
+
+
+def _numbers(given: Any, n: int) -> NDArray[np.int32]:
+    array = np.asarray(given)
+    if array.dtype.kind not in "iu" and array.size:
+        raise SubscriptionError(f"filters: expected whole numbers, found {array.dtype}")
+    # Larger numbers of filters are none.
+    return _one_each("filters", array, n).clip(-(2**31), 2**31 - 1).astype(np.int32)
+
+
+def _one_each(what: str, array: NDArray[Any], n: int) -> NDArray[Any]:
+    if array.ndim == 0:
+        return np.full(n, array)
+    if array.shape != (n,):
+        raise SubscriptionError(f"{what}: expected one for each of {n} ids, found shape {array.shape}")
+    return array

@@ -1,0 +1,31 @@
+"""Events that are matched more than once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evflow.matching.rows import EventRows
+
+__all__ = ["PreparedEvents"]
+
+
+class PreparedEvents:
+    """Events whose rows a matcher made before; it makes them again when it has learned new names or strings.
+
+    The events must not change meanwhile.
+
+    Attributes:
+        events: the events.
+        rows: the events as engines read them.
+        version: how many names and strings the matcher knew.
+    """
+
+    __slots__ = ("events", "rows", "version")
+
+    def __init__(self, events: Any, rows: EventRows, version: tuple[int, int]) -> None:
+        self.events = events
+        self.rows = rows
+        self.version = version
+
+    def __len__(self) -> int:
+        return len(self.rows)

@@ -1,0 +1,126 @@
+"""Matchers on disk: a folder with one small text file, and beside it a folder of arrays.
+
+The text file names the folder of arrays. A new one is written beside the old, then the text file is replaced,
+then the old one deleted: so whoever is killed leaves either the old matcher or the new, and processes that
+have mapped the old one keep it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from evflow.errors import SubscriptionError
+
+__all__ = ["read", "write"]
+
+_FORMAT = 1
+_KIND = "evflow matcher"
+_FILE = "matcher.json"
+_ARRAYS = "arrays-"
+
+
+def write(path: Path, content: dict[str, Any], save: Callable[[Path], None]) -> None:
+    """Writes a matcher to a folder, instead of the one that may be there.
+
+    Args:
+        path: the folder.
+        content: what the text file is to hold.
+        save: writes the arrays to a folder that is empty.
+
+    Raises:
+        SubscriptionError: the folder is there and holds something else, JSON cannot hold ``content``, or
+            writing failed.
+    """
+    try:
+        if path.exists() and not (path / _FILE).exists() and any(_strangers(path)):
+            raise SubscriptionError(f"{path} is no saved matcher, and not empty; save to another folder")
+        _checked(content)
+        path.mkdir(parents=True, exist_ok=True)
+        arrays = path / f"{_ARRAYS}{secrets.token_hex(8)}"
+        arrays.mkdir()
+        save(arrays)
+        sizes = {}
+        for file in sorted(arrays.rglob("*")):
+            if file.is_file():
+                sizes[file.relative_to(arrays).as_posix()] = file.stat().st_size
+                _flush(file)
+        whole = {"kind": _KIND, "format": _FORMAT, "arrays": arrays.name, "files": sizes, **content}
+        text = path / f"{_FILE}.{arrays.name}"
+        text.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8", errors="surrogatepass")
+        _flush(text)
+        os.replace(text, path / _FILE)
+        _flush(path)
+        _clear(path, arrays.name)
+    except OSError as error:
+        raise SubscriptionError(f"cannot save a matcher to {path}: {error}") from error
+
+
+def read(path: Path) -> tuple[dict[str, Any], Path]:
+    """What the text file of a saved matcher holds, and the folder of its arrays, all of them whole.
+
+    Raises:
+        SubscriptionError: there is no matcher, it is not whole, or a later version of evflow wrote it.
+    """
+    try:
+        content = json.loads((path / _FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SubscriptionError(
+            f"{path} holds no saved matcher: there is no {_FILE}; save one with Matcher.save"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise SubscriptionError(f"{path / _FILE} cannot be read: {error}") from None
+    if not isinstance(content, dict) or content.get("kind") != _KIND:
+        raise SubscriptionError(f"{path / _FILE} describes no matcher")
+    if content.get("format") != _FORMAT:
+        raise SubscriptionError(
+            f"{path} has format {content.get('format')!r}, this evflow reads {_FORMAT}; "
+            "load it with the evflow that saved it"
+        )
+    arrays, files = path / str(content.get("arrays")), content.get("files")
+    if arrays.parent != path or not isinstance(files, dict):
+        raise SubscriptionError(f"{path / _FILE} describes no matcher")
+    for name, size in files.items():
+        found = (arrays / name).stat().st_size if (arrays / name).exists() else None
+        if found != size:
+            what = "is missing" if found is None else f"has {found} bytes instead of {size}"
+            raise SubscriptionError(
+                f"{path} is not whole: {arrays.name}/{name} {what}; save the matcher again"
+            )
+    return content, arrays
+
+
+def _checked(content: dict[str, Any]) -> None:
+    try:
+        json.dumps(content)
+    except (TypeError, ValueError) as error:
+        raise SubscriptionError(
+            f"cannot save a matcher of options {content.get('options')!r}: {error}; "
+            "expected numbers, strings and lists"
+        ) from None
+
+
+def _strangers(path: Path) -> list[str]:
+    return [entry.name for entry in path.iterdir() if not entry.name.startswith((_ARRAYS, _FILE))]
+
+
+def _clear(path: Path, kept: str) -> None:
+    """Deletes what earlier matchers, and those who were killed, have left."""
+    for entry in path.iterdir():
+        if entry.name.startswith(_ARRAYS) and entry.name != kept:
+            shutil.rmtree(entry)
+        elif entry.name.startswith(f"{_FILE}."):
+            entry.unlink()
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

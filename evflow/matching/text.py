@@ -1,0 +1,335 @@
+"""Reads subscriptions written as text, such as ``area == 'area1' and temp > 30 or wind > 20``.
+
+A recursive descent parser that multiplies out as it goes: each part of a text becomes the list of filters
+that it is a disjunction of (disjunctive normal form), bounded in nesting, filters and constraints.
+The language is described in ``docs/matching-language.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+
+from evflow.errors import SubscriptionError
+from evflow.matching.literals import shown
+from evflow.matching.model import OPERATORS, Area, Circle, Constraint, Filter, GlobeCircle, Op, Subscription
+from evflow.matching.tokens import Token, misplaced, tokens
+
+__all__ = ["DEEPEST", "MOST_CONSTRAINTS", "MOST_FILTERS", "parse_filter", "parse_subscription"]
+
+DEEPEST = 50
+"""Parentheses within each other."""
+
+MOST_FILTERS = 4096
+"""Filters that a text may be multiplied out to."""
+
+MOST_CONSTRAINTS = 65_536
+"""Constraints that these filters may have together."""
+
+_MOST_WORK = 16 * MOST_CONSTRAINTS
+"""What may be made while multiplying out, also of what is multiplied by false in the end."""
+
+_METRES = {"m": 1.0, "km": 1000.0, "mi": 1609.344}
+_COMPARISONS = ("==", "=", "!=", "<>", "≠", "<", "<=", "≤", ">", ">=", "≥")
+_ON_STRINGS = ("startswith", "endswith", "contains")
+_REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
+_NOT = (
+    "'not' is no part of the language: say what must hold, with the opposite operator (!= for ==, >= for <); "
+    "what stands in parentheses turns around as well, and 'and' becomes 'or'"
+)
+_OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "startswith", "endswith", "contains", "in")
+_SHOWN = 80
+
+
+def parse_subscription(text: str) -> Subscription:
+    """The subscription that a text means.
+
+    Raises:
+        SubscriptionError: the text is malformed, or means too many filters; it has the line and column.
+
+    Example:
+        >>> parse_subscription("within(3, 4, 5)")
+        Subscription(filters=(Filter(constraints=(), area=Circle(x=3.0, y=4.0, radius=5.0)),))
+        >>> print(parse_subscription("(a = 1 or b = 2) and 10 <= c < 20"))
+        a == 1 and c >= 10 and c < 20 or b == 2 and c >= 10 and c < 20
+        >>> print(parse_subscription("kind in ('a', 'b')"))
+        kind == 'a' or kind == 'b'
+    """
+    if not isinstance(text, str):
+        raise SubscriptionError(f"expected the text of a subscription but found {shown(text)}")
+    return Subscription(Filter(part.constraints, part.area) for part in _Parser(str(text)).whole())
+
+
+def parse_filter(text: str) -> Filter:
+    """The filter that a text without a disjunction means.
+
+    Raises:
+        SubscriptionError: the text is malformed, or means several filters, or none.
+
+    Example:
+        >>> print(parse_filter("temp > 30 and exists wind"))
+        temp > 30 and exists wind
+    """
+    filters = parse_subscription(text).filters
+    if len(filters) != 1:
+        raise SubscriptionError(
+            f"expected one filter, but the text means {len(filters)}; a Subscription has several"
+        )
+    return filters[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A filter in the making; ``area_at`` is where its area stands in the text."""
+
+    constraints: tuple[Constraint, ...] = ()
+    area: Area | None = None
+    area_at: int = field(default=0, compare=False)
+
+
+def _size(parts: list[_Part]) -> int:
+    return sum(len(part.constraints) for part in parts)
+
+
+class _Parser:
+    """Goes through the tokens of a text; each method reads one kind of phrase and leaves what follows it."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.tokens = tokens(source)
+        self.next = 0
+        self.depth = 0
+        self.work = 0
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.next]
+
+    def whole(self) -> list[_Part]:
+        if self.token.kind == "end":
+            raise self.error("the text is empty; true is the subscription to every event")
+        found = self.disjunction()
+        if self.token.kind != "end":
+            raise self.unexpected("'and', 'or' or the end")
+        return found
+
+    def error(self, message: str, token: Token | None = None) -> SubscriptionError:
+        return misplaced(message, self.source, (token or self.token).at)
+
+    def unexpected(self, expected: str, hint: str = "") -> SubscriptionError:
+        token = self.token
+        if token.kind == "not":
+            return self.error(_NOT)
+        found = "the end" if token.kind == "end" else token.text[:_SHOWN]
+        return self.error(f"expected {expected} but found {found}{hint}")
+
+    def accept(self, *kinds: str) -> Token | None:
+        """Steps over the next token if it is of such a kind."""
+        token = self.token
+        if token.kind not in kinds:
+            return None
+        self.next += 1
+        return token
+
+    def expect(self, kind: str, expected: str) -> Token:
+        token = self.accept(kind)
+        if token is None:
+            raise self.unexpected(expected)
+        return token
+
+    def disjunction(self) -> list[_Part]:
+        found = self.conjunction()
+        size = _size(found)
+        while token := self.accept("or"):
+            more = self.conjunction()
+            size += _size(more)
+            self.bound(len(found) + len(more), size, token)
+            found += more
+        return found
+
+    def conjunction(self) -> list[_Part]:
+        first = self.token
+        factors = [self.term()]
+        while self.accept("and"):
+            factors.append(self.term())
+        return factors[0] if len(factors) == 1 else self.multiplied(factors, first)
+
+    def multiplied(self, factors: list[list[_Part]], first: Token) -> list[_Part]:
+        """Every choice of one filter from each factor, joined."""
+        merged: list[list[_Part]] = []
+        run: list[_Part] = []
+        for factor in [*factors, []]:
+            if len(factor) == 1:
+                run += factor
+                continue
+            # Neighbours that are one filter each are joined first: what is left doubles the result, or more.
+            merged += [[self.joined(run)]] if run else []
+            run = []
+            merged.append(factor)
+        merged.pop()
+        count = prod(map(len, merged))
+        size = sum(count // len(factor) * _size(factor) for factor in merged) if count else 0
+        self.bound(count, size, first)
+        self.work += count + size
+        if self.work > _MOST_WORK:
+            raise self.error("the text is too much to multiply out; write several subscriptions", first)
+        return [self.joined(choice) for choice in product(*merged)]
+
+    def joined(self, parts: list[_Part] | tuple[_Part, ...]) -> _Part:
+        constraints = tuple(constraint for part in parts for constraint in part.constraints)
+        areas = [part for part in parts if part.area is not None]
+        if len(areas) > 1:
+            raise misplaced(
+                "a filter has one area: expected within once between two or", self.source, areas[1].area_at
+            )
+        return _Part(constraints, areas[0].area, areas[0].area_at) if areas else _Part(constraints)
+
+    def bound(self, filters: int, constraints: int, token: Token) -> None:
+        most = None
+        if filters > MOST_FILTERS:
+            most = f"{MOST_FILTERS:,} filters"
+        elif constraints > MOST_CONSTRAINTS:
+            most = f"{MOST_CONSTRAINTS:,} constraints"
+        if most:
+            raise self.error(
+                f"multiplied out, this means more than {most}; write several subscriptions", token
+            )
+
+    def term(self) -> list[_Part]:
+        if opening := self.accept("("):
+            return self.parentheses(opening)
+        if self.accept("exists"):
+            bracket = self.accept("(")
+            name = self.name()
+            if bracket:
+                self.expect(")", ") after the name")
+            return [_Part((self.constraint(name, Op.EXISTS, None),))]
+        if self.token.kind == "within":
+            return [self.area()]
+        if self.token.kind == "name":
+            return self.comparison()
+        if self.token.kind in ("number", "string", "+", "-"):
+            return self.reversed()
+        raise self.unexpected("an attribute, a value, exists, within or (", self.word_hint())
+
+    def parentheses(self, opening: Token) -> list[_Part]:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise self.error(f"parentheses are nested deeper than {DEEPEST}", opening)
+        found = self.disjunction()
+        self.expect(")", "'and', 'or' or )")
+        self.depth -= 1
+        return found
+
+    def comparison(self) -> list[_Part]:
+        name = self.name()
+        if self.accept("in"):
+            return self.choice(name)
+        operator = self.accept(*_COMPARISONS, *_ON_STRINGS)
+        if operator is None:
+            raise self.no_operator(name)
+        value, at = self.value(operator)
+        return [_Part((self.constraint(name, OPERATORS[operator.kind], value, at),))]
+
+    def no_operator(self, name: Token) -> SubscriptionError:
+        if self.token.kind in ("end", "and", "or", ")"):
+            hint = f"; exists {name.text[:_SHOWN]} asks whether the event has it"
+            return self.unexpected("an operator such as ==", hint)
+        return self.unexpected(f"an operator ({' '.join(_OPERATORS)})")
+
+    def choice(self, name: Token) -> list[_Part]:
+        self.expect("(", "( after in")
+        found: list[_Part] = []
+        while not found or self.accept(","):
+            value, at = self.value(None)
+            found.append(_Part((self.constraint(name, Op.EQ, value, at),)))
+            self.bound(len(found), 0, name)
+        self.expect(")", "a comma or )")
+        return found
+
+    def reversed(self) -> list[_Part]:
+        """``30 < temp``, ``10 <= temp < 20``, or ``true`` or ``false`` alone."""
+        first = self.token
+        value, at = self.value(None)
+        operator = self.accept(*_COMPARISONS)
+        if operator is None:
+            if first.text.lower() in ("true", "false"):
+                return [_Part()] if value else []
+            turned = self.token.kind in (*_ON_STRINGS, "in")
+            hint = "; the attribute stands first: name contains 'x'" if turned else ""
+            raise self.unexpected("an operator such as < after the value", hint)
+        op = OPERATORS[operator.kind]
+        name = self.name()
+        found = [self.constraint(name, _REVERSED.get(op, op), value, at)]
+        if second := self.accept(*_COMPARISONS):
+            value, at = self.value(second)
+            found.append(self.constraint(name, OPERATORS[second.kind], value, at))
+        return [_Part(tuple(found))]
+
+    def area(self) -> _Part:
+        word = self.token
+        self.next += 1
+        self.expect("(", "( after within")
+        numbers = [self.number()]
+        for _ in range(2):
+            self.expect(",", "a comma, as in within(x, y, radius) or within(latitude, longitude, 50 km)")
+            numbers.append(self.number())
+        unit = self.accept("name")
+        if unit is not None and unit.text not in _METRES:
+            raise self.error(f"expected m, km or mi but found {unit.text[:_SHOWN]}", unit)
+        self.expect(")", "m, km, mi or )" if unit is None else ")")
+        try:
+            if unit is None:
+                return _Part((), Circle(*numbers), word.at)
+            latitude, longitude, radius = numbers
+            return _Part((), GlobeCircle(latitude, longitude, radius * _METRES[unit.text]), word.at)
+        except SubscriptionError as error:
+            raise self.error(error.message, word) from None
+
+    def name(self) -> Token:
+        if self.token.kind != "name":
+            raise self.unexpected("an attribute", self.word_hint())
+        name = self.token
+        if not name.value:
+            raise self.error("the name of an attribute is empty")
+        self.next += 1
+        return name
+
+    def word_hint(self) -> str:
+        word = self.token.text
+        if word.isalpha() and self.token.kind != "string":
+            return f", a word of the language; an attribute of this name is written `{word}`"
+        return ""
+
+    def number(self) -> float:
+        token = self.token
+        value, _ = self.value(None, "a number")
+        if isinstance(value, str):
+            raise self.error(f"expected a number but found {shown(value)}", token)
+        return value
+
+    def value(self, operator: Token | None, expected: str = "a value") -> tuple[float | str, Token]:
+        """A number, perhaps with a sign, or a string; and where it stands."""
+        first = self.token
+        sign = self.accept("+", "-")
+        token = self.accept("number") if sign else self.accept("number", "string")
+        if token is None:
+            raise self.no_value(sign or operator, "a number" if sign else expected)
+        if isinstance(token.value, str):
+            return token.value, first
+        return -token.value if sign and sign.kind == "-" else token.value, first
+
+    def no_value(self, before: Token | None, expected: str) -> SubscriptionError:
+        if before is None:
+            return self.unexpected(expected)
+        hint = "; attributes are compared with values, not with each other"
+        return self.unexpected(f"{expected} after {before.text}", hint if self.token.kind == "name" else "")
+
+    def constraint(
+        self, name: Token, op: Op, value: float | str | None, at: Token | None = None
+    ) -> Constraint:
+        try:
+            return Constraint(str(name.value), op, value)
+        except SubscriptionError as error:
+            raise self.error(error.message, at or name) from None

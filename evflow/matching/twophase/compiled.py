@@ -1,0 +1,129 @@
+"""How kernels are compiled, and the columns that they read, each group as one argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.errors import SubscriptionError
+from evflow.matching.caching import fresh
+from evflow.matching.mapped import mapped
+from evflow.matching.rows import EventRows
+from evflow.matching.strings import Strings
+
+try:
+    import numba
+except ImportError as error:
+    raise SubscriptionError(
+        "engines 'counting' and 'two-phase' are compiled with numba, which is not installed: run"
+        " pip install 'evflow[matching]', or use engine 'reference'"
+    ) from error
+
+__all__ = [
+    "Columns", "Int", "Rows", "Words", "compiled", "kernel", "load_arrays", "nbytes", "rows_of",
+    "save_arrays", "words_of",
+]  # fmt: skip
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Arrays = TypeVar("Arrays", bound=tuple[NDArray[Any], ...])
+
+
+# Options that numba's stubs do not know.
+_njit: Any = numba.njit
+# Without them numba counts references to arrays at every call of one function by another, which took longer
+# than matching.
+_PLAIN: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
+
+
+def compiled(function: Function) -> Function:
+    """A part of kernels, called by these only; it may not make arrays."""
+    return cast(Function, _njit(**_PLAIN, no_cpython_wrapper=True)(function))
+
+
+def kernel(function: Function) -> Function:
+    """What Python calls: compiled on its first call and kept in a file; it may not make arrays.
+
+    Callers give arrays of the same types always, so that there is one signature.
+    """
+    return cast(Function, fresh(_njit(**_PLAIN, cache=True)(function)))
+
+
+Int = Any
+"""An integer of 64 bits: numba's, or numpy's or Python's where the text is read as Python."""
+
+
+class Rows(NamedTuple):
+    """The columns of ``EventRows``; places are float64, which holds float32 exactly."""
+
+    start: NDArray[np.int64]
+    name: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    number: NDArray[np.float64]
+    chars: NDArray[np.uint8]
+    char_start: NDArray[np.int64]
+    char_length: NDArray[np.int32]
+    place: NDArray[np.float64]
+
+
+class Words(NamedTuple):
+    """The bytes of operands that are strings."""
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+
+class Columns(NamedTuple):
+    """The filters held, as ``Filters`` but for ``test``; the subscription of one that was removed is -1."""
+
+    subscription: NDArray[np.int32]
+    start: NDArray[np.int64]
+    name: NDArray[np.int32]
+    test: NDArray[np.uint8]
+    number: NDArray[np.float64]
+    text: NDArray[np.int32]
+    centre: NDArray[np.float64]
+    reach: NDArray[np.float64]
+
+
+def rows_of(events: EventRows) -> Rows:
+    """Events as kernels take them."""
+    return Rows(
+        _ready(events.start, np.int64),
+        _ready(events.name, np.int32),
+        _ready(events.kind, np.uint8),
+        _ready(events.number, np.float64),
+        _ready(events.chars, np.uint8),
+        _ready(events.char_start, np.int64),
+        _ready(events.char_length, np.int32),
+        _ready(events.place, np.float64),
+    )
+
+
+def words_of(strings: Strings) -> Words:
+    """Operands as kernels take them."""
+    return Words(_ready(strings.data, np.uint8), _ready(strings.offsets, np.int64))
+
+
+def _ready(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    # An array that may not be written to has another type for numba, which would compile everything again.
+    return np.require(array, dtype, ["C", "W"])
+
+
+def nbytes(arrays: tuple[NDArray[Any], ...]) -> int:
+    """Bytes of several arrays."""
+    return sum(array.nbytes for array in arrays)
+
+
+def save_arrays(folder: Path, prefix: str, arrays: tuple[NDArray[Any], ...]) -> None:
+    """Writes one file an array, named by its place."""
+    for place, array in enumerate(arrays):
+        np.save(folder / f"{prefix}_{place}.npy", array)
+
+
+def load_arrays(folder: Path, prefix: str, kind: Callable[..., Arrays], count: int) -> Arrays:
+    """The arrays that ``save_arrays`` wrote, mapped copy-on-write."""
+    return kind(*(mapped(folder / f"{prefix}_{place}.npy") for place in range(count)))

@@ -1,0 +1,144 @@
+"""What kernels share: whether a value satisfies a constraint, a place an area, a filter an event."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.matching.rows import NUMBER, TEXT
+from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, compiled
+from evflow.matching.twophase.predicates import CONTAINS, EXISTS, PREFIX, SUFFIX, TEXTS
+
+__all__ = ["Attribute", "near", "order_of", "read_event", "satisfies", "tested", "unread_event"]
+
+
+class Attribute(NamedTuple):
+    """An attribute of an event: its kind, and its number, or where the bytes of its string stand."""
+
+    kind: Int
+    number: Any
+    start: Int
+    length: Int
+
+
+@compiled
+def order_of(chars: NDArray[np.uint8], at: Int, length: Int, words: Words, text: Int) -> Int:
+    """-1, 0 or 1 as a string of an event stands before an operand, equals it, or stands behind it."""
+    operand = words.offsets[text]
+    size = words.offsets[text + 1] - operand
+    for i in range(min(length, size)):
+        a, b = chars[at + i], words.data[operand + i]
+        if a != b:
+            return -1 if a < b else 1
+    return (length > size) - (length < size)
+
+
+@compiled
+def _found_at(chars: NDArray[np.uint8], at: Int, words: Words, operand: Int, size: Int) -> Any:
+    for i in range(size):  # noqa: SIM110
+        if chars[at + i] != words.data[operand + i]:
+            return False
+    return True
+
+
+@compiled
+def _holds_part(test: Int, chars: NDArray[np.uint8], at: Int, length: Int, words: Words, text: Int) -> Any:
+    """Whether a string starts with, ends with or contains an operand."""
+    operand = words.offsets[text]
+    size = words.offsets[text + 1] - operand
+    spare = length - size
+    if spare < 0:
+        return False
+    if test == PREFIX:
+        return _found_at(chars, at, words, operand, size)
+    if test == SUFFIX:
+        return _found_at(chars, at + spare, words, operand, size)
+    for i in range(spare + 1):  # noqa: SIM110
+        if _found_at(chars, at + i, words, operand, size):
+            return True
+    return False
+
+
+@compiled
+def _compare(op: Int, less: Any, equal: Any, greater: Any) -> Any:
+    if op == 0:
+        return equal
+    if op == 1:
+        return not equal
+    if op == 2:
+        return less
+    if op == 3:
+        return less or equal
+    if op == 4:
+        return greater
+    return greater or equal
+
+
+@compiled
+def satisfies(
+    test: Int, number: Any, text: Int, words: Words, attribute: Attribute, chars: NDArray[np.uint8]
+) -> Any:
+    """Whether an attribute satisfies a test with an operand."""
+    if test == EXISTS:
+        return True
+    if test < TEXTS:
+        if attribute.kind != NUMBER:
+            return False
+        value = attribute.number
+        return _compare(test, value < number, value == number, value > number)
+    if test > EXISTS or attribute.kind != TEXT:
+        return False
+    at, length = attribute.start, attribute.length
+    if test <= CONTAINS and test >= PREFIX:
+        return _holds_part(test, chars, at, length, words, text)
+    order = order_of(chars, at, length, words, text)
+    return _compare(test - TEXTS, order < 0, order == 0, order > 0)
+
+
+@compiled
+def near(held: Columns, filter_: Int, place: NDArray[Any], event: Int) -> Any:
+    """Whether an event's place lies in a filter's area, if there is one; in float32 on the plane."""
+    if math.isnan(held.centre[filter_, 0]):
+        return True
+    if held.centre.shape[1] == 2:
+        x = np.float32(place[event, 0]) - np.float32(held.centre[filter_, 0])
+        y = np.float32(place[event, 1]) - np.float32(held.centre[filter_, 1])
+        return x * x + y * y <= np.float32(held.reach[filter_])
+    dx = place[event, 0] - held.centre[filter_, 0]
+    dy = place[event, 1] - held.centre[filter_, 1]
+    dz = place[event, 2] - held.centre[filter_, 2]
+    return dx * dx + dy * dy + dz * dz <= held.reach[filter_]
+
+
+@compiled
+def read_event(events: Rows, event: Int, where: NDArray[np.int64]) -> None:
+    """Notes at which row each attribute of an event stands."""
+    for i in range(events.start[event], events.start[event + 1]):
+        if events.name[i] < len(where):
+            where[events.name[i]] = i
+
+
+@compiled
+def unread_event(events: Rows, event: Int, where: NDArray[np.int64]) -> None:
+    """Undoes ``read_event``."""
+    for i in range(events.start[event], events.start[event + 1]):
+        if events.name[i] < len(where):
+            where[events.name[i]] = -1
+
+
+@compiled
+def tested(held: Columns, filter_: Int, words: Words, events: Rows, where: NDArray[np.int64]) -> Any:
+    """Whether the event that was read satisfies all constraints of a filter, one after the other."""
+    for c in range(held.start[filter_], held.start[filter_ + 1]):
+        i = where[held.name[c]]
+        if i < 0:
+            return False
+        attribute = Attribute(
+            np.int64(events.kind[i]), events.number[i], events.char_start[i], np.int64(events.char_length[i])
+        )
+        if not satisfies(held.test[c], held.number[c], held.text[c], words, attribute, events.chars):
+            return False
+    return True

@@ -1,0 +1,122 @@
+"""Predicates: distinct constraints, grouped to families, in the order of their operands.
+
+A family is all predicates with the same attribute and test; a test is an operator together with the kind of
+its operand. Where operands have an order, those that a value satisfies stand next to each other: all that is
+to be found is the place of the value among the operands. The ways to find it are the structures of phase one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.matching.model import Op
+from evflow.matching.strings import Strings
+
+__all__ = [
+    "CONTAINS", "EXISTS", "NEVER", "PREFIX", "SUFFIX", "TEXTS", "Families", "arrange", "number_keys",
+    "codes_of", "stable_order", "text_keys",
+]  # fmt: skip
+
+TEXTS, PREFIX, SUFFIX, CONTAINS, EXISTS, NEVER = 6, 12, 13, 14, 15, 16
+"""Tests: an ``Op`` as it is has a number, one from ``TEXTS`` on a string; ``NEVER`` is true for nothing."""
+
+_TOP = np.uint64(1 << 63)
+
+
+def codes_of(
+    op: NDArray[np.uint8], number: NDArray[np.float64], text: NDArray[np.int32]
+) -> NDArray[np.uint8]:
+    """The tests of constraints.
+
+    Example:
+        >>> codes_of(np.array([2, 2, 9], np.uint8), np.zeros(3), np.array([-1, 7, -1]))
+        array([ 2,  8, 15], dtype=uint8)
+    """
+    textual = (text >= 0) | (op == Op.EXISTS)
+    test = np.where(textual, op + TEXTS, op)
+    never = ~textual & ((op > Op.GE) | (np.isnan(number) & (op != Op.NE)))
+    return np.where(never, NEVER, test).astype(np.uint8)
+
+
+def number_keys(number: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """Integers in the order of these numbers; zeros are one, and NaN, which is one too, comes last.
+
+    Example:
+        >>> keys = number_keys(np.array([-np.inf, -1.5, -0.0, 0.0, 2.0, np.inf, np.nan]))
+        >>> bool((keys[1:] > keys[:-1]).sum() == 5), bool(keys[2] == keys[3])
+        (True, True)
+    """
+    bits = np.where(np.isnan(number), np.nan, number + 0.0).view(np.uint64)
+    return np.where(bits >= _TOP, ~bits, bits | _TOP)
+
+
+def text_keys(text: NDArray[np.int32], strings: Strings) -> NDArray[np.uint64]:
+    """Integers in the order of the bytes of these strings; 0 for -1."""
+    used, inverse = np.unique(text, return_inverse=True)
+    operands = [strings.bytes_of(number) if number >= 0 else b"" for number in used.tolist()]
+    keys = np.zeros(len(used), np.uint64)
+    keys[sorted(range(len(used)), key=operands.__getitem__)] = np.arange(len(used), dtype=np.uint64)
+    return keys[inverse]
+
+
+def stable_order(keys: NDArray[Any], limit: int) -> NDArray[np.intp]:
+    """What sorts integers from 0 up to ``limit``, equal ones in the order in which they stand.
+
+    Example:
+        >>> stable_order(np.array([2, 0, 2, 1]), 3)
+        array([1, 3, 0, 2])
+    """
+    # numpy sorts 16 bits by radix, and everything longer by merging, which is slower even than two rounds.
+    order = np.argsort(keys.astype(np.uint16), kind="stable")
+    if limit > 1 << 16:
+        order = order[np.argsort((keys >> 16).astype(np.uint16)[order], kind="stable")]
+    return order
+
+
+class Families(NamedTuple):
+    """F families of P predicates in all, ordered by name and test.
+
+    Attributes:
+        name: int32, F: the attribute.
+        test: uint8, F: the test.
+        first: int32, F + 1: where the predicates of a family start and end.
+        number: float64, P: the operand where it is a number.
+        text: int32, P: the operand where it is a string.
+    """
+
+    name: NDArray[np.int32]
+    test: NDArray[np.uint8]
+    first: NDArray[np.int32]
+    number: NDArray[np.float64]
+    text: NDArray[np.int32]
+
+
+def arrange(
+    name: NDArray[np.int32],
+    test: NDArray[np.uint8],
+    number: NDArray[np.float64],
+    text: NDArray[np.int32],
+    strings: Strings,
+) -> tuple[Families, NDArray[np.int32]]:
+    """Sorts C constraints.
+
+    Returns:
+        The families, and of each constraint its predicate.
+    """
+    key = np.where(test < TEXTS, number_keys(number), text_keys(text, strings))
+    key[test == EXISTS] = 0
+    group = name.astype(np.int64) * NEVER + test
+    order = np.lexsort((key, group))
+    key, sorted_group = key[order], group[order]
+    new_family = np.ones(len(order), bool)
+    new_family[1:] = sorted_group[1:] != sorted_group[:-1]
+    new = new_family.copy()
+    new[1:] |= key[1:] != key[:-1]
+    predicate = np.empty(len(order), np.int32)
+    predicate[order] = np.cumsum(new) - 1
+    one, of_family = order[new], order[new_family]
+    first = np.append(predicate[of_family], np.int32(len(one)))
+    return Families(name[of_family], test[of_family], first, number[one], text[one]), predicate

@@ -1,0 +1,117 @@
+"""What one thread needs of its own while it matches."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, compiled
+from evflow.matching.twophase.decide import near, read_event, tested, unread_event
+
+__all__ = [
+    "INCREMENTS",
+    "MATCHED",
+    "SATISFIED",
+    "SCANNED",
+    "Scratch",
+    "begin_event",
+    "new_scratch",
+    "report",
+    "report_hits",
+]
+
+SATISFIED, INCREMENTS, SCANNED, MATCHED = 0, 1, 2, 3
+"""What is tallied: satisfied predicates, increments, counters reset and looked at, complete counters."""
+
+
+class Scratch(NamedTuple):
+    """Arrays of one thread.
+
+    Attributes:
+        counters: uint64: counters of one byte, eight in each.
+        bytes: uint8: the same memory.
+        hits: uint32: what counters were found to be complete.
+        stamp: int64: one a subscription: the last event for which it was reported.
+        where: int64: one an attribute: its row in the event that is read, or -1.
+        ids: int32: the subscriptions found.
+        mark: int64, 1: the number of the event.
+        tally: int64, 4: what was counted.
+    """
+
+    counters: NDArray[np.uint64]
+    bytes: NDArray[np.uint8]
+    hits: NDArray[np.uint32]
+    stamp: NDArray[np.int64]
+    where: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    mark: NDArray[np.int64]
+    tally: NDArray[np.int64]
+
+
+def new_scratch(counters: int, ids: int, names: int, subscriptions: int) -> Scratch:
+    """Scratch for so many of each."""
+    words = np.zeros(-(-counters // 64) * 8, np.uint64)
+    return Scratch(
+        words,
+        words.view(np.uint8),
+        np.zeros(counters, np.uint32),
+        np.zeros(ids, np.int64),
+        np.full(names, -1, np.int64),
+        np.empty(subscriptions + (1 << 14), np.int32),
+        np.zeros(1, np.int64),
+        np.zeros(4, np.int64),
+    )
+
+
+@compiled
+def report(held: Columns, filter_: Int, events: Rows, event: Int, scratch: Scratch, used: Int) -> Int:
+    """Appends the subscription of a filter whose constraints hold, unless it is there or the place is not in
+    the area.
+
+    Returns:
+        How many are there then.
+    """
+    subscription = held.subscription[filter_]
+    if subscription < 0 or scratch.stamp[subscription] == scratch.mark[0]:
+        return used
+    if not near(held, filter_, events.place, event):
+        return used
+    scratch.stamp[subscription] = scratch.mark[0]
+    scratch.ids[used] = subscription
+    return used + 1
+
+
+@compiled
+def report_hits(held: Columns, events: Rows, event: Int, hits: Int, scratch: Scratch, used: Int) -> Int:
+    """Reports the filters that are the first ``hits`` of ``scratch.hits``.
+
+    They are collected first and reported then, so that what has to be fetched from memory for one does not
+    wait for the one before.
+    """
+    scratch.tally[MATCHED] += hits
+    for i in range(hits):
+        used = report(held, np.int64(scratch.hits[i]), events, event, scratch, used)
+    return used
+
+
+@compiled
+def begin_event(
+    held: Columns,
+    apart: NDArray[np.int32],
+    words: Words,
+    events: Rows,
+    event: Int,
+    scratch: Scratch,
+    used: Int,
+) -> Int:
+    """Begins an event: appends what it satisfies of the filters that are tested one by one."""
+    scratch.mark[0] += 1
+    if len(apart):
+        read_event(events, event, scratch.where)
+        for i in range(len(apart)):
+            if tested(held, apart[i], words, events, scratch.where):
+                used = report(held, np.int64(apart[i]), events, event, scratch, used)
+        unread_event(events, event, scratch.where)
+    return used

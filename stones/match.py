@@ -1,0 +1,298 @@
+"""Match: which subscriptions an event satisfies, of millions; and to whom it goes because of that."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from evflow.errors import GraphError, SchemaError, SubscriptionError
+from evflow.events.batch import EventBatch
+from evflow.matching.engine import ENGINES
+from evflow.schema import Schema
+from evflow.stone import Acting, Actor, Call, Context, checked_integer
+from evflow.stones.matching.actor import CHANGES, EVENTS, Matching
+from evflow.stones.matching.book import Book
+from evflow.stones.matching.changes import SubscriptionChange
+from evflow.stones.matching.ledger import Ledger
+from evflow.stones.matching.listed import Listed, columns_of_listed, listed, numbered, read_lines
+from evflow.stones.matching.output import matched_schema
+
+if TYPE_CHECKING:
+    from evflow.matching.matcher import Matcher
+    from evflow.stones.matching.controls import Controls
+
+__all__ = ["Match"]
+
+_MOST_NAME = 100
+_MOST_THREADS = 256
+_MOST_IDS = (1 << 31) - 1
+
+
+class Match(Acting):
+    """Matches events with subscriptions, which come and go while events flow.
+
+    An event leaves by port 0 with the ids of the subscriptions that it satisfies, in one more field; or, with
+    ``route=True``, as it is, once out of each port that a subscription of these has. ``docs/matching.md`` has
+    the whole.
+
+    It takes events of any schema; one that lacks an attribute satisfies no constraint on it. Events of
+    ``SubscriptionChange`` go to the input ``changes``, and change what is subscribed.
+
+    In a program ``flow["name"]`` has ``subscribe``, ``subscribe_many``, ``unsubscribe``,
+    ``unsubscribe_many``, ``move``, ``move_many`` and ``statistics``, for any thread. The stone's attributes
+    tell how many ``subscriptions`` there are and the bytes of ``memory`` that they take, how many events
+    ``matched``, and their ``matches`` in all.
+
+    Args:
+        subscriptions: those that the graph itself has: texts, objects, or mappings with ``subscription``,
+            ``id`` and ``port``.
+        file: more of them, where the stone runs: a file with one a line, or a folder of a saved ``Matcher``.
+        path: a file that keeps what is changed while the stone runs, over restarts and kills. On a daemon
+            there always is one, in its storage folder.
+        engine: the matcher's engine, by name.
+        space: "plane" or "globe"; where areas are.
+        location: the two attributes that say where an event happened.
+        threads: cores that match a batch.
+        route: send an event to the ports of its subscriptions, instead of adding their ids.
+        others: the port of events that satisfy nothing; None drops them.
+        field: the name of the field of ids.
+        limit: ids are below it; memory is proportional to the highest.
+        name: the stone's name.
+        on: the node it is placed on.
+        options: settings of the engine.
+
+    Raises:
+        GraphError: a setting is wrong.
+        SubscriptionError: a subscription is neither text nor object. (A text that is malformed is found when
+            the graph is checked.)
+
+    Example:
+        >>> import evflow as ev
+        >>> class Flight(ev.Event):
+        ...     carrier: ev.Str[2]
+        ...     delay: float
+        >>> seen = []
+        >>> g = ev.Graph()
+        >>> flights = g.source("flights", Flight)
+        >>> alerts = flights >> ev.Match(["delay > 45"], engine="reference", name="alerts")
+        >>> _ = alerts >> ev.Terminal(lambda f: seen.append((f.delay, f.subscriptions.tolist())))
+        >>> with g.run() as flow:
+        ...     mine = flow["alerts"].subscribe("carrier == 'UA' and delay > 60")
+        ...     flow["flights"].submit_batch({"carrier": ["UA", "AA", "AA"], "delay": [90.0, 50.0, 3.0]})
+        >>> mine, seen
+        (1, [(90.0, [0, 1]), (50.0, [0])])
+    """
+
+    kind = "match"
+
+    def __init__(
+        self,
+        subscriptions: Iterable[Any] = (),
+        *,
+        file: str | Path | None = None,
+        path: str | Path | None = None,
+        engine: str = "index",
+        space: str = "plane",
+        location: Sequence[str] | None = None,
+        threads: int = 1,
+        route: bool = False,
+        others: int | None = None,
+        field: str = "subscriptions",
+        limit: int = 10_000_000,
+        name: str | None = None,
+        on: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(name=name, on=on)
+        where = f"match {name or ''}:"
+        if engine not in ENGINES:
+            raise GraphError(f"{where} engine {engine!r}: expected one of {', '.join(ENGINES)}")
+        for what, given in (("file", file), ("path", path)):
+            if given is not None and not isinstance(given, str | Path):
+                raise GraphError(f"{where} {what} {given!r}: expected a file's name")
+        try:
+            self.given = listed(subscriptions, "subscriptions")
+        except SubscriptionError as error:
+            raise error.within(f"match {name or ''}") from None
+        self.file = None if file is None else Path(file)
+        self.path = None if path is None else Path(path)
+        self.engine, self.space = engine, space
+        self.location = None if location is None else _pair(location, where)
+        self.threads = _at_most(_MOST_THREADS, f"{where} threads", threads)
+        self.route = bool(route)
+        self.others = None if others is None else checked_integer(f"{where} others", others, 0)
+        self.field = field
+        self.limit = _at_most(_MOST_IDS, f"{where} limit", limit)
+        self.options = options
+        self._folder: Path | None = None
+        try:
+            Schema("ids", {field: int})
+        except SchemaError as error:
+            raise GraphError(f"{where} field: {error}") from None
+
+    @property
+    def linked_ports(self) -> str:  # type: ignore[override]
+        """Any ports where it routes, or events without a match have a port of their own."""
+        return "any" if self.route or self.others else "one"
+
+    @property
+    def inputs(self) -> Mapping[str, Schema | None]:
+        # First what is declared: a change fits it and, as any event does, the other.
+        return {CHANGES: SubscriptionChange.schema, EVENTS: None}
+
+    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
+        if schema == SubscriptionChange.schema:
+            return ()
+        if schema is None or self.route:
+            return (schema,)
+        try:
+            made = matched_schema(schema, self.field)
+        except SchemaError as error:
+            raise GraphError(f"match {self.name or ''}: {error}") from None
+        return (made, schema) if self.others else (made,)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self._kept,)
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        return () if self.file is None else (self._inside(self.file),)
+
+    @property
+    def _kept(self) -> Path:
+        """Where changes are kept on a daemon."""
+        return self._inside(self.path or Path(f"{_file_name(self.name or self.kind)}.subscriptions"))
+
+    def _inside(self, path: Path) -> Path:
+        return path if self._folder is None else self._folder / path
+
+    def keep_in(self, folder: Path) -> None:
+        self._folder = folder
+
+    def check(self) -> None:
+        if self.file is not None and self._inside(self.file).is_dir():
+            self.book(None)
+        else:
+            self._matcher()
+            many = self._listed()
+            numbered(many, self.limit)
+            columns_of_listed(many, self.space)
+        if self._folder is not None:
+            # It is to run here, and events are not to wait for the compiler.
+            self.prepare()
+
+    def prepare(self) -> None:
+        _compile(self.engine, self.space)
+
+    def open(self, context: Context) -> Actor:
+        return Matching(context, self, self.book(self.ledger()))
+
+    def controls(self, call: Call) -> Controls:
+        from evflow.stones.matching.controls import Controls
+
+        return Controls(lambda task: call(lambda actor: actor.do(task)), self.space)
+
+    @property
+    def keeper(self) -> Path | None:
+        """The file that keeps changes; None if nothing does."""
+        return self._kept if self._folder is not None or self.path is not None else None
+
+    def ledger(self) -> Ledger | None:
+        """What keeps changes; None if nothing does."""
+        return None if self.keeper is None else Ledger(self.keeper)
+
+    def book(self, ledger: Ledger | None) -> Book:
+        """What the graph subscribes, with the changes of a ledger.
+
+        Raises:
+            EvflowError: a subscription is malformed, a file cannot be read, or changes do not fit.
+        """
+        file = None if self.file is None else self._inside(self.file)
+        saved = file is not None and file.is_dir()
+        matcher = _matcher_class().load(file) if file is not None and saved else self._matcher()
+        if matcher.space != self.space:
+            raise SubscriptionError(
+                f"{file}: its areas are on the {matcher.space}; expected space={matcher.space!r}"
+            )
+        many = self.given if saved else self._listed()
+        ids = numbered(many, self.limit, matcher)
+        if many:
+            matcher.subscribe_many(columns_of_listed(many, self.space), ids)
+        ports = {id: one.port for id, one in zip(ids, many, strict=True) if one.port}
+        return Book(matcher, ports, self.limit, ledger)
+
+    def _matcher(self) -> Matcher:
+        return _matcher_class()(
+            self.engine, space=self.space, location=self.location, threads=self.threads, **self.options
+        )
+
+    def _listed(self) -> tuple[Listed, ...]:
+        return self.given if self.file is None else (*self.given, *read_lines(self._inside(self.file)))
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "subscriptions": [
+                {"subscription": one.text, "id": one.id, "port": one.port} for one in self.given
+            ],
+            "file": None if self.file is None else str(self.file),
+            "path": None if self.path is None else str(self.path),
+            "engine": self.engine,
+            "space": self.space,
+            "location": None if self.location is None else list(self.location),
+            "threads": self.threads,
+            "route": self.route,
+            "others": self.others,
+            "field": self.field,
+            "limit": self.limit,
+            "options": self.options,
+        }
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Match:
+        plain = {key: value for key, value in settings.items() if key != "options"}
+        return cls(**plain, **settings["options"])
+
+
+def _at_most(most: int, what: str, value: object) -> int:
+    found = checked_integer(what, value)
+    if found > most:
+        raise GraphError(f"{what} {found}: expected at most {most}")
+    return found
+
+
+def _pair(location: Sequence[str], where: str) -> tuple[str, str]:
+    if isinstance(location, str) or len(location) != 2:
+        raise GraphError(f"{where} location {location!r}: expected the names of two attributes")
+    return location[0], location[1]
+
+
+def _file_name(name: str) -> str:
+    """A file's name for a stone, whatever characters the stone's name has."""
+    quoted = quote(name, safe=" ").replace(".", "%2E")
+    if len(quoted) <= _MOST_NAME:
+        return quoted
+    return f"{quoted[:_MOST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def _matcher_class() -> type[Matcher]:
+    # Graphs are described where nothing is matched, and it brings in numba.
+    from evflow.matching.matcher import Matcher
+
+    return Matcher
+
+
+@cache
+def _compile(engine: str, space: str) -> None:
+    """Has an engine compile what it runs, once."""
+    matcher = _matcher_class()(engine, space=space)
+    area = "within(0, 0, 1)" if space == "plane" else "within(0, 0, 1 m)"
+    matcher.subscribe(f"a > 1 and b == 'c' and {area} or d startswith 'e'")
+    schema = Schema("warm", {"a": float, "b": str, "d": str, "x": float, "y": float})
+    matcher.match_batch(
+        EventBatch.from_columns(schema, {"a": [1.0], "b": ["c"], "d": ["e"], "x": [0.0], "y": [0.0]})
+    )

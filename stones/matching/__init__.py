@@ -1,0 +1,1 @@
+"""The parts of the stone ``Match``: what is subscribed, how it is kept, and how events leave."""

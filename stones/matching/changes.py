@@ -1,0 +1,144 @@
+"""Changes of subscriptions as events, so that they come from any node, over any bridge, as all events do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from evflow.errors import EvflowError
+from evflow.events.batch import EventBatch
+from evflow.events.event import Event
+from evflow.matching.columns.bulk import FilterColumns, as_subscription
+from evflow.schema.notation import Str, i32
+
+if TYPE_CHECKING:
+    from evflow.stones.matching.book import Book
+
+__all__ = ["Change", "SubscriptionChange", "apply_changes"]
+
+SUBSCRIBE, UNSUBSCRIBE, MOVE = "subscribe", "unsubscribe", "move"
+
+_NAN = math.nan
+
+
+class SubscriptionChange(Event):
+    """A change of what is subscribed at a match stone, as an event that goes to its input ``changes``.
+
+    Make one by ``subscribe``, ``unsubscribe`` or ``move``. All fields are needed, so that no other event
+    passes for one. Ids are chosen by who subscribes: two subscribers that share a stone must not choose the
+    same.
+
+    Attributes:
+        action: "subscribe", "unsubscribe" or "move".
+        id: of the subscription.
+        port: the port that matching events leave by, where the stone routes.
+        x, y: the new centre of a move (on the globe latitude and longitude, in degrees).
+        radius: the new radius (on the globe in metres); NaN: as before.
+        text: what is subscribed.
+
+    Example:
+        >>> import evflow as ev
+        >>> ev.SubscriptionChange.subscribe(7, "delay > 45", port=2)
+        SubscriptionChange(action='subscribe', id=7, port=2, x=nan, y=nan, radius=nan, text='delay > 45')
+        >>> ev.SubscriptionChange.move(7, 3.0, 4.0).radius
+        nan
+    """
+
+    action: Str[16]
+    id: int
+    port: i32
+    x: float
+    y: float
+    radius: float
+    text: str
+
+    @classmethod
+    def subscribe(cls, id: int, text: str, port: int = 0) -> SubscriptionChange:
+        """Subscribes, in place of what has this id, if anything has."""
+        return cls(SUBSCRIBE, id, port, _NAN, _NAN, _NAN, str(text))
+
+    @classmethod
+    def unsubscribe(cls, id: int) -> SubscriptionChange:
+        """Ends a subscription."""
+        return cls(UNSUBSCRIBE, id, 0, _NAN, _NAN, _NAN, "")
+
+    @classmethod
+    def move(cls, id: int, x: float, y: float, radius: float = _NAN) -> SubscriptionChange:
+        """Moves all areas of a subscription to another centre; a radius that is given becomes theirs."""
+        return cls(MOVE, id, 0, x, y, radius, "")
+
+
+class Change(NamedTuple):
+    """What one event says, and which of its batch it is."""
+
+    position: int
+    action: str
+    id: int
+    port: int
+    x: float
+    y: float
+    radius: float
+    text: str
+
+
+Fault = Callable[[int, str], None]
+"""Gives an event up, by its position, with the reason."""
+
+
+def apply_changes(book: Book, batch: EventBatch, fault: Fault) -> None:
+    """Makes changes in order, many alike at once; one that cannot be made is given up and changes nothing."""
+    for _, run in groupby(_changes(batch), key=_alike):
+        alike = list(run)
+        work = _WORK.get(alike[0].action)
+        if work is None:
+            for change in alike:
+                actions = ", ".join(map(repr, _WORK))
+                fault(change.position, f"action {change.action!r}: expected one of {actions}")
+        elif len(alike) == 1 or not _done(work, book, alike):
+            # Some are wrong, and nothing was changed: one by one it is seen which.
+            for change in alike:
+                try:
+                    work(book, [change])
+                except EvflowError as error:
+                    fault(change.position, str(error))
+
+
+def _alike(change: Change) -> tuple[str, bool]:
+    return change.action, math.isnan(change.radius)
+
+
+def _done(work: _Work, book: Book, alike: Sequence[Change]) -> bool:
+    try:
+        work(book, alike)
+    except EvflowError:
+        return False
+    return True
+
+
+def _changes(batch: EventBatch) -> list[Change]:
+    columns = [batch[field.name] for field in SubscriptionChange.schema.fields]
+    columns[0] = [action.decode() for action in columns[0].tolist()]
+    rows = zip(*(column if isinstance(column, list) else column.tolist() for column in columns), strict=True)
+    return [Change(position, *row) for position, row in enumerate(rows)]
+
+
+def _subscribe(book: Book, run: Sequence[Change]) -> None:
+    # Of several with one id the last holds.
+    latest = {change.id: change for change in run}.values()
+    columns = FilterColumns.from_subscriptions([as_subscription(change.text) for change in latest])
+    book.put(columns, [change.id for change in latest], [change.port for change in latest])
+
+
+def _unsubscribe(book: Book, run: Sequence[Change]) -> None:
+    book.remove([change.id for change in run])
+
+
+def _move(book: Book, run: Sequence[Change]) -> None:
+    radius = None if math.isnan(run[0].radius) else [change.radius for change in run]
+    book.move([change.id for change in run], [c.x for c in run], [c.y for c in run], radius)
+
+
+_Work = Callable[["Book", Sequence[Change]], None]
+_WORK: dict[str, _Work] = {SUBSCRIBE: _subscribe, UNSUBSCRIBE: _unsubscribe, MOVE: _move}

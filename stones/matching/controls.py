@@ -1,0 +1,104 @@
+"""What a program does with a match stone that runs in its process: the methods of ``flow["name"]``.
+
+Texts are read and columns are made by whoever calls; the engine's thread only takes them in, between two
+batches. So all that was submitted before is matched by what was subscribed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evflow.matching.columns.bulk import as_subscription
+from evflow.matching.entering import columns_of
+from evflow.matching.model import Filter, Subscription
+from evflow.matching.space import space_of
+from evflow.matching.stats import Stats
+from evflow.stones.matching.book import Book
+
+__all__ = ["Controls"]
+
+Int32s = NDArray[np.int32]
+Call = Callable[[Callable[[Book], Any]], Any]
+"""Has the engine's thread do a task with the stone's book, and gives its result."""
+
+
+class Controls:
+    """Subscribing and unsubscribing at a match stone, from any thread.
+
+    Every method raises ``SubscriptionError`` for what is malformed, and then nothing has changed, and
+    ``FlowError`` if the flow is closed or a change cannot be kept.
+
+    Args:
+        call: see ``Call``.
+        space: where areas are.
+    """
+
+    def __init__(self, call: Call, space: str) -> None:
+        self._call = call
+        self._space = space
+
+    def subscribe(
+        self, subscription: str | Filter | Subscription, *, id: int | None = None, port: int = 0
+    ) -> int:
+        """Subscribes; gives the id.
+
+        Args:
+            subscription: as text or object.
+            id: a free id; by default the smallest.
+            port: the port that matching events leave by, where the stone routes.
+        """
+        ids = None if id is None else [id]
+        return int(self.subscribe_many([as_subscription(subscription)], ids=ids, ports=port)[0])
+
+    def subscribe_many(
+        self, subscriptions: Any, *, ids: ArrayLike | None = None, ports: int | Sequence[int] = 0
+    ) -> Int32s:
+        """Subscribes many at once, all or none; gives their ids, int32.
+
+        Args:
+            subscriptions: texts and objects, ``FilterColumns``, or a table of pyarrow.
+            ids: free ids, one each; by default the smallest, or those of the columns.
+            ports: the port that matching events leave by, for all or one each.
+        """
+        columns = columns_of(subscriptions, space_of(self._space))
+        found: Int32s = self._call(lambda book: book.add(columns, ids, ports))
+        return found
+
+    def unsubscribe(self, id: int) -> None:
+        """Ends a subscription."""
+        self.unsubscribe_many([id])
+
+    def unsubscribe_many(self, ids: ArrayLike) -> None:
+        """Ends subscriptions, all or none."""
+        listed = np.asarray(ids).tolist()
+        self._call(lambda book: book.remove(listed))
+
+    def move(
+        self, id: int, x: float, y: float, radius: float | None = None, *, filter: int | None = None
+    ) -> None:
+        """Moves the areas of a subscription; see ``move_many``."""
+        self.move_many([id], [x], [y], None if radius is None else [radius], filters=_one(filter))
+
+    def move_many(self, ids: Any, x: Any, y: Any, radius: Any = None, *, filters: Any = None) -> None:
+        """Moves areas, all or none.
+
+        Args:
+            ids: of subscriptions.
+            x, y: the new centres (on the globe latitudes and longitudes, in degrees).
+            radius: the new radii (on the globe in metres); None: as before.
+            filters: which filter of each subscription, from 0; by default all that have an area.
+        """
+        self._call(lambda book: book.move(ids, x, y, radius, filters))
+
+    def statistics(self) -> Stats:
+        """What the matcher says of itself: subscriptions, filters, memory, what it has matched so far."""
+        found: Stats = self._call(lambda book: book.matcher.stats())
+        return found
+
+
+def _one(filter: int | None) -> list[int] | None:
+    return None if filter is None else [filter]

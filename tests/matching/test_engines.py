@@ -1,0 +1,113 @@
+"""Every engine says what the oracle says."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from evflow.matching.matcher import Matcher
+from evflow.matching.model import Circle, Constraint, Filter, Op, Subscription
+from tests.matching.engines import CASES, Case
+from tests.matching.play import Play
+
+every_engine = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def matcher(case: Case, space: str = "plane") -> Matcher:
+    return Matcher(case.engine, space=space, **case.options)
+
+
+@every_engine
+def test_random_calls_give_what_the_oracle_says(case: Case) -> None:
+    for seed in range(case.examples):
+        Play(Random(seed), partial(matcher, case)).run(8)
+
+
+@every_engine
+def test_a_matcher_that_was_saved_and_loaded_goes_on(case: Case, tmp_path: Path) -> None:
+    for seed in range(4):
+        Play(Random(seed), partial(matcher, case), tmp_path / str(seed)).run(10)
+
+
+@every_engine
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(random=st.randoms(use_true_random=False))
+def test_calls_of_hypothesis_give_what_the_oracle_says(case: Case, random: Random) -> None:
+    Play(random, partial(matcher, case)).run(4)
+
+
+@every_engine
+def test_duplicate_and_empty_filters_count_once(case: Case) -> None:
+    matching = matcher(case)
+    one = Filter((Constraint("a", Op.EQ, 1.0),))
+    ids = matching.subscribe_many(
+        [Subscription((one, one)), Subscription(()), Subscription((Filter(), Filter(), one)), one]
+    )
+    assert sorted(matching.match({"a": 1})) == [ids[0], ids[2], ids[3]]
+    assert matching.match({"a": 2}).tolist() == [ids[2]]
+    matching.unsubscribe(int(ids[2]))
+    assert matching.match({}).tolist() == []
+
+
+@every_engine
+def test_duplicate_and_contradicting_constraints_all_count(case: Case) -> None:
+    matching = matcher(case)
+    matching.subscribe_many(
+        [
+            "a > 1 and a > 1",
+            "a > 1 and a < 1",
+            "a >= 1 and a <= 1",
+            "a != 1 and a != 2",
+            "a == 1 and a == 'x'",
+        ]
+    )
+    assert sorted(matching.match({"a": 2})) == [0]
+    assert sorted(matching.match({"a": 1})) == [2]
+    assert sorted(matching.match({"a": 3})) == [0, 3]
+    assert sorted(matching.match({"a": "x"})) == []
+
+
+@every_engine
+def test_a_value_of_another_type_satisfies_only_exists(case: Case) -> None:
+    matching = matcher(case)
+    matching.subscribe_many(["a == '1'", "a != '1'", "a < 'z'", "exists a", "a == 1", "a != 2", "a <= 9"])
+    assert sorted(matching.match({"a": 1})) == [3, 4, 5, 6]
+    assert sorted(matching.match({"a": "1"})) == [0, 2, 3]
+    assert sorted(matching.match({"a": b"1"})) == [3]
+    assert sorted(matching.match({"a": None})) == []
+
+
+@every_engine
+def test_a_rim_and_a_point_lie_within(case: Case) -> None:
+    matching = matcher(case)
+    matching.subscribe_many([Filter((), Circle(0, 0, 5)), Filter((), Circle(3, 4, 0))])
+    matches = matching.match_batch({"x": [3, 3, -3, 3.0000002, 1e39], "y": [4, -4, 4, 4.0000005, 0]})
+    assert [sorted(matches[i]) for i in range(5)] == [[0, 1], [0], [0], [], []]
+
+
+@every_engine
+def test_ids_are_used_again_for_something_else(case: Case) -> None:
+    matching = matcher(case)
+    assert matching.subscribe_many(["a > 0"] * 5 + ["b == 'x' or within(0, 0, 1)"]).tolist() == list(range(6))
+    matching.unsubscribe_many([1, 5, 3])
+    assert matching.subscribe("b == 'x'") == 1
+    assert matching.subscribe_many(["a > 5", "a > 7", "c contains 'q'"]).tolist() == [3, 5, 6]
+    assert sorted(matching.match({"a": 6, "b": "x", "x": 0, "y": 0})) == [0, 1, 2, 3, 4]
+    assert sorted(matching.match({"c": "aqa", "x": 0, "y": 0})) == [6]
+
+
+@every_engine
+def test_wide_events_match_filters_on_few_of_their_names(case: Case) -> None:
+    random = Random(5)
+    matching = matcher(case)
+    chosen = [random.sample(range(60), 3) for _ in range(300)]
+    matching.subscribe_many([" and ".join(f"n{name} >= {name % 7}" for name in names) for names in chosen])
+    for width in (0, 1, 9, 20, 60):
+        event = {f"n{name}": name % 7 for name in random.sample(range(60), width)}
+        expected = [id for id, names in enumerate(chosen) if all(f"n{name}" in event for name in names)]
+        assert sorted(matching.match(event)) == expected

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from evflow.errors import SubscriptionError
+from evflow.matching import Matcher
+from evflow.matching.model import Circle, Constraint, Filter, GlobeCircle, Op, Subscription
+from tests.matching.side import Side, circle, constraint, event, number, point
+
+RANDOM_EVENTS = 12
+
+
+def test_filters_on_the_same_names_are_split_by_their_sharpest_constraint() -> None:
+    random, side = Random(1), Side()
+    side.add([Filter(tuple(constraint(random, name) for name in "aBc")) for _ in range(3000)])
+    assert side.check([event(random, "aBc", 1.0) for _ in range(RANDOM_EVENTS)]) > 0
+    told = side.told()
+    assert told["signatures"] == 1
+    assert told["sharp.filters"] > 1000
+    assert told["own.filters"] + told["sharp.filters"] <= told["filters"] == 3000
+
+
+def test_ten_thousand_constraints_on_one_name_are_compared_in_columns() -> None:
+    random, side = Random(2), Side()
+    side.add(
+        [Filter((Constraint("a", Op.GT, float(i)), Constraint("a", Op.NE, 40.0))) for i in range(10_000)]
+    )
+    events = [{"a": value} for value in (-1.0, 0.0, 39.5, 40.0, 40.5, 9999.0, 1e9, float("nan"), "text")]
+    assert side.check(events) == 0 + 0 + 40 + 0 + 41 + 9999 + 10_000
+    side.remove(random.sample(range(10_000), 9_900))
+    side.check(events)
+
+
+def test_areas_that_are_all_the_same_match_together() -> None:
+    side = Side()
+    side.add([Filter((), Circle(0.5, 0.5, 0.25))] * 3000)
+    assert side.check([{"x": 0.5, "y": 0.75}, {"x": 0.5, "y": 0.75001}, {"x": 0.5}]) == 3000
+
+
+def test_one_huge_area_leaves_the_cells_of_the_others_as_they_are() -> None:
+    told = []
+    for huge in ([], [Filter((), Circle(0.0, 0.0, 1e6)), Filter((), Circle(0.0, 0.0, 1e30))]):
+        random, side = Random(3), Side()
+        side.add([*huge, *(Filter((), circle(random, 0.01)) for _ in range(3000))])
+        side.check([event(random, "") for _ in range(RANDOM_EVENTS)])
+        told.append(side.told())
+    assert told[0]["cell.lists"] == told[1]["cell.lists"] > 50
+    assert told[1]["group.filters"] == 2
+
+
+def test_zero_radius_holds_its_centre_alone() -> None:
+    random, side = Random(4), Side()
+    places = [point(random) for _ in range(1500)]
+    side.add([Filter((), Circle(x, y, 0.0)) for x, y in places])
+    assert side.check([{"x": x, "y": y} for x, y in places[:20]]) == 20
+    assert side.check([{"x": x + 1e-6, "y": y} for x, y in places[:20]]) == 0
+
+
+@pytest.mark.parametrize("radii", [(1e-5, 1e-3, 0.02, 0.3, 5.0), (0.0, 1e-30, 1e-10, 1e15)])
+def test_radii_of_any_size_are_kept_in_groups(radii: tuple[float, ...]) -> None:
+    random, side = Random(5), Side()
+    filters = [Filter((Constraint("a", Op.GE, number(random)),), circle(random, random.choice(radii)))]
+    filters += [Filter((), circle(random, random.choice(radii))) for _ in range(1500)]
+    side.add(filters)
+    events = [event(random, "a") for _ in range(RANDOM_EVENTS)]
+    events += [{"x": f.area.x, "y": f.area.y, "a": 9.0} for f in filters[:10] if isinstance(f.area, Circle)]
+    side.check(events)
+
+
+def test_places_far_out_and_nowhere_are_told_apart() -> None:
+    random, side = Random(6), Side()
+    side.add([Filter((), Circle(1e30, -1e30, 1e25)), Filter((), Circle(-3e38, 3e38, 1.0))])
+    side.add([Filter((), Circle(*point(random), 1e-3)) for _ in range(200)])
+    # The square of the first radius is infinite in float32, so every place lies in it.
+    far = [(1e30, -1e30), (-3e38, 3e38), (3e38, -3e38), (float("inf"), 0.0), (0.0, float("nan"))]
+    assert side.check([{"x": x, "y": y} for x, y in far]) == 4
+
+
+def test_globe_finds_circles_over_poles_and_the_antimeridian() -> None:
+    random, side = Random(7), Side("globe")
+    places = [(90.0, 0.0), (-90.0, 20.0), (0.0, 180.0), (10.0, -180.0)]
+    spread = [(random.uniform(-90, 90), random.uniform(-180, 180)) for _ in range(1500)]
+    side.add([Filter((), GlobeCircle(*place, 200_000.0)) for place in places + spread])
+    at = [(89.5, 77.0), (-89.9, -160.0), (0.3, -179.8), (9.9, 179.9), (0.0, 0.0)]
+    assert side.check([{"latitude": a, "longitude": b} for a, b in at]) >= 4
+    assert side.told()["cell.lists"] > 50
+
+
+def test_wide_events_after_narrow_ones_are_matched() -> None:
+    random, side = Random(8), Side()
+    names = "abcdefghijklmnopqrstABCDEF"
+    side.add(
+        [
+            Filter(tuple(constraint(random, n) for n in random.sample(names, random.randint(1, 5))))
+            for _ in range(4000)
+        ]
+    )
+    side.check([event(random, "abc", 1.0) for _ in range(RANDOM_EVENTS)])
+    assert side.check([event(random, names, share) for share in (0.2, 0.5, 0.9, 1.0)]) > 0
+
+
+@pytest.mark.parametrize("width", [8, 9, 17, 70])
+def test_signature_may_have_many_elements(width: int) -> None:
+    side = Side()
+    names = [f"name{i}" for i in range(width)]
+    side.add([Filter(tuple(Constraint(name, Op.LE, float(limit)) for name in names)) for limit in range(60)])
+    full = dict.fromkeys(names, 10.0)
+    assert side.check([full, full | {"name3": 40.0}, {**full, "more": 1.0}]) == 50 + 20 + 50
+    assert side.check([dict.fromkeys(names[1:], 0.0)]) == 0
+
+
+def test_numbers_in_the_gap_of_an_operand_are_compared_exactly() -> None:
+    side = Side()
+    near = [20.3, 20.300000000000004, 20.299999999999997, 20.299999237060547, 20.30000114440918, 20.0]
+    for op in (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE):
+        side.add([Filter((Constraint("a", op, value), Constraint("a", Op.NE, 7.0))) for value in near])
+    for low, high in combinations(near, 2):
+        side.add([Filter((Constraint("a", Op.GE, low), Constraint("a", Op.LT, high)))])
+    side.add([Filter((Constraint("a", Op.EQ, value),)) for value in near * 30])
+    side.check([{"a": value} for value in [*near, 20.3 + 1e-14, 1e300, -1e300, 5e-324, -0.0]])
+
+
+def test_many_exclusions_on_one_name_are_all_heeded() -> None:
+    random, side = Random(9), Side()
+    side.add(
+        [
+            Filter(
+                tuple(Constraint("a", Op.NE, float(random.randrange(9))) for _ in range(random.randint(1, 6)))
+            )
+            for _ in range(300)
+        ]
+    )
+    side.add(
+        [Filter((Constraint("B", Op.NE, "x"), Constraint("B", Op.NE, "y"), Constraint("B", Op.NE, "z")))] * 90
+    )
+    side.check([{"a": float(i), "B": "wxyz"[i % 4]} for i in range(9)])
+
+
+def test_patterns_longer_than_those_looked_up_are_found() -> None:
+    side = Side()
+    side.add(
+        [Filter((Constraint("A", Op.CONTAINS, "x" * size),)) for size in (0, 1, 62, 63, 64, 65, 200)] * 20
+    )
+    side.add([Filter((Constraint("A", Op.PREFIX, f"é{i}"),)) for i in range(200)])
+    assert side.check([{"A": "y" + "x" * 64}, {"A": "é17…"}]) == 5 * 20 + 2 + 20
+
+
+def test_few_subscriptions_of_many_filters_are_reported_once() -> None:
+    random, side = Random(10), Side()
+    side.add(
+        [Subscription(tuple(Filter((constraint(random, "a"), constraint(random, "b"))) for _ in range(700)))]
+        * 5
+    )
+    side.add([Subscription((Filter((Constraint("a", Op.EQ, -1.0),)),) * 3)])
+    assert side.check([event(random, "ab", 1.0) for _ in range(RANDOM_EVENTS)]) > 0
+
+
+def test_signatures_with_the_same_hash_are_told_apart() -> None:
+    matcher = Matcher("index")
+    names = matcher.subscribe_many([f"exists {name}" for name in "abc"])
+    engine = matcher._engine
+    hashes = engine._arenas["elements"].view("int64").reshape(-1, 4)[:, 0]
+    elements = [3 * i + 2 for i in range(3)]
+    assert all(hashes[elements])
+    matcher.unsubscribe_many(names)
+    engine._purge()
+    hashes[elements[2]] = hashes[elements[0]] ^ hashes[elements[1]]
+    first = matcher.subscribe("exists a and exists b")
+    second = matcher.subscribe("exists c")
+    assert matcher.match({"a": 1, "b": 2}).tolist() == [first]
+    assert matcher.match({"c": 1}).tolist() == [second]
+    assert sorted(matcher.match({"a": 1, "b": 2, "c": 3}).tolist()) == sorted([first, second])
+
+
+def test_filter_with_too_many_constraints_is_refused() -> None:
+    matcher = Matcher("index")
+    with pytest.raises(SubscriptionError, match="2049 constraints, expected at most 2048"):
+        matcher.subscribe(Filter(tuple(Constraint("a", Op.NE, float(i)) for i in range(2049))))
+
+
+def test_unknown_option_is_refused() -> None:
+    with pytest.raises(SubscriptionError, match="fast"):
+        Matcher("index", fast=True)
+
+
+def test_saved_index_takes_changes_after_loading(tmp_path: Path) -> None:
+    random, side = Random(11), Side()
+    ids = side.add([Filter((constraint(random, "a"),), circle(random, 0.05)) for _ in range(1500)])
+    side.matcher.save(tmp_path / "saved")
+    side.matcher = Matcher.load(tmp_path / "saved")
+    side.move(ids[:300], [point(random) for _ in range(300)], 0.1)
+    side.remove(ids[300:900])
+    side.add([Filter((constraint(random, "a"), constraint(random, "new"))) for _ in range(900)])
+    side.check([event(random, "a") for _ in range(RANDOM_EVENTS)])

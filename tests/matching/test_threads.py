@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from evflow.matching.guard import Guard
+from evflow.matching.matcher import Matcher
+from tests.matching.engines import CASES, Case
+
+
+def start(call: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_readers_read_together() -> None:
+    guard = Guard()
+    both = threading.Barrier(2, timeout=30)
+
+    def read() -> None:
+        with guard.reading():
+            both.wait()
+
+    threads = [start(read), start(read)]
+    for thread in threads:
+        thread.join(30)
+    assert both.n_waiting == 0 and not both.broken
+
+
+def test_a_writer_waits_for_readers_and_goes_before_later_ones() -> None:
+    guard = Guard()
+    order: list[str] = []
+    guard.enter()
+
+    def write() -> None:
+        with guard.writing():
+            order.append("write")
+
+    def read() -> None:
+        with guard.reading():
+            order.append("read")
+
+    writer = start(write)
+    wait_until(lambda: guard._waiting == 1)
+    reader = start(read)
+    time.sleep(0.02)
+    assert order == []
+    guard.leave()
+    writer.join(30)
+    reader.join(30)
+    assert order == ["write", "read"]
+
+
+def test_an_error_frees_the_lock() -> None:
+    guard = Guard()
+    for lock in (guard.writing, guard.reading):
+        with pytest.raises(RuntimeError, match="within"), lock():
+            raise RuntimeError("within")
+    with guard.writing():
+        pass
+
+
+def test_an_error_while_matching_frees_the_lock() -> None:
+    matcher = Matcher("reference")
+    with pytest.raises(Exception, match="expected an event"):
+        matcher.match(3)
+    with pytest.raises(Exception, match="expected an event"):
+        matcher.match_batch([{}, 3])
+    matcher.subscribe("a > 0")
+    assert matcher.match({"a": 1}).tolist() == [0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_threads_match_while_subscriptions_change(case: Case) -> None:
+    """Some subscriptions stay and match always. Others come, move and go, and match only what they may."""
+    matcher = Matcher(case.engine, **case.options)
+    matcher.subscribe_many([f"kind == 'k{i}' and size >= 0" for i in range(50)], range(1000, 1050))
+    events = [{"kind": f"k{i}", "size": i, "x": float(i), "y": 0.0} for i in range(50)]
+    stop = threading.Event()
+
+    def match() -> int:
+        rounds = 0
+        while not stop.is_set() or not rounds:
+            matches = matcher.match_batch(events, threads=2)
+            for i in range(50):
+                check(i, matches[i].tolist())
+                check(i, matcher.match(events[i]).tolist())
+            rounds += 1
+        return rounds
+
+    def check(i: int, ids: list[int]) -> None:
+        assert 1000 + i in ids
+        assert len(set(ids)) == len(ids)
+        assert all(id < 1000 or id == 1000 + i for id in ids)
+        if i % 2:
+            assert [id for id in ids if id < 500] == []
+
+    def change(first: int) -> None:
+        for turn in range(10):
+            ids = range(first, first + 20)
+            matcher.subscribe_many([f"kind == 'k{2 * n}' or new{turn} == 't{turn}'" for n in range(20)], ids)
+            areas = range(first + 500, first + 510)
+            matcher.subscribe_many(["size >= 0 and within(0, 90, 1)"] * 10, areas)
+            matcher.move_many(areas, range(10), [0.0] * 10)
+            matcher.unsubscribe_many([*ids, *areas])
+
+    with ThreadPoolExecutor(4) as pool:
+        matching = [pool.submit(match) for _ in range(2)]
+        changing = [pool.submit(change, first) for first in (0, 100)]
+        for future in changing:
+            future.result()
+        stop.set()
+        assert all(future.result() > 0 for future in matching)
+    assert len(matcher) == 50
+    stats = matcher.stats()
+    assert (stats.subscriptions, stats.filters, stats.constraints) == (50, 50, 100)
