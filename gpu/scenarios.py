@@ -1,0 +1,116 @@
+"""The papers' default scenarios, at any size: subscriptions and events to check and time engines with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.matching.columns.bulk import FilterColumns
+from evflow.matching.model import Op
+
+__all__ = ["ccm_scenario", "clcb_scenario"]
+
+NAMES = 100
+GROUP = 5
+VALUES = 100
+
+NUMBER_OPS = np.array([Op.EQ, Op.NE, Op.GT, Op.LT], np.uint8)
+TEXT_OPS = np.array([Op.EQ, Op.NE, Op.CONTAINS, Op.PREFIX], np.uint8)
+
+
+def ccm_scenario(filters: int, events: int, seed: int = 1) -> tuple[FilterColumns, list[dict[str, Any]]]:
+    """Table 1 of CCM: 10 subscriptions of many filters; half of the constraints are on strings.
+
+    Args:
+        filters: 250,000 in the paper.
+        events: how many.
+        seed: of everything.
+
+    Example:
+        >>> columns, events = ccm_scenario(100, 3)
+        >>> len(columns), columns.subscriptions, len(events)
+        (100, 10, 3)
+    """
+    random = np.random.default_rng(seed)
+    start, name = _names(random, filters)
+    count = len(name)
+    is_text = name % 2 == 1
+    pick = random.integers(0, 4, count)
+    value = random.integers(0, VALUES, count)
+    columns = FilterColumns(
+        names=[f"name{i}" for i in range(NAMES)],
+        texts=[f"value{i}" for i in range(VALUES)],
+        start=start,
+        name=name,
+        op=np.where(is_text, TEXT_OPS[pick], NUMBER_OPS[pick]),
+        number=np.where(is_text, 0.0, value),
+        text=np.where(is_text, value, -1).astype(np.int32),
+        subscription=np.arange(filters) * min(10, filters) // filters,
+    )
+    made = []
+    for _ in range(events):
+        chosen = random.choice(NAMES, random.integers(3, 6), replace=False)
+        drawn = random.integers(0, VALUES, len(chosen))
+        pairs = zip(chosen.tolist(), drawn.tolist(), strict=True)
+        made.append({f"name{n}": f"value{v}" if n % 2 else float(v) for n, v in pairs})
+    return columns, made
+
+
+def clcb_scenario(
+    subscriptions: int, events: int, seed: int = 1
+) -> tuple[FilterColumns, list[dict[str, Any]]]:
+    """Table 1 of CLCB: 10 filters a subscription, each with an area of 0.01 % and 0.5 % of all contents.
+
+    Names come in groups of five, so that filters match at all: an event has the names of one group, a filter
+    three to five of them. Each of its constraints holds for 56 % of the values.
+
+    Args:
+        subscriptions: 250,000 in the paper.
+        events: how many.
+        seed: of everything.
+
+    Example:
+        >>> columns, events = clcb_scenario(10, 3)
+        >>> len(columns), columns.subscriptions, sorted(events[0])[-2:]
+        (100, 10, ['x', 'y'])
+    """
+    random = np.random.default_rng(seed)
+    filters = 10 * subscriptions
+    sizes = random.integers(3, 6, filters)
+    start = np.append(0, np.cumsum(sizes))
+    group = np.repeat(random.integers(0, NAMES // GROUP, filters), sizes)
+    within = np.arange(int(start[-1])) - np.repeat(start[:-1], sizes)
+    shift = np.repeat(random.integers(0, GROUP, filters), sizes)
+    side = 1000.0
+    columns = FilterColumns(
+        names=[f"name{i}" for i in range(NAMES)],
+        texts=[],
+        start=start,
+        name=(GROUP * group + (within + shift) % GROUP).astype(np.int32),
+        op=np.full(len(group), Op.GE, np.uint8),
+        number=np.full(len(group), 0.44 * VALUES),
+        text=np.full(len(group), -1, np.int32),
+        subscription=np.repeat(np.arange(subscriptions), 10),
+        x=random.uniform(0, side, filters),
+        y=random.uniform(0, side, filters),
+        radius=np.full(filters, side * np.sqrt(1e-4 / np.pi)),
+    )
+    made = []
+    for _ in range(events):
+        first = GROUP * int(random.integers(0, NAMES // GROUP))
+        values = random.integers(0, VALUES, GROUP)
+        event: dict[str, Any] = {f"name{first + i}": float(value) for i, value in enumerate(values)}
+        made.append(event | dict(zip("xy", random.uniform(0, side, 2).tolist(), strict=True)))
+    return columns, made
+
+
+def _names(random: np.random.Generator, filters: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Three to five different names for each filter."""
+    sizes = random.integers(3, 6, filters)
+    start = np.append(0, np.cumsum(sizes))
+    within = np.arange(int(start[-1])) - np.repeat(start[:-1], sizes)
+    first = np.repeat(random.integers(0, NAMES, filters), sizes)
+    step = np.repeat(random.choice([1, 3, 7, 9, 11, 13, 17, 19], filters), sizes)
+    return start, ((first + within * step) % NAMES).astype(np.int32)

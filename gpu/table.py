@@ -1,0 +1,146 @@
+"""Constraints in rows, one for each attribute name: ``Constraints`` of CCM (section 4.1, figure 2a)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.gpu.column import Column
+from evflow.gpu.device import Device
+
+__all__ = ["ALWAYS", "AREA", "TEXT_OPERAND", "ConstraintTable", "coded"]
+
+AREA = 10
+ALWAYS = 11
+"""Operators beside those of ``Op``: the place lies in the filter's area; true."""
+
+TEXT_OPERAND = 16
+"""Added to an operator whose operand is a string."""
+
+NEEDS_CHARS = np.zeros(64, bool)
+NEEDS_CHARS[[TEXT_OPERAND + op for op in range(2, 9)]] = True
+"""Which codes compare the bytes of strings, by code."""
+
+
+def coded(op: NDArray[np.uint8], number: NDArray[np.float64], text: NDArray[np.int32]) -> tuple[Any, Any]:
+    """Operators and operands as kernels read them.
+
+    Args:
+        op: as in ``Filters``, like the others.
+        number: the operands that are numbers.
+        text: the operands that are strings, or -1.
+
+    Returns:
+        uint8 codes, and float64 operands: numbers, or the numbers of strings.
+    """
+    is_text = text >= 0
+    return op + np.uint8(TEXT_OPERAND) * is_text, np.where(is_text, text, number)
+
+
+class ConstraintTable:
+    """Rows with room to grow, one behind the other.
+
+    A row that is full moves to the end, into twice the room. Constraints of filters that are gone stay until
+    ``rebuild``; their filters are never satisfied.
+
+    Attributes:
+        start: int64: where the row of a name starts.
+        count: int64: how many constraints it has.
+        needs_chars: bool: whether some of them compare the bytes of strings.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.code = Column(np.uint8, 1, device)
+        self.operand = Column(np.float64, 1, device)
+        self.filter = Column(np.int32, 1, device)
+        self.start = np.zeros(0, np.int64)
+        self.count = np.zeros(0, np.int64)
+        self._room = np.zeros(0, np.int64)
+        self.needs_chars = np.zeros(0, bool)
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """All columns."""
+        return {"code": self.code, "operand": self.operand, "filter": self.filter}
+
+    def __len__(self) -> int:
+        return int(self.count.sum())
+
+    def reserve(self, names: NDArray[np.int32]) -> None:
+        """Makes room for constraints with these names; after a DeviceError no row has changed."""
+        if not len(names):
+            return
+        rows = int(names.max()) + 1
+        if rows > len(self.start):
+            missing = rows - len(self.start)
+            self.start, self.count, self._room, self.needs_chars = (
+                np.append(column, np.zeros(missing, column.dtype))
+                for column in (self.start, self.count, self._room, self.needs_chars)
+            )
+        more = np.bincount(names, minlength=len(self.start))
+        short = np.flatnonzero(self.count + more > self._room)
+        # The first constraints of a row get the room they need, later ones twice that.
+        rooms = np.where(self.count[short] > 0, 2, 1) * (self.count + more)[short]
+        for column in self.columns.values():
+            column.reserve(self.code.length + int(rooms.sum()))
+        for row, room in zip(short.tolist(), rooms.tolist(), strict=True):
+            self._move_row(row, room)
+
+    def _move_row(self, row: int, room: int) -> None:
+        first, count, to = int(self.start[row]), int(self.count[row]), self.code.length
+        for column in self.columns.values():
+            values = np.zeros(room, column.host.dtype)
+            values[:count] = column.host[first : first + count]
+            column.extend(values)
+        self.start[row], self._room[row] = to, room
+
+    def add(
+        self,
+        names: NDArray[np.int32],
+        codes: NDArray[np.uint8],
+        operands: NDArray[np.float64],
+        filters: NDArray[np.int64],
+    ) -> None:
+        """Puts constraints, for which there is room, into the rows of their names."""
+        order = np.argsort(names, kind="stable")
+        names = names[order]
+        first = np.flatnonzero(np.append(True, names[1:] != names[:-1])[: len(names)])
+        bounds = np.append(first, len(names)).tolist()
+        rows = names[first].tolist()
+        for row, begin, end in zip(rows, bounds[:-1], bounds[1:], strict=True):
+            part = order[begin:end]
+            at = int(self.start[row] + self.count[row])
+            where = slice(at, at + len(part))
+            self.code.write(where, codes[part])
+            self.operand.write(where, operands[part])
+            self.filter.write(where, filters[part])
+            self.count[row] += len(part)
+            self.needs_chars[row] |= NEEDS_CHARS[codes[part]].any()
+
+    def rebuild(self, alive: NDArray[np.bool_]) -> None:
+        """Leaves out the constraints of filters that are not alive, and the room between rows."""
+        row = np.repeat(np.arange(len(self.start)), self.count)
+        place = np.arange(len(row)) + np.repeat(self.start - np.cumsum(self.count) + self.count, self.count)
+        kept = alive[self.filter.host[place]]
+        row, place = row[kept], place[kept]
+        self.count = np.bincount(row, minlength=len(self.start))
+        self.start = np.cumsum(self.count) - self.count
+        self._room = self.count.copy()
+        for column in self.columns.values():
+            column.replace(column.host[place])
+
+    def save(self, folder: Path) -> None:
+        """Writes everything to files in ``folder``."""
+        for name, column in self.columns.items():
+            column.save(folder / f"constraint_{name}.npy")
+        np.save(folder / "rows.npy", np.stack((self.start, self.count, self._room, self.needs_chars)))
+
+    def load(self, folder: Path) -> None:
+        """Takes what ``save`` wrote."""
+        for name, column in self.columns.items():
+            column.load(folder / f"constraint_{name}.npy")
+        self.start, self.count, self._room, needs = np.load(folder / "rows.npy")
+        self.needs_chars = needs.astype(bool)

@@ -1,0 +1,131 @@
+"""The kernels compiled by NVRTC, and the PTX that is shipped made anew.
+
+python -m tests.gpu.nvrtc       writes gpu/kernels/*.ptx
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import locale
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.gpu.toolchain import library, nvrtc
+
+__all__ = ["CARDS", "KERNELS", "OPTIONS", "SHIPPED", "compile_kernel", "reports", "shipped"]
+
+KERNELS = Path(__file__).parents[2] / "gpu" / "kernels"
+OPTIONS = ("-fmad=false",)
+CARDS = (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)
+"""All that NVRTC 13.0 makes machine code for, from Turing on."""
+
+SHIPPED = ("12.0", "compute_75")
+"""The version of NVRTC and the virtual machine that the shipped PTX is made with."""
+
+
+@functools.cache
+def _library(version: str) -> ctypes.CDLL:
+    folder = nvrtc(version)
+    # NVRTC looks for the first by name only; the loader finds it if it is loaded already.
+    ctypes.CDLL(library(folder, "libnvrtc-builtins.so.*"))
+    return ctypes.CDLL(library(folder, "libnvrtc.so.*"))
+
+
+def compile_kernel(source: str, architecture: str, version: str) -> str:
+    """CUDA C compiled to PTX, with every warning an error.
+
+    Args:
+        source: the text; it may include the files of ``gpu/kernels``.
+        architecture: such as ``compute_75``.
+        version: of NVRTC, as in ``toolchain.NVRTC``.
+    """
+    ptx, log = _compile(source, architecture, version, ())
+    if log:
+        raise RuntimeError(f"NVRTC {version} for {architecture} says:\n{log}")
+    return ptx
+
+
+def reports(name: str) -> dict[str, tuple[list[int], int]]:
+    """What machine code for each card takes: registers of each kernel, and bytes of spills and stack in all.
+
+    In a process of its own, since two versions of NVRTC in one crash.
+    """
+    command = [sys.executable, "-m", "tests.gpu.nvrtc", "report", name]
+    done = subprocess.run(command, cwd=KERNELS.parents[1], capture_output=True, encoding="utf-8")
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    found: dict[str, tuple[list[int], int]] = json.loads(done.stdout)
+    return found
+
+
+def _report(source: str, architecture: str) -> tuple[list[int], int]:
+    _, log = _compile(source, architecture, "13.0", ("--ptxas-options=-v",))
+    if "warning" in log:
+        raise RuntimeError(f"NVRTC for {architecture} says:\n{log}")
+    registers = [int(number) for number in re.findall(r"Used (\d+) registers", log)]
+    spilled = re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads|lmem)", log)
+    return registers, sum(map(int, spilled))
+
+
+def _compile(source: str, architecture: str, version: str, more: Sequence[str]) -> tuple[str, str]:
+    rtc = _library(version)
+    program = ctypes.c_void_p()
+    _check(rtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None))
+    options = [f"--gpu-architecture={architecture}", f"--include-path={KERNELS}", *OPTIONS, *more]
+    array = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
+    # NVRTC leaves the process with another locale.
+    before = locale.setlocale(locale.LC_ALL)
+    status = rtc.nvrtcCompileProgram(program, len(options), array)
+    locale.setlocale(locale.LC_ALL, before)
+    log = _get(rtc, "ProgramLog", program).decode().strip("\0\n ")
+    if status:
+        raise RuntimeError(f"NVRTC {version} for {architecture} says:\n{log}")
+    made = _get(rtc, "PTX", program).decode().strip("\0")
+    rtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return made, log
+
+
+def _get(rtc: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    _check(getattr(rtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    held = ctypes.create_string_buffer(size.value)
+    _check(getattr(rtc, f"nvrtcGet{what}")(program, held))
+    return held.raw
+
+
+def _check(status: int) -> None:
+    if status:
+        raise RuntimeError(f"NVRTC: status {status}")
+
+
+def shipped(name: str, source: str | None = None) -> str:
+    """The PTX of one kernel file, made anew, without comments and the compiler's own constants.
+
+    Args:
+        name: the file, without its ending.
+        source: what to compile instead of what stands there.
+    """
+    version, architecture = SHIPPED
+    text = compile_kernel(source or (KERNELS / f"{name}.cu").read_text(), architecture, version)
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("//")]
+    lines = [line for line in lines if "nv6target" not in line]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["report"]:
+        source = (KERNELS / f"{sys.argv[2]}.cu").read_text()
+        print(json.dumps({f"sm_{card}": _report(source, f"sm_{card}") for card in CARDS}))
+        return
+    for path in sorted(KERNELS.glob("*.cu")):
+        path.with_suffix(".ptx").write_text(shipped(path.stem))
+        print(path.with_suffix(".ptx"))
+
+
+if __name__ == "__main__":
+    main()

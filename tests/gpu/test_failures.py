@@ -1,0 +1,141 @@
+"""Failures of a device are DeviceErrors, and the matcher goes on where that is possible."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from evflow.errors import DeviceError, EvflowError, SubscriptionError
+from evflow.gpu import device
+from evflow.matching.matcher import Matcher
+from tests.gpu.standin import ILLEGAL_ADDRESS, LAUNCH_FAILED, OUT_OF_MEMORY, StandIn
+from tests.gpu.workload import Workload, differences
+
+ENGINES = ("ccm", "clcb", "clcb-grid")
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+
+
+def pair(engine: str, count: int = 200) -> tuple[Matcher, Matcher, Workload]:
+    work = Workload(7, hit=0.9)
+    subscriptions = work.subscriptions(count)
+    matcher, oracle = Matcher(engine), Matcher("reference")
+    matcher.subscribe_many(subscriptions)
+    oracle.subscribe_many(subscriptions)
+    return matcher, oracle, work
+
+
+def until_it_passes(standin: StandIn, kind: str, code: int, call: Callable[[], object]) -> list[DeviceError]:
+    """Lets the first, second, third… call of a kind fail, until none is left; gives all errors."""
+    errors: list[DeviceError] = []
+    while len(errors) < 200:
+        standin.fail(kind, code, after=len(errors))
+        try:
+            call()
+        except DeviceError as error:
+            errors.append(error)
+        else:
+            standin.fail(kind, code, after=1 << 40)
+            return errors
+    raise AssertionError(f"the call never passes: {errors[-1]}")
+
+
+@every_engine
+@pytest.mark.parametrize("kind", ["alloc", "pinned"])
+def test_a_subscription_that_does_not_fit_is_not_there(standin: StandIn, engine: str, kind: str) -> None:
+    matcher, oracle, work = pair(engine)
+    new = work.subscriptions(900)
+
+    def subscribe() -> None:
+        assert len(matcher) == 200
+        assert differences(matcher, oracle, work.events(1)) == []
+        matcher.subscribe_many(new)
+
+    errors = until_it_passes(standin, kind, OUT_OF_MEMORY, subscribe)
+    assert len(errors) > 3 or kind == "pinned"
+    assert all("out of memory while" in str(error) for error in errors)
+    oracle.subscribe_many(new)
+    assert differences(matcher, oracle, work.events(10)) == []
+
+
+@every_engine
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [("launch", LAUNCH_FAILED), ("copy", LAUNCH_FAILED), ("sync", LAUNCH_FAILED), ("alloc", OUT_OF_MEMORY)],
+)
+def test_a_call_that_fails_is_forgotten_by_the_next(
+    standin: StandIn, engine: str, kind: str, code: int
+) -> None:
+    matcher, oracle, work = pair(engine)
+    events = work.events(5)
+    seen = 0
+    for step in range(4):
+        matcher.subscribe("n0 > 1")
+        oracle.subscribe("n0 > 1")
+        errors = until_it_passes(standin, kind, code, lambda: matcher.match_batch(events))
+        seen += len(errors)
+        assert differences(matcher, oracle, events) == [], step
+    assert seen > 5 or kind == "alloc"
+
+
+@every_engine
+def test_a_device_too_small_says_so(standin: StandIn, engine: str) -> None:
+    standin.configure(limit=standin.counter("used") + (2 << 20))
+    matcher = Matcher(engine)
+    with pytest.raises(DeviceError, match=r"not a GPU: out of memory while allocating \d+ bytes.*use a CPU"):
+        matcher.subscribe_many(["a > 1 and b > 2"] * 20_000)
+    assert len(matcher) == 0
+    matcher.subscribe("a > 1")
+    assert matcher.match({"a": 2}).tolist() == [0]
+
+
+@every_engine
+@pytest.mark.parametrize("code", [LAUNCH_FAILED, ILLEGAL_ADDRESS])
+def test_a_lost_context_is_told_and_subscriptions_can_be_saved(
+    standin: StandIn, engine: str, code: int, tmp_path: object
+) -> None:
+    matcher, oracle, work = pair(engine)
+    events = work.events(5)
+    standin.fail("kernel", code, after=1)
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="context is lost for this process"):
+            matcher.match_batch(events)
+    assert len(matcher) == 200
+    matcher.save(f"{tmp_path}/saved")
+    standin.configure()
+    for again in (matcher, Matcher.load(f"{tmp_path}/saved")):
+        assert differences(again, oracle, events) == []
+
+
+def test_tickets_hear_of_a_failure_of_another(standin: StandIn) -> None:
+    matcher, oracle, work = pair("clcb-grid")
+    engine = matcher._engine
+    tickets = [engine.submit(matcher.prepare(work.events(3)).rows) for _ in range(2)]
+    standin.fail("sync", LAUNCH_FAILED)
+    for ticket in tickets:
+        with pytest.raises(DeviceError, match="failed while matching"):
+            engine.collect(ticket)
+    assert differences(matcher, oracle, work.events(3)) == []
+
+
+def test_without_pycuda_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    monkeypatch.delitem(sys.modules, "pycuda.driver", raising=False)
+    assert not device.available()
+    for engine in ENGINES:
+        with pytest.raises(EvflowError, match=r"need PyCUDA .*pip install 'evflow\[gpu\]'.*docs/gpu.md"):
+            Matcher(engine)
+
+
+def test_a_device_that_is_not_there_is_refused(standin: StandIn) -> None:
+    with pytest.raises(DeviceError, match="device 3: there are 1, numbered from 0"):
+        Matcher("clcb", device=3)
+    with pytest.raises(DeviceError, match="device '0': there are 1"):
+        Matcher("ccm", device="0")
+
+
+@pytest.mark.parametrize("options", [{"batch": 0}, {"slots": 1.5}, {"batches": 3}])
+def test_an_option_that_is_wrong_is_named(standin: StandIn, options: dict[str, object]) -> None:
+    with pytest.raises(SubscriptionError, match=f"engine '?clcb-grid'?: .*{next(iter(options))}"):
+        Matcher("clcb-grid", **options)

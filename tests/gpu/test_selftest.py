@@ -1,0 +1,48 @@
+"""``evflow gpu selftest``, on the stand-in."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from evflow.cli import main
+from evflow.gpu import scenarios
+from tests.gpu.standin import StandIn
+
+
+@pytest.mark.slow
+def test_selftest_compares_all_engines_and_tells_what_steps_take(standin: StandIn) -> None:
+    done = CliRunner().invoke(main, ["gpu", "selftest", "--events", "4"])
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("device 0: stand-in on the CPU, not a GPU\n")
+    assert done.output.endswith("\n0 wrong\n")
+    assert len(re.findall(r" 4 of 4 right, ", done.output)) == 6
+    assert (
+        len(re.findall(r"copy input .* µs, Loc .* µs, Cont .* µs, Zip .* µs, copy results", done.output)) == 2
+    )
+
+
+def test_selftest_without_pycuda_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    monkeypatch.delitem(sys.modules, "pycuda.driver", raising=False)
+    done = CliRunner().invoke(main, ["gpu", "selftest"])
+    assert done.exit_code == 1
+    assert "Error: GPU engines need PyCUDA" in done.output
+
+
+def test_scenarios_are_those_of_the_papers() -> None:
+    columns, events = scenarios.ccm_scenario(1000, 50)
+    assert (len(columns), columns.subscriptions, len(columns.names)) == (1000, 10, 100)
+    sizes = columns.start[1:] - columns.start[:-1]
+    assert (sizes.min(), sizes.max()) == (3, 5)
+    assert {len(event) for event in events} == {3, 4, 5}
+    columns, events = scenarios.clcb_scenario(100, 50)
+    assert (len(columns), columns.subscriptions, len(columns.names)) == (1000, 100, 100)
+    assert columns.radius is not None
+    assert abs(3.14159265 * columns.radius[0] ** 2 / 1000.0**2 - 1e-4) < 1e-9
+    for filter in range(100):
+        names = columns.name[columns.start[filter] : columns.start[filter + 1]]
+        assert len(set(names.tolist())) == len(names)
