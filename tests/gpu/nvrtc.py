@@ -8,11 +8,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-import locale
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.gpu.toolchain import library, nvrtc
@@ -78,10 +78,9 @@ def _compile(source: str, architecture: str, version: str, more: Sequence[str]) 
     _check(rtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None))
     options = [f"--gpu-architecture={architecture}", f"--include-path={KERNELS}", *OPTIONS, *more]
     array = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
-    # NVRTC leaves the process with another locale.
-    before = locale.setlocale(locale.LC_ALL)
-    status = rtc.nvrtcCompileProgram(program, len(options), array)
-    locale.setlocale(locale.LC_ALL, before)
+    # NVRTC leaves its thread with another locale.
+    with ThreadPoolExecutor(1) as thread:
+        status = thread.submit(rtc.nvrtcCompileProgram, program, len(options), array).result()
     log = _get(rtc, "ProgramLog", program).decode().strip("\0\n ")
     if status:
         raise RuntimeError(f"NVRTC {version} for {architecture} says:\n{log}")

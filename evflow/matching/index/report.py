@@ -132,7 +132,8 @@ def _report_columns(
     count = u32(values + at.X_COUNT)
     kept = 0
     parts = (length + 15) // 16
-    leap = _LEAP if most < at.NONE and parts % _LEAP else 1
+    # A prime that does not divide the number of parts comes by all of them.
+    leap = _LEAP % parts if most < at.NONE and parts % _LEAP and parts > 1 else 1
     part = 0
     for _ in range(parts):
         if used + 96 > size:
@@ -140,7 +141,9 @@ def _report_columns(
         if used >= most:
             return used
         begin = 16 * part
-        part = (part + leap) % parts if leap > 1 else part + 1
+        part += leap
+        if part >= parts:
+            part -= parts
         found = (1 << min(16, length - begin)) - 1
         column = block + 8 * capacity + 4 * begin
         for j in range(count):

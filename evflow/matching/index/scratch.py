@@ -18,6 +18,7 @@ __all__ = ["Scratch"]
 
 _START = 1 << 16
 _KNOWN = 256
+_MANY = 1 << 18
 
 
 class Scratch:
@@ -90,4 +91,15 @@ class Scratch:
         found, _held = columns_of(events)
         offsets = np.zeros(stop - start + 1, np.int64)
         self._match(engine, state, address_of(found), address_of(offsets), start, stop)
-        return Matches(offsets, self._ids[: offsets[-1]].copy())
+        return Matches(offsets, self._taken(int(offsets[-1])))
+
+    def _taken(self, count: int) -> NDArray[np.int32]:
+        """The ids, for the caller to keep: few are copied, many are handed over with their memory."""
+        ids = self._ids[:count]
+        if count < _MANY:
+            return ids.copy()
+        out = at.M_OUT // 2
+        size = self._buffers[out].size
+        self._buffers[out] = Buffer()
+        self._grow(out, size)
+        return ids
