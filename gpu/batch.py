@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.gpu.pack import ATTRIBUTE, attributes, gathered, places
-from evflow.gpu.store import bloom
+from evflow.gpu.store import blooms
 from evflow.matching.rows import EventRows
 
 __all__ = ["HEAD", "PackedEvents"]
@@ -42,9 +42,7 @@ class PackedEvents:
         self.heads = np.zeros(count, HEAD)
         self.heads["place"] = places(events)
         self.heads["first"], self.heads["last"] = bounds[:-1], bounds[1:]
-        full = np.flatnonzero(np.diff(bounds))
-        if len(full):
-            self.heads["bloom"][full] = np.bitwise_or.reduceat(bloom(names), bounds[full])
+        self.heads["bloom"] = blooms(names, bounds)
         self.attributes: NDArray[np.void] = attributes(events, which)
         self.attributes["start"] = names
         known = names < len(needs_chars)

@@ -92,8 +92,7 @@ class Ccm(SingleEngine):
         event = np.concatenate((every, placed, event))
         attribute = np.concatenate((none, none[placed], attribute))
         row = np.concatenate((none + 2, none[placed] + 1, row))
-        good = row < len(self._table.start)
-        good[good] = self._table.count[row[good]] > 0
+        good = self._table.has(row)
         order = np.argsort(event[good], kind="stable")
         return event[good][order], attribute[good][order], row[good][order]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from evflow.gpu.device import Memory
 from evflow.gpu.single import MOST_ROWS, SingleEngine
-from evflow.gpu.store import bloom
+from evflow.gpu.store import blooms
 from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
 
@@ -74,17 +74,12 @@ class Clcb(SingleEngine):
         event = np.repeat(np.arange(len(events)), np.diff(events.start))
         attribute = np.arange(events.start[0], events.start[-1])
         row = events.name[attribute].astype(np.int64)
-        good = row < len(self._table.start)
-        good[good] = self._table.count[row[good]] > 0
+        good = self._table.has(row)
         return event[good], attribute[good], row[good]
 
     def _blooms(self, events: EventRows) -> NDArray[np.uint32]:
-        names = np.zeros(len(events), np.uint32)
-        full = np.flatnonzero(np.diff(events.start))
-        if len(full):
-            bits = bloom(events.name[events.start[0] : events.start[-1]])
-            names[full] = np.bitwise_or.reduceat(bits, events.start[full] - events.start[0])
-        return names
+        start = events.start
+        return blooms(events.name[start[0] : start[-1]], start - start[0])
 
     def _start(self, rows: int, longest: int, chars: int, place: NDArray[np.float64], names: int) -> None:
         counts, matched, result = self._counts, self._matched, self._result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import starts_of
 from evflow.matching.rows import TEXT, EventRows
 
 __all__ = ["ATTRIBUTE", "attributes", "gathered", "places"]
@@ -48,7 +49,6 @@ def gathered(events: EventRows, which: NDArray[np.int64]) -> tuple[NDArray[np.ui
         The bytes, and for each attribute where its own start; one more for the end.
     """
     length = np.where(events.kind[which] == TEXT, events.char_length[which], 0).astype(np.int64)
-    bounds = np.zeros(len(which) + 1, np.int64)
-    np.cumsum(length, out=bounds[1:])
+    bounds = starts_of(length)
     shift = np.where(length > 0, events.char_start[which], 0) - bounds[:-1]
     return events.chars[np.repeat(shift, length) + np.arange(bounds[-1])], bounds

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import DeviceError
+from evflow.events.gather import starts_of
 from evflow.gpu.batch import PackedEvents
 from evflow.gpu.device import Device, Memory
 from evflow.matching.engine import Matches
@@ -61,8 +62,7 @@ class Ticket:
     def matches(self) -> Matches:
         """All that was found."""
         event, ids = np.concatenate(self._event), np.concatenate(self._ids)
-        offsets = np.zeros(len(self.packed) + 1, np.int64)
-        np.cumsum(np.bincount(event, minlength=len(self.packed)), out=offsets[1:])
+        offsets = starts_of(np.bincount(event, minlength=len(self.packed)))
         return Matches(offsets, ids[np.argsort(event, kind="stable")])
 
 

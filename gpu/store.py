@@ -12,7 +12,7 @@ from evflow.gpu.column import Column
 from evflow.gpu.device import Device
 from evflow.matching.filters import Filters
 
-__all__ = ["NEVER", "NOBODY", "FilterStore", "bloom"]
+__all__ = ["NEVER", "NOBODY", "FilterStore", "bloom", "blooms"]
 
 NOBODY = -1
 """The reach of a filter that is gone: no place is so near."""
@@ -36,6 +36,20 @@ def bloom(names: NDArray[np.int32]) -> NDArray[np.uint32]:
         (hashed >> np.uint32(22)) & np.uint32(31)
     )
     return bits
+
+
+def blooms(names: NDArray[np.int32], bounds: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The bits of groups of names; ``bounds`` says where each group starts, and where the last ends.
+
+    Example:
+        >>> blooms(np.zeros(2, np.int32), np.array([0, 0, 2])).tolist()
+        [0, 1]
+    """
+    found = np.zeros(len(bounds) - 1, np.uint32)
+    full = np.flatnonzero(np.diff(bounds))
+    if len(full):
+        found[full] = np.bitwise_or.reduceat(bloom(names), bounds[full])
+    return found
 
 
 class FilterStore:
@@ -92,17 +106,11 @@ class FilterStore:
 
     def add(self, filters: Filters) -> NDArray[np.int64]:
         """Takes in filters for which there is room; gives their slots."""
-        count = len(filters)
-        slots = self._slots(count)
+        slots = self._slots(len(filters))
         start, sizes = filters.start, np.diff(filters.start).astype(np.uint32)
-        names = np.zeros(count, np.uint32)
-        full = np.flatnonzero(sizes)
-        if len(full):
-            bits = bloom(filters.name[start[0] : start[-1]])
-            names[full] = np.bitwise_or.reduceat(bits, start[full] - start[0])
         self.subscription.write(slots, filters.subscription)
         self.size.write(slots, sizes)
-        self.bloom.write(slots, names)
+        self.bloom.write(slots, blooms(filters.name[start[0] : start[-1]], start - start[0]))
         self.centre.write(slots, filters.centre)
         self.reach.write(slots, filters.reach)
         self._chain(slots, filters.subscription)

@@ -69,6 +69,12 @@ class ConstraintTable:
     def __len__(self) -> int:
         return int(self.count.sum())
 
+    def has(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether there are constraints in these rows, which need not be there."""
+        found = rows < len(self.start)
+        found[found] = self.count[rows[found]] > 0
+        return found
+
     def reserve(self, names: NDArray[np.int32]) -> None:
         """Makes room for constraints with these names; after a DeviceError no row has changed."""
         if not len(names):

@@ -6,9 +6,8 @@ asks for flights to within 50 km of a place that left New York more than 45 minu
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from evflow.demo.flights import read
 from evflow.demo.map import Spot, draw_map
 from evflow.demo.progress import Progress, progress_bar
+from evflow.demo.publish import publish
 from evflow.demo.subscribers import Airports, Subscribers, airports, subscribers
 from evflow.matching import Matcher
 from evflow.report import table
@@ -189,18 +189,17 @@ def show(*, as_json: bool, picture: Path | None, quiet: bool) -> None:
     flights, people = events(read(), known), subscribers(known)
     with progress_bar(len(flights["dest"]), quiet) as progress:
         found = match(people, flights, known, progress)
-    if as_json:
-        click.echo(json.dumps(asdict(found.result)))
-    else:
-        _print(found.result, people)
-    if picture is None and not as_json:
-        picture = Path("evflow-matching.svg")
-    if picture is not None:
-        notes, total = found.result.notifications, found.result.flights
-        title = f"{notes:,} notifications of {total:,} flights from New York, 2013"
-        draw_map(picture, title, found.spots, people.latitude, people.longitude, found.got > 0)
-        if not as_json:
-            click.echo(f"\nThe map of where matches fell: {picture.resolve()}")
+    notes, total = found.result.notifications, found.result.flights
+    title = f"{notes:,} notifications of {total:,} flights from New York, 2013"
+    publish(
+        found.result,
+        lambda: _print(found.result, people),
+        lambda file: draw_map(file, title, found.spots, people.latitude, people.longitude, found.got > 0),
+        as_json=as_json,
+        picture=picture,
+        default="evflow-matching.svg",
+        caption="The map of where matches fell",
+    )
 
 
 def _print(result: MatchingResult, people: Subscribers) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import evflow as ev
 from evflow.demo.graph import build
-from evflow.demo.result import fastest
+from evflow.demo.result import dead_of, fastest
 
 __all__ = ["main"]
 
@@ -41,7 +41,7 @@ def main(name: str, processes: int) -> None:
                 {
                     "stats": flow.stats(),
                     "fastest": fastest(averages),
-                    "dead": [f"{letter.stone}: {letter.reason}" for letter in flow.dead_letters()],
+                    "dead": dead_of(flow),
                 }
             )
 

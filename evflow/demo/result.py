@@ -11,7 +11,7 @@ import numpy as np
 import evflow as ev
 from evflow.demo.graph import AIRPORTS
 
-__all__ = ["Result", "fastest", "result_of"]
+__all__ = ["Result", "dead_of", "fastest", "result_of"]
 
 _BUSY = 10
 
@@ -87,3 +87,8 @@ def fastest(averages: Sequence[ev.EventBatch]) -> dict[str, dict[str, Any]]:
             "flights": int(flights[best]),
         }
     return found
+
+
+def dead_of(flow: ev.Flow) -> list[str]:
+    """The events that a flow has given up, one text each."""
+    return [f"{letter.stone}: {letter.reason}" for letter in flow.dead_letters()]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -15,7 +14,8 @@ from evflow.demo.flights import Flight, columns, data_file, read
 from evflow.demo.graph import End, build
 from evflow.demo.nodes import Parts, parts
 from evflow.demo.progress import Progress, progress_bar
-from evflow.demo.result import Result, fastest, result_of
+from evflow.demo.publish import publish
+from evflow.demo.result import Result, dead_of, fastest, result_of
 from evflow.draw import draw
 from evflow.report import stats_table, table
 
@@ -72,7 +72,7 @@ def run_on(others: Parts, flights: ev.EventBatch, progress: Progress = lambda co
         seconds = _feed(flow, flights, progress, lambda: others.drain(flow))
         reports = others.reports()
     stats = flow.stats()
-    dead = _dead(flow)
+    dead = dead_of(flow)
     for report in reports.values():
         stats |= report["stats"]
         dead += report["dead"]
@@ -97,10 +97,6 @@ def _feed(flow: ev.Flow, flights: ev.EventBatch, progress: Progress, drain: Call
     return time.perf_counter() - start
 
 
-def _dead(flow: ev.Flow) -> list[str]:
-    return [f"{letter.stone}: {letter.reason}" for letter in flow.dead_letters()]
-
-
 def show(*, as_json: bool, picture: Path | None, quiet: bool, processes: int = 1) -> None:
     """Runs the demo and prints what came out.
 
@@ -115,16 +111,15 @@ def show(*, as_json: bool, picture: Path | None, quiet: bool, processes: int = 1
             processes has ended.
     """
     ran = _ran(processes, quiet)
-    if as_json:
-        click.echo(json.dumps(asdict(ran.result)))
-    else:
-        _print(ran, processes)
-    if picture is None and not as_json:
-        picture = Path("evflow-demo.svg")
-    if picture is not None:
-        draw(ran.graph, picture, ran.stats)
-        if not as_json:
-            click.echo(f"\nThe graph with its counts: {picture.resolve()}")
+    publish(
+        ran.result,
+        lambda: _print(ran, processes),
+        lambda file: draw(ran.graph, file, ran.stats),
+        as_json=as_json,
+        picture=picture,
+        default="evflow-demo.svg",
+        caption="The graph with its counts",
+    )
 
 
 def _ran(processes: int, quiet: bool) -> Ran:
@@ -136,7 +131,7 @@ def _ran(processes: int, quiet: bool) -> Ran:
             if processes > 1:
                 return run_on(others, flights, progress)
             flow, result = run(flights, progress)
-            return Ran(flow.graph, flow.stats(), result, _dead(flow))
+            return Ran(flow.graph, flow.stats(), result, dead_of(flow))
 
 
 def _print(ran: Ran, processes: int) -> None:

@@ -18,7 +18,7 @@ from evflow.matching.twophase.compiled import Int, Rows, Words, kernel
 from evflow.matching.twophase.count import Counters
 from evflow.matching.twophase.decide import Attribute, satisfies
 from evflow.matching.twophase.engine import TwoPhaseEngine
-from evflow.matching.twophase.predicates import arrange
+from evflow.matching.twophase.predicates import Arranged, Families
 from evflow.matching.twophase.satisfied import Satisfied, append
 
 __all__ = ["ConstraintLists", "Counting", "ListArrays", "find_in_lists"]
@@ -68,30 +68,18 @@ def find_in_lists(
     return stop
 
 
-class ConstraintLists:
-    """Distinct constraints, one list an attribute.
-
-    Attributes:
-        arrays: the lists.
-        predicate: int32: of each constraint that they were built of the distinct one.
-    """
+class ConstraintLists(Arranged):
+    """Distinct constraints, one list an attribute."""
 
     kind = ListArrays
     find = staticmethod(find_in_lists)
 
-    def __init__(
-        self,
-        name: NDArray[np.int32],
-        test: NDArray[np.uint8],
-        number: NDArray[np.float64],
-        text: NDArray[np.int32],
-        strings: Strings,
-    ) -> None:
-        families, self.predicate = arrange(name, test, number, text, strings)
+    @staticmethod
+    def _made(families: Families) -> ListArrays:
         sizes = np.diff(families.first)
         names = np.repeat(families.name, sizes)
         start = np.searchsorted(names, np.arange(int(names.max(initial=-1)) + 2)).astype(np.int32)
-        self.arrays = ListArrays(start, np.repeat(families.test, sizes), families.number, families.text)
+        return ListArrays(start, np.repeat(families.test, sizes), families.number, families.text)
 
     @staticmethod
     def sizes(arrays: ListArrays) -> dict[str, int]:

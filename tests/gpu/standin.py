@@ -21,6 +21,7 @@ from tests.gpu.toolchain import compiled, pycuda
 __all__ = ["ILLEGAL_ADDRESS", "LAUNCH_FAILED", "ORDERS", "OUT_OF_MEMORY", "StandIn", "load"]
 
 FOLDER = Path(__file__).parent / "driver"
+SOURCES = ("standin.cpp", "memory.cpp", "streams.cpp", "modules.cpp", "standin.h", "run.h", "unsupported.h")
 ORDERS = {"in order": 0, "reversed": 1, "shuffled": 2}
 OUT_OF_MEMORY, ILLEGAL_ADDRESS, LAUNCH_FAILED = 2, 700, 719
 GIB = 1 << 30
@@ -122,8 +123,8 @@ def load() -> StandIn:
         Missing: there is no compiler, or PyCUDA cannot be had.
     """
     folder = pycuda()
-    sources = [FOLDER / name for name in ("standin.cpp", "run.h", "unsupported.h")]
-    path = compiled(sources, ["-O2", "-Wall", "-Wextra", "-Wl,-soname,libcuda.so.1", "-ldl"])
+    options = ["-O2", "-Wall", "-Wextra", "-fvisibility=hidden", "-Wl,-soname,libcuda.so.1", "-ldl"]
+    path = compiled([FOLDER / name for name in SOURCES], options)
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     sys.path.insert(0, str(folder))
     with warnings.catch_warnings():

@@ -13,10 +13,10 @@ from evflow.events.batch import EventBatch
 from evflow.events.columns.reading import cells
 from evflow.matching import kernels
 from evflow.matching.encoding.builder import RowBuilder
-from evflow.matching.encoding.values import NUMBER_KINDS, dig, kind_of, number_of
+from evflow.matching.encoding.values import NUMBER_KINDS, coordinate_of, dig, unmasked
 from evflow.matching.encoding.workspace import Workspace
 from evflow.matching.names import Names
-from evflow.matching.rows import NUMBER, EventRows
+from evflow.matching.rows import EventRows
 from evflow.matching.space import Space
 from evflow.matching.strings import Strings
 from evflow.schema import Schema
@@ -144,8 +144,7 @@ class _Reader:
         if column.kind != "s":
             self.builder.add_numbers(number, column.values, present)
             return
-        pairs = zip(column.values.tolist(), column.present.tolist(), strict=True)
-        self.builder.add_objects(number, [value if there else None for value, there in pairs])
+        self.builder.add_objects(number, unmasked(column.values.tolist(), present))
 
     def numbers(self, path: str, attribute: AttributeColumn | None) -> NDArray[np.float64]:
         """A field or attribute as numbers; NaN where it is missing or no number."""
@@ -154,8 +153,7 @@ class _Reader:
         if leaf is not None and leaf.offset is not None and isinstance(leaf.kind, Number):
             found[:] = self._fixed(leaf.kind, leaf.offset)
         elif leaf is not None and isinstance(leaf.kind, Number):
-            values = [dig(view, path) for view in self.batch]
-            found[:] = [number_of(v) if kind_of(v) == NUMBER else np.nan for v in values]
+            found[:] = [coordinate_of(dig(view, path)) for view in self.batch]
         elif leaf is None and attribute is not None and attribute.values.dtype.kind in NUMBER_KINDS:
             found[attribute.present] = attribute.values[attribute.present]
         return found

@@ -14,10 +14,10 @@ from evflow.events.columns.tables import columns_of
 from evflow.events.gather import Ragged, starts_of
 from evflow.matching import kernels
 from evflow.matching.encoding.builder import RowBuilder
-from evflow.matching.encoding.values import NUMBER_KINDS, dig, kind_of, number_of
+from evflow.matching.encoding.values import NUMBER_KINDS, coordinate_of, dig, unmasked
 from evflow.matching.encoding.workspace import Workspace
 from evflow.matching.names import Names
-from evflow.matching.rows import NUMBER, EventRows
+from evflow.matching.rows import EventRows
 from evflow.matching.space import Space
 from evflow.matching.strings import Strings
 from evflow.schema import Schema
@@ -116,7 +116,7 @@ def _add(builder: RowBuilder, number: int, column: Column) -> None:
     elif isinstance(values, Mapping):
         builder.add_others(number, present)
     elif isinstance(values, list):
-        builder.add_objects(number, _unmasked(values, present))
+        builder.add_objects(number, unmasked(values, present))
     elif values.ndim > 1:
         builder.add_others(number, present)
     elif values.dtype.kind in NUMBER_KINDS:
@@ -124,7 +124,7 @@ def _add(builder: RowBuilder, number: int, column: Column) -> None:
     elif values.dtype.kind == "S":
         _add_padded(builder, number, values, present)
     elif values.dtype.kind in "UTO":
-        builder.add_objects(number, _unmasked(values.tolist(), present))
+        builder.add_objects(number, unmasked(values.tolist(), present))
     else:
         builder.add_others(number, present)
 
@@ -139,12 +139,6 @@ def _add_padded(
     length = np.zeros(len(values), np.int32)
     kernels.padded_lengths(chars, start, size, length)
     builder.add_texts(number, chars, start, length, present)
-
-
-def _unmasked(values: list[Any], present: NDArray[np.bool_] | None) -> list[Any]:
-    if present is None:
-        return values
-    return [value if there else None for value, there in zip(values, present.tolist(), strict=True)]
 
 
 def _numbers(columns: Mapping[str, Column], name: str, n: int) -> NDArray[np.float64]:
@@ -163,7 +157,7 @@ def _numbers(columns: Mapping[str, Column], name: str, n: int) -> NDArray[np.flo
         numbers[:] = values
     elif isinstance(values, list | np.ndarray):
         listed = values if isinstance(values, list) else values.tolist()
-        numbers[:] = [number_of(value) if kind_of(value) == NUMBER else np.nan for value in listed]
+        numbers[:] = [coordinate_of(value) for value in listed]
     if present is not None:
         numbers[~present] = np.nan
     return numbers

@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SchemaError
-from evflow.matching.encoding.values import KINDS, MISSING, attributes_of, dig, kind_of, number_of
+from evflow.matching.encoding.values import (
+    KINDS,
+    MISSING,
+    attributes_of,
+    coordinate_of,
+    dig,
+    kind_of,
+    number_of,
+)
 from evflow.matching.names import Names
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
 from evflow.matching.space import Space
@@ -47,7 +55,7 @@ def coordinate(attributes: Mapping[str, Any], name: str) -> float:
         return value
     if value is None and "." in name:
         value = dig(attributes, name)
-    return number_of(value) if kind_of(value) == NUMBER else float("nan")
+    return coordinate_of(value)
 
 
 class _Rows:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evflow.errors import SchemaError
 from evflow.events.event import Event
@@ -13,7 +14,17 @@ from evflow.events.view import View
 from evflow.matching.rows import NUMBER, OTHER, TEXT
 from evflow.schema.values import describe
 
-__all__ = ["KINDS", "MISSING", "NUMBER_KINDS", "attributes_of", "dig", "kind_of", "number_of"]
+__all__ = [
+    "KINDS",
+    "MISSING",
+    "NUMBER_KINDS",
+    "attributes_of",
+    "coordinate_of",
+    "dig",
+    "kind_of",
+    "number_of",
+    "unmasked",
+]
 
 MISSING = 0
 """The kind of what is not there."""
@@ -60,6 +71,18 @@ def number_of(value: Any) -> float:
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+
+
+def coordinate_of(value: Any) -> float:
+    """A number that tells a place; NaN if it is none."""
+    return number_of(value) if kind_of(value) == NUMBER else float("nan")
+
+
+def unmasked(values: list[Any], present: NDArray[np.bool_] | None) -> list[Any]:
+    """The values that are present, None for the others; without ``present`` all are."""
+    if present is None:
+        return values
+    return [value if there else None for value, there in zip(values, present.tolist(), strict=True)]
 
 
 def attributes_of(event: Any) -> Mapping[str, Any]:

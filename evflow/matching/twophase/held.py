@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import starts_of
 from evflow.matching.filters import Filters
 from evflow.matching.twophase.compiled import Columns, load_arrays, nbytes, save_arrays
 from evflow.matching.twophase.predicates import codes_of
@@ -127,8 +128,7 @@ class Held:
         held = self.columns
         filters = np.flatnonzero(held.subscription[: self.filters] >= 0)
         lengths = np.diff(held.start[: self.filters + 1])[filters]
-        start = np.zeros(len(filters) + 1, np.int64)
-        np.cumsum(lengths, out=start[1:])
+        start = starts_of(lengths)
         rows = np.repeat(held.start[filters] - start[:-1], lengths) + np.arange(start[-1])
         self.columns = Columns(
             held.subscription[filters],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import starts_of
 from evflow.matching.twophase.predicates import stable_order
 
 __all__ = ["UNREACHABLE", "Pairs", "pairs_of"]
@@ -35,9 +36,7 @@ class Pairs:
 
     def starts(self) -> NDArray[np.int64]:
         """Where the pairs of each predicate start and end."""
-        starts = np.zeros(self.predicates + 1, np.int64)
-        np.cumsum(np.bincount(self.predicate, minlength=self.predicates), out=starts[1:])
-        return starts
+        return starts_of(np.bincount(self.predicate, minlength=self.predicates))
 
 
 def pairs_of(

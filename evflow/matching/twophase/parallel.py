@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import starts_of
 from evflow.matching.engine import Matches
 from evflow.matching.twophase.compiled import Rows, Words
 from evflow.matching.twophase.held import Held
@@ -100,7 +101,5 @@ def run_parallel(run: Run, events: int, threads: int) -> tuple[Matches, NDArray[
         bounds = np.linspace(0, events, min(threads * _PIECES, events) + 1).astype(int).tolist()
         with ThreadPoolExecutor(threads, thread_name_prefix="two-phase") as pool:
             parts = list(pool.map(lambda a, b: run.piece(a, b, counts), bounds[:-1], bounds[1:]))
-    offsets = np.zeros(events + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
     tally = np.sum([part[1] for part in parts], axis=0)
-    return Matches(offsets, np.concatenate([part[0] for part in parts])), tally
+    return Matches(starts_of(counts), np.concatenate([part[0] for part in parts])), tally

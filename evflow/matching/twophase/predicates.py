@@ -7,6 +7,7 @@ to be found is the place of the value among the operands. The ways to find it ar
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +17,8 @@ from evflow.matching.model import Op
 from evflow.matching.strings import Strings
 
 __all__ = [
-    "CONTAINS", "EXISTS", "NEVER", "PREFIX", "SUFFIX", "TEXTS", "Families", "arrange", "number_keys",
-    "codes_of", "stable_order", "text_keys",
+    "CONTAINS", "EXISTS", "NEVER", "PREFIX", "SUFFIX", "TEXTS", "Arranged", "Families", "arrange",
+    "number_keys", "codes_of", "stable_order", "text_keys",
 ]  # fmt: skip
 
 TEXTS, PREFIX, SUFFIX, CONTAINS, EXISTS, NEVER = 6, 12, 13, 14, 15, 16
@@ -120,3 +121,35 @@ def arrange(
     one, of_family = order[new], order[new_family]
     first = np.append(predicate[of_family], np.int32(len(one)))
     return Families(name[of_family], test[of_family], first, number[one], text[one]), predicate
+
+
+class Arranged(ABC):
+    """A structure of phase one whose predicates are numbered as ``arrange`` does.
+
+    Args:
+        name: of constraints, as ``Filters``.
+        test: likewise.
+        number: likewise.
+        text: likewise.
+        strings: the operands.
+
+    Attributes:
+        arrays: what its kernel reads.
+        predicate: int32: the predicate of each constraint that it was built of.
+    """
+
+    def __init__(
+        self,
+        name: NDArray[np.int32],
+        test: NDArray[np.uint8],
+        number: NDArray[np.float64],
+        text: NDArray[np.int32],
+        strings: Strings,
+    ) -> None:
+        families, self.predicate = arrange(name, test, number, text, strings)
+        self.arrays = self._made(families)
+
+    @staticmethod
+    @abstractmethod
+    def _made(families: Families) -> Any:
+        """The arrays of these families."""

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching.rows import NUMBER, TEXT
-from evflow.matching.strings import Strings
 from evflow.matching.twophase.compiled import Int, Rows, Words, compiled, kernel
 from evflow.matching.twophase.decide import Attribute, order_of, satisfies
-from evflow.matching.twophase.predicates import EXISTS, PREFIX, TEXTS, arrange
+from evflow.matching.twophase.predicates import EXISTS, PREFIX, TEXTS, Arranged, Families
 from evflow.matching.twophase.satisfied import Satisfied, append, emit
 
 __all__ = ["SearchTree", "SearchTreeArrays", "emit_family", "find_in_tree"]
@@ -147,28 +146,16 @@ def find_in_tree(
     return stop
 
 
-class SearchTree:
-    """The predicates of constraints as a parallel search tree.
-
-    Attributes:
-        arrays: the tree.
-        predicate: int32: the predicate of each constraint that it was built of.
-    """
+class SearchTree(Arranged):
+    """The predicates of constraints as a parallel search tree."""
 
     kind = SearchTreeArrays
     find = staticmethod(find_in_tree)
 
-    def __init__(
-        self,
-        name: NDArray[np.int32],
-        test: NDArray[np.uint8],
-        number: NDArray[np.float64],
-        text: NDArray[np.int32],
-        strings: Strings,
-    ) -> None:
-        families, self.predicate = arrange(name, test, number, text, strings)
+    @staticmethod
+    def _made(families: Families) -> SearchTreeArrays:
         names, branch = np.unique(families.name, return_index=True)
-        self.arrays = SearchTreeArrays(
+        return SearchTreeArrays(
             names,
             np.append(branch, len(families.name)).astype(np.int32),
             families.test,

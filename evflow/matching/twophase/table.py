@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.events.gather import starts_of
 from evflow.matching.rows import NUMBER
 from evflow.matching.strings import Strings
 from evflow.matching.twophase.compiled import Int, Rows, Words, compiled, kernel
@@ -163,7 +164,7 @@ class Table:
         self.predicate[outside] = predicate + held
         names = np.concatenate([tables // _SIX, beside.name])
         order = np.argsort(names, kind="stable")
-        first = np.concatenate([_starts(cells), beside.first + held])
+        first = np.concatenate([starts_of(cells[:, -1].astype(np.int64)), beside.first + held])
         row = np.full(len(names), -1, np.int32)
         row[: len(tables)] = np.arange(len(tables))
         total = held + len(beside.number)
@@ -224,10 +225,3 @@ def _tabulate(
     cells = np.zeros((len(tables), size + 1), np.uint16)
     np.cumsum(marked.reshape(-1, size), axis=1, out=cells[:, 1:])
     return cells, tables, int(numbers[-1]) if len(numbers) else 0, numbers[place] - 1
-
-
-def _starts(cells: NDArray[np.uint16]) -> NDArray[np.int64]:
-    """The first predicate of each table, and the one behind the last."""
-    starts = np.zeros(len(cells) + 1, np.int64)
-    np.cumsum(cells[:, -1], out=starts[1:])
-    return starts
