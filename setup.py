@@ -14,6 +14,7 @@ setup(
     packages=[
         *FOLDERS,
         "evflow.cli",
+        "evflow.codgen.cuda",
         "evflow.codgen.llvm",
         "evflow.codgen.source",
         "evflow.demo",

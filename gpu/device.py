@@ -142,8 +142,11 @@ class Device:
 
     def kernels(self, name: str) -> dict[str, Kernel]:
         """The kernels of one file of ``gpu/kernels``, by name; the driver compiles their PTX."""
-        text = (files("evflow.gpu") / "kernels" / f"{name}.ptx").read_text()
-        with self.current(f"loading {name}.ptx"):
+        return self.load((files("evflow.gpu") / "kernels" / f"{name}.ptx").read_text(), f"{name}.ptx")
+
+    def load(self, text: str, what: str) -> dict[str, Kernel]:
+        """The kernels of a PTX text, by name; ``what`` it is, for the message if the driver refuses it."""
+        with self.current(f"loading {what}"):
             module = self._cuda.module_from_buffer(text.encode() + b"\0")
             return {
                 entry: Kernel(entry, module.get_function(entry), types) for entry, types in _signatures(text)

@@ -18,16 +18,20 @@ from tests.gpu.toolchain import compiled
 
 DRIVER = Path(__file__).parent / "driver"
 KERNEL = """
+.global .align 1 .b8 table[4] = {7, 8, 9, 250};
 .visible .entry probe(
 	.param .u64 probe_param_0
 )
 {
+	.local .align 4 .b8 	__local_depot0[8];
+	.reg .b64 	%SPL;
 	.reg .pred 	%p<4>;
 	.reg .b16 	%rs<4>;
 	.reg .b32 	%r<8>;
 	.reg .f32 	%f<4>;
 	.reg .b64 	%rd<8>;
 	.reg .f64 	%fd<4>;
+	mov.u64 	%SPL, __local_depot0;
 	ld.param.u64 	%rd1, [probe_param_0];
 BODY
 	ret;
@@ -77,6 +81,19 @@ ON_WORDS: dict[str, tuple[tuple[str, ...], Callable[[int, int], int]]] = {
     "not.pred": (("setp.eq.s32 %p1, %r1, %r2", "not.pred %p2, %p1", "selp.u32 %r3, 7, 9, %p2"),
                  lambda a, b: 7 if a != b else 9),
     "bfi": (("bfi.b32 %r3, %r1, %r2, 8, 8",), lambda a, b: (b & ~0xFF00) | ((a & 0xFF) << 8)),
+    "bfi.b64": (("cvt.u64.u32 %rd2, %r1", "cvt.u64.u32 %rd3, %r2", "bfi.b64 %rd4, %rd2, %rd3, 40, 12",
+                 "shr.u64 %rd5, %rd4, 32", "cvt.u32.u64 %r3, %rd5"), lambda a, b: (a & 0xFFF) << 8),
+    "mul.hi.u32": (("mul.hi.u32 %r3, %r1, %r2",), lambda a, b: (a * b) >> 32),
+    "mul.hi.s32": (("mul.hi.s32 %r3, %r1, %r2",), lambda a, b: (signed(a) * signed(b) >> 32) & LOW),
+    "neg.s32": (("neg.s32 %r4, %r1", "setp.lt.s32 %p1, %r4, 4", "selp.u32 %r3, 1, 0, %p1"),
+                lambda a, b: int(signed(-a & LOW) < 4)),
+    "abs.s32": (("abs.s32 %r3, %r1",), lambda a, b: abs(signed(a)) & LOW),
+    "prmt": (("prmt.b32 %r3, %r1, %r2, 45857",),  # 0xB321: the sign of byte 3, then bytes 3, 2 and 1
+             lambda a, b: int.from_bytes([a >> 8 & 255, a >> 16 & 255, a >> 24, 255 * (a >> 31)], "little")),
+    "local": (("st.local.u32 [%SPL+4], %r1", "st.local.u32 [%SPL], %r2", "add.u64 %rd2, %SPL, 4",
+               "ld.local.u32 %r3, [%rd2]"), lambda a, b: a),
+    "constant": (("and.b32 %r4, %r1, 3", "mov.u64 %rd2, table", "cvt.u64.u32 %rd3, %r4",
+                  "add.u64 %rd4, %rd2, %rd3", "ld.u8 %r3, [%rd4]"), lambda a, b: (7, 8, 9, 250)[a & 3]),
     "cvt.s64.s32": (("cvt.s64.s32 %rd2, %r1", "shr.u64 %rd3, %rd2, 32", "cvt.u32.u64 %r3, %rd3"),
                     lambda a, b: LOW if a >> 31 else 0),
     "cvt.u16": (("cvt.u16.u32 %rs1, %r1", "cvt.u32.u16 %r3, %rs1"), lambda a, b: a & 0xFFFF),
@@ -173,13 +190,32 @@ def test_floats_become_integers_as_on_a_device(to: str, bits: int) -> None:
         ("mul.f64 %fd1, %fd1, %fd2", "not rounded"),
         ("add.rn.ftz.f32 %f1, %f1, %f2", "not rounded"),
         ("vote.sync.ballot.b32 %r1, %p1, -1", "not known"),
-        ("ld.local.u32 %r1, [%rd1]", "neither global, shared"),
+        ("ld.const.u32 %r1, [%rd1]", "neither global, shared"),
+        ("cvta.local.u64 %rd1, %SPL", "an address that is not of global memory"),
         ("mov.u32 %r1, %clock", "clock"),
     ],
 )
 def test_an_instruction_that_is_not_known_is_an_error(line: str, why: str) -> None:
     with pytest.raises(PtxError, match=why):
         translate(KERNEL.replace("BODY", f"\t{line};"))
+
+
+def test_quotients_and_roots_of_floats_are_rounded_once() -> None:
+    steps = ("div.rn.f64 %fd3, %fd1, %fd2", "abs.f64 %fd3, %fd3", "sqrt.rn.f64 %fd3, %fd3")
+    steps += ("rcp.rn.f64 %fd3, %fd3",)
+    run = had(lambda: probe(on_floats(*steps) + "\tst.global.f64 \t[%rd1+16], %fd3;"))
+    random = np.random.default_rng(1)
+    for a, b in random.uniform(-3, 3, (200, 2)).tolist():
+        found = struct.unpack("d", run(struct.pack("dd", a, b) + bytes(8))[16:])[0]
+        assert found == 1 / math.sqrt(abs(a / b))
+
+
+def test_floats_become_unsigned_integers_as_on_a_device() -> None:
+    run = had(lambda: probe(on_floats("cvt.rzi.u64.f64 %rd3, %fd1") + "\tst.global.u64 \t[%rd1+16], %rd3;"))
+    most = (1 << 64) - 1
+    for value, expected in [(-3.5, 0), (0.9, 0), (9.5, 9), (1e19, 10**19), (2e19, most), (math.inf, most)]:
+        out = run(struct.pack("dd", value, 0) + bytes(8))[16:]
+        assert int.from_bytes(out, "little") == expected, value
 
 
 def test_a_barrier_that_some_threads_leave_out_is_told() -> None:

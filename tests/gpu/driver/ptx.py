@@ -19,6 +19,7 @@ TYPES = {
     "f32": "float",
     "f64": "double",
 }
+ROUNDED = {"rmi": "floor", "rpi": "ceil", "rzi": "trunc"}
 WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 ORDERED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 ORDERED |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
@@ -27,6 +28,9 @@ SPECIAL = {"%tid": "tid", "%ctaid": "ctaid", "%ntid": "ntid", "%nctaid": "nctaid
 ENTRY = re.compile(r"\.visible \.entry (\w+)\((.*?)\)(.*?)^\{(.*?)^\}", re.DOTALL | re.MULTILINE)
 PARAMETER = re.compile(r"\.param \.(\w+) (\w+)")
 REGISTERS = re.compile(r"\.reg \.(\w+)\s+%(\w+)<(\d+)>")
+REGISTER = re.compile(r"\.reg \.(\w+)\s+%(\w+);")
+LOCAL = re.compile(r"\.local \.align \d+ \.b8\s+(\w+)\[(\d+)\];")
+CONSTANT = re.compile(r"^\.global \.align \d+ \.b8 (\w+)(\[\d+\])(?: = (\{[\d, ]*\}))?;", re.MULTILINE)
 SHARED = re.compile(r"\.shared \.align (\d+) \.(\w+) ([\w$]+)(?:\[(\d+)\])?;")
 ADDRESS = re.compile(r"\[(%?[\w$]+)(?:\+(-?\d+))?\]")
 
@@ -46,6 +50,9 @@ class Kernel:
     parameter_bytes: int = 0
     shared: dict[str, int] = field(default_factory=dict)
     shared_bytes: int = 0
+    constants: frozenset[str] = frozenset()
+    local: str = ""
+    local_bytes: int = 0
     registers: list[tuple[str, str]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     stops: int = 0
@@ -65,6 +72,10 @@ class Kernel:
             return f"as<{TYPES[kind]}>({bits}(0x{text[2:]}ull))"
         if text in self.shared:
             return f"uint64_t({self.shared[text]})"
+        if text in self.constants:
+            return f"uint64_t({text})"
+        if text == self.local:
+            return "uint64_t(0)"
         if re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)U?", text):
             return f"{TYPES[kind]}({text.rstrip('U')}ll)"
         raise PtxError(f"operand {text!r}")
@@ -79,6 +90,8 @@ class Kernel:
             return f"P + {self.parameters[base] + int(offset)}"
         if space == "shared":
             return f"S + uint32_t({self.operand(base, 'u32')}) + {offset}"
+        if space == "local":
+            return f"R.local + bounded<{self.local_bytes}>({self.operand(base, 'u64')} + {offset})"
         return f"reinterpret_cast<char *>({self.operand(base, 'u64')}) + {offset}"
 
     def stop(self, kind: str) -> str:
@@ -100,9 +113,11 @@ def translate(ptx: str, *, interleave: bool = False, count: bool = False) -> str
     """
     out = ["#define COUNT"] if count else []
     out += ['#include "run.h"', ""]
+    constants = CONSTANT.findall(ptx)
+    out += [f"static const uint8_t {name}{size} = {numbers or '{}'};" for name, size, numbers in constants]
     names = []
     for name, parameters, _, body in ENTRY.findall(ptx):
-        kernel = Kernel(name, interleave, count)
+        kernel = Kernel(name, interleave, count, constants=frozenset(name for name, _, _ in constants))
         _declare(kernel, parameters, body)
         for number, line in enumerate(re.split(r"[;\n]", body)):
             try:
@@ -132,6 +147,9 @@ def _declare(kernel: Kernel, parameters: str, body: str) -> None:
         kernel.parameter_bytes += size
     for kind, prefix, count in REGISTERS.findall(body):
         kernel.registers += [(TYPES[kind], f"{prefix}{i}") for i in range(int(count))]
+    kernel.registers += [(TYPES[kind], name) for kind, name in REGISTER.findall(body)]
+    for kernel.local, size in LOCAL.findall(body):
+        kernel.local_bytes = int(size)
     for align, kind, name, count in SHARED.findall(body):
         kernel.shared_bytes = -(-kernel.shared_bytes // int(align)) * int(align)
         kernel.shared[name] = kernel.shared_bytes
@@ -144,6 +162,7 @@ def _size(kind: str) -> int:
 
 def _function(kernel: Kernel) -> list[str]:
     fields = " ".join(f"{kind} {name};" for kind, name in kernel.registers)
+    fields += f" char local[{kernel.local_bytes}];" if kernel.local else ""
     return [
         f"namespace {kernel.name} {{",
         f"constexpr unsigned parameter_bytes = {kernel.parameter_bytes};",
@@ -165,7 +184,7 @@ def _function(kernel: Kernel) -> list[str]:
 
 
 def _line(kernel: Kernel, line: str) -> None:
-    if not line or line.startswith((".reg", ".shared", ".loc", ".pragma", "//")):
+    if not line or line.startswith((".reg", ".shared", ".local", ".loc", ".pragma", "//")):
         return
     if line.endswith(":"):
         kernel.lines.append(f"{line.replace('$', '')};")
@@ -203,9 +222,10 @@ def _instruction(kernel: Kernel, op: list[str], a: list[str]) -> str:
 
 def _memory(kernel: Kernel, op: list[str], a: list[str]) -> str:
     kind, ctype = op[-1], TYPES[op[-1]]
-    space = next((s for s in ("param", "global", "shared") if s in op), None)
-    if space is None:
-        raise PtxError("an access to memory that is neither global, shared nor a parameter")
+    # An address that says nothing of its space is a global one, since none of another may be taken.
+    space = next((s for s in ("param", "global", "shared", "local", "const") if s in op), "global")
+    if space == "const" or (space == "local" and not kernel.local):
+        raise PtxError("an access to memory that is neither global, shared, local nor a parameter")
     first = kernel.stop("TURN") + " " if kernel.interleave and space == "global" else ""
     if op[0] == "ld":
         where = kernel.address(a[1], space)
@@ -245,8 +265,17 @@ def _compute(kernel: Kernel, op: list[str], a: list[str]) -> str:
 
     unsigned = kind if kind[0] == "f" else f"u{kind[1:]}"
     match name:
+        case "cvta" if "global" not in op:
+            raise PtxError("an address that is not of global memory, and no longer says so")
         case "mov" | "cvta":
             return value(1)
+        case "abs" if kind[0] == "s":
+            return f"{ctype}({value(1)} < 0 ? 0 - {value(1, unsigned)} : {value(1, unsigned)})"
+        case "abs":
+            return f"std::fabs({value(1)})"
+        case "sqrt":
+            _rounding(op)
+            return f"std::sqrt({value(1)})"
         case "cvt":
             return _convert(op, kernel.operand(a[1], kind))
         case "setp":
@@ -256,6 +285,8 @@ def _compute(kernel: Kernel, op: list[str], a: list[str]) -> str:
         case "add" | "sub":
             _rounding(op)
             return f"{ctype}({value(1, unsigned)} {'+' if name == 'add' else '-'} {value(2, unsigned)})"
+        case "mul" if "hi" in op:
+            return f"product_high<{ctype}>({value(1)}, {value(2)})"
         case "mul" if "wide" in op:
             return f"{TYPES[WIDE[kind]]}({value(1)}) * {TYPES[WIDE[kind]]}({value(2)})"
         case "mul" if kind[0] == "f" or "lo" in op:
@@ -268,6 +299,12 @@ def _compute(kernel: Kernel, op: list[str], a: list[str]) -> str:
             return f"{TYPES[wide]}({value(1)}) * {TYPES[wide]}({value(2)}) + {value(3, wide)}"
         case "div" | "rem" if kind[0] in "us":
             return f"{ctype}({value(1)} {'/' if name == 'div' else '%'} {value(2)})"
+        case "div":
+            _rounding(op)
+            return f"({value(1)} / {value(2)})"
+        case "rcp":
+            _rounding(op)
+            return f"({ctype}(1) / {value(1)})"
         case "and" | "or" | "xor":
             return (
                 f"{ctype}({value(1)} {dict(zip(('and', 'or', 'xor'), '&|^', strict=True))[name]} {value(2)})"
@@ -275,13 +312,15 @@ def _compute(kernel: Kernel, op: list[str], a: list[str]) -> str:
         case "not":
             return f"uint8_t(!{value(1)})" if kind == "pred" else f"{ctype}(~{value(1)})"
         case "neg":
-            return f"{ctype}(0 - {value(1)})" if kind[0] == "s" else f"-{value(1)}"
+            return f"{ctype}(0 - {value(1, unsigned)})" if kind[0] == "s" else f"-{value(1)}"
         case "shl" | "shr":
             return f"{name}<{ctype}>({value(1)}, {value(2, 'u32')})"
         case "min" | "max":
             return f"{'least' if name == 'min' else 'most'}<{ctype}>({value(1)}, {value(2)})"
         case "popc":
             return f"uint32_t(__builtin_popcountll({value(1)}))"
+        case "prmt" if op == ["prmt", "b32"]:
+            return f"permuted({value(1)}, {value(2)}, {value(3)})"
         case "bfi":
             return f"insert<{ctype}>({value(1)}, {value(2)}, {value(3, 'u32')}, {value(4, 'u32')})"
         case _:
@@ -297,8 +336,9 @@ def _rounding(op: list[str]) -> None:
 def _convert(op: list[str], source: str) -> str:
     to, kind = op[-2], op[-1]
     if to[0] == "f" and kind[0] == "f":
-        if "rmi" in op:
-            return f"std::floor({source})"
+        for how, function in ROUNDED.items():
+            if how in op:
+                return f"std::{function}({source})"
         if "rn" in op or (to, kind) == ("f64", "f32"):
             return f"{TYPES[to]}({source})"
     elif to[0] == "f" and "rn" in op:

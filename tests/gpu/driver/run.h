@@ -136,8 +136,37 @@ template <class T> static inline T most(T a, T b)
 
 template <class T> static inline T insert(T part, T whole, uint32_t at, uint32_t size)
 {
-    T mask = at > 31 ? T(0) : T(size > 31 ? ~T(0) : (T(1) << size) - 1) << at;
-    return (whole & ~mask) | ((part << (at & 31)) & mask);
+    constexpr uint32_t bits = 8 * sizeof(T);
+    T mask = at >= bits ? T(0) : T((size >= bits ? ~T(0) : (T(1) << size) - 1) << at);
+    return (whole & ~mask) | (at >= bits ? T(0) : T(part << at) & mask);
+}
+
+// The upper half of a product.
+template <class T> static inline T product_high(T a, T b)
+{
+    using Wide = std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>;
+    return T(Wide(a) * Wide(b) >> 8 * sizeof(T));
+}
+
+// Four of the bytes of two words, each named by a digit; with 8 added the digit means the byte's sign.
+static inline uint32_t permuted(uint32_t a, uint32_t b, uint32_t digits)
+{
+    uint64_t bytes = uint64_t(b) << 32 | a;
+    uint32_t made = 0;
+    for (int i = 0; i < 4; i++) {
+        uint32_t digit = digits >> 4 * i;
+        uint8_t byte = uint8_t(bytes >> 8 * (digit & 7));
+        made |= uint32_t(digit & 8 ? (byte & 0x80 ? 0xFF : 0) : byte) << 8 * i;
+    }
+    return made;
+}
+
+// An offset into the memory of a thread, which has ``size`` bytes.
+template <uint64_t size> static inline uint64_t bounded(uint64_t at)
+{
+    if (at >= size)
+        abort();
+    return at;
 }
 
 // A float to an integer as the GPU does it: what is too large or small gives the end of the range, NaN 0.
@@ -145,7 +174,7 @@ template <class T> static inline T truncate(double value)
 {
     if (std::isnan(value))
         return 0;
-    if (value >= -2.0 * double(std::numeric_limits<T>::min() / 2))
+    if (value >= std::ldexp(1.0, std::numeric_limits<T>::digits))
         return std::numeric_limits<T>::max();
     return value < double(std::numeric_limits<T>::min()) ? std::numeric_limits<T>::min() : T(value);
 }

@@ -1,0 +1,89 @@
+"""CUDA C to PTX at run time, by NVIDIA's NVRTC: for functions that are not known before.
+
+The kernels of the engines do not need it; they are shipped as PTX.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+from evflow.errors import DeviceError
+
+__all__ = ["compile_ptx"]
+
+_VARIABLE = "EVFLOW_NVRTC"
+_OPTIONS = ("--gpu-architecture=compute_75", "--std=c++17", "-fmad=false")
+_WHEELS = ("nvidia/cuda_nvrtc/lib", "nvidia/cu12/lib", "nvidia/cu13/lib")
+_lock = threading.Lock()
+
+
+def compile_ptx(source: str) -> str:
+    """PTX for cards from Turing on. No product and sum are contracted, so the result is the CPU's.
+
+    Args:
+        source: CUDA C.
+
+    Raises:
+        DeviceError: there is no NVRTC, or it refuses the text; the message has its log.
+    """
+    with _lock:
+        rtc = _library(os.environ.get(_VARIABLE))
+        program = ctypes.c_void_p()
+        status = rtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"evflow.cu", 0, None, None)
+        if status:
+            raise DeviceError(f"NVRTC does not start: status {status}")
+        try:
+            _compile(rtc, program)
+            return _text(rtc, "PTX", program)
+        finally:
+            rtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _compile(rtc: ctypes.CDLL, program: ctypes.c_void_p) -> None:
+    options = (ctypes.c_char_p * len(_OPTIONS))(*[option.encode() for option in _OPTIONS])
+    # NVRTC leaves its thread with another locale.
+    with ThreadPoolExecutor(1) as thread:
+        status = thread.submit(rtc.nvrtcCompileProgram, program, len(options), options).result()
+    if status:
+        raise DeviceError(f"NVRTC refuses the code, status {status}:\n{_text(rtc, 'ProgramLog', program)}")
+
+
+def _text(rtc: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> str:
+    size = ctypes.c_size_t()
+    getattr(rtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    held = ctypes.create_string_buffer(size.value)
+    status = getattr(rtc, f"nvrtcGet{what}")(program, held)
+    if status:
+        raise DeviceError(f"NVRTC gives no {what}: status {status}")
+    return held.value.decode()
+
+
+@cache
+def _library(path: str | None) -> ctypes.CDLL:
+    """NVRTC: where the variable says, from the toolkit, or from NVIDIA's wheel."""
+    places = [path] if path else [*_from_wheels(), ctypes.util.find_library("nvrtc")]
+    said = []
+    for place in filter(None, places):
+        try:
+            # NVRTC looks for this by name only; the loader finds it if it is loaded already.
+            for built in sorted(Path(place).parent.glob("libnvrtc-builtins.so.*")):
+                ctypes.CDLL(str(built))
+            return ctypes.CDLL(place)
+        except OSError as error:
+            said.append(str(error))
+    raise DeviceError(
+        f"GPU filters are compiled by NVRTC, and it is not found ({'; '.join(said) or 'no libnvrtc'}); "
+        f"install the CUDA toolkit or nvidia-cuda-nvrtc, or name the library in {_VARIABLE}"
+    )
+
+
+def _from_wheels() -> list[str]:
+    folders = [Path(entry, wheel) for entry in sys.path for wheel in _WHEELS]
+    return [str(found) for folder in folders for found in sorted(folder.glob("libnvrtc.so.*"))]
