@@ -71,6 +71,7 @@ def heard_of(people: Subscribers, flight: Any) -> np.ndarray[Any, Any]:
     return near & np.choose(people.wish, wishes)
 
 
+@pytest.mark.slow
 def test_notifications_are_those_of_haversine_and_comparisons(
     people: Subscribers, table: Any, known: Airports
 ) -> None:
@@ -123,6 +124,7 @@ def test_subscriptions_as_text_are_those_of_the_columns(people: Subscribers) -> 
         assert columns.x[number] == from_text.x[at]
 
 
+@pytest.mark.slow
 def test_demo_prints_a_table_and_draws_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["demo", "matching", "--quiet"])
@@ -134,6 +136,7 @@ def test_demo_prints_a_table_and_draws_a_map(tmp_path: Path, monkeypatch: pytest
     assert drawn.count('class="spot"') > 50
 
 
+@pytest.mark.slow
 def test_demo_as_json_is_one_object_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["demo", "matching", "--json", "--picture", "map.svg"])

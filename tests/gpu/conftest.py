@@ -23,6 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if NEEDS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(SECONDS))
+            item.add_marker(pytest.mark.slow)
 
 
 def had(make: Callable[[], T]) -> T:
