@@ -196,3 +196,19 @@ def test_saved_index_takes_changes_after_loading(tmp_path: Path) -> None:
     side.remove(ids[300:900])
     side.add([Filter((constraint(random, "a"), constraint(random, "new"))) for _ in range(900)])
     side.check([event(random, "a") for _ in range(RANDOM_EVENTS)])
+
+
+class _Raced(list[object]):
+    """A list that another thread empties as soon as it was seen to hold something."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def test_working_memory_that_another_thread_takes_first_is_made_anew() -> None:
+    matcher = Matcher("index")
+    matcher.subscribe("a > 3")
+    matcher._engine._scratches = _Raced()
+    assert matcher.match({"a": 4.0}).tolist() == [0]
+    matcher._engine._scratches = _Raced()
+    assert matcher.match_batch([{"a": 4.0}, {"a": 2.0}]).ids.tolist() == [0]

@@ -60,7 +60,6 @@ class Index:
         self._state[at.SEED] = int.from_bytes(os.urandom(7), "little")
         self._changes = 0
         self._scratches: list[Scratch] = []
-        self._lock = threading.Lock()
         for name, count in _START.items():
             self._grow(name, count)
         self._grow("counts", at.COUNTS_SIZE)
@@ -241,7 +240,7 @@ class Index:
     def match_one(self, events: EventRows) -> NDArray[np.int32]:
         """The subscriptions that the only event of the rows satisfies, sooner than ``match`` tells."""
         self._read_texts()
-        scratch = self._scratches.pop() if self._scratches else Scratch()
+        scratch = self._free_scratch()
         try:
             return scratch.run_one(self._at, self._state, events)
         finally:
@@ -249,20 +248,30 @@ class Index:
 
     def _match(self, events: EventRows, start: int, stop: int) -> Matches:
         """What the events from ``start`` to ``stop`` satisfy, in the calling thread."""
-        scratch = self._scratches.pop() if self._scratches else Scratch()
+        scratch = self._free_scratch()
         try:
             return scratch.run(self._at, self._state, events, start, stop)
         finally:
             self._scratches.append(scratch)
 
+    def _free_scratch(self) -> Scratch:
+        """Working memory that no other thread uses now."""
+        try:
+            return self._scratches.pop()
+        except IndexError:
+            return Scratch()
+
     def memory(self) -> Mapping[str, int]:
         """Bytes held, by what for."""
-        held = {}
-        for i, name in enumerate(at.ARENAS):
-            used = self._state[3 * i + (2 if name in ("table", "bloom", "counts", "tally") else 1)]
-            held[name] = int(used) * at.UNITS[i]
-        held["scratch"] = self._draft.size + sum(scratch.size for scratch in self._scratches)
+        held = {name: self._used(name) for name in at.ARENAS}
+        held["scratch"] = self._draft.size + sum(scratch.size for scratch in list(self._scratches))
         return held
+
+    def _used(self, name: str) -> int:
+        """Bytes of an arena that are in use."""
+        i = at.ARENAS.index(name)
+        whole = name in ("table", "bloom", "counts", "tally")
+        return int(self._state[3 * i + (2 if whole else 1)]) * at.UNITS[i]
 
     def details(self) -> Mapping[str, int]:
         """How many signatures, lists and filters there are, by how an event finds them.
@@ -283,9 +292,8 @@ class Index:
     def save(self, folder: Path) -> None:
         """Write all state to files in ``folder``, which is empty."""
         np.save(folder / "index_state.npy", self._state)
-        for i, name in enumerate(at.ARENAS):
-            used = self._state[3 * i + (2 if name in ("table", "bloom", "counts", "tally") else 1)]
-            self._arenas[name].save(folder / f"index_{name}.npy", int(used) * at.UNITS[i])
+        for name in at.ARENAS:
+            self._arenas[name].save(folder / f"index_{name}.npy", self._used(name))
 
     def load(self, folder: Path) -> None:
         """Take the state that ``save`` wrote, mapped copy-on-write."""
