@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,18 @@ class Clcb(SingleEngine):
     def add(self, filters: Filters) -> None:
         """Takes these in. After a DeviceError none of them is there."""
         super().add(filters)
-        self._wide |= bool(np.diff(filters.start).max(initial=0) > MOST_IN_BYTE)
+        self._widen(np.diff(filters.start))
         # The counters of new filters are cleared at a first run only.
         self._run = 0
+
+    def load(self, folder: Path) -> None:
+        """Takes the state that ``save`` wrote."""
+        super().load(folder)
+        self._widen(self._store.size.used[self._store.subscription.used >= 0])
+
+    def _widen(self, sizes: NDArray[Any]) -> None:
+        """Gives up bytes as counters if filters of so many constraints are too large for them."""
+        self._wide |= bool(sizes.max(initial=0) > MOST_IN_BYTE)
 
     def _reserve(self, ids: int, filters: int) -> None:
         self._counts = self._grown(self._counts, 4 * filters)

@@ -23,6 +23,9 @@ __all__ = ["Device", "Kernel", "Memory", "available"]
 BLOCK = 256
 """Threads of a block, as in CLCB, section 4.3."""
 
+_KEPT = (
+    "subscriptions are kept on the host, so save them and load them in another process, or use a CPU engine"
+)
 _PARAMETER = re.compile(r"\.param \.(\w+)")
 _LETTERS = {"u32": "I", "u64": "P", "f64": "d"}
 
@@ -104,9 +107,14 @@ class Device:
         there = self._cuda.Device.count()
         if type(ordinal) is not int or not 0 <= ordinal < there:
             raise DeviceError(f"device {ordinal!r}: there are {there}, numbered from 0")
-        device = self._cuda.Device(ordinal)
-        self.name: str = device.name()
-        self._context = device.retain_primary_context()
+        try:
+            device = self._cuda.Device(ordinal)
+            self.name: str = device.name()
+            self._context = device.retain_primary_context()
+        except self._cuda.Error as error:
+            raise DeviceError(
+                f"device {ordinal} cannot be used: {error}; see in nvidia-smi who has it"
+            ) from error
 
     @contextmanager
     def current(self, doing: str) -> Iterator[None]:
@@ -118,26 +126,28 @@ class Device:
         Raises:
             DeviceError: CUDA has reported a failure.
         """
-        self._context.push()
         try:
-            yield
-        except self._cuda.MemoryError as error:
-            raise DeviceError(
-                f"{self.name}: out of memory while {doing}: {error}; free some, or use a CPU engine"
-            ) from error
+            self._context.push()
+            try:
+                yield
+            except self._cuda.MemoryError as error:
+                raise DeviceError(
+                    f"{self.name}: out of memory while {doing}: {error}; free some, or use a CPU engine"
+                ) from error
+            except self._cuda.Error as error:
+                raise DeviceError(f"{self.name}: failed while {doing}: {error}; {self._advice()}") from error
+            finally:
+                self._cuda.Context.pop()
         except self._cuda.Error as error:
-            raise DeviceError(f"{self.name}: failed while {doing}: {error}; {self._advice()}") from error
-        finally:
-            self._cuda.Context.pop()
+            raise DeviceError(
+                f"{self.name}: its context cannot be used while {doing}: {error}; {_KEPT}"
+            ) from error
 
     def _advice(self) -> str:
         try:
             self._cuda.mem_get_info()
         except self._cuda.Error:
-            return (
-                "its context is lost for this process; subscriptions are kept on the host, so save them and "
-                "load them in another process, or use a CPU engine"
-            )
+            return f"its context is lost for this process; {_KEPT}"
         return "the next call starts afresh"
 
     def kernels(self, name: str) -> dict[str, Kernel]:

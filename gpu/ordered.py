@@ -164,7 +164,8 @@ class OrderedFilters:
         stays = (places >= self._recent) | (buckets == self._bucket.host[slots])
         staying, leaving = slots[stays], slots[~stays]
         self._placed["centre"].write(places[stays], store.centre.host[staying])
-        self._placed["reach"].write(places[stays], store.reach.host[staying])
+        if reach is not None:
+            self._placed["reach"].write(places[stays], store.reach.host[staying])
         self._leave(places[~stays])
         self._append(leaving)
 

@@ -59,7 +59,7 @@ def ccm_scenario(filters: int, events: int, seed: int = 1) -> tuple[FilterColumn
 
 
 def clcb_scenario(
-    subscriptions: int, events: int, seed: int = 1
+    subscriptions: int, events: int, seed: int = 1, *, any_content: bool = False
 ) -> tuple[FilterColumns, list[dict[str, Any]]]:
     """Table 1 of CLCB: 10 filters a subscription, each with an area of 0.01 % and 0.5 % of all contents.
 
@@ -70,6 +70,8 @@ def clcb_scenario(
         subscriptions: 250,000 in the paper.
         events: how many.
         seed: of everything.
+        any_content: all constraints hold, on names that all events have, so that only places count
+            (figure 6b).
 
     Example:
         >>> columns, events = clcb_scenario(10, 3)
@@ -78,9 +80,10 @@ def clcb_scenario(
     """
     random = np.random.default_rng(seed)
     filters = 10 * subscriptions
+    groups = 1 if any_content else NAMES // GROUP
     sizes = random.integers(3, 6, filters)
     start = np.append(0, np.cumsum(sizes))
-    group = np.repeat(random.integers(0, NAMES // GROUP, filters), sizes)
+    group = np.repeat(random.integers(0, groups, filters), sizes)
     within = np.arange(int(start[-1])) - np.repeat(start[:-1], sizes)
     shift = np.repeat(random.integers(0, GROUP, filters), sizes)
     side = 1000.0
@@ -90,7 +93,7 @@ def clcb_scenario(
         start=start,
         name=(GROUP * group + (within + shift) % GROUP).astype(np.int32),
         op=np.full(len(group), Op.GE, np.uint8),
-        number=np.full(len(group), 0.44 * VALUES),
+        number=np.full(len(group), 0.0 if any_content else 0.44 * VALUES),
         text=np.full(len(group), -1, np.int32),
         subscription=np.repeat(np.arange(subscriptions), 10),
         x=random.uniform(0, side, filters),
@@ -99,7 +102,7 @@ def clcb_scenario(
     )
     made = []
     for _ in range(events):
-        first = GROUP * int(random.integers(0, NAMES // GROUP))
+        first = GROUP * int(random.integers(0, groups))
         values = random.integers(0, VALUES, GROUP)
         event: dict[str, Any] = {f"name{first + i}": float(value) for i, value in enumerate(values)}
         made.append(event | dict(zip("xy", random.uniform(0, side, 2).tolist(), strict=True)))

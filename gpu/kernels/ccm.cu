@@ -15,10 +15,13 @@ static __device__ __forceinline__ void evaluate(
         *shared = input[blockIdx.y];
     __syncthreads();
 
+    // Rows by columns may be more than 32 bits count.
     unsigned column = blockIdx.x * blockDim.x + threadIdx.x, across = gridDim.x * blockDim.x;
-    for (unsigned i = blockIdx.y * across + column; i < filter_count; i += across * gridDim.y)
+    unsigned long long first = (unsigned long long)across * blockIdx.y + column;
+    unsigned long long step = (unsigned long long)across * gridDim.y;
+    for (unsigned long long i = first; i < filter_count; i += step)
         next_counts[i] = 0;
-    for (unsigned i = blockIdx.y * across + column; i < words; i += across * gridDim.y)
+    for (unsigned long long i = first; i < words; i += step)
         next_found[i] = 0;
 
     if (column >= (unsigned)shared->size)

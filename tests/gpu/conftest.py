@@ -49,6 +49,9 @@ def standin() -> Iterator[StandIn]:
     loaded = had(load)
     loaded.configure()
     yield loaded
+    failure = loaded.failure
     # Drops work that is left before what it refers to is freed.
     loaded.configure()
     gc.collect()
+    # Else a fault that could not be planted would pass for one that was caught.
+    assert failure is None, f"the stand-in could not load a module: {failure}"

@@ -1,21 +1,23 @@
 """What an event costs on a device, counted from the PTX while it runs, and the times that follow from it.
 
-    python -m tests.gpu.cost [--subscriptions N] [--events N]
+    python -m tests.gpu.cost [--events N]
 
-The workload is CLCB's default scenario. Instructions are those of the PTX; bytes are sectors of 32 bytes that
-warps touch, as if no cache held anything between two accesses.
+The workloads are the papers' default scenarios, and that of CLCB with as many subscriptions as in its
+figures. Instructions are those of the PTX; bytes are sectors of 32 bytes that warps touch, as if no cache
+held anything between two accesses.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+from dataclasses import dataclass
 
-from evflow.gpu.scenarios import clcb_scenario
+from evflow.gpu.scenarios import ccm_scenario, clcb_scenario
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import StandIn, load
 
-__all__ = ["BANDWIDTH", "costs"]
+__all__ = ["BANDWIDTH", "Cost", "cost"]
 
 BANDWIDTH = {
     "GTX 460": 115, "RTX 3060": 360, "RTX 4090": 1008, "A100 80 GB": 2039, "H100 SXM": 3350, "H200": 4800,
@@ -23,24 +25,44 @@ BANDWIDTH = {
 }  # fmt: skip
 """GB/s of memory, as their makers state it."""
 
-KERNELS = {"clcb": ("loc_plane", "cont", "zip"), "clcb-grid": ("grid_plane", "clear")}
+KERNELS = {"ccm": ("ccm_plane",), "clcb": ("loc_plane", "cont", "zip"), "clcb-grid": ("grid_plane", "clear")}
+SIZES = {"ccm": 250_000, "clcb": 250_000, "clcb-grid": 250_000}
+"""The papers' default scenarios: filters for CCM, subscriptions with ten filters each for CLCB."""
+
+FIGURES = (10_000, 100_000, 250_000, 500_000, 1_000_000)
+"""Subscriptions of CLCB's figures 3 to 7."""
 
 
-def costs(standin: StandIn, engine: str, subscriptions: int, events: int) -> dict[str, dict[str, float]]:
-    """What each kernel of an engine costs for one event.
+@dataclass(frozen=True)
+class Cost:
+    """What an event costs.
+
+    Attributes:
+        kernels: by kernel: ``threads``, ``instructions`` and ``bytes``.
+        device: bytes that the engine holds on the device.
+    """
+
+    kernels: dict[str, dict[str, float]]
+    device: int
+
+    @property
+    def bytes(self) -> float:
+        """Of all kernels."""
+        return sum(kernel["bytes"] for kernel in self.kernels.values())
+
+
+def cost(standin: StandIn, engine: str, size: int, events: int) -> Cost:
+    """What an event costs an engine in the default scenario of its paper.
 
     Args:
         standin: with nothing loaded that matters.
-        engine: ``clcb`` or ``clcb-grid``.
-        subscriptions: with ten filters each.
+        engine: one of ``KERNELS``.
+        size: filters for ``ccm``, else subscriptions with ten filters each.
         events: how many are averaged.
-
-    Returns:
-        By kernel: ``threads``, ``instructions`` and ``bytes``.
     """
     standin.configure(deferred=False)
     standin.count = True
-    columns, made = clcb_scenario(subscriptions, events)
+    columns, made = ccm_scenario(size, events) if engine == "ccm" else clcb_scenario(size, events)
     matcher = Matcher(engine)
     matcher.subscribe_many(columns)
     matcher.match_batch(made)
@@ -51,29 +73,37 @@ def costs(standin: StandIn, engine: str, subscriptions: int, events: int) -> dic
             library = ctypes.CDLL(str(path))
             library.kernel_counts(name.encode(), four)
             if four[0]:
-                found[name] = dict(
-                    zip(("threads", "instructions", "bytes"), (n / events for n in four[1:]), strict=True)
-                )
-    return found
+                numbers = (number / events for number in four[1:])
+                found[name] = dict(zip(("threads", "instructions", "bytes"), numbers, strict=True))
+    return Cost(found, matcher.stats().memory["engine.device"])
+
+
+def times(bytes: float) -> str:
+    """Columns of a table: the time to move so many bytes, in µs, for each card."""
+    return " | ".join(f"{bytes / speed / 1e3:.2f}" for speed in BANDWIDTH.values())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--subscriptions", type=int, default=250_000)
     parser.add_argument("--events", type=int, default=4)
-    options = parser.parse_args()
-    for engine in KERNELS:
+    events = parser.parse_args().events
+    header = f"| {' | '.join(BANDWIDTH)} |\n|{' --- |' * (len(BANDWIDTH) + 1)}"
+    print("| for an event | threads | PTX instructions | bytes |\n| --- | --- | --- | --- |")
+    found = {}
+    for engine, size in SIZES.items():
         # A batch has to be large to be like those of use.
-        events = options.events * (64 if engine == "clcb-grid" else 1)
-        found = costs(load(), engine, options.subscriptions, events)
-        print(f"{engine}, {10 * options.subscriptions:,} filters, for an event (predicted, not measured)")
-        print("| kernel | threads | PTX instructions | bytes |\n| --- | --- | --- | --- |")
-        for name, cost in found.items():
-            print(f"| {name} | {cost['threads']:,.0f} | {cost['instructions']:,.0f} | {cost['bytes']:,.0f} |")
-        total = sum(cost["bytes"] for cost in found.values())
-        times = " | ".join(f"{total / speed / 1e3:.2f}" for speed in BANDWIDTH.values())
-        print(f"\n| {' | '.join(BANDWIDTH)} |\n|{' --- |' * len(BANDWIDTH)}\n| {times} |")
-        print("µs to move so many bytes at the stated bandwidth, predicted, not measured\n")
+        many = events * (64 if engine == "clcb-grid" else 1)
+        found[engine] = cost(load(), engine, size, many)
+        for name, kernel in found[engine].kernels.items():
+            numbers = " | ".join(f"{kernel[what]:,.0f}" for what in ("threads", "instructions", "bytes"))
+            print(f"| {engine}: {name} | {numbers} |", flush=True)
+    print(f"\n| predicted, not measured, µs an event {header}")
+    for engine, one in found.items():
+        print(f"| {engine}, {one.device / 1e6:,.0f} MB on the device | {times(one.bytes)} |")
+    print(f"\n| subscriptions, MB on the device; clcb, predicted, not measured, µs an event {header}")
+    for size in FIGURES:
+        one = found["clcb"] if size == SIZES["clcb"] else cost(load(), "clcb", size, events)
+        print(f"| {size:,}, {one.device / 1e6:,.0f} MB | {times(one.bytes)} |", flush=True)
 
 
 if __name__ == "__main__":

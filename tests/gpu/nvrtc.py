@@ -11,13 +11,15 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.gpu.toolchain import library, nvrtc
+from tests.gpu.toolchain import library, nvdisasm, nvrtc, run
 
-__all__ = ["CARDS", "KERNELS", "OPTIONS", "SHIPPED", "compile_kernel", "reports", "shipped"]
+__all__ = ["CARDS", "KERNELS", "OPTIONS", "SHIPPED", "Report", "compile_kernel", "reports", "shipped"]
 
 KERNELS = Path(__file__).parents[2] / "gpu" / "kernels"
 OPTIONS = ("-fmad=false",)
@@ -26,6 +28,20 @@ CARDS = (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)
 
 SHIPPED = ("12.0", "compute_75")
 """The version of NVRTC and the virtual machine that the shipped PTX is made with."""
+
+
+class Report(NamedTuple):
+    """What the machine code of a kernel file is for one card.
+
+    Attributes:
+        registers: of each kernel.
+        spilled: bytes of spills and stack in all.
+        instructions: each that occurs, with its parts, such as ``FADD.FTZ``.
+    """
+
+    registers: list[int]
+    spilled: int
+    instructions: list[str]
 
 
 @functools.cache
@@ -44,35 +60,46 @@ def compile_kernel(source: str, architecture: str, version: str) -> str:
         architecture: such as ``compute_75``.
         version: of NVRTC, as in ``toolchain.NVRTC``.
     """
-    ptx, log = _compile(source, architecture, version, ())
+    ptx, log = _compile(source, architecture, version, "PTX")
     if log:
         raise RuntimeError(f"NVRTC {version} for {architecture} says:\n{log}")
-    return ptx
+    return ptx.decode().strip("\0")
 
 
-def reports(name: str) -> dict[str, tuple[list[int], int]]:
-    """What machine code for each card takes: registers of each kernel, and bytes of spills and stack in all.
+def reports(source: str, cards: Sequence[int] = CARDS) -> dict[str, Report]:
+    """The machine code of CUDA C for cards, named as ``sm_75``.
 
     In a process of its own, since two versions of NVRTC in one crash.
     """
-    command = [sys.executable, "-m", "tests.gpu.nvrtc", "report", name]
-    done = subprocess.run(command, cwd=KERNELS.parents[1], capture_output=True, encoding="utf-8")
+    command = [sys.executable, "-m", "tests.gpu.nvrtc", "report", *map(str, cards)]
+    done = subprocess.run(
+        command, cwd=KERNELS.parents[1], input=source, capture_output=True, encoding="utf-8"
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
-    found: dict[str, tuple[list[int], int]] = json.loads(done.stdout)
-    return found
+    return {card: Report(*report) for card, report in json.loads(done.stdout).items()}
 
 
-def _report(source: str, architecture: str) -> tuple[list[int], int]:
-    _, log = _compile(source, architecture, "13.0", ("--ptxas-options=-v",))
+def _report(source: str, architecture: str) -> Report:
+    code, log = _compile(source, architecture, "13.0", "CUBIN", ("--ptxas-options=-v",))
     if "warning" in log:
         raise RuntimeError(f"NVRTC for {architecture} says:\n{log}")
     registers = [int(number) for number in re.findall(r"Used (\d+) registers", log)]
     spilled = re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads|lmem)", log)
-    return registers, sum(map(int, spilled))
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        listing = run([nvdisasm(), file.name])
+    instructions = re.findall(
+        r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", listing, re.MULTILINE
+    )
+    return Report(registers, sum(map(int, spilled)), sorted(set(instructions)))
 
 
-def _compile(source: str, architecture: str, version: str, more: Sequence[str]) -> tuple[str, str]:
+def _compile(
+    source: str, architecture: str, version: str, what: str, more: Sequence[str] = ()
+) -> tuple[bytes, str]:
+    """What NVRTC makes, ``PTX`` or ``CUBIN``, and what it says."""
     rtc = _library(version)
     program = ctypes.c_void_p()
     _check(rtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None))
@@ -84,7 +111,7 @@ def _compile(source: str, architecture: str, version: str, more: Sequence[str]) 
     log = _get(rtc, "ProgramLog", program).decode().strip("\0\n ")
     if status:
         raise RuntimeError(f"NVRTC {version} for {architecture} says:\n{log}")
-    made = _get(rtc, "PTX", program).decode().strip("\0")
+    made = _get(rtc, what, program)
     rtc.nvrtcDestroyProgram(ctypes.byref(program))
     return made, log
 
@@ -118,8 +145,8 @@ def shipped(name: str, source: str | None = None) -> str:
 
 def main() -> None:
     if sys.argv[1:2] == ["report"]:
-        source = (KERNELS / f"{sys.argv[2]}.cu").read_text()
-        print(json.dumps({f"sm_{card}": _report(source, f"sm_{card}") for card in CARDS}))
+        source = sys.stdin.read()
+        print(json.dumps({f"sm_{card}": _report(source, f"sm_{card}") for card in sys.argv[2:]}))
         return
     for path in sorted(KERNELS.glob("*.cu")):
         path.with_suffix(".ptx").write_text(shipped(path.stem))

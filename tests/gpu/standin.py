@@ -18,12 +18,12 @@ from typing import Any
 from tests.gpu.driver.ptx import translate
 from tests.gpu.toolchain import compiled, pycuda
 
-__all__ = ["ILLEGAL_ADDRESS", "LAUNCH_FAILED", "ORDERS", "OUT_OF_MEMORY", "StandIn", "load"]
+__all__ = ["ILLEGAL_ADDRESS", "LAUNCH_FAILED", "ORDERS", "OUT_OF_MEMORY", "UNAVAILABLE", "StandIn", "load"]
 
 FOLDER = Path(__file__).parent / "driver"
 SOURCES = ("standin.cpp", "memory.cpp", "streams.cpp", "modules.cpp", "standin.h", "run.h", "unsupported.h")
 ORDERS = {"in order": 0, "reversed": 1, "shuffled": 2}
-OUT_OF_MEMORY, ILLEGAL_ADDRESS, LAUNCH_FAILED = 2, 700, 719
+OUT_OF_MEMORY, UNAVAILABLE, ILLEGAL_ADDRESS, LAUNCH_FAILED = 2, 46, 700, 719
 GIB = 1 << 30
 
 
@@ -35,6 +35,7 @@ class StandIn:
         interleave: whether modules loaded from now on let threads take turns at each access to memory.
         count: whether they count what they cost.
         modules: the libraries that modules were translated to.
+        failure: why a module was not translated, since ``configure``; the driver only says that it was not.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -81,20 +82,21 @@ class StandIn:
         """
         self.interleave, self.count, self.modules = interleave, False, []
         self.edit = str
+        self.failure = None
         self._library.standin_configure(
             int(deferred), ORDERS[order], ctypes.c_uint64(seed), ctypes.c_uint64(limit)
         )
 
     def counter(self, name: str) -> int:
-        """One of: launches, threads, syncs, blocking, h2d, d2h, h2d_bytes, d2h_bytes, allocations, used."""
+        """One of: allocations blocking d2h d2h_bytes fills h2d h2d_bytes launches syncs threads used."""
         return int(self._library.standin_counter(name.encode()))
 
     def fail(self, kind: str, code: int, after: int = 0) -> None:
         """Lets a call fail once, after others have passed.
 
         Args:
-            kind: ``alloc``, ``pinned``, ``copy``, ``launch`` or ``sync``: the call itself; ``kernel``: what a
-                launch starts, which loses the context.
+            kind: ``retain`` or ``push`` (of the context), ``alloc``, ``pinned``, ``copy``, ``launch`` or
+                ``sync``: the call itself; ``kernel``: what a launch starts, which loses the context.
             code: as the driver gives it.
             after: how many calls pass.
         """

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from evflow.matching.matcher import Matcher
-from tests.gpu.standin import LAUNCH_FAILED, OUT_OF_MEMORY, StandIn
+from tests.gpu.standin import LAUNCH_FAILED, OUT_OF_MEMORY, UNAVAILABLE, StandIn
 from tests.gpu.workload import Workload, differences
 from tests.matching.play import Play
 
@@ -39,6 +39,14 @@ def test_the_device_is_used_from_enough_filters_on(standin: StandIn) -> None:
     assert matcher.stats().details["auto"] == "clcb-grid"
     matcher.unsubscribe(3)
     assert not used(standin, matcher)
+
+
+def test_where_the_device_cannot_be_had_the_cpu_answers(standin: StandIn) -> None:
+    standin.fail("retain", UNAVAILABLE)
+    matcher = Matcher("auto", least=0)
+    matcher.subscribe("a > 0")
+    assert matcher.match({"a": 1}).tolist() == [0]
+    assert "cannot be used" in matcher.stats().details["auto"]
 
 
 def test_without_a_device_the_cpu_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from evflow.gpu import ccm, clcb
 from evflow.matching.matcher import Matcher
 from evflow.matching.model import Circle, Constraint, Filter, Op, Subscription
+from tests.examples import tried
 from tests.gpu.standin import ORDERS, StandIn
 from tests.gpu.workload import Workload, answers, differences
 from tests.matching.play import Play
@@ -40,7 +41,7 @@ def test_random_calls_give_what_the_oracle_says(
 
 
 @every_engine
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tried(8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     random=st.randoms(use_true_random=False), order=st.sampled_from(sorted(ORDERS)), deferred=st.booleans()
 )
@@ -128,7 +129,9 @@ def test_an_event_with_more_names_than_blocks_fit_is_matched(
 
 
 @every_engine
-def test_filters_with_more_constraints_than_a_byte_counts(standin: StandIn, engine: str) -> None:
+def test_filters_with_more_constraints_than_a_byte_counts(
+    standin: StandIn, engine: str, tmp_path: Path
+) -> None:
     matcher, oracle = both(engine)
     work = Workload(3, hit=1.0)
     sizes = (253, 254, 255, 256, 257, 300, 1)
@@ -138,6 +141,8 @@ def test_filters_with_more_constraints_than_a_byte_counts(standin: StandIn, engi
         oracle.subscribe_many(step)
         events = [{"a": value} for value in (0, -1, -253, -300, 5)] + work.events(1)
         assert differences(matcher, oracle, events) == []
+    matcher.save(tmp_path / "saved")
+    assert differences(Matcher.load(tmp_path / "saved"), oracle, events) == []
 
 
 @every_engine
@@ -204,3 +209,16 @@ def test_nothing_stays_allocated(standin: StandIn, engine: str) -> None:
     assert standin.counter("allocations") > before
     del matcher
     assert standin.counter("allocations") == before
+
+
+@every_engine
+def test_memory_does_not_grow_while_events_and_moves_come(standin: StandIn, engine: str) -> None:
+    work = Workload(6, area=1.0)
+    matcher, _ = both(engine)
+    matcher.subscribe_many([Filter((), Circle(*work.place(), 1.0)) for _ in range(300)])
+    held = []
+    for _ in range(24):
+        matcher.move_many(range(300), *np.array([work.place() for _ in range(300)]).T)
+        matcher.match_batch(work.events(10))
+        held.append((standin.counter("allocations"), standin.counter("used")))
+    assert set(held[12:]) == {held[12]}

@@ -10,7 +10,7 @@ import pytest
 from evflow.errors import DeviceError, EvflowError, SubscriptionError
 from evflow.gpu import device
 from evflow.matching.matcher import Matcher
-from tests.gpu.standin import ILLEGAL_ADDRESS, LAUNCH_FAILED, OUT_OF_MEMORY, StandIn
+from tests.gpu.standin import ILLEGAL_ADDRESS, LAUNCH_FAILED, OUT_OF_MEMORY, UNAVAILABLE, StandIn
 from tests.gpu.workload import Workload, differences
 
 ENGINES = ("ccm", "clcb", "clcb-grid")
@@ -126,6 +126,23 @@ def test_without_pycuda_the_error_says_what_to_install(monkeypatch: pytest.Monke
     for engine in ENGINES:
         with pytest.raises(EvflowError, match=r"need PyCUDA .*pip install 'evflow\[gpu\]'.*docs/gpu.md"):
             Matcher(engine)
+
+
+def test_a_device_that_others_hold_is_told(standin: StandIn) -> None:
+    for engine in ENGINES:
+        standin.fail("retain", UNAVAILABLE)
+        with pytest.raises(DeviceError, match=r"device 0 cannot be used: .*nvidia-smi"):
+            Matcher(engine)
+
+
+@every_engine
+def test_a_context_that_cannot_be_made_current_is_told(standin: StandIn, engine: str) -> None:
+    matcher, oracle, work = pair(engine)
+    events = work.events(3)
+    standin.fail("push", UNAVAILABLE)
+    with pytest.raises(DeviceError, match="context cannot be used while matching"):
+        matcher.match_batch(events)
+    assert differences(matcher, oracle, events) == []
 
 
 def test_a_device_that_is_not_there_is_refused(standin: StandIn) -> None:

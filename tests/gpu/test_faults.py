@@ -87,7 +87,8 @@ FAULTS = {
         interleave=True,
     ),
     "grid sees nothing twice": Fault("clcb-grid", "grid", "if (atomicOr(", "if (0 & atomicOr("),
-    "grid does not clear what was seen": Fault("clcb-grid", "grid", "i < count; i +=", "i < 0; i +="),
+    "grid does not clear what was seen": Fault("clcb-grid", "grid", "atomicExch(&seen", "atomicOr(&seen"),
+    "grid clears one bit too few": Fault("clcb-grid", "grid", "i < count; i +=", "i + 1 < count; i +="),
     "grid looks at one cell too few": Fault("clcb-grid", "grid", "+ (corner & 1)", "+ 0"),
     "grid tests one filter too few": Fault(
         "clcb-grid", "grid", "i < end; i += step", "i + 1 < end; i += step"
@@ -95,6 +96,10 @@ FAULTS = {
     "grid matches one event too many": Fault(
         "clcb-grid", "grid", "if (number >= events)", "if (number > events)"
     ),
+    "one change too few is scattered": Fault(
+        "clcb", "scatter", "i < count * words", "i + words < count * words"
+    ),
+    "a change too many is scattered": Fault("clcb", "scatter", "i < count * words", "i <= count * words"),
 }
 
 
@@ -105,15 +110,26 @@ def check(engine: str) -> list[str]:
     for count in (35, 91):
         matcher, oracle = Matcher(engine), Matcher("reference")
         filters = [work.filter() for _ in range(count)] + ["n0 > -9 and n1 > -9 and n2 > -9"] * 5
-        matcher.subscribe_many(filters)
-        oracle.subscribe_many(filters)
+        for one in (matcher, oracle):
+            one.subscribe_many(filters)
         for _ in range(3):
             events = [*work.events(8), {"n0": 1, "n1": 1, "n2": 1, "x": 0.0, "y": 0.0}]
             wrong += differences(matcher, oracle, events)
             gone = [i for i in range(0, count, 5) if i in matcher]
-            matcher.unsubscribe_many(gone)
-            oracle.unsubscribe_many(gone)
-    return wrong
+            for one in (matcher, oracle):
+                one.unsubscribe_many(gone)
+    return wrong + check_few(engine)
+
+
+def check_few(engine: str) -> list[str]:
+    """One match a batch, and areas that move together."""
+    matcher, oracle = Matcher(engine), Matcher("reference")
+    for one in (matcher, oracle):
+        one.subscribe_many(["lone > 0", *["within(90, 90, 1)"] * 20])
+    wrong = [*differences(matcher, oracle, [{"lone": 1}]), *differences(matcher, oracle, [{"lone": 2}])]
+    for one in (matcher, oracle):
+        one.move_many(range(2, 21, 2), [50.0] * 10, [60.0] * 10)
+    return wrong + differences(matcher, oracle, [{"x": 50.0, "y": 60.0}, {"x": 90.0, "y": 90.0}])
 
 
 def caught(call: Callable[[], list[str]]) -> bool:

@@ -14,7 +14,7 @@ from tests.gpu.toolchain import compiled
 
 DRIVER = Path(__file__).parent / "driver"
 BLOCKS = 3
-EXPECTED = "ccm 15 clcb 15 grid 30 left 0\n"
+EXPECTED = 2 * "ccm 15 clcb 15 grid 30 left 0\n" + "scattered 96\n"
 SANITIZERS = {
     "thread": ["-fsanitize=thread"],
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover"],
@@ -33,17 +33,23 @@ RACES = {
         "found[subscription >> 5] |= 1u << (subscription & 31)",
     ),
     "positions without an atomic": ("clcb", "atomicAdd(result, 1u)", "(result[0]++)"),
+    "pairs without an atomic": ("grid", "atomicAdd(result, 1u)", "(result[0]++)"),
+}
+BOUNDS = {
+    "a filter too many": ("clcb", "if (id >= filters)", "if (id > filters)"),
+    "a change too many": ("scatter", "if (i < count * words)", "if (i <= count * words)"),
+    "a byte too many": ("values", "at + size <= length", "at < length"),
 }
 
 
 def program(kind: str, file: str = "", old: str = "", new: str = "") -> Path:
     """The kernels, once for each block, and what runs them; with an edit of one file."""
-    values = (KERNELS / "values.cuh").read_text()
-    body = ""
-    for name in ("ccm", "clcb", "grid"):
-        text = (KERNELS / f"{name}.cu").read_text()
-        assert name != file or text.count(old) == 1
-        body += text.replace(old, new) if name == file else text
+    texts = {"values": (KERNELS / "values.cuh").read_text()}
+    texts |= {path.stem: path.read_text() for path in sorted(KERNELS.glob("*.cu"))}
+    if file:
+        assert texts[file].count(old) == 1
+        texts[file] = texts[file].replace(old, new)
+    values, body = texts.pop("values"), "".join(texts.values())
     body = body.replace('#include "values.cuh"', "").replace('extern "C" __global__ ', "static ")
     body = re.sub(r"#define (CCM|LOC|MATCH)\(", r"#undef \1\n#define \1(", body)
     parts = ['#include "host.h"', values]
@@ -76,6 +82,7 @@ def test_a_race_is_reported(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_read_beyond_an_array_is_reported() -> None:
-    done = run(had(lambda: program("address", "clcb", "if (id >= filters)", "if (id > filters)")))
+@pytest.mark.parametrize("name", BOUNDS)
+def test_an_access_beyond_an_array_is_reported(name: str) -> None:
+    done = run(had(lambda: program("address", *BOUNDS[name])))
     assert done.returncode != 0 and "heap-buffer-overflow" in done.stderr, done.stderr[:2000]

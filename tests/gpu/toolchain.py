@@ -1,6 +1,7 @@
-"""What the tests of the GPU part need beside a C++ compiler, made once for each user: PyCUDA and NVRTC.
+"""What the tests of the GPU part need beside a C++ compiler, made once for each user: PyCUDA, NVRTC and
+NVIDIA's disassembler.
 
-Neither is a dependency of the package's tests, since both are large or must be built. They are installed from
+None is a dependency of the package's tests, since they are large or must be built. They are installed from
 the package index into a folder of the user's cache, named by their versions. PyCUDA is built from its source
 against CUDA's headers and an empty ``libcuda.so``, for a minute or more.
 
@@ -21,12 +22,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["Missing", "cache", "compiled", "library", "nvrtc", "pycuda"]
+__all__ = ["Missing", "cache", "compiled", "library", "nvdisasm", "nvrtc", "pycuda", "run"]
 
 PYCUDA = "pycuda==2026.1"
 HEADERS = ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-profiler-api==13.0.85", "nvidia-cuda-crt==13.0.88")
 NVRTC = {"12.0": "nvidia-cuda-nvrtc-cu12==12.0.140", "13.0": "nvidia-cuda-nvrtc==13.0.88"}
 """The older makes the PTX that is shipped, which drivers since 525 read; the newer knows all cards."""
+
+NVDISASM = "nvidia-cuda-nvdisasm==13.5.37"
+"""Reads machine code."""
 
 SECONDS = 900
 
@@ -157,6 +161,13 @@ def nvrtc(version: str) -> Path:
     return next(folder.glob("nvidia/**/libnvrtc.so.*")).parent
 
 
+@functools.cache
+def nvdisasm() -> Path:
+    """NVIDIA's disassembler."""
+    folder = made(NVDISASM.replace("==", "-"), lambda folder: install(folder, "--no-deps", NVDISASM))
+    return next(folder.glob("nvidia/**/bin/nvdisasm"))
+
+
 def compiled(sources: Sequence[Path], options: Sequence[str], suffix: str = ".so", text: str = "") -> Path:
     """C++ compiled, kept by the hash of all that goes in.
 
@@ -200,3 +211,4 @@ if __name__ == "__main__":
     print(f"PyCUDA: {pycuda()}")
     for version in NVRTC:
         print(f"NVRTC {version}: {nvrtc(version)}")
+    print(f"nvdisasm: {nvdisasm()}")

@@ -3,10 +3,12 @@
 // The kernels are compiled once for each block of the grid, in a namespace of its own, so that what is shared
 // in a block is a static variable there. All threads are alive before any begins.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <latch>
 #include <thread>

@@ -85,6 +85,7 @@ template <class T> int fill(Pointer at, T value, size_t count, Stream *stream, b
 {
     if (int code = on_device(at, count * sizeof(T)))
         return code;
+    state.counters["fills"] += 1;
     auto work = [=] { std::fill_n(reinterpret_cast<T *>(at), count, value); return int(SUCCESS); };
     return submit(waits ? nullptr : stream, work);
 }

@@ -1,4 +1,5 @@
-// A small event through every kernel, with all threads at once. Prints how many subscriptions matched.
+// A small event through every kernel, with all threads at once. Prints how many subscriptions matched, on the
+// plane and on the globe.
 // The kernels are in block_0, block_1 and block_2, once for each block of a grid.
 
 template <class T> struct Exact {
@@ -10,25 +11,54 @@ template <class T> struct Exact {
 
 constexpr unsigned FILTERS = 40, ROWS = 3, THREADS = 48;
 
-int main()
+void scattered()
 {
-    // Each filter has one constraint on each of three names, number >= 0; the first ten have two that fail.
+    Exact<unsigned> index(THREADS), values(2 * THREADS, 5u), target(2 * THREADS);
+    for (unsigned i = 0; i < THREADS; i++)
+        index[i] = THREADS - 1 - i;
+    launch(
+        {
+#define CALL(N) [&] { block_##N::scatter(THREADS, 2, index, values, target); },
+            CALL(0) CALL(1) CALL(2)
+#undef CALL
+        },
+        3, 1, THREADS);
+    printf("scattered %ld\n", long(std::count(target.at, target.at + 2 * THREADS, 5u)));
+}
+
+void played(bool globe)
+{
+    // Each filter has one constraint on each of three names, two of them number >= 0 and one on a string; the
+    // first ten have two that fail.
     Exact<Attribute> input(ROWS);
-    Exact<byte> chars(1), codes(ROWS * FILTERS, GE), data(1), matched(FILTERS / 2);
+    Exact<byte> chars(3), codes(ROWS * FILTERS, GE), data(6), matched(FILTERS / 2);
     Exact<double> operands(ROWS * FILTERS);
     Exact<int> filters(ROWS * FILTERS), subscriptions(FILTERS);
     Exact<unsigned> sizes(FILTERS, ROWS), blooms(FILTERS, 7u), counts(FILTERS), found(1), next(FILTERS, 9u), next_found(1, 9u);
     Exact<unsigned> result(1 + FILTERS / 2);
-    Exact<long long> offsets(1);
-    Exact<float2> centres(FILTERS);
-    Exact<float> reaches(FILTERS, 25.0f);
+    Exact<long long> offsets(4);
+    Exact<float2> plane(FILTERS);
+    Exact<double> sphere(3 * FILTERS, 1.0), near(FILTERS, 25.0);
+    Exact<float> far(FILTERS, 25.0f);
+    const void *centres = plane, *reaches = far;
+    if (globe)
+        centres = sphere, reaches = near;
+    const byte on_text[] = {PREFIX, CONTAINS, GE, SUFFIX};
+    memcpy(chars.at, "abc", 3);
+    memcpy(data.at, "abbccd", 6);
+    for (int i = 0; i < 4; i++)
+        offsets[i] = 2 * i;
     for (unsigned row = 0; row < ROWS; row++) {
-        input[row] = Attribute{1.0, int(row * FILTERS), int(FILTERS), NUMBER, -1, 0, 0};
+        int kind = row == 2 ? TEXT : NUMBER;
+        input[row] = Attribute{1.0, int(row * FILTERS), int(FILTERS), kind, -1, 0, 3};
         for (unsigned i = 0; i < FILTERS; i++) {
             filters[row * FILTERS + i] = int(i);
-            operands[row * FILTERS + i] = i < 10 && row ? 5.0 : 0.0;
+            // "ab" and "bc", in turn, hold on "abc"; "cd" does not.
+            operands[row * FILTERS + i] = row == 2 ? (i < 10 ? 2 : i % 2) : i < 10 && row ? 5.0 : 0.0;
+            if (row == 2)
+                codes[row * FILTERS + i] = byte(TEXT_OPERAND + on_text[i % 4]);
             subscriptions[i] = int(i / 2);
-            centres[i] = float2{3.0f, 4.0f};
+            plane[i] = float2{3.0f, 4.0f};
         }
     }
     auto one = [](auto f) { return std::vector<std::function<void()>>{f}; };
@@ -36,8 +66,9 @@ int main()
         {
 #define CALL(N)                                                                                                     \
     [&] {                                                                                                           \
-        block_##N::ccm_plane(input, chars, 0, 0, 0, codes, operands, filters, sizes, subscriptions, centres,        \
-                             reaches, data, offsets, counts, found, next, next_found, FILTERS, 1);                  \
+        auto *ccm = globe ? &block_##N::ccm_globe : &block_##N::ccm_plane;                                          \
+        ccm(input, chars, 0, 0, 0, codes, operands, filters, sizes, subscriptions, centres, reaches, data,          \
+            offsets, counts, found, next, next_found, FILTERS, 1);                                                  \
     },
             CALL(0) CALL(1) CALL(2)
 #undef CALL
@@ -47,7 +78,7 @@ int main()
     for (unsigned i = 0; i < FILTERS; i++)
         ccm += next[i] ? 1000 : 0;
 
-    auto *loc = &block_0::loc_plane;
+    auto *loc = globe ? &block_0::loc_globe : &block_0::loc_plane;
     launch(one([&] { loc(FILTERS, 0, 7, 0, 0, 0, blooms, centres, reaches, sizes, subscriptions, counts, matched, result); }),
            1, 1, THREADS);
     launch(
@@ -68,6 +99,7 @@ int main()
     Exact<Attribute> sorted(ROWS);
     Exact<block_0::Event> heads(2);
     Exact<int> first(FILTERS), size(FILTERS, ROWS), names(ROWS * FILTERS);
+    Exact<byte> by_filter(ROWS * FILTERS);
     Exact<double> values(ROWS * FILTERS), inverse(1, 1.0);
     Exact<unsigned> buckets(3), seen(2), pairs(2 + 2 * FILTERS);
     for (unsigned i = 0; i < FILTERS; i++) {
@@ -75,6 +107,7 @@ int main()
         for (unsigned row = 0; row < ROWS; row++) {
             names[ROWS * i + row] = int(row);
             values[ROWS * i + row] = operands[row * FILTERS + i];
+            by_filter[ROWS * i + row] = codes[row * FILTERS + i];
         }
     }
     for (unsigned row = 0; row < ROWS; row++) {
@@ -86,9 +119,9 @@ int main()
         {
 #define CALL(N)                                                                                                     \
     [&] {                                                                                                           \
-        block_##N::grid_plane(2, heads_##N(heads), sorted, chars, centres, reaches, blooms, subscriptions, first,   \
-                              size, names, codes, values, data, offsets, 0, 0, FILTERS, buckets, 1, 1, inverse,     \
-                              seen, 1, pairs, FILTERS);                                                             \
+        auto *grid = globe ? &block_##N::grid_globe : &block_##N::grid_plane;                                       \
+        grid(2, heads_##N(heads), sorted, chars, centres, reaches, blooms, subscriptions, first, size, names,       \
+             by_filter, values, data, offsets, 0, 0, FILTERS, buckets, 1, 1, inverse, seen, 1, pairs, FILTERS);     \
     },
 #define heads_0(E) E
 #define heads_1(E) reinterpret_cast<const block_1::Event *>(static_cast<block_0::Event *>(E))
@@ -98,4 +131,11 @@ int main()
     int grid = int(pairs[0]);
     launch(one([&] { block_0::clear(pairs, FILTERS, seen, 1); }), 1, 1, THREADS);
     printf("ccm %d clcb %d grid %d left %u\n", ccm, clcb, grid, seen[0] | seen[1]);
+}
+
+int main()
+{
+    played(false);
+    played(true);
+    scattered();
 }

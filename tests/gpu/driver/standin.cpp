@@ -114,10 +114,22 @@ API int cuGetErrorString(int code, const char **text)
     return SUCCESS;
 }
 
-API int cuDevicePrimaryCtxRetain(void **context, int) { *context = &primary; return SUCCESS; }
+API int cuDevicePrimaryCtxRetain(void **context, int)
+{
+    std::lock_guard<std::recursive_mutex> guard(state.mutex);
+    *context = &primary;
+    return injected("retain");
+}
+
 API int cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
 API int cuCtxGetApiVersion(void *, unsigned *version) { *version = 3020; return SUCCESS; }
-API int cuCtxPushCurrent_v2(void *context) { contexts.push_back(context); return SUCCESS; }
+API int cuCtxPushCurrent_v2(void *context)
+{
+    std::lock_guard<std::recursive_mutex> guard(state.mutex);
+    TRY(injected("push"))
+    contexts.push_back(context);
+    return SUCCESS;
+}
 
 API int cuCtxCreate_v4(void **context, void *, unsigned, int)
 {
