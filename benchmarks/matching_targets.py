@@ -100,6 +100,7 @@ def default_scenario(held: Loaded, cpu: float, wall: float) -> list[Goal]:
         Goal("CLCB default: built", held.build * 1e9, note=f"{len(held.workload):,} filters"),
         Goal("CLCB default: two threads, wall", wall / two.wall, 1.8, "x", note, least=True),
         Goal("a move, called from Python", single_moves(held), 1e3),
+        Goal("a move, called from Python, of 200 filters again and again", single_moves(held, of=200)),
         Goal("a move in bulk", bulk_moves(held), 400.0),
         Goal("memory a filter", bytes_each, 120.0, "B", note="4 constraints and an area"),
     ]

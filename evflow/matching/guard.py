@@ -1,4 +1,9 @@
-"""A readers-writer lock: many read at once, one alone writes, and who wants to write goes first."""
+"""A readers-writer lock: many read at once, one alone writes, and who wants to write goes first.
+
+To read takes no lock while nobody writes. Readers and writers each put a mark in a list of theirs, which the
+interpreter does in one step, and look at the other list after. So of two that come at once, one sees the
+other.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +28,44 @@ class Guard:
         ...     pass
     """
 
-    __slots__ = ("_free", "_lock", "_readers", "_waiting", "_writing")
+    __slots__ = ("_alone", "_aside", "_changed", "_readers", "_writers")
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._free = Condition(self._lock)
-        self._readers = 0
-        self._waiting = 0
-        self._writing = False
+        self._readers: list[None] = []  # a mark for each that reads
+        self._writers: list[None] = []  # a mark for each that writes or waits to
+        self._alone = Lock()  # held by the one that writes
+        self._changed = Condition(Lock())
+        self._aside = 0  # readers that wait
 
     def enter(self) -> None:
         """Begins to read."""
-        with self._lock:
-            while self._writing or self._waiting:
-                self._free.wait()
-            self._readers += 1
+        self._readers.append(None)
+        while self._writers:
+            self._step_aside()
+
+    def _step_aside(self) -> None:
+        """Takes a reader's mark away until nobody wants to write."""
+        with self._changed:
+            self._readers.pop()
+            self._changed.notify_all()
+            self._aside += 1
+            try:
+                while self._writers:
+                    self._changed.wait()
+            finally:
+                self._aside -= 1
+            self._readers.append(None)
 
     def leave(self) -> None:
         """Ends what ``enter`` began."""
-        with self._lock:
-            self._readers -= 1
-            if self._waiting and not self._readers:
-                self._free.notify_all()
+        self._readers.pop()
+        if self._writers:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Wakes all that wait."""
+        with self._changed:
+            self._changed.notify_all()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -57,22 +78,30 @@ class Guard:
 
     def enter_alone(self) -> None:
         """Begins to write."""
-        with self._lock:
-            self._waiting += 1
-            try:
-                while self._writing or self._readers:
-                    self._free.wait()
-                self._writing = True
-            finally:
-                self._waiting -= 1
-                if not self._writing:  # interrupted while waiting
-                    self._free.notify_all()
+        self._writers.append(None)
+        alone = False
+        try:
+            alone = self._alone.acquire()
+            if self._readers:
+                self._wait_for_readers()
+        except BaseException:  # interrupted while waiting
+            self._writers.pop()
+            if alone:
+                self._alone.release()
+            self._tell()
+            raise
+
+    def _wait_for_readers(self) -> None:
+        with self._changed:
+            while self._readers:
+                self._changed.wait()
 
     def leave_alone(self) -> None:
         """Ends what ``enter_alone`` began."""
-        with self._lock:
-            self._writing = False
-            self._free.notify_all()
+        self._writers.pop()
+        self._alone.release()
+        if self._aside:
+            self._tell()
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -50,7 +50,9 @@ class Ids:
         return self.count
 
     def __contains__(self, id: object) -> bool:
-        return isinstance(id, int | np.integer) and bool(0 <= id < len(self.areas) and self.areas[id])
+        if not isinstance(id, int | np.integer) or isinstance(id, bool):
+            return False
+        return bool(0 <= id < len(self.areas) and self.areas[id])
 
     @property
     def nbytes(self) -> int:

@@ -87,14 +87,15 @@ class Matcher:
         self._strings = Strings()
         self._ids = Ids()
         self._guard = Guard()
-        self._one = OneEncoder(self._names, self._strings, self._space, self.location)
         self._workspace = Workspace()
         self._engine = _made(engine, self._strings, self._space.dimensions, options)
+        reader = getattr(self._engine, "dict_reader", None)
+        self._one = OneEncoder(self._names, self._strings, self._space, self.location, reader)
         # Some engines answer for one event sooner than ``match`` could.
         self._match_one = getattr(self._engine, "match_one", None)
         self._counting = Lock()
         self._events = self._matches = 0
-        self._one_move = OneMove(self._ids, self._space)
+        self._move_one = OneMove(self._ids, self._space, self._engine).move
 
     @property
     def space(self) -> str:
@@ -205,7 +206,7 @@ class Matcher:
         guard = self._guard
         guard.enter_alone()
         try:
-            self._engine.move(*self._one_move.checked(id, x, y, radius, filter))
+            self._move_one(id, x, y, radius, filter)
         finally:
             guard.leave_alone()
 
@@ -340,6 +341,7 @@ class Matcher:
             )
             matcher._names.intern(content["names"])
             matcher._strings.load(arrays)
+            matcher._one.forget()
             matcher._ids.load(arrays)
             matcher._engine.load(arrays / "engine")
         except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError) as error:

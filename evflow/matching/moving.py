@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import SubscriptionError
-from evflow.matching.ids import ALL, Ids
+from evflow.matching.encoding.values import number_of
+from evflow.matching.globe import unit_vector
+from evflow.matching.ids import ALL, LARGEST, Ids
 from evflow.matching.space import Space
 
 __all__ = ["Moves", "OneMove", "checked_moves"]
 
 Moves = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any], NDArray[Any] | None]
 """The arguments of ``Engine.move``."""
+
+_ALL, _KEPT = -1, -1.0
+"""Stand for all filters, and for the radius that there is."""
 
 
 class OneMove:
@@ -23,11 +29,16 @@ class OneMove:
     Args:
         ids: the ids in use.
         space: where areas are.
+        engine: what moves them.
     """
 
-    def __init__(self, ids: Ids, space: Space) -> None:
+    def __init__(self, ids: Ids, space: Space, engine: Any) -> None:
         self._ids = ids
         self._space = space
+        self._engine = engine
+        # Some engines move one area sooner than ``move`` could.
+        self._quick: Any = getattr(engine, "move_one", None)
+        self._globe = space.dimensions == 3
         self._arrays = np.zeros(1, np.int32), np.zeros(1, np.int32)
         self._centre: Any = np.zeros((1, space.dimensions), space.dtype)
         self._reach: Any = np.zeros(1, space.dtype)
@@ -36,15 +47,49 @@ class OneMove:
         self._place = self._centre.data.cast("B").cast(letter)
         self._square = self._reach.data
 
-    def checked(self, id: int, x: float, y: float, radius: float | None, which: int | None) -> Moves:
-        """One move; its arrays are good until the next.
+    def move(self, id: int, x: float, y: float, radius: float | None, which: int | None) -> None:
+        """Makes one move.
 
         Raises:
             SubscriptionError: there is no such subscription or filter, it has no area, or a number is wrong.
         """
+        # All else that may be wrong the engine's own way refuses.
+        if (
+            isinstance(x, float)
+            and isinstance(y, float)
+            and type(id) is int
+            and id <= LARGEST
+            and self._quick
+        ):
+            number = _ALL if which is None else self._number(which)
+            reach = _KEPT if radius is None else self._reach_of(radius)
+            if self._globe:
+                moved = self._quick(id, number, *unit_vector(x, y), reach)
+            else:
+                moved = self._quick(id, number, x, y, 0.0, reach)
+            if moved:
+                return
+        self._engine.move(*self._checked(id, x, y, radius, which))
+
+    def _number(self, which: Any) -> int:
+        """The number of a filter, one that none has if it is wrong."""
+        return which if type(which) is int and 0 <= which < LARGEST else LARGEST
+
+    def _reach_of(self, radius: Any) -> float:
+        """The square of a radius, NaN if it is none."""
+        if not isinstance(radius, float):
+            return math.nan
+        self._space.put_reach(self._square, radius)
+        reach: float = self._square[0]
+        return reach
+
+    def _checked(self, id: int, x: float, y: float, radius: float | None, which: int | None) -> Moves:
+        """One move; its arrays are good until the next."""
         if which is not None or not self._ids.moves(id):
             _check_area(self._ids, id, which)
         self._id[0], self._which[0] = id, -1 if which is None else which
+        # To compare a float32 of numpy with a larger number gives a warning.
+        x, y = (value.item() if isinstance(value, np.generic) else value for value in (x, y))
         try:
             self._space.put(self._place, x, y)
             if radius is not None:
@@ -52,11 +97,11 @@ class OneMove:
         except TypeError as error:
             raise SubscriptionError(f"move of subscription {id}: expected numbers: {error}") from None
         if self._place[0] != self._place[0]:
-            self._space.areas(np.array([x], np.float64), np.array([y], np.float64))
+            self._space.areas(np.array([number_of(x)]), np.array([number_of(y)]))
         if radius is None:
             return *self._arrays, self._centre, None
         if self._square[0] != self._square[0]:
-            self._space.checked_reaches(np.array([radius], np.float64))
+            self._space.checked_reaches(np.array([number_of(radius)]))
         return *self._arrays, self._centre, self._reach
 
 

@@ -18,6 +18,7 @@ import evflow as ev
 from evflow.errors import SchemaError
 from evflow.events.attributes import Attributes
 from evflow.matching.encoding.workspace import Workspace
+from evflow.matching.kernels import COMPILED
 from evflow.matching.matcher import Matcher
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
 
@@ -57,8 +58,10 @@ class Narrow(ev.Event):
     other: int = 0
 
 
-def make(space: str = "plane", names: list[str] = NAMES, **options: Any) -> Matcher:
-    matcher = Matcher("reference", space=space, **options)
+def make(
+    space: str = "plane", names: list[str] = NAMES, engine: str = "reference", **options: Any
+) -> Matcher:
+    matcher = Matcher(engine, space=space, **options)
     matcher.subscribe_many([f"exists `{name}`" for name in names])
     matcher.subscribe_many([f"number == '{text}'" for text in STRINGS])
     return matcher
@@ -298,6 +301,44 @@ def test_dicts_give_the_attributes_that_constraints_use(batch: list[dict[Any, An
     for event in batch:
         alone, many = MATCHER._one.encode(event).place, MATCHER.prepare([event]).rows.place
         assert np.array_equal(alone, many, equal_nan=True)
+
+
+FLAT = NAMES[:9]
+DIRECT = [make(space, FLAT, "index") for space in ("plane", "globe")] if COMPILED else []
+
+
+class Name(str):
+    """A string that is not of the usual type."""
+
+
+@given(events, st.tuples(values, values))
+@pytest.mark.parametrize("matcher", DIRECT, ids=lambda matcher: matcher.space)
+def test_compiled_code_reads_dicts_as_python_does(
+    matcher: Matcher, event: dict[Any, Any], place: tuple[Any, Any]
+) -> None:
+    event = event | dict(zip(matcher.location, place, strict=True))
+    for seen in (event, {Name(name): held for name, held in event.items() if name != 3}):
+        expected = {name: held for name, held in expected_of(seen).items() if name in FLAT}
+        # Strings are known from the second time on.
+        for _ in range(2):
+            rows = matcher._one.encode(seen)
+            assert same(shown(matcher, rows)[0], expected)
+            assert np.array_equal(rows.place, matcher.prepare([seen]).rows.place, equal_nan=True)
+
+
+@pytest.mark.skipif(not COMPILED, reason="numba is not installed")
+def test_compiled_code_leaves_to_python_what_it_does_not_know() -> None:
+    matcher = make(names=FLAT, engine="index")
+    reader, at, *_ = matcher._one._buffers.direct
+    usual: dict[Any, Any] = {"number": 1.5, "size": 3, "flag": True, "maybe": None, "x": 1, "other": b""}
+    assert reader.read(at, id(usual)) == 3
+    for key, held in (("title", "new"), (3, 3), ("size", 10**400), ("size", 1j), ("x", "1")):
+        event = usual | {key: held}
+        assert reader.read(at, id(event)) == -1
+        assert one(matcher, event) == {name: x for name, x in expected_of(event).items() if name in FLAT}
+    text = {"title": "new"}
+    assert reader.read(at, id(text)) == 1
+    assert one(make(names=["pos.x"], engine="index"), {"pos": {"x": 3}}) == {"pos.x": 3.0}
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:

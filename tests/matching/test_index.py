@@ -159,6 +159,29 @@ def test_few_subscriptions_of_many_filters_are_reported_once() -> None:
     assert side.check([event(random, "ab", 1.0) for _ in range(RANDOM_EVENTS)]) > 0
 
 
+def test_few_subscriptions_are_found_in_lists_of_any_length() -> None:
+    random, side = Random(11), Side()
+    for names, filters in (("a", 300), ("ab", 700), ("bc", 90), ("abc", 40)):
+        held = [tuple(constraint(random, name) for name in names) for _ in range(filters)]
+        side.add([Subscription(tuple(Filter(given) for given in held[i::3])) for i in range(3)])
+    side.add([Subscription((Filter((Constraint("c", Op.GT, 0.0),)),))])
+    assert side.check([event(random, names, 1.0) for names in ("a", "ab", "bc", "abc", "c", "")]) > 0
+
+
+def test_columns_heed_exclusions_that_come_later() -> None:
+    side, events = Side(), [{"a": float(i), "b": 1.0} for i in range(9)]
+    above = [Constraint("a", Op.GT, i / 40) for i in range(80)]
+    side.add([Filter((constraint, Constraint("b", Op.GT, 0.0))) for constraint in above])
+    side.check(events)
+    for excluded in ([3.0], [3.0, 4.0], [3.0, 4.0, 5.0]):
+        others = tuple(Constraint("a", Op.NE, number) for number in excluded)
+        side.add([Filter((above[0], Constraint("b", Op.GT, 0.0), *others))])
+        side.check(events)
+    for _ in range(2):
+        side.add([Filter((constraint, Constraint("b", Op.LT, 2.0))) for constraint in above])
+        side.check(events)
+
+
 def test_signatures_with_the_same_hash_are_told_apart() -> None:
     matcher = Matcher("index")
     names = matcher.subscribe_many([f"exists {name}" for name in "abc"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -170,6 +171,38 @@ def test_a_move_gives_one_or_all_areas_another_place(matcher: Matcher) -> None:
     matcher.move_many([id, id], [10, 20], [0, 0], 1, filters=[-1, 0])
     assert [inside(x) for x in (0, 10, 11, 20, 22)] == [False, True, True, True, False]
     assert matcher.match({"a": 1}).tolist() == [id]
+
+
+@pytest.mark.parametrize("space", ["plane", "globe"])
+def test_engines_move_one_area_alike(space: str) -> None:
+    """What numbers are given as and what is wrong with them makes no difference between engines."""
+    radius = 1e5 if space == "globe" else 2.0
+    areas = [Circle(i, 1, radius) if space == "plane" else GlobeCircle(i, 1, radius) for i in range(4)]
+    matchers = [Matcher(engine, space=space) for engine in ("reference", "index")]
+    for matcher in matchers:
+        matcher.subscribe_many([Subscription((Filter((), area), Filter((), areas[0]))) for area in areas])
+        matcher.subscribe(Subscription((Filter((), areas[0]), Filter((Constraint("a", Op.EXISTS),)))))
+    numbers = [5.0, np.float64(6.5), 7, np.float32(8.1), True, 10**400, math.inf, math.nan, 1e39, "3", None]
+    others = [{}, {"radius": radius}, {"radius": 3}, {"radius": -1.0}, {"radius": math.nan}, {"radius": "2"}]
+    others += [{"filter": which} for which in (0, 1, 2, -1, 2**40)]
+    outcomes: list[list[Any]] = [[], []]
+    for id in (3, np.int64(2), 4, 5, -1, 2**31, 2**63, 2**70, 1.0, True, "1"):
+        for number in numbers:
+            for other in others:
+                for matcher, outcome in zip(matchers, outcomes, strict=True):
+                    outcome.append(told(matcher, id, number, other))
+    assert outcomes[0] == outcomes[1]
+    assert sum(type(outcome) is list for outcome in outcomes[0]) > 50
+
+
+def told(matcher: Matcher, id: Any, number: Any, others: dict[str, Any]) -> str | list[list[int]]:
+    """What an error says, or what matches after the move."""
+    try:
+        matcher.move(id, number, 1.0, **others)
+    except SubscriptionError as error:
+        return str(error)
+    first, second = matcher.location
+    return [sorted(matcher.match({first: place, second: 1.0}).tolist()) for place in (1.0, 5.0, 8.1)]
 
 
 def test_the_globe_is_round() -> None:

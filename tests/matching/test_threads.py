@@ -53,7 +53,7 @@ def test_a_writer_waits_for_readers_and_goes_before_later_ones() -> None:
             order.append("read")
 
     writer = start(write)
-    wait_until(lambda: guard._waiting == 1)
+    wait_until(lambda: len(guard._writers) == 1)
     reader = start(read)
     time.sleep(0.02)
     assert order == []

@@ -1,11 +1,13 @@
-"""One event as rows, as fast as Python can: into buffers that are made once a thread.
+"""One event as rows, as fast as can be: into buffers that are made once a thread.
 
 The arrays of the rows are parts of these buffers, so rows are good until the thread encodes its next event.
+Engines may bring compiled code that reads dicts; what it does not know, Python reads.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,21 +33,20 @@ _NAN = float("nan")
 class _Buffers(threading.local):
     """What a thread encodes into, and the rows of each width over it."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, reader_of: Callable[[list[Any]], Any] | None) -> None:
         kinds: tuple[Any, ...] = (np.int32, np.uint8, np.float64, np.int32, np.int64, np.int32)
         self.arrays: list[Any] = [np.zeros(_WIDEST, kind) for kind in kinds]
         self.chars = bytearray(_LONGEST)
         self.place: Any = np.full((1, space.dimensions), np.nan, space.dtype)
         views: list[Any] = [array.data for array in self.arrays]
         place: Any = self.place
+        place = place.data.cast("B").cast("f" if space.dimensions == 2 else "d")
         self.rows: list[EventRows | None] = [None] * (_WIDEST + 1)
         # All in one, since to look up what belongs to a thread takes long.
-        self.views = (
-            self.rows,
-            self.chars,
-            *views,
-            place.data.cast("B").cast("f" if space.dimensions == 2 else "d"),
-        )
+        self.views = (self.rows, self.chars, *views, place)
+        chars = np.frombuffer(self.chars, np.uint8)
+        reader: Any = reader_of([*self.arrays, chars, self.place]) if reader_of else None
+        self.direct: Any = (reader, reader and reader.at, self.rows, place)
 
     def make(self, width: int) -> EventRows:
         """The rows of an event with so many attributes."""
@@ -65,22 +66,38 @@ class OneEncoder:
         strings: the strings that constraints compare with.
         space: where events happen.
         location: the attributes that tell it.
+        reader: makes what reads dicts: ``evflow.matching.index.dicts.DictReader``.
     """
 
-    def __init__(self, names: Names, strings: Strings, space: Space, location: tuple[str, str]) -> None:
+    def __init__(
+        self,
+        names: Names,
+        strings: Strings,
+        space: Space,
+        location: tuple[str, str],
+        reader: Any = None,
+    ) -> None:
         self._names = names
         self._strings = strings
         self._space = space
         self._location = location
         self._nested = "." in "".join(location)
-        self._buffers = _Buffers(space)
+        # It stays the same dict, since compiled code knows it by its address.
         self._memo: dict[str, tuple[int, bytes, int]] = {}
         self._wanted: dict[Schema, list[str]] = {}
+        self._reader = reader
+        self._read: Callable[[int, int], int] | None = None
+        self._globe = space.dimensions == 3
+        reader_of = reader and (lambda columns: reader(names.numbers, self._memo, location, columns))
+        self._buffers = _Buffers(space, reader_of)
+        self.forget()
 
     def forget(self) -> None:
         """New names or strings came."""
-        self._memo = {}
+        self._memo.clear()
         self._wanted = {}
+        nested = self._nested or self._names.inner
+        self._read = self._reader.read if self._reader and not nested else None
 
     def _remember(self, text: str) -> tuple[int, bytes, int]:
         piece = utf8(text)
@@ -88,7 +105,7 @@ class OneEncoder:
             return self._strings.number(piece), piece, len(piece)
         memo = self._memo
         if len(memo) >= _REMEMBERED:
-            self._memo = memo = {}
+            memo.clear()
         held = memo[text] = self._strings.number(piece), piece, len(piece)
         return held
 
@@ -100,6 +117,13 @@ class OneEncoder:
         """
         if type(event) is not dict:
             event = self._fields(event) if isinstance(event, View) else attributes_of(event)
+        if self._read and type(event) is dict:
+            reader, at, made, place = self._buffers.direct
+            width = self._read(at, id(event))
+            if width >= 0:
+                if self._globe:
+                    self._space.put(place, *reader.place)
+                return made[width] or self._buffers.make(width)
         try:
             rows = self._fill(event)
         except (IndexError, ValueError, OverflowError):
@@ -148,7 +172,8 @@ class OneEncoder:
         first, second = self._location
         x, y = event.get(first), event.get(second)
         if KINDS.get(type(x)) == NUMBER == KINDS.get(type(y)):
-            self._space.put(place, x, y)
+            # An integer too large for this is an error that `encode` handles.
+            self._space.put(place, float(x), float(y))
         elif x is None or y is None:
             place[0] = place[1] = place[-1] = _NAN
         else:

@@ -126,27 +126,32 @@ def records_of(state: int, entry: int) -> int:
 
 
 @compiled
-def _exclude(target: int, capacity: int, place: int, exacts: int) -> bool:
+def _exclude(target: int, capacity: int, place: int, exacts: int) -> tuple[bool, int]:
     """Writes the keys that a record's exact constraints exclude; False if columns cannot hold them all.
+
+    Besides it tells what is true of the columns still: ``I_RANGES``, ``I_ONCE``.
 
     They can where each excludes a round number or a string, and at most two are on the same element.
     """
+    still = at.I_RANGES | at.I_ONCE
     for e in range(exacts):
         word, key = u32(place + 16 * e), u32(place + 16 * e + 4)
         column = target + 4 * capacity * (4 + 4 * (word >> 4))
         if word & 15 != _NOT_EQUAL or key == at.NO_KEY:
-            return False
+            return False, still
+        still &= at.I_ONCE
         if u32(column) != at.NO_KEY:
+            still = 0
             column += 4 * capacity
             if u32(column) != at.NO_KEY:
-                return False
+                return False, still
         set_u32(column, key)
-    return True
+    return True, still
 
 
 @compiled
-def _fill(state: int, block: int, capacity: int, position: int, record: int) -> None:
-    """Writes the columns of a record."""
+def _fill(state: int, block: int, capacity: int, position: int, record: int) -> int:
+    """Writes the columns of a record; gives the flags that it takes from the list's."""
     source = record_address(state, record)
     info = u32(source + 4 * at.R_INFO)
     elements = info & at.K_MASK
@@ -159,9 +164,10 @@ def _fill(state: int, block: int, capacity: int, position: int, record: int) -> 
         set_u32(column + 8 * capacity, at.NO_KEY)
         set_u32(column + 12 * capacity, at.NO_KEY)
     exacts = info >> at.K_EXACT & at.K_EXACT_MASK
-    held = _exclude(target, capacity, lows + 8 * elements, exacts)
+    held, still = _exclude(target, capacity, lows + 8 * elements, exacts)
     set_u32(target, u32(source + 4 * at.R_SUBSCRIPTION) | (0 if held else at.V_MARK))
     set_u32(target + 4 * capacity, record)
+    return (at.I_RANGES | at.I_ONCE) & ~still
 
 
 @compiled
@@ -188,6 +194,7 @@ def _resize(state: int, entry: int, capacity: int) -> int:
         becomes = at.COLUMNS if capacity >= at.COLUMNS_FROM and elements else at.PLAIN
         if becomes == at.COLUMNS:
             capacity = (capacity + 15) & -16
+            info |= at.I_RANGES | at.I_ONCE
     start = new_block(state, _units(state, becomes, elements, capacity))
     if start == at.FULL:
         return at.FULL
@@ -199,7 +206,7 @@ def _resize(state: int, entry: int, capacity: int) -> int:
         if kind == at.LOCATED:
             _copy_entry(state, source, old, i, block, capacity, i)
         elif becomes == at.COLUMNS:
-            _fill(state, block, capacity, i, u32(records + 4 * i))
+            info &= ~_fill(state, block, capacity, i, u32(records + 4 * i))
         else:
             set_u32(block + 4 * i, u32(records + 4 * i))
     if old:
@@ -234,7 +241,8 @@ def append(state: int, number: int, record: int, x: float, y: float, z: float, r
     elif kind == at.PLAIN:
         set_u32(block + 4 * length, record)
     elif kind == at.COLUMNS:
-        _fill(state, block, capacity, length, record)
+        taken = _fill(state, block, capacity, length, record)
+        set_u32(entry + at.L_INFO, u32(entry + at.L_INFO) & ~taken)
     else:
         put_place(state, block, capacity, length, x, y, z, reach)
         set_u32(block + _offset(state, kind, capacity) + 4 * length, record)

@@ -17,9 +17,10 @@ from evflow.matching.engine import Matches
 from evflow.matching.filters import Filters
 from evflow.matching.index import layout as at
 from evflow.matching.index.change import add, remove
+from evflow.matching.index.dicts import DictReader
 from evflow.matching.index.directory import rebuild
 from evflow.matching.index.memory import Buffer, address_of
-from evflow.matching.index.moving import move
+from evflow.matching.index.moving import UNSETTLED, move, move_one
 from evflow.matching.index.purge import purge
 from evflow.matching.index.records import DRAFT_SIZE, LONGEST
 from evflow.matching.index.scratch import Scratch
@@ -44,6 +45,8 @@ class Index:
         >>> engine.details()["filters"]
         0
     """
+
+    dict_reader = DictReader
 
     def __init__(self, strings: Strings, dimensions: int, **options: Any) -> None:
         if options:
@@ -121,6 +124,7 @@ class Index:
             self._text = (data, offsets)
 
     def _settle(self) -> None:
+        self._read_texts()
         while settle(self._at) == at.FULL:
             self._make_room()
 
@@ -214,12 +218,34 @@ class Index:
                 break
             self._make_room()
         if self._state[at.DIRTY_USED]:
-            self._read_texts()
             self._settle()
+
+    def move_one(self, id: int, which: int, x: float, y: float, z: float, reach: float) -> bool:
+        """Give filters of one subscription another centre, sooner than ``move`` does.
+
+        Args:
+            id: the subscription; any number.
+            which: the number of the filter; all if it is negative.
+            x, y, z: the centre; on the plane it is rounded to float32 here, and z is 0.
+            reach: the square of the radius; a negative one means that it stays.
+
+        Returns:
+            Whether that was done; not if there is no such filter, or no such place.
+        """
+        done = move_one(self._at, id, which, x, y, z, reach)
+        if done:
+            while done == at.FULL:
+                self._make_room()
+                done = move_one(self._at, id, which, x, y, z, reach)
+            if done == UNSETTLED:
+                self._settle()
+            elif done:
+                return False
+        self._changes += 1
+        return True
 
     def match(self, events: EventRows, threads: int = 1) -> Matches:
         """What these events satisfy."""
-        self._read_texts()
         count = len(events)
         if count == 1:
             ids = self.match_one(events)
@@ -239,8 +265,10 @@ class Index:
 
     def match_one(self, events: EventRows) -> NDArray[np.int32]:
         """The subscriptions that the only event of the rows satisfies, sooner than ``match`` tells."""
-        self._read_texts()
-        scratch = self._free_scratch()
+        try:
+            scratch = self._scratches.pop()
+        except IndexError:
+            scratch = Scratch()
         try:
             return scratch.run_one(self._at, self._state, events)
         finally:

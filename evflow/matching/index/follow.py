@@ -38,6 +38,7 @@ __all__ = [
     "follow_signatures",
     "has_place",
     "queue_record",
+    "take_values",
 ]
 
 
@@ -64,7 +65,7 @@ def _fill_dense(state: int, scratch: int, event: int) -> bool:
 
 
 @compiled
-def _take_values(state: int, scratch: int, event: int, number: int, chosen: int) -> int:
+def take_values(state: int, scratch: int, event: int, number: int, chosen: int) -> int:
     """The values of an event for a signature; -1 if it lacks one, 0 if there is no room."""
     entry = list_address(state, number)
     count = u32(entry + at.L_INFO) >> at.I_ELEMENTS
@@ -197,7 +198,7 @@ def follow_signatures(state: int, scratch: int, first: int) -> bool:
         info = u32(entry + at.L_INFO)
         if u32(entry + at.L_OWNER) == 0 or not info & at.I_SIGNATURE:
             continue
-        values = _take_values(state, scratch, event, number, chosen)
+        values = take_values(state, scratch, event, number, chosen)
         if values == -1:
             continue
         if values == 0 or not queue_entries(state, scratch, number, values):

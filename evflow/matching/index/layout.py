@@ -94,6 +94,8 @@ I_PATTERNS = 512  # of a signature: has lists by prefix, suffix or substring
 I_VALUES_LOCATED = 1024
 I_PATTERNS_LOCATED = 2048
 I_SPLIT = 4096  # of a signature: located filters stand in groups by radius
+I_RANGES = 8192  # of columns: no filter excludes a key
+I_ONCE = 16384  # of columns: none excludes two keys of one element
 I_ELEMENTS = 16  # shift: how many elements the signature has
 
 NONE = 0xFFFFFFFF
@@ -142,6 +144,7 @@ M_VALUES_USED, M_PROBES_USED, M_LISTS_USED, M_RECORDS_USED = 32, 33, 34, 35
 M_ATTRIBUTES_USED, M_PATTERNS_USED = 36, 37
 M_FOUND = 38  # probes of signatures; those after them are of lists within
 M_EARLY = 39  # ids of the first event of the block that are reported already
+M_REPORTED = 104  # the list that is reported before all others, or -1
 M_EVENTS = 40  # for each event of a block: first attribute, how many, first list, first record
 M_KEPT = 112  # 64 records that are asked for
 SCRATCH_SIZE = 176

@@ -18,11 +18,23 @@ from evflow.matching.index.blocks import (
 from evflow.matching.index.change import area_of, signature_of
 from evflow.matching.index.filing import cell_of, find_group, group_of, leave, put, radius_of, widen
 from evflow.matching.index.keys import cell_key, cell_number, power
-from evflow.matching.index.native import compiled, i32, i64, kernel, prefetch, set_i64, u32
+from evflow.matching.index.native import (
+    compiled,
+    i32,
+    i64,
+    kernel,
+    narrow,
+    prefetch,
+    set_i64,
+    short_kernel,
+    u32,
+)
 
-__all__ = ["move"]
+__all__ = ["UNSETTLED", "move", "move_one"]
 
 _BLOCK = 32
+
+_MOVED, UNSETTLED, _REFUSED = range(3)
 
 
 @compiled
@@ -159,3 +171,37 @@ def move(state: int, first: int, stop: int, ids: int, which: int, centres: int, 
                     break
                 record = u32(record_address(state, record) + 4 * at.R_NEXT)
     return stop
+
+
+@compiled
+def _movable(state: int, subscription: int, which: int) -> int:
+    """The record of a filter that has an area, the first if all are meant and have one; else 0."""
+    if subscription < 0 or subscription >= i64(state + 8 * at.FIRST_USED):
+        return 0
+    first = record = _wanted(state, subscription, which)
+    while record:
+        source = record_address(state, record)
+        if not u32(source + 4 * at.R_INFO) & at.R_LOCATED:
+            return 0
+        record = 0 if which >= 0 else u32(source + 4 * at.R_NEXT)
+    return first
+
+
+@short_kernel
+def move_one(state: int, subscription: int, which: int, x: float, y: float, z: float, reach: float) -> int:
+    """Moves filters of one subscription; a negative ``which`` means all, a negative reach that it stays.
+
+    It gives 0, ``UNSETTLED`` if lists wait to be settled now, FULL, or something else: there is no such
+    filter or place.
+    """
+    if i64(state + 8 * at.DIMENSIONS) == 2:
+        x, y = narrow(x), narrow(y)
+    record = _movable(state, subscription, which)
+    # Of what is not finite the difference to itself is NaN.
+    if record == 0 or x - x + (y - y) + (z - z) + (reach - reach) != 0.0:
+        return _REFUSED
+    while record:
+        if _move_one(state, record, x, y, z, reach, reach < 0.0) == at.FULL:
+            return at.FULL
+        record = 0 if which >= 0 else u32(record_address(state, record) + 4 * at.R_NEXT)
+    return UNSETTLED if i64(state + 8 * at.DIRTY_USED) else _MOVED

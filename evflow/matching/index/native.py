@@ -32,6 +32,8 @@ __all__ = [
     "i64",
     "float_of",
     "inside",
+    "inside_but_one",
+    "inside_but_two",
     "kernel",
     "lowest",
     "narrow",
@@ -43,7 +45,9 @@ __all__ = [
     "set_f32",
     "set_f64",
     "set_i64",
+    "set_u8",
     "set_u32",
+    "short_kernel",
     "subsets",
     "total",
     "u8",
@@ -65,6 +69,7 @@ _PART: dict[str, Any] = {
     "no_cpython_wrapper": True,
 }
 _KERNEL: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True, "cache": True}
+_SHORT = _KERNEL | {"nogil": False}
 
 
 def compiled(function: Function) -> Function:
@@ -75,6 +80,11 @@ def compiled(function: Function) -> Function:
 def kernel(function: Function) -> Function:
     """What Python calls: it takes and gives integers, holds no lock, and is compiled once a machine."""
     return cast(Function, fresh(njit(**_KERNEL)(function)))
+
+
+def short_kernel(function: Function) -> Function:
+    """A kernel that keeps the interpreter's lock: to give it up takes as long as what it does."""
+    return cast(Function, fresh(njit(**_SHORT)(function)))
 
 
 def typed(function: Callable[..., Any]) -> Callable[..., int]:
@@ -164,6 +174,7 @@ i32 = _loader(_I32, signed=True)
 i64 = _loader(_I64, signed=True)
 f32 = _float_loader(_F32)
 f64 = _float_loader(_F64)
+set_u8 = _storer(_I8)
 set_u32 = _storer(_I32)
 set_i64 = _storer(_I64)
 set_f32 = _float_storer(_F32)
@@ -262,26 +273,31 @@ def within(typingctx: Any, keys: Any, lows: Any, widths: Any) -> Any:
     return _emit(types.int64, [types.int64] * 3, generate)
 
 
-@typed
-def inside(typingctx: Any, key: Any, column: Any, step: Any) -> Any:
+def _inside(excluded: int) -> Callable[[int, int, int], int]:
     """Which of 16 intervals hold one key, and do not exclude it, as 16 bits.
 
-    ``column`` is where the lows stand; widths and two columns of excluded keys follow, each ``step`` bytes
-    on.
+    ``column`` is where the lows stand; widths and columns of excluded keys follow, each ``step`` bytes on.
     """
 
     def generate(builder: Any, values: list[Any]) -> Any:
         key = _splat(builder, builder.trunc(values[0], _I32), 16)
         columns = [values[1]]
-        for _ in range(3):
+        for _ in range(1 + excluded):
             columns.append(builder.add(columns[-1], values[2]))
-        low, width, other, another = (_lanes(builder, column, _I32, 16) for column in columns)
+        low, width, *others = (_lanes(builder, column, _I32, 16) for column in columns)
         held = builder.icmp_unsigned("<=", builder.sub(key, low), width)
-        for excluded in (other, another):
-            held = builder.and_(held, builder.icmp_unsigned("!=", key, excluded))
+        for other in others:
+            held = builder.and_(held, builder.icmp_unsigned("!=", key, other))
         return _mask(builder, held, 16)
 
-    return _emit(types.int64, [types.int64] * 3, generate)
+    @typed
+    def test(typingctx: Any, key: Any, column: Any, step: Any) -> Any:
+        return _emit(types.int64, [types.int64] * 3, generate)
+
+    return cast(Callable[[int, int, int], int], test)
+
+
+inside, inside_but_one, inside_but_two = (_inside(excluded) for excluded in range(3))
 
 
 @typed

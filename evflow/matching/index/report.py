@@ -11,12 +11,15 @@ from evflow.matching.index.follow import (
     follow_lists,
     follow_signatures,
     queue_record,
+    take_values,
 )
 from evflow.matching.index.holds import holds
 from evflow.matching.index.native import (
     compiled,
     i64,
     inside,
+    inside_but_one,
+    inside_but_two,
     kernel,
     lowest,
     near_globe,
@@ -130,6 +133,7 @@ def _report_columns(
     serial, out = i64(scratch + 8 * at.M_SERIAL), i64(scratch + 8 * at.M_OUT)
     size = i64(scratch + 8 * at.M_OUT + 8) // 4
     count = u32(values + at.X_COUNT)
+    info = u32(entry + at.L_INFO)
     kept = 0
     parts = (length + 15) // 16
     # A prime that does not divide the number of parts comes by all of them.
@@ -148,7 +152,12 @@ def _report_columns(
         column = block + 8 * capacity + 4 * begin
         for j in range(count):
             key = u32(values + at.X_KEYS + 4 * j)
-            found &= inside(key, column, 4 * capacity)
+            if info & at.I_RANGES:
+                found &= inside(key, column, 4 * capacity)
+            elif info & at.I_ONCE:
+                found &= inside_but_one(key, column, 4 * capacity)
+            else:
+                found &= inside_but_two(key, column, 4 * capacity)
             if found == 0:
                 break
             column += 16 * capacity
@@ -204,7 +213,9 @@ def _report_lists(
         if u32(item) == _DONE:
             continue
         entry, values = list_address(state, u32(item)), i64(item + 8)
-        if u32(entry + at.L_INFO) & at.I_KIND == at.COLUMNS:
+        if u32(item) == i64(scratch + 8 * at.M_REPORTED):
+            set_u32(item, _DONE)
+        elif u32(entry + at.L_INFO) & at.I_KIND == at.COLUMNS:
             used = _report_columns(state, scratch, entry, values, stamps, used, most)
             set_u32(item, _DONE)
         elif not early:
@@ -267,19 +278,64 @@ def _report_block(
 
 
 @compiled
-def _report_early(state: int, scratch: int, first: int, start: int, stamps: int, most: int) -> int:
+def _longest(state: int, scratch: int) -> int:
+    """The probe of the signature that has the longest list in columns, or 0."""
+    best, longest = 0, 0
+    for i in range(i64(scratch + 8 * at.M_PROBES_USED)):
+        probe = i64(scratch + 8 * at.M_PROBES) + 24 * i
+        entry = list_address(state, i64(probe + 16))
+        length, info = u32(entry + at.L_LENGTH), u32(entry + at.L_INFO)
+        if length > longest and i64(entry) == i64(probe) and info & at.I_KIND == at.COLUMNS:
+            best, longest = probe, length
+    return best
+
+
+@compiled
+def _report_longest(state: int, scratch: int, stamps: int, most: int) -> int:
+    """Reports from the longest columns before others are looked at, since they may hold all; as below."""
+    set_i64(scratch + 8 * at.M_REPORTED, -1)
+    probe = _longest(state, scratch)
+    if probe == 0:
+        return 0
+    number = i64(probe + 16)
+    values = take_values(state, scratch, 0, number, i64(probe + 8) & at.NONE)
+    if values == 0:
+        return -1
+    if values == -1:
+        return 0
+    used = i64(scratch + 8 * at.M_USED)
+    set_i64(scratch + 8 * at.M_REPORTED, number)
+    return _early(
+        scratch,
+        _report_columns(state, scratch, list_address(state, number), values, stamps, used, used + most),
+        most,
+    )
+
+
+@compiled
+def _report_early(state: int, scratch: int, first: int, stamps: int, most: int) -> int:
     """Reports from an event's columns: 1 if that is all there can be, else 0; -1 if there is no room."""
     before = i64(scratch + 8 * at.M_USED)
-    used = _report_lists(state, scratch, first, 0, stamps, before, before + most, True)
+    used = before + i64(scratch + 8 * at.M_EARLY)
+    return _early(scratch, _report_lists(state, scratch, first, 0, stamps, used, before + most, True), most)
+
+
+@compiled
+def _early(scratch: int, used: int, most: int) -> int:
+    """Notes how many ids there are after a step: 1 if that is all there can be."""
     if used < 0:
         set_i64(scratch + 8 * at.M_WANTED, at.M_OUT // 2)
         return -1
-    set_i64(scratch + 8 * at.M_EARLY, used - before)
-    if used < before + most:
-        return 0
-    set_i64(i64(scratch + 8 * at.M_OFFSETS) + 8 * (first - start + 1), used)
+    set_i64(scratch + 8 * at.M_EARLY, used - i64(scratch + 8 * at.M_USED))
+    return 1 if used - i64(scratch + 8 * at.M_USED) >= most else 0
+
+
+@compiled
+def _end_early(scratch: int, row: int) -> None:
+    """Ends an event of which all is reported."""
+    used = i64(scratch + 8 * at.M_USED) + i64(scratch + 8 * at.M_EARLY)
+    set_i64(i64(scratch + 8 * at.M_OFFSETS) + 8 * (row + 1), used)
     set_i64(scratch + 8 * at.M_USED, used)
-    return 1
 
 
 @compiled
@@ -309,10 +365,12 @@ def match(state: int, scratch: int, rows: int, offsets: int, start: int, first: 
     """
     if first == start and not _begin(state, scratch, rows, offsets):
         return first
+    set_i64(scratch + 8 * at.M_REPORTED, -1)
     several, alive = i64(state + 8 * at.SEVERAL), i64(state + 8 * at.SUBSCRIPTIONS)
     few = several > 0 and alive <= at.FEW and i64(state + 8 * at.FILTERS) > 64 * alive
     stamps = i64(scratch + 8 * at.M_STAMPS) if several else 0
     most = alive if few else at.NONE
+    few = few and i64(state + 8 * at.FILTERS) > 4 * i64(state + 8 * at.SIGNATURES)
     while first < stop:
         count = read_events(state, scratch, first, 1 if few else min(at.BLOCK, stop - first))
         if count == 0:
@@ -320,15 +378,18 @@ def match(state: int, scratch: int, rows: int, offsets: int, start: int, first: 
         _next_serial(scratch)
         set_i64(scratch + 8 * at.M_EARLY, 0)
         follow_probes(state, scratch, 0)
-        if not follow_signatures(state, scratch, first):
-            return first
-        if few:
-            done = _report_early(state, scratch, first, start, stamps, most)
-            if done < 0:
+        done = _report_longest(state, scratch, stamps, most) if few else 0
+        if done == 0:
+            if not follow_signatures(state, scratch, first):
                 return first
-            if done:
-                first += 1
-                continue
+            if few:
+                done = _report_early(state, scratch, first, stamps, most)
+        if done < 0:
+            return first
+        if done:
+            _end_early(scratch, first - start)
+            first += 1
+            continue
         if not follow_values(state, scratch, first) or not follow_groups(state, scratch, first):
             return first
         follow_probes(state, scratch, i64(scratch + 8 * at.M_FOUND))

@@ -19,6 +19,7 @@ __all__ = ["Scratch"]
 _START = 1 << 16
 _KNOWN = 256
 _MANY = 1 << 18
+_NO_IDS = np.empty(0, np.int32)
 
 
 class Scratch:
@@ -30,6 +31,7 @@ class Scratch:
         self._buffers = [Buffer() for _ in at.BUFFERS]
         self._pair = np.zeros(2, np.int64)
         self._pair_at = address_of(self._pair)
+        self._end = self._pair.data[1:]
         self._ids = np.empty(0, np.int32)
         # Held, so that what is named by its id stays what it was.
         self._known: dict[int, tuple[int, Any, Any, EventRows]] = {}
@@ -69,22 +71,25 @@ class Scratch:
     ) -> None:
         """Matches events, with queues that are as long as it takes."""
         done = start
-        while True:
-            done = match(engine, self._at, rows, offsets, start, done, stop)
-            if done == stop:
-                return
+        while (done := match(engine, self._at, rows, offsets, start, done, stop)) != stop:
             self._more(state)
 
     def run_one(self, engine: int, state: NDArray[np.int64], events: EventRows) -> NDArray[np.int32]:
         """What the only event of the rows satisfies. Rows that come again are known."""
-        known = self._known.get(id(events))
-        if known is None:
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            found, columns = columns_of(events)
-            known = self._known[id(events)] = (address_of(found), found, columns, events)
-        self._match(engine, state, known[0], self._pair_at, 0, 1)
-        return self._ids[: self._pair[1]].copy()
+        rows = (self._known.get(id(events)) or self._know(events))[0]
+        if match(engine, self._at, rows, self._pair_at, 0, 0, 1) != 1:
+            self._more(state)
+            self._match(engine, state, rows, self._pair_at, 0, 1)
+        count = self._end[0]
+        return self._ids[:count].copy() if count else _NO_IDS
+
+    def _know(self, events: EventRows) -> tuple[int, Any, Any, EventRows]:
+        """Where the columns of rows stand, which stay there as long as the rows are held."""
+        if len(self._known) >= _KNOWN:
+            self._known.clear()
+        found, columns = columns_of(events)
+        known = self._known[id(events)] = (address_of(found), found, columns, events)
+        return known
 
     def run(self, engine: int, state: NDArray[np.int64], events: EventRows, start: int, stop: int) -> Matches:
         """What the events from ``start`` to ``stop`` satisfy; ``engine`` is where the state stands."""
