@@ -20,7 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from evflow.errors import GraphError
+from evflow.errors import EvflowError, FlowError, GraphError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -181,8 +181,15 @@ class Compiled(Stone):
 class Context(Protocol):
     """What the engine offers an actor."""
 
-    def emit(self, batch: EventBatch, port: int = 0) -> None:
-        """Sends events out of a port; they arrive after ``receive`` has returned."""
+    def emit(self, batch: EventBatch, port: int = 0, number: int | None = None) -> None:
+        """Sends events out of a port; they arrive after ``receive`` or ``wake`` has returned.
+
+        Args:
+            batch: the events.
+            port: the port.
+            number: from ``wake`` only: their place in the actor's ``stream``. It rises, and one number always
+                means the same events, so that other nodes recognise what comes to them again after a restart.
+        """
 
     def fault(self, batch: EventBatch, reason: str | BaseException) -> None:
         """Counts the events as errors of this stone and puts them among the dead letters."""
@@ -192,6 +199,20 @@ class Context(Protocol):
 
     def sender(self) -> Callable[[EventBatch], None] | None:
         """Takes a bridge's events to its node; None where they stay in this process."""
+
+    def wake(self) -> None:
+        """Has the actor's ``wake`` called soon; may be called in any thread."""
+
+    @property
+    def home(self) -> tuple[str, str]:
+        """Where other processes reach the stone: the contact of its node, "" if it has none, and the stone's
+        name there."""
+
+    @property
+    def frame(self) -> tuple[bytes, tuple[int, ...]] | None:
+        """What the frame of a link is known by that is being handled: its route and its path. What comes of
+        one frame comes again, in the same order, when the frame does; along a route paths only grow. None
+        where nothing came over a link, or something else might come again."""
 
     @property
     def attributes(self) -> dict[str, int | float | str]:
@@ -250,7 +271,11 @@ class Actor:
 
     Attributes:
         context: its way to the engine.
+        stream: of what stream the numbers are that it gives to ``Context.emit``: random bytes that are kept
+            with what it holds, and thrown away with it.
     """
+
+    stream: bytes = b""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -258,6 +283,53 @@ class Actor:
     def receive(self, batch: EventBatch, input: str) -> None:
         """Takes events that arrived at an input; they already fit the input's declared schema."""
         raise NotImplementedError
+
+    def wake(self, now: float) -> float | None:
+        """Emits, once at most, what it has to emit by itself; see ``Acting.wakes``.
+
+        It is not called while the stone is frozen or closed, or events from it would get to one that takes no
+        more.
+
+        Args:
+            now: seconds on a clock that only goes forward.
+
+        Returns:
+            When it wants to be called next; None for when ``Context.wake`` is called.
+        """
+        return None
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes no more now: then the stones wait from which events get to it. When that ends it
+        calls ``Context.wake``."""
+        return False
+
+    @property
+    def busy(self) -> str:
+        """What it still has to emit by itself, in words; "" if nothing. ``drain`` waits for it."""
+        return ""
+
+    def draining(self) -> None:
+        """A drain begins, which waits as long as it is ``busy``: what there is now is to be handled."""
+
+    @property
+    def failure(self) -> EvflowError | None:
+        """Why it emits nothing more by itself; a drain raises it."""
+        return None
+
+    def answer(self, question: dict[str, Any]) -> Any:
+        """Answers a question that a program of another node has for this stone; see ``Flow.ask``.
+
+        Args:
+            question: plain data, as msgpack has it. It may come twice.
+
+        Returns:
+            Plain data, 8 MiB at most.
+
+        Raises:
+            EvflowError: it cannot; whoever asked gets it.
+        """
+        raise FlowError("this stone takes no questions")
 
     def mark(self) -> object:
         """How far it has emitted, in its own terms."""
@@ -331,9 +403,16 @@ class Acting(Stone):
     Attributes:
         exact: whether its actor wants events of exactly the declared schemas; otherwise an event that has
             further fields comes whole.
+        wakes: whether its actor's ``wake`` is to be called, first when the graph begins.
+        buffers: whether what comes to it leaves by ``wake`` only; then what is full behind it does not keep
+            events from coming.
+        listens: whether other processes have to reach it; then a flow without a node gets one on loopback.
     """
 
     exact: ClassVar[bool] = False
+    wakes: ClassVar[bool] = False
+    buffers: ClassVar[bool] = False
+    listens: ClassVar[bool] = False
 
     def open(self, context: Context) -> Actor:
         """Its running half."""

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from evflow.deploy.asking import ANSWER, Asker, Reply
 from evflow.engine.topology import Crossing
 from evflow.errors import EvflowError, FlowError, LinkError
 from evflow.events.batch import EventBatch
 from evflow.flow.flow import Flow
+from evflow.link.asking import ANSWER, Asker, Reply
 from evflow.node.contact import Contact, named_contact
 from evflow.node.node import Node
 from evflow.stones.bridge import Bridge

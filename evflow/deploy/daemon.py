@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from evflow.deploy.admission import Admission
-from evflow.deploy.asking import ANSWER, ASK, Answers
 from evflow.deploy.messages import TOPIC
 from evflow.deploy.outbox import Outbox
 from evflow.deploy.requests import Requests
@@ -27,6 +26,7 @@ from evflow.deploy.store import FileStore
 from evflow.deploy.verbs import Verbs
 from evflow.errors import EvflowError
 from evflow.flow.flow import Flow
+from evflow.link.asking import ANSWER, ASK, Answers
 from evflow.node.node import Node
 
 if TYPE_CHECKING:

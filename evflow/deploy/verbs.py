@@ -8,13 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import evflow
-from evflow.deploy.asking import Question, Reply
 from evflow.deploy.part import checked_graph
 from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record
 from evflow.deploy.taps import MOST_TAPS, Tapped
 from evflow.engine.topology import Slot
 from evflow.errors import DeployError
+from evflow.link.asking import Question, Reply
 from evflow.placement import bridged
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
 from evflow.engine.plan import Meter, Route, plan_route
 from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
+from evflow.engine.waking import Waking
 from evflow.errors import CodeError, FlowError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
@@ -38,8 +39,11 @@ class Engine:
         topology: the stones and links.
         letters: where events that are given up go.
         sender: gives what takes a bridge's events to its node, or None where they stay here.
+        contact: that of its node; "" if it has none.
 
     Attributes:
+        waking: which stones emit by themselves, and when.
+        frame: what the frame is known by that a stone handles; see ``evflow.stone.Context``.
         version: another number after each change of the topology, or of what is frozen.
         adoptions: how often other stones and links were adopted.
 
@@ -52,9 +56,13 @@ class Engine:
         topology: Topology,
         letters: LetterBox,
         sender: Callable[[Slot], Callable[[EventBatch], None] | None] = lambda slot: None,
+        contact: str = "",
     ) -> None:
         self.topology = topology
         self.sender = sender
+        self.contact = contact
+        self.frame: Callable[[Slot], tuple[bytes, tuple[int, ...]] | None] = lambda slot: None
+        self.waking = Waking(self)
         self.version = 0
         self.adoptions = 0
         self._letters = letters
@@ -367,14 +375,16 @@ class Engine:
         except (SchemaError, CodeError) as error:
             return str(error)
 
-    def emit(self, slot: Slot, batch: EventBatch, port: int = 0) -> None:
-        """Sends events out of a port of an acting stone."""
+    def emit(self, slot: Slot, batch: EventBatch, port: int = 0, number: int | None = None) -> None:
+        """Sends events out of a port of an acting stone; for their number see ``evflow.stone.Context``."""
+        self.waking.number = number
         hops = slot.ports.get(port)
         if not hops:
             slot.counts[DROPPED] += len(batch)
             return
         slot.counts[OUT] += len(batch)
-        self._emitted.add(slot.name)
+        if number is None:
+            self._emitted.add(slot.name)
         for hop in hops:
             self._pending.append((hop.slot, hop.input, batch))
 
@@ -394,8 +404,19 @@ class _StoneContext:
         self._engine = engine
         self._slot = slot
 
-    def emit(self, batch: EventBatch, port: int = 0) -> None:
-        self._engine.emit(self._slot, batch, port)
+    def emit(self, batch: EventBatch, port: int = 0, number: int | None = None) -> None:
+        self._engine.emit(self._slot, batch, port, number)
+
+    def wake(self) -> None:
+        self._engine.waking.call(self._slot)
+
+    @property
+    def home(self) -> tuple[str, str]:
+        return self._engine.contact, self._slot.name
+
+    @property
+    def frame(self) -> tuple[bytes, tuple[int, ...]] | None:
+        return self._engine.frame(self._slot)
 
     def fault(self, batch: EventBatch, reason: str | BaseException) -> None:
         self._engine.fault(self._slot, batch, reason)

@@ -13,7 +13,7 @@ from evflow.engine.fit import Fit, best_fit
 from evflow.events.joining import MANY, join_last
 from evflow.morph import Morph
 from evflow.schema import Schema
-from evflow.stone import Actor, Compiled, Leaving, Stone
+from evflow.stone import Acting, Actor, Compiled, Leaving, Stone
 
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
@@ -127,7 +127,16 @@ class Slot:
     @property
     def makes_events(self) -> bool:
         """Whether events begin here: a program or a peer submits them, or it makes them on a period."""
-        return self.stone.entrance or (isinstance(self.stone, Compiled) and self.stone.period is not None)
+        stone = self.stone
+        made = (isinstance(stone, Compiled) and stone.period is not None) or (
+            isinstance(stone, Acting) and stone.wakes
+        )
+        return stone.entrance or made
+
+    @property
+    def buffers(self) -> bool:
+        """Whether what comes to it waits in it, and leaves by itself."""
+        return isinstance(self.stone, Acting) and self.stone.buffers
 
     @property
     def may_keep_events(self) -> bool:

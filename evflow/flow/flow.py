@@ -14,7 +14,7 @@ from evflow.engine.difference import Difference
 from evflow.engine.engine import Engine
 from evflow.engine.letters import DeadLetters, LetterBox
 from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
-from evflow.errors import GraphError
+from evflow.errors import FlowError, GraphError, LinkError
 from evflow.events.batch import EventBatch
 from evflow.flow.alter import Alteration
 from evflow.flow.changeable import Changeable
@@ -22,9 +22,10 @@ from evflow.flow.changing import Changes
 from evflow.flow.entry import Entry
 from evflow.flow.net import Alone, Net
 from evflow.flow.obeying import Obeying, check_rules_here
+from evflow.flow.questions import Questions
 from evflow.flow.worker import Worker
 from evflow.placement import bridged, placed_on
-from evflow.stone import checked_integer
+from evflow.stone import Acting, checked_integer
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
@@ -56,7 +57,7 @@ class Flow(Changeable):
             before ``submit`` waits.
         dead_letters: the number of dead letters kept; older ones are let go and counted.
         node: run the stones that are placed on this node, with bridges to the others; without, run all stones
-            here.
+            here. It is closed with the flow, also where that cannot begin.
 
     Raises:
         EvflowError: the graph is wrong, or a stone cannot be opened.
@@ -94,9 +95,17 @@ class Flow(Changeable):
         described = graph.copy()
         self.node = node
         self._placed = node is not None
-        topology = self._checked(described, running=False)
-        if topology.crossings and node is None:
-            self.node = _new_node()
+        try:
+            topology = self._checked(described, running=False)
+        except BaseException:
+            if node is not None:
+                node.close()
+            raise
+        reached = any(
+            isinstance(slot.stone, Acting) and slot.stone.listens for slot in topology.slots.values()
+        )
+        if (topology.crossings or reached) and node is None:
+            self.node = _new_node("tcp://127.0.0.1:0" if reached else None)
         self._start(described, topology, max_events, max_bytes, dead_letters)
 
     @classmethod
@@ -125,7 +134,8 @@ class Flow(Changeable):
         self._box = LetterBox(checked_integer("dead_letters", dead_letters, 0), self._resubmit)
         self.links = links = None if self.node is None else self.node.attach(graph.name)
         try:
-            self.engine = Engine(topology, self._box, lambda slot: _sender(links, topology, slot))
+            contact = "" if self.node is None else self.node.contact
+            self.engine = Engine(topology, self._box, lambda slot: _sender(links, topology, slot), contact)
         except BaseException:
             if self.node is not None:
                 self.node.close()
@@ -135,6 +145,9 @@ class Flow(Changeable):
         if links is not None:
             entrances = {name: topology.slots[name] for name in topology.entrances}
             links.attach(self.engine, entrances, worker.run_arrived, worker.run_after, self._give_up)
+        self._questions = None if links is None else Questions(self.engine, links)
+        if self._questions is not None:
+            worker.each_turn(self._questions.tick)
         self._net = net
         self._changes = Changes(graph.name, worker, graph, self._checked, self._altered)
         self._do = worker.do
@@ -199,6 +212,7 @@ class Flow(Changeable):
 
         Raises:
             FlowError: not within ``timeout`` seconds, and why; or the flow is closed.
+            EvflowError: why a stone has failed that emits by itself, as by a job of Spark.
         """
         self._worker.drain(timeout)
 
@@ -329,6 +343,40 @@ class Flow(Changeable):
         """Has the engine's thread do a task, in its time; an error of evflow goes to the log."""
         self._worker.later(task)
 
+    def ask(self, peer: str, stone: str, question: dict[str, Any], timeout: float = 10.0) -> Any:
+        """Asks a stone of another node, and waits for its answer.
+
+        The question is sent again until it is answered; what it asks is done once, unless the other node is
+        started again meanwhile.
+
+        Args:
+            peer: a peer of this flow's node by name, or a contact.
+            stone: the stone's name there; on a daemon ``deployment/stone``.
+            question: plain data, as msgpack has it; what stones answer is said where they are described.
+            timeout: seconds to wait.
+
+        Returns:
+            The answer, plain data.
+
+        Raises:
+            EvflowError: what the stone raised.
+            LinkError: no answer in time.
+            FlowError: this flow has no node, is closed, or a handler asks, for which it cannot wait.
+        """
+        if self._questions is None:
+            raise FlowError(f"flow {self.graph.name} has no node; start it with graph.run(node=ev.Node())")
+        if threading.get_ident() == self._worker.ident:
+            raise FlowError("a handler cannot wait for an answer; ask in another thread")
+        try:
+            return self._questions.ask(self._do, peer, stone, question, timeout)
+        except LinkError as error:
+            raise LinkError(f"stone {stone!r} of {error}; {self._trouble(peer)}") from None
+
+    def _trouble(self, peer: str) -> str:
+        """What is wrong with the link to a peer, as far as is known."""
+        link = {} if self.node is None else self.node.links().get(peer, {})
+        return link.get("trouble") or "its node does not answer"
+
     def each_turn(self, call: Callable[[float], float | None]) -> Callable[[], None]:
         """From now on the engine's thread calls this in each of its turns.
 
@@ -402,11 +450,12 @@ class Flow(Changeable):
         self._box.put(name, batch, [reason] * len(batch))
 
 
-def _new_node() -> Node:
-    """A node for a graph that runs here as a whole, and has bridges that lead out of it."""
+def _new_node(listen: str | None) -> Node:
+    """A node for a graph that runs here as a whole, and has bridges that lead out of it, or stones that other
+    processes have to reach."""
     from evflow.node.node import Node
 
-    return Node()
+    return Node(listen=listen)
 
 
 def _sender(links: Links | None, topology: Topology, slot: Slot) -> Callable[[EventBatch], None] | None:

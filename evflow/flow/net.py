@@ -62,11 +62,16 @@ class Net(Protocol):
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next; None if never."""
 
-    def blocked(self, slot: Slot) -> bool:
-        """Whether events at a stone would get to a bridge that takes no more."""
+    def blocked(self, slot: Slot, leaving: bool = False) -> bool:
+        """Whether events at a stone, or those that it emits itself (``leaving``), would get to a bridge that
+        takes no more."""
 
     def leads(self, entry: Slot, onward: Slot) -> None:
         """A handler somewhere behind ``entry`` has submitted to ``onward``."""
+
+    def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
+        """Moves what a stone has emitted by itself; its ``stream`` and the number say what events these are,
+        so that other nodes know them if they come again. Its actor is told when that was handled."""
 
     def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
         """Tells actors that what they emitted was handled, when it was, on other nodes too."""
@@ -140,10 +145,16 @@ class Alone:
     def next_due(self, now: float) -> None:
         return None
 
-    def blocked(self, slot: Slot) -> bool:
+    def blocked(self, slot: Slot, leaving: bool = False) -> bool:
         return False
 
     def leads(self, entry: Slot, onward: Slot) -> None: ...
+
+    def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
+        assert slot.actor is not None
+        mark = slot.actor.mark()
+        run()
+        slot.actor.settled(mark)
 
     def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
         for actor, mark in emitted:

@@ -57,6 +57,7 @@ class Worker:
         self.engine = engine
         self._net = net
         self.bell = self._net.bell
+        self.engine.waking.ring = self.bell.ring
         self.hold = self._net.hold
         self.closing = False
         self._name = name
@@ -149,7 +150,7 @@ class Worker:
             try:
                 intake.wait(timeout, self._thread.is_alive)
             except FlowError as error:
-                raise FlowError("; ".join([str(error), *self._net.troubles()])) from None
+                raise FlowError("; ".join([str(error), *self._troubles()])) from None
             self._refuse_if_closed()
         intake.put(item)
         if self.bell.asleep:
@@ -208,14 +209,27 @@ class Worker:
 
         Raises:
             FlowError: the flow is closed, or that took more than ``timeout`` seconds.
+            EvflowError: why a stone has failed that emits by itself.
         """
         self._refuse_if_closed()
         if threading.get_ident() == self.ident:
             return
         done = threading.Event()
-        self._tasks.append(lambda: self._drains.append(Drain(self._lanes, done.set)))
+        failures: list[EvflowError] = []
+
+        def handled() -> None:
+            failures.extend(self.engine.waking.failures())
+            done.set()
+
+        def begin() -> None:
+            self.engine.waking.draining()
+            self._drains.append(Drain(self._lanes, handled))
+
+        self._tasks.append(begin)
         self.bell.ring()
         self.wait(done, timeout)
+        if failures:
+            raise failures[0]
 
     def wait(self, done: threading.Event, timeout: float | None = None) -> None:
         """Waits for what the thread will set.
@@ -229,7 +243,10 @@ class Worker:
                 raise FlowError(f"flow {self._name} ended") from self._failure
             if deadline is not None and time.monotonic() >= deadline:
                 late = f"flow {self._name}: not done within {timeout} s"
-                raise FlowError("; ".join([late, *self._net.troubles()]))
+                raise FlowError("; ".join([late, *self._troubles()]))
+
+    def _troubles(self) -> list[str]:
+        return [*self.engine.waking.troubles(), *self._net.troubles()]
 
     def _refuse_if_closed(self) -> None:
         if self.closing or not self._thread.is_alive():
@@ -268,7 +285,8 @@ class Worker:
         if self._end is None:
             return
         deadline, finish = self._end
-        quiet = not any(lane.waiting for lane in self._lanes) and not self._net.owes
+        waits = any(lane.waiting for lane in self._lanes) or bool(self.engine.waking.busy())
+        quiet = not waits and not self._net.owes
         if not quiet and time.monotonic() < deadline:
             return
         for lane in self._lanes:
@@ -300,6 +318,8 @@ class Worker:
             due.append(self.engine.next_due(now))
         if self._end is not None:
             due.append(self._end[0])
+        if not self._held_up():
+            due.append(self.engine.waking.next_due(now, self._held))
         due.extend(hook.due for hook in self._hooks)
         known = [at for at in due if at is not None]
         return min(known) - now if known else None
@@ -310,18 +330,27 @@ class Worker:
             lane.intake.seal()
 
     def _waiting(self) -> bool:
-        ready = (lane.waiting and not self._net.blocked(lane.slot) for lane in self._lanes)
-        return bool(self._tasks) or (not self._held_up() and any(ready))
+        ready = (lane.waiting and not self._blocked(lane.slot) for lane in self._lanes)
+        return bool(self._tasks) or self.engine.waking.waiting or (not self._held_up() and any(ready))
+
+    def _blocked(self, slot: Slot) -> bool:
+        """Whether events at a stone would get to one, or to a bridge, that takes no more."""
+        return self._net.blocked(slot) or self.engine.waking.blocked(slot)
+
+    def _held(self, slot: Slot) -> bool:
+        """Whether what a stone emits itself would."""
+        return self._net.blocked(slot, True) or self.engine.waking.blocked(slot, True)
 
     def _turn(self) -> None:
         # The task is picked before the events, so that all that was submitted before it goes first.
         task = self._tasks.popleft() if self._tasks else None
         if self.engine.rhythmic:
-            self.engine.tick(time.monotonic(), time.time(), self._net.blocked)
+            self.engine.tick(time.monotonic(), time.time(), self._blocked)
         self._net.receive(time.monotonic())
         self.run()
         if not self._held_up():
             self._take()
+            self._wake()
         if task is not None:
             task()
             self.run()
@@ -333,7 +362,20 @@ class Worker:
         if self._drains:
             self._end_drains()
 
+    def _wake(self) -> None:
+        """Has the stones emit that do so by themselves."""
+        for slot in self.engine.waking.due(time.monotonic(), self._held):
+            number = self.engine.waking.number
+            self._entry = slot
+            if number is None:
+                self.run()
+            else:
+                self._net.run_numbered(slot, number, self.run)
+        self._entry = None
+
     def _end_drains(self) -> None:
+        if self.engine.waking.busy() and not self._held_up():
+            return
         for drain in list(self._drains):
             if drain.done or self._held_up():
                 self._drains.remove(drain)
@@ -351,10 +393,10 @@ class Worker:
 
     def _run_lane(self, lane: Lane, regardless: bool) -> None:
         """Handles what waits in a lane, as far as links take it."""
-        if not regardless and self._net.blocked(lane.slot):
+        if not regardless and self._blocked(lane.slot):
             return
         lane.fill(self._drains)
-        while lane.backlog and (regardless or not self._net.blocked(lane.slot)):
+        while lane.backlog and (regardless or not self._blocked(lane.slot)):
             self._entry = lane.slot
             self.engine.submit(lane.slot, lane.next())
             self.run()

@@ -1,9 +1,11 @@
-"""Attributes as plain data, as a frame carries them: one row a column, and one value for a column of equals.
+"""Attributes as plain data, as a frame carries them: one row a column, and one value where that says all.
 
 A column is ``[name, kind, present, values]``. ``kind`` is that of ``AttributeColumn``, and upper case where
-every event has the attribute and all have the same value, which then stands alone for ``values``. ``present``
-is a bit an event, the least significant first, or None if all have it. ``values`` are elements of 8 bytes,
-little-endian, or a list of texts; 0 or "" where the event has none. Columns are in the order of their names.
+every event has the attribute and all have the same value, which then stands alone for ``values``. Kind ``n``
+is integers that count up by one from event to event, of which the first stands alone; a peer must not be able
+to fill the memory with a few bytes, so no more than ``MOST_COUNTING`` columns are so. ``present`` is a bit an
+event, the least significant first, or None if all have it. ``values`` are elements of 8 bytes, little-endian,
+or a list of texts; 0 or "" where the event has none. Columns are in the order of their names.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ __all__ = ["MOST_COLUMNS", "pack", "unpack"]
 MOST_COLUMNS = 1_000
 """The attributes that the events of one batch may have."""
 
+MOST_COUNTING = 4
+"""Those of them that may be told as integers that count up."""
+
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 _WIRE: dict[str, str] = {"i": "<i8", "f": "<f8"}
@@ -38,14 +43,22 @@ def pack(attributes: Attributes) -> list[Any]:
     columns = attributes.columns
     if len(columns) > MOST_COLUMNS:
         raise LinkError(f"attributes: expected at most {MOST_COLUMNS} names in a batch, found {len(columns)}")
-    return [_packed(name, columns[name]) for name in sorted(columns)]
+    rows: list[Any] = []
+    counting = 0
+    for name in sorted(columns):
+        rows.append(_packed(name, columns[name], counting < MOST_COUNTING))
+        counting += rows[-1][1] == _COUNTING
+    return rows
 
 
-def _packed(name: str, column: AttributeColumn) -> list[Any]:
+def _packed(name: str, column: AttributeColumn, may_count: bool) -> list[Any]:
     kind, values, present = column.kind, column.values, column.present
-    whole = bool(present.all())
+    # A column of one element that all events share is known by its stride.
+    whole = bool(present[:1].all() if present.strides == (0,) else present.all())
     if whole and len(values) and _equal(kind, values):
         return [name, kind.upper(), None, values[0] if kind == "s" else values[0].item()]
+    if whole and kind == "i" and may_count and _counts(values):
+        return [name, _COUNTING, None, values[0].item()]
     bits = None if whole else np.packbits(present, bitorder="little").tobytes()
     if kind == "s":
         texts = values.tolist()
@@ -60,8 +73,18 @@ def _equal(kind: str, values: _Array) -> bool:
     if kind == "s":
         texts = values.tolist()
         return bool(texts.count(texts[0]) == len(texts))
+    if values.strides == (0,):
+        return True
     words = values.view(np.int64)
-    return bool((words == words[0]).all())
+    return bool(words[0] == words[-1] and (words == words[0]).all())
+
+
+def _counts(values: _Array) -> bool:
+    """Whether each value is one more than that before it."""
+    n = len(values)
+    if n < 2 or int(values[-1]) - int(values[0]) != n - 1:
+        return False
+    return bool((values[1:] - values[:-1] == 1).all())
 
 
 def unpack(data: object, count: int) -> Attributes | None:
@@ -81,12 +104,16 @@ def unpack(data: object, count: int) -> Attributes | None:
         raise LinkError(f"attributes: expected a list of at most {MOST_COLUMNS} columns, found {found}")
     columns: dict[str, AttributeColumn] = {}
     before: str | None = None
+    counting = 0
     for place, row in enumerate(data):
         if not isinstance(row, list | tuple) or len(row) != 4:
             raise LinkError(
                 f"attributes: column {place}: expected [name, kind, present, values], found {describe(row)}"
             )
         name = _name(row[0], place, before)
+        counting += row[1] == _COUNTING
+        if counting > MOST_COUNTING:
+            raise _refused(name, f"at most {MOST_COUNTING} attributes of kind {_COUNTING}", row[1])
         columns[name] = _column(name, row[1], row[2], row[3], count)
         before = name
     return Attributes(columns) if columns else None
@@ -115,6 +142,8 @@ def _column(name: str, kind: object, present: object, values: object, count: int
         kind = kind.lower()
         one = _repeated(_single(name, kind.upper(), values), _NATIVE[kind], count)
         return AttributeColumn(kind, one, _repeated(True, np.bool_, count))
+    if kind == _COUNTING:
+        return AttributeColumn("i", _counted(name, present, values, count), _repeated(True, np.bool_, count))
     held = _present(name, present, count)
     whole = present is None
     filled = _texts(name, values, count) if kind == "s" else _numbers(name, kind, values, count)
@@ -124,7 +153,8 @@ def _column(name: str, kind: object, present: object, values: object, count: int
     return AttributeColumn(kind, filled, held)
 
 
-_KINDS = frozenset("ifsIFS")
+_COUNTING = "n"
+_KINDS = frozenset(f"ifsIFS{_COUNTING}")
 
 
 _SMALL = 1024
@@ -136,6 +166,17 @@ def _repeated(value: object, dtype: Any, count: int) -> _Array:
         return np.full(count, value, dtype)
     # A peer must not be able to fill the memory with a few bytes, so many events share one element.
     return np.broadcast_to(np.array(value, dtype), count)
+
+
+def _counted(name: str, present: object, first: object, count: int) -> _Array:
+    """The values that count up from the first."""
+    if present is not None:
+        raise _refused(name, "None for the bits of an attribute that all events have", present)
+    start = _single(name, "I", first)
+    assert isinstance(start, int)
+    if start + count > 1 << 63:
+        raise _refused(name, f"{count} integers of 64 bits", first)
+    return np.arange(start, start + count, dtype=np.int64)
 
 
 def _single(name: str, kind: str, value: object) -> AttributeValue:

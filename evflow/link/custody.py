@@ -12,11 +12,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from evflow.engine.topology import Slot
 from evflow.events.batch import EventBatch
 from evflow.link.inlet import Arrived, Inlet, Pending
 from evflow.link.outlet import Outlet
 from evflow.link.reach import Reach
-from evflow.link.tags import Known, Seen, Tag
+from evflow.link.tags import Known, Seen, Tag, next_route
 
 if TYPE_CHECKING:
     from evflow.stone import Actor
@@ -76,6 +77,7 @@ class Custody:
         self._counts: dict[Outlet, int] = {}
         self._touched: dict[Outlet, int] = {}
         self._settling: deque[tuple[Owed, Emitted]] = deque()
+        self._emitted: deque[tuple[Pending, Actor, object]] = deque()
         self._waiters: list[tuple[Owed, Callable[[], None]]] = []
         for (bridge, stone), tags in (journal.load() if journal is not None else {}).items():
             seen = self._seen_over(bridge)
@@ -98,6 +100,11 @@ class Custody:
         known = self._current is not None and len(self._current.path) < _LONGEST_PATH
         # What a stone that keeps events lets go is something else after a restart; one name would mean both.
         return known and not self._reach.behind_keeper(outlet)
+
+    def frame(self, slot: Slot) -> Tag | None:
+        """The frame at hand; None if what comes of it to a stone may be something else another time."""
+        known = self._current is not None and len(self._current.path) < _LONGEST_PATH
+        return self._current if known and not self._reach.after_keeper(slot) else None
 
     def handle(self, inlet: Inlet, arrived: Arrived, run: Callable[[EventBatch], None]) -> None:
         """Has a frame handled, unless it was before.
@@ -127,6 +134,28 @@ class Custody:
             self._current = None
         pending.owed = list(self._touched.items())
         pending.holds = self._reach.holds() if inlet.exact else []
+
+    def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
+        """Moves what a stone has emitted by itself as if it were a frame that came, and tells its actor when
+        that is safe.
+
+        Args:
+            slot: the stone; its actor's ``stream`` stands for the stream of the frame.
+            number: the number of the frame.
+            run: moves the events until none moves any more.
+        """
+        actor = slot.actor
+        assert actor is not None
+        tag = Tag(next_route(actor.stream, slot.name), (number,))
+        mark = actor.mark()
+        self._current = tag if actor.stream else None
+        self._counts, self._touched = {}, {}
+        try:
+            run()
+        finally:
+            self._current = None
+        pending = Pending(number, tag, list(self._touched.items()), self._reach.holds())
+        self._emitted.append((pending, actor, mark))
 
     def _is_new(self, inlet: Inlet, arrived: Arrived) -> bool:
         """Whether a frame has not come before, over this channel or on another way."""
@@ -247,6 +276,9 @@ class Custody:
             self._find_held(inlet)
         if safe:
             self._keep(safe)
+        while self._emitted and self._is_safe(self._emitted[0][0]):
+            _, actor, mark = self._emitted.popleft()
+            actor.settled(mark)
         while self._settling and not (owed := _unresolved(self._settling[0][0])):
             _tell(self._settling.popleft()[1])
         if self._settling:

@@ -117,6 +117,7 @@ class Hub:
             after: does what handlers have asked for meanwhile; it is not a part of what came.
         """
         self._engine = self.reach.engine = engine
+        engine.frame = self.custody.frame
         self.entrances.begin(entrances)
         self.run = run
         self._after = after

@@ -34,8 +34,10 @@ _FRAME, _LEAST_FRAME = 1 << 20, 32 << 10
 """Bytes at which a frame of many events is cut, and up to which small ones are put together: the most, and
 the least where the receiver is slow or its speed is not known yet."""
 
-_MOST_WITH_ATTRIBUTES = 8192
-"""Events of a frame with attributes, which travel in its header."""
+_MOST_WITH_ATTRIBUTES, _MOST_WITH_FEW = 8192, 65_536
+"""Events of a frame with attributes, which travel in its header; and with no more than a few numbers."""
+
+_FEW = 4
 
 _MOMENT = 0.02
 """Seconds that a receiver should need for a frame."""
@@ -56,12 +58,15 @@ class Terms:
         policy: what happens when ``limit`` is reached, a key of ``POLICIES``.
         limit: bytes that may wait, and bytes that may be kept; with the policy "block", of both together.
         handler: the congestion handler, or None.
+        least: bytes at which a frame of many events is cut where the receiver is slow, or its speed is not
+            known yet.
     """
 
     exact: bool = True
     policy: str = "block"
     limit: int = 64 << 20
     handler: CongestionHandler | None = None
+    least: int = _LEAST_FRAME
 
 
 @dataclass(slots=True)
@@ -373,15 +378,14 @@ class Outlet:
     @property
     def _most_bytes(self) -> int:
         """Bytes of a frame of many events: a slow receiver has no more in hand than the work of a moment."""
-        return min(_FRAME, max(_LEAST_FRAME, int(self.meter.rate * _MOMENT)))
+        return min(_FRAME, max(self.terms.least, int(self.meter.rate * _MOMENT)))
 
     def _gather(self, first: Entry) -> list[EventBatch]:
         """What of the untagged entries becomes one frame: a part of a large one, or several small ones."""
         size, most = first.batch.nbytes, self._most_bytes
-        many = first.batch.attributes is not None and len(first.batch) > _MOST_WITH_ATTRIBUTES
-        if (size > most or many) and len(first.batch) > 1:
-            count = max(1, len(first.batch) * most // max(size, 1))
-            count = min(count, _MOST_WITH_ATTRIBUTES) if many else count
+        limit = _most_events(first.batch)
+        if (size > most or len(first.batch) > limit) and len(first.batch) > 1:
+            count = min(max(1, len(first.batch) * most // max(size, 1)), limit)
             if count < len(first.batch):
                 rest = first.batch.slice(count, len(first.batch))
                 self.waiting.appendleft(Entry(rest, first.low, None))
@@ -427,6 +431,15 @@ class Outlet:
         """Gives up all that is owed, also what the receiver was said to hold."""
         self._held = 0
         return self.remains()
+
+
+def _most_events(batch: EventBatch) -> int:
+    """The events of a batch that one frame may have, for their attributes."""
+    columns = () if batch.attributes is None else batch.attributes.columns.values()
+    if not columns:
+        return len(batch)
+    few = len(columns) <= _FEW and all(column.kind != "s" for column in columns)
+    return _MOST_WITH_FEW if few else _MOST_WITH_ATTRIBUTES
 
 
 def _joinable(one: EventBatch, other: EventBatch) -> bool:

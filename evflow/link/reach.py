@@ -30,9 +30,10 @@ class Reach:
         self.engine: Engine | None = None
         self._outlets = outlets
         self._leads: dict[str, set[str]] = {}
-        self._found: dict[str, list[Outlet]] = {}
+        self._found: dict[tuple[str, bool], list[Outlet]] = {}
         self._keepers: list[Slot] = []
         self._behind_keepers: set[Outlet] = set()
+        self._after_keepers: set[str] = set()
         self._version = (-1, -1)
         self._changes = 0
         self._closed: Counter[str] = Counter()
@@ -73,18 +74,21 @@ class Reach:
         """Whether a closed stone takes what was sent to it before: each closing allows it."""
         return 0 < self._closed[stone] <= self._repeating[stone]
 
-    def blocked(self, slot: Slot, bridge: str = "", repeats: bool = False) -> bool:
-        """Whether a stone is closed, or events at it would get to a bridge that takes no more.
+    def blocked(self, slot: Slot, bridge: str = "", repeats: bool = False, *, leaving: bool = False) -> bool:
+        """Whether a stone is closed, or events at it would get to a bridge or a stone that takes no more.
 
         Args:
             slot: the stone.
             bridge: over which bridge of another node they come; "" if over none.
             repeats: whether they were sent before.
+            leaving: whether they are events that the stone itself emits.
         """
         shut = bool(self._closed) and slot.name in self._closed and bridge not in self._passing
         if shut and not (repeats and self.repeating(slot.name)):
             return True
-        return any(outlet.blocked for outlet in self.outlets(slot))
+        if self.engine is not None and self.engine.waking.blocked(slot, leaving):
+            return True
+        return any(outlet.blocked for outlet in self.outlets(slot, leaving))
 
     def __contains__(self, stone: str) -> bool:
         """Whether there is a stone of that name."""
@@ -98,20 +102,25 @@ class Reach:
         """Whether a stone takes no events from outside."""
         return stone in self._closed
 
-    def outlets(self, slot: Slot) -> Sequence[Outlet]:
-        """The outlets that events at a stone may get to."""
+    def outlets(self, slot: Slot, leaving: bool = False) -> Sequence[Outlet]:
+        """The outlets that events at a stone, or those that it emits, get to before they wait somewhere."""
         if not self._outlets:
             return ()
         self._refresh()
-        found = self._found.get(slot.name)
+        found = self._found.get((slot.name, leaving))
         if found is None:
-            found = self._found[slot.name] = self._find(slot)
+            found = self._found[slot.name, leaving] = self._find(slot, leaving)
         return found
 
     def behind_keeper(self, outlet: Outlet) -> bool:
         """Whether events may get to a bridge only after some stone has kept them."""
         self._refresh()
         return outlet in self._behind_keepers
+
+    def after_keeper(self, slot: Slot) -> bool:
+        """Whether events may get to a stone only after another has kept them."""
+        self._refresh()
+        return slot.name in self._after_keepers
 
     def holds(self) -> list[Hold]:
         """The stones that keep events in memory now."""
@@ -142,18 +151,24 @@ class Reach:
             self._found.clear()
             self._keepers = [slot for slot in slots.values() if slot.may_keep_events]
             self._behind_keepers = {outlet for slot in self._keepers for outlet in self._find(slot)}
+            self._after_keepers = {name for slot in self._keepers for name in self._onward(slot)[1:]}
 
-    def _find(self, slot: Slot) -> list[Outlet]:
+    def _find(self, slot: Slot, leaving: bool = True) -> list[Outlet]:
+        return [self._outlets[name] for name in self._onward(slot, leaving) if name in self._outlets]
+
+    def _onward(self, slot: Slot, leaving: bool = True) -> list[str]:
+        """The stones that events at a stone, or those that it emits, may get to; itself first."""
         assert self.engine is not None
         slots = self.engine.topology.slots
-        found: list[Outlet] = []
+        found: list[str] = []
         seen, todo = {slot.name}, [slot.name]
         while todo:
             at = slots.get(todo.pop())
             if at is None:
                 continue
-            if at.name in self._outlets:
-                found.append(self._outlets[at.name])
+            found.append(at.name)
+            if at.buffers and not (leaving and at is slot):
+                continue
             onward = {hop.slot.name for hops in at.ports.values() for hop in hops}
             for name in onward | self._leads.get(at.name, set()):
                 if name not in seen:

@@ -393,13 +393,17 @@ class Links:
         """When ``finish`` is needed next."""
         return now if self._more else self._hub.next_due(now)
 
-    def blocked(self, slot: Slot) -> bool:
-        """Whether events at a stone would get to a bridge that takes no more."""
-        return self._hub.reach.blocked(slot)
+    def blocked(self, slot: Slot, leaving: bool = False) -> bool:
+        """Whether events at a stone, or those that it emits, would get to a bridge that takes no more."""
+        return self._hub.reach.blocked(slot, leaving=leaving)
 
     def leads(self, entry: Slot, onward: Slot) -> None:
         """A handler behind ``entry`` has submitted to ``onward``."""
         self._hub.reach.leads(entry, onward)
+
+    def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
+        """Moves what a stone has emitted by itself; see ``Custody.run_numbered``."""
+        self._hub.custody.run_numbered(slot, number, run)
 
     def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
         """Tells actors that what they emitted was handled, when it was."""

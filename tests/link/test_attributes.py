@@ -38,7 +38,11 @@ def tables(draw: st.DrawFn) -> tuple[int, dict[str, tuple[str, list[Any]]]]:
         value = draw(
             st.sampled_from([_VALUES[kind], st.just(draw(_VALUES[kind])), st.none() | _VALUES[kind]])
         )
-        table[name] = kind, draw(st.lists(value, min_size=count, max_size=count))
+        values = draw(st.lists(value, min_size=count, max_size=count))
+        if kind == "i" and draw(st.booleans()):
+            first = draw(st.integers(-(1 << 63), (1 << 63) - count - 1))
+            values = list(range(first, first + count))
+        table[name] = kind, values
     return count, table
 
 
@@ -67,6 +71,8 @@ def table_of(attributes: Attributes | None) -> dict[str, tuple[str, list[Any]]]:
 def by_hand(name: str, kind: str, values: list[Any]) -> list[Any]:
     if values and None not in values and len({bits_of(value) for value in values}) == 1:
         return [name, kind.upper(), None, values[0]]
+    if kind == "i" and len(values) > 1 and values == [(values[0] or 0) + n for n in range(len(values))]:
+        return [name, "n", None, values[0]]
     bits = None
     if None in values:
         held = sum(1 << place for place, value in enumerate(values) if value is not None)
@@ -175,6 +181,10 @@ _WRONG: list[tuple[str, Any, str]] = [
     ("bytes for a text", [["a", "S", None, b"x"]], "expected one value of type str"),
     ("half a character", [["a", "S", None, "\udfff"]], "attribute 'a'.*lone surrogates"),
     ("no bytes", [["a", "i", None, [1, 2, 3]]], "expected 24 bytes"),
+    ("bits of numbers that count", [["a", "n", b"\7", 1]], "expected None for the bits"),
+    ("a float to count from", [["a", "n", None, 1.0]], "expected one value of type int"),
+    ("a last number that is too great", [["a", "n", None, (1 << 63) - 2]], "3 integers of 64 bits"),
+    ("many that count", [[name, "n", None, 1] for name in "abcde"], "at most 4 attributes of kind n"),
     ("too few bytes", [["a", "i", None, _EIGHT * 2]], "expected 24 bytes.*of length 16"),
     ("a byte more", [["a", "f", None, _EIGHT * 3 + b"x"]], "expected 24 bytes.*of length 25"),
     ("bits that are a number", [["a", "i", 7, _EIGHT * 3]], "None or 1 bytes"),
@@ -199,7 +209,7 @@ def test_unpack_refuses(data: Any, message: str) -> None:
 
 _PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=3)
-    | st.binary(max_size=24) | st.sampled_from(["i", "f", "s", "I", "F", "S", "\ud800", b"\7", b"\0" * 24]),
+    | st.binary(max_size=24) | st.sampled_from([*"ifsIFSn", "\ud800", b"\7", bytes(24)]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
     max_leaves=6,
 )  # fmt: skip
@@ -237,3 +247,10 @@ def test_damaged_attributes_are_refused_or_whole(case: tuple[int, Any]) -> None:
         assert all(type(value) is wanted for value in column.values.tolist())
         if column.kind == "s":
             "".join(column.values.tolist()).encode()
+
+
+def test_pack_tells_no_more_than_four_columns_as_counting() -> None:
+    table = {name: ("i", [7, 8, 9]) for name in "abcdef"}
+    packed = pack(attributes_of(table))
+    assert [row[1] for row in packed] == ["n", "n", "n", "n", "i", "i"]
+    assert table_of(unpack(packed, 3)) == table

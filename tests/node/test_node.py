@@ -376,3 +376,13 @@ def test_a_flow_that_breaks_ends_its_node(monkeypatch: pytest.MonkeyPatch) -> No
         flow.close()
     with ev.Node("again", listen=node.contact) as again:
         assert again.contact == node.contact
+
+
+def test_node_of_a_flow_that_cannot_begin_is_closed() -> None:
+    node = ev.Node("here", listen="tcp://127.0.0.1:0")
+    g = ev.Graph()
+    g.source("pings", on="here")
+    with pytest.raises(ev.GraphError):
+        g.run(node=node)
+    # Its address is free again.
+    ev.Node("again", listen=node.contact).close()

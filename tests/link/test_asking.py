@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evflow.deploy.asking import ASK, Answers, Asker
 from evflow.errors import DeployError, EvflowError, GraphError, LinkError
+from evflow.link.asking import ASK, Answers, Asker
 
 
 def _answers(send: Any, **verbs: Any) -> Answers:

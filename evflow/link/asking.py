@@ -19,12 +19,12 @@ from evflow.errors import DeployError, EvflowError, LinkError
 __all__ = ["ANSWER", "ASK", "Answers", "Asker", "Question", "Reply"]
 
 ASK, ANSWER = "ask", "answer"
-"""The topics of the notes."""
+"""The topics of the notes, where nobody says others."""
 
 _AGAIN, _SOON = 0.5, 0.02
 """Seconds until a question is asked again, and where it could not be sent, as before there is a session."""
 
-_KEPT = 1000
+_KEPT, _KEPT_BYTES = 1000, 64 << 20
 _MOST = 8 << 20
 
 Reply = Callable[[Any], None]
@@ -52,11 +52,13 @@ class Asker:
     Args:
         send: sends a note.
         session: 8 bytes unlike those of any other asker, so that numbers of an earlier one mean nothing.
+        topic: that of questions.
     """
 
-    def __init__(self, send: Send, session: bytes) -> None:
+    def __init__(self, send: Send, session: bytes, topic: str = ASK) -> None:
         self._send = send
         self._session = session
+        self._topic = topic
         self._number = 0
         self._asked: dict[int, _Asked] = {}
 
@@ -91,7 +93,7 @@ class Asker:
                 del self._asked[number]
                 asked.reply(LinkError(f"{asked.peer}: no answer in time"))
             elif now >= asked.again:
-                sent = self._send(asked.peer, ASK, asked.body)
+                sent = self._send(asked.peer, self._topic, asked.body)
                 asked.again = now + (_AGAIN if sent else _SOON)
         return min((min(a.until, a.again) for a in self._asked.values()), default=None)
 
@@ -103,14 +105,23 @@ class Answers:
         verbs: what it does for each verb.
         permits: why a peer may not ask; "" if it may.
         send: sends a note.
+        topic: that of answers.
     """
 
-    def __init__(self, verbs: Mapping[str, Question], permits: Callable[[str, str], str], send: Send) -> None:
+    def __init__(
+        self,
+        verbs: Mapping[str, Question],
+        permits: Callable[[str, str], str],
+        send: Send,
+        topic: str = ANSWER,
+    ) -> None:
         self._verbs = verbs
         self._permits = permits
         self._send = send
+        self._topic = topic
         # None while it is not answered yet.
         self._answers: OrderedDict[tuple[str, bytes, int], bytes | None] = OrderedDict()
+        self._bytes = 0
 
     def receive(self, peer: str, body: bytes) -> None:
         """Takes a note that came as a question, and does what it asks, unless that was done before.
@@ -128,18 +139,25 @@ class Answers:
         if key in self._answers:
             known = self._answers[key]
             if known is not None:
-                self._send(peer, ANSWER, known)
+                self._send(peer, self._topic, known)
             return
         self._answers[key] = None
-        while len(self._answers) > _KEPT:
-            self._answers.popitem(last=False)
+        self._tidy()
 
         def reply(value: Any) -> None:
             answer = _packed(session, number, verb, value)
             self._answers[key] = answer
-            self._send(peer, ANSWER, answer)
+            self._bytes += len(answer)
+            self._tidy()
+            self._send(peer, self._topic, answer)
 
         self._do(peer, verb, arguments, reply)
+
+    def _tidy(self) -> None:
+        """Forgets the oldest answers where there are many, or much is in them."""
+        while len(self._answers) > _KEPT or self._bytes > _KEPT_BYTES:
+            _, answer = self._answers.popitem(last=False)
+            self._bytes -= len(answer or b"")
 
     def _do(self, peer: str, verb: str, arguments: dict[str, Any], reply: Reply) -> None:
         refusal = self._permits(peer, verb)

@@ -1,0 +1,147 @@
+"""Stones that emit by themselves, and stones that may take no more: who is called, and who waits for whom."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from evflow.engine.topology import Slot
+from evflow.errors import EvflowError
+from evflow.stone import Acting, Actor
+
+if TYPE_CHECKING:
+    from evflow.engine.engine import Engine
+
+__all__ = ["Waking"]
+
+
+class Waking:
+    """Which actors are to be woken, and which hold up the stones before them.
+
+    Args:
+        engine: whose stones these are.
+
+    Attributes:
+        ring: wakes the thread that drives the engine.
+        number: what the actor that was woken last has given its events, or None.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.ring: Callable[[], None] = lambda: None
+        self.number: int | None = None
+        self._version = -1
+        self._wakers: list[Slot] = []
+        self._stoppers: set[str] = set()
+        self._ahead: dict[tuple[Slot, bool], list[Slot]] = {}
+        self._due: dict[Slot, float | None] = {}
+        self._called: deque[Slot] = deque()
+        self._wanted: set[Slot] = set()
+
+    def call(self, slot: Slot) -> None:
+        """Has a stone woken soon; called in any thread."""
+        self._called.append(slot)
+        self.ring()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a stone was called, and not woken since."""
+        return bool(self._called)
+
+    def due(self, now: float, held: Callable[[Slot], bool]) -> Iterator[Slot]:
+        """Wakes, one after the other, the stones that are due; what each has emitted is to be moved before
+        the next.
+
+        Args:
+            now: seconds on a clock that only goes forward.
+            held: whether a stone may emit nothing now; then it is woken later.
+        """
+        self._sort_out()
+        while self._called:
+            self._wanted.add(self._called.popleft())
+        for slot in self._wakers:
+            actor, due = slot.actor, self._due.get(slot, 0.0)
+            is_due = slot in self._wanted or (due is not None and due <= now)
+            if actor is None or slot.frozen or not is_due or held(slot):
+                continue
+            self._wanted.discard(slot)
+            self.number = None
+            self._due[slot] = actor.wake(now)
+            yield slot
+
+    def next_due(self, now: float, held: Callable[[Slot], bool]) -> float | None:
+        """When ``due`` is needed next; None if not before something else happens."""
+        self._sort_out()
+        times = [
+            due
+            for slot in self._wakers
+            if (due := self._due.get(slot, now)) is not None and not slot.frozen and not held(slot)
+        ]
+        return min(times, default=None)
+
+    def blocked(self, slot: Slot, leaving: bool = False) -> bool:
+        """Whether events at a stone, or those that it emits itself, would get to one that takes no more."""
+        self._sort_out()
+        if not self._stoppers:
+            return False
+        ahead = self._ahead.get((slot, leaving))
+        if ahead is None:
+            ahead = self._ahead[slot, leaving] = self._find(slot, leaving)
+        return any(stopper.actor is not None and stopper.actor.full for stopper in ahead)
+
+    def _find(self, slot: Slot, leaving: bool) -> list[Slot]:
+        """The stones that may take no more, among those that events may get to before they wait somewhere."""
+        seen, todo, found = {slot}, [slot], []
+        while todo:
+            at = todo.pop()
+            own = leaving and at is slot
+            # That a stone takes no more does not keep it from emitting: by that it gets room again.
+            if at.name in self._stoppers and not own:
+                found.append(at)
+            if at.buffers and not own:
+                continue
+            onward = {hop.slot for hops in at.ports.values() for hop in hops} - seen
+            seen |= onward
+            todo.extend(onward)
+        return found
+
+    def busy(self) -> list[str]:
+        """What stones that are not frozen will still emit by themselves, one text each."""
+        self._sort_out()
+        awake = [(slot.name, slot.actor) for slot in self._wakers if not slot.frozen]
+        told = [(name, "" if actor is None else actor.busy) for name, actor in awake]
+        return [f"stone {name!r}: {why}" for name, why in told if why]
+
+    def draining(self) -> None:
+        """Tells these stones that a drain begins."""
+        self._sort_out()
+        for slot in self._wakers:
+            if slot.actor is not None and not slot.frozen:
+                slot.actor.draining()
+
+    def failures(self) -> list[EvflowError]:
+        """Why stones emit nothing more."""
+        self._sort_out()
+        told = (None if slot.actor is None else slot.actor.failure for slot in self._wakers)
+        return [failure for failure in told if failure is not None]
+
+    def troubles(self) -> list[str]:
+        """Why a flow may not come to rest: who is busy, and who takes no more."""
+        actors = {name: self._engine.topology.slots[name].actor for name in sorted(self._stoppers)}
+        full = [name for name, actor in actors.items() if actor is not None and actor.full]
+        return [*self.busy(), *(f"stone {name!r} is full and takes no more now" for name in full)]
+
+    def _sort_out(self) -> None:
+        if self._version == self._engine.version:
+            return
+        self._version = self._engine.version
+        slots = self._engine.topology.slots.values()
+        acting = [slot for slot in slots if isinstance(slot.stone, Acting)]
+        self._wakers = [slot for slot in acting if isinstance(slot.stone, Acting) and slot.stone.wakes]
+        self._stoppers = {
+            slot.name for slot in acting if slot.actor is not None and type(slot.actor).full is not Actor.full
+        }
+        self._ahead.clear()
+        self._due = {slot: due for slot, due in self._due.items() if slot in self._wakers}
+        self._wanted &= set(self._wakers)

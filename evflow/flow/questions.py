@@ -1,0 +1,93 @@
+"""Questions that programs have for stones of other nodes, and the answers of the stones of this one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from evflow.errors import EvflowError, FlowError, LinkError
+from evflow.link.asking import Answers, Asker, Reply
+
+if TYPE_CHECKING:
+    from evflow.engine.engine import Engine
+
+__all__ = ["Questions"]
+
+_ASK, _ANSWER = "ask stone", "stone answers"
+_LINGER = 2.0
+"""Seconds beyond its time that a question waits for the thread that asks it."""
+
+
+class _Links(Protocol):
+    def peer(self, name: str, contact: str = "") -> None: ...
+
+    def tell(self, peer: str, topic: str, body: bytes) -> bool: ...
+
+    def listen(self, topic: str, call: Callable[[str, bytes, float], None]) -> None: ...
+
+
+class Questions:
+    """Both ends of questions to stones; made before the flow's thread begins.
+
+    Args:
+        engine: whose stones answer.
+        links: the node's.
+    """
+
+    def __init__(self, engine: Engine, links: _Links) -> None:
+        self._engine = engine
+        self._links = links
+        self._asker = Asker(links.tell, os.urandom(8), _ASK)
+        answers = Answers({"stone": self._answer}, lambda peer, verb: "", links.tell, _ANSWER)
+        links.listen(_ASK, lambda peer, body, now: answers.receive(peer, body))
+        links.listen(_ANSWER, lambda peer, body, now: self._asker.receive(peer, body))
+
+    def _answer(self, peer: str, arguments: dict[str, Any], reply: Reply) -> None:
+        """What a stone says to a question."""
+        stone, question = arguments["stone"], arguments["question"]
+        slot = self._engine.topology.slots.get(stone) if isinstance(stone, str) else None
+        if slot is None:
+            raise FlowError(f"there is no stone {stone!r:.300} on this node")
+        if slot.actor is None or not isinstance(question, dict):
+            raise FlowError(f"stone {stone!r} is a {slot.stone.kind}, which takes no questions")
+        reply(slot.actor.answer(question))
+
+    def tick(self, now: float) -> float | None:
+        """Asks again what is not answered; called in each turn."""
+        return self._asker.tick(now)
+
+    def ask(
+        self,
+        call: Callable[[Callable[[], None]], None],
+        peer: str,
+        stone: str,
+        question: dict[str, Any],
+        timeout: float,
+    ) -> Any:
+        """Asks and waits; see ``Flow.ask``.
+
+        Args:
+            call: has the flow's thread do a task.
+        """
+        outcome: list[Any] = []
+        done = threading.Event()
+
+        def reply(answer: Any) -> None:
+            outcome.append(answer)
+            done.set()
+
+        def ask() -> None:
+            self._links.peer(peer, peer if "://" in peer else "")
+            arguments = {"stone": stone, "question": question}
+            self._asker.ask(peer, "stone", arguments, time.monotonic(), timeout, reply)
+
+        call(ask)
+        if not done.wait(timeout + _LINGER):
+            outcome.append(LinkError(f"{peer}: no answer in time"))
+        answer = outcome[0]
+        if isinstance(answer, EvflowError):
+            raise answer
+        return answer

@@ -1,0 +1,335 @@
+"""Stones that emit by themselves, that take no more for a while, and that answer questions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evflow as ev
+from evflow.stone import Acting, Actor, Context
+
+
+class Number(ev.Event):
+    value: int
+
+
+def _numbers(first: int, count: int) -> ev.EventBatch:
+    return ev.EventBatch.from_columns(Number, {"value": np.arange(first, first + count)})
+
+
+class Counting(Acting):
+    """Emits 0, 1, 2 … in tens, up to ``most``, numbered from ``start``."""
+
+    kind = "counting"
+    wakes = True
+    listens = True
+
+    def __init__(self, most: int, start: int = 0, *, name: str | None = None, on: str | None = None) -> None:
+        super().__init__(name=name, on=on)
+        self.most, self.start = most, start
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return {}
+
+    def emits(self, schema: Any) -> tuple[Any, ...]:
+        return (Number.schema,)
+
+    def open(self, context: Context) -> Actor:
+        return CountingActor(context, self)
+
+
+class CountingActor(Actor):
+    stream = b"sixteen bytes 01"
+
+    def __init__(self, context: Context, stone: Counting) -> None:
+        super().__init__(context)
+        self.stone = stone
+        self.at = stone.start
+        self.woken = 0
+
+    def wake(self, now: float) -> float | None:
+        self.woken += 1
+        if self.at < self.stone.most:
+            self.context.emit(_numbers(self.at, 10), number=self.at // 10)
+            self.at += 10
+        return now if self.at < self.stone.most else None
+
+    @property
+    def busy(self) -> str:
+        return "it counts" if self.at < self.stone.most else ""
+
+    def answer(self, question: dict[str, Any]) -> Any:
+        if "most" in question:
+            self.stone.most = question["most"]
+            self.context.wake()
+        if question.get("home"):
+            return list(self.context.home)
+        if question.get("wrong"):
+            raise ev.GraphError("that is wrong")
+        return {"at": self.at, "woken": self.woken}
+
+
+class Bucket(Acting):
+    """Takes events until it holds ``most``, and then no more until it is emptied."""
+
+    kind = "bucket"
+    linked_ports = "none"
+    wakes = False
+
+    def __init__(self, most: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.most = most
+
+    def open(self, context: Context) -> Actor:
+        return BucketActor(context, self.most)
+
+    def controls(self, call: Callable[[Callable[[Any], Any]], Any]) -> object:
+        class Controls:
+            def empty(self) -> int:
+                return int(call(lambda actor: actor.empty()))
+
+        return Controls()
+
+
+class BucketActor(Actor):
+    def __init__(self, context: Context, most: int) -> None:
+        super().__init__(context)
+        self.most, self.held = most, 0
+
+    def receive(self, batch: ev.EventBatch, input: str) -> None:
+        self.held += len(batch)
+
+    @property
+    def full(self) -> bool:
+        return self.held >= self.most
+
+    def empty(self) -> int:
+        held, self.held = self.held, 0
+        self.context.wake()
+        return held
+
+
+def _asking() -> ev.Flow:
+    """A flow of a node of its own, which has nothing to do but to ask."""
+    g = ev.Graph()
+    with g.on("asking"):
+        g.source("numbers", Number) >> ev.Terminal(print)
+    return g.run(node=ev.Node("asking"))
+
+
+def test_a_stone_emits_by_itself_and_a_drain_waits_for_it() -> None:
+    seen: list[int] = []
+    g = ev.Graph()
+    g.add(Counting(1000, name="count")) >> ev.Terminal(lambda event: seen.append(event.value))
+    with g.run() as flow:
+        flow.drain(timeout=10)
+        assert seen == list(range(1000))
+        with _asking() as other:
+            assert other.ask(flow.node.contact, "count", {}) == {"at": 1000, "woken": 100}
+            other.ask(flow.node.contact, "count", {"most": 1020})
+        flow.drain(timeout=10)
+        assert seen == list(range(1020))
+
+
+def test_a_drain_that_is_late_says_which_stone_is_busy() -> None:
+    class Stuck(Counting):
+        def open(self, context: Context) -> Actor:
+            actor = CountingActor(context, self)
+            actor.wake = lambda now: None  # type: ignore[method-assign]
+            return actor
+
+    g = ev.Graph()
+    g.add(Stuck(10, name="count")) >> ev.Terminal(lambda event: None)
+    with g.run() as flow:
+        with pytest.raises(ev.FlowError, match=r"stone 'count': it counts"):
+            flow.drain(timeout=0.2)
+        flow.freeze("count")
+        flow.drain(timeout=10)
+        flow.close(timeout=0.0)
+
+
+class Tapped(CountingActor):
+    """Counts on by ten each time somebody drains, and fails at 30."""
+
+    def draining(self) -> None:
+        self.stone.most += 10
+        self.context.wake()
+
+    @property
+    def failure(self) -> ev.EvflowError | None:
+        return ev.FlowError("it can count no further") if self.at >= 30 else None
+
+
+def test_a_drain_has_a_stone_bring_what_there_is_and_raises_why_it_failed() -> None:
+    class Tap(Counting):
+        def open(self, context: Context) -> Actor:
+            return Tapped(context, self)
+
+    seen: list[int] = []
+    g = ev.Graph()
+    g.add(Tap(0, name="tap")) >> ev.Terminal(lambda event: seen.append(event.value))
+    with g.run() as flow:
+        for most in (10, 20):
+            flow.drain(timeout=10)
+            assert seen == list(range(most))
+        for _ in range(2):
+            with pytest.raises(ev.FlowError, match="it can count no further"):
+                flow.drain(timeout=10)
+        flow.freeze("tap")
+        with pytest.raises(ev.FlowError, match="it can count no further"):
+            flow.drain(timeout=10)
+        assert seen == list(range(40))
+
+
+def test_a_stone_that_takes_no_more_holds_up_who_submits() -> None:
+    g = ev.Graph()
+    g.source("numbers", Number) >> ev.Filter("input.value >= 0") >> Bucket(100, name="bucket")
+    with g.run(max_events=10) as flow:
+        sent = 0
+        with pytest.raises(ev.FlowError, match=r"'numbers' is full.*'bucket' is full"):
+            while sent < 10_000:
+                flow["numbers"].submit_batch(_numbers(sent, 10), timeout=0.2)
+                sent += 10
+        assert flow.stats()["bucket"]["in"] == 100
+        while flow.stats()["bucket"]["in"] < sent:
+            flow["bucket"].empty()
+        flow["bucket"].empty()
+        flow["numbers"].submit_batch(_numbers(sent, 10), timeout=5)
+        flow.drain(timeout=10)
+        assert flow.stats()["bucket"]["in"] == sent + 10
+
+
+def test_a_stone_that_takes_no_more_holds_up_other_nodes() -> None:
+    there = ev.Node("there", listen="tcp://127.0.0.1:0")
+    far, near = ev.Graph("far"), ev.Graph("near")
+    with far.on("there"):
+        far.source("numbers", Number) >> Bucket(1000, name="bucket")
+    near.source("numbers", Number) >> ev.Bridge(there.contact, "numbers", limit=1 << 16)
+    sent = 0
+    with far.run(node=there) as held, near.run(max_events=1) as flow:
+        with pytest.raises(ev.FlowError, match="full"):
+            while sent < 1_000_000:
+                flow["numbers"].submit_batch(_numbers(sent, 10_000), timeout=1)
+                sent += 10_000
+        assert 1000 <= held.stats()["bucket"]["in"] < sent
+        emptying = True
+
+        def empty() -> None:
+            while emptying:
+                held["bucket"].empty()
+
+        thread = threading.Thread(target=empty)
+        thread.start()
+        try:
+            flow.drain(timeout=20)
+        finally:
+            emptying = False
+            thread.join()
+        assert held.stats()["bucket"]["in"] == sent
+
+
+def test_a_stone_that_emits_by_itself_waits_for_one_that_takes_no_more() -> None:
+    g = ev.Graph()
+    g.add(Counting(10_000, name="count")) >> Bucket(50, name="bucket")
+    with g.run() as flow:
+        flow.call(lambda: None)
+        with pytest.raises(ev.FlowError):
+            flow.drain(timeout=0.1)
+        assert flow.stats()["bucket"]["in"] == 50
+        while flow.stats()["bucket"]["in"] < 10_000:
+            flow["bucket"].empty()
+        flow.drain(timeout=10)
+
+
+class Tank(Acting):
+    """Takes events until it holds ``most``, and lets them go on when it is woken."""
+
+    kind = "tank"
+    wakes = True
+
+    def __init__(self, most: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.most = most
+
+    def open(self, context: Context) -> Actor:
+        return TankActor(context, self.most)
+
+
+class TankActor(Actor):
+    def __init__(self, context: Context, most: int) -> None:
+        super().__init__(context)
+        self.most = most
+        self.held: list[ev.EventBatch] = []
+
+    def receive(self, batch: ev.EventBatch, input: str) -> None:
+        self.held.append(batch)
+        if self.full:
+            self.context.wake()
+
+    @property
+    def full(self) -> bool:
+        return sum(map(len, self.held)) >= self.most
+
+    def wake(self, now: float) -> float | None:
+        if self.held:
+            self.context.emit(ev.EventBatch.concat(self.held))
+            self.held.clear()
+        return None
+
+
+def test_a_stone_that_takes_no_more_is_woken_to_make_room() -> None:
+    seen: list[int] = []
+    g = ev.Graph()
+    (
+        g.source("numbers", Number)
+        >> Tank(30, name="tank")
+        >> ev.Terminal(lambda event: seen.append(event.value))
+    )
+    with g.run(max_events=4) as flow:
+        for at in range(0, 300, 10):
+            flow["numbers"].submit_batch(_numbers(at, 10), timeout=10)
+        flow.drain(timeout=10)
+        assert seen == list(range(300))
+
+
+def test_what_is_numbered_is_known_again_by_other_nodes() -> None:
+    """A node that emits again what it had emitted before it was restarted doubles nothing."""
+    seen: list[int] = []
+    there = ev.Node("there", listen="tcp://127.0.0.1:0")
+    far = ev.Graph("far")
+    far.source("numbers", Number, on="there") >> ev.Terminal(lambda e: seen.append(e.value), on="there")
+    with far.run(node=there):
+        for start, most in ((0, 100), (40, 150), (0, 200)):
+            near = ev.Graph("near")
+            with near.on("near"):
+                near.add(Counting(most, start, name="count")) >> ev.Bridge(
+                    there.contact, "numbers", name="way"
+                )
+            with near.run(node=ev.Node("near")) as flow:
+                flow.drain(timeout=10)
+        assert seen == list(range(200))
+
+
+def test_questions_are_answered_or_refused_with_the_stones_own_error() -> None:
+    there = ev.Node("there", listen="tcp://127.0.0.1:0")
+    far, near = ev.Graph("far"), ev.Graph("near")
+    with far.on("there"):
+        far.add(Counting(20, name="count")) >> ev.Terminal(lambda batch: None, batch=True, name="end")
+    near.source("numbers", Number) >> ev.Terminal(print)
+    with far.run(node=there), _asking() as flow:
+        assert flow.ask(there.contact, "count", {"home": True}) == [there.contact, "count"]
+        with pytest.raises(ev.GraphError, match="that is wrong"):
+            flow.ask(there.contact, "count", {"wrong": True})
+        with pytest.raises(ev.FlowError, match="no questions"):
+            flow.ask(there.contact, "end", {})
+        with pytest.raises(ev.FlowError, match="no stone 'nobody'"):
+            flow.ask(there.contact, "nobody", {})
+    with _asking() as flow, pytest.raises(ev.LinkError, match="stone 'count' of tcp"):
+        flow.ask(there.contact, "count", {}, timeout=0.3)
+    with near.run() as flow, pytest.raises(ev.FlowError, match="has no node"):
+        flow.ask(there.contact, "count", {})
