@@ -7,6 +7,7 @@ FOLDERS = {
     "evflow.codgen": "codgen",
     "evflow.gpu": "gpu",
     "evflow.stones": "stones",
+    "pyspark_evflow": "stones/spark/pyspark_evflow",
 }
 
 setup(
@@ -33,6 +34,13 @@ setup(
         "evflow.schema",
         "evflow.stones.echo",
         "evflow.stones.matching",
+        "evflow.stones.spark",
+        "evflow.stones.spark.columns",
+        "evflow.stones.spark.feeding",
+        "evflow.stones.spark.format",
+        "evflow.stones.spark.holding",
+        "evflow.stones.spark.landing",
+        "evflow.stones.spark.matching",
         "evflow.watch",
     ],
     package_data={"evflow": ["py.typed"], "evflow.gpu": ["kernels/*"]},

@@ -21,6 +21,7 @@ from evflow.errors import (
     GraphError,
     LinkError,
     SchemaError,
+    SparkError,
     SubscriptionError,
 )
 from evflow.events.batch import EventBatch
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from evflow.stones.matching.changes import SubscriptionChange
     from evflow.stones.queue import Queue
     from evflow.stones.router import Router
+    from evflow.stones.spark.sink import SparkSink
+    from evflow.stones.spark.source import SparkSource
     from evflow.stones.split import Split
     from evflow.stones.storage import Storage
     from evflow.stones.terminal import Terminal
@@ -76,6 +79,9 @@ __all__ = [
     "Router",
     "Schema",
     "SchemaError",
+    "SparkError",
+    "SparkSink",
+    "SparkSource",
     "Split",
     "Storage",
     "Str",
@@ -112,6 +118,8 @@ _LAZY = {
     "Match": "evflow.stones.match",
     "Queue": "evflow.stones.queue",
     "Router": "evflow.stones.router",
+    "SparkSink": "evflow.stones.spark.sink",
+    "SparkSource": "evflow.stones.spark.source",
     "Split": "evflow.stones.split",
     "Storage": "evflow.stones.storage",
     "SubscriptionChange": "evflow.stones.matching.changes",

@@ -8,7 +8,8 @@
     ├── LinkError           a connection to another node
     ├── DeployError         a roll-out over several nodes
     ├── SubscriptionError   a subscription of the matcher
-    └── DeviceError         a GPU
+    ├── DeviceError         a GPU
+    └── SparkError          a Spark job that reads or writes events, its options, or what Spark needs
 
 A message names the thing, what was expected, what was found, and what to do.
 """
@@ -26,6 +27,7 @@ __all__ = [
     "GraphError",
     "LinkError",
     "SchemaError",
+    "SparkError",
     "SubscriptionError",
 ]
 
@@ -159,6 +161,10 @@ class SubscriptionError(_PlacedError):
 
 class DeviceError(EvflowError):
     """A GPU, its driver or its memory cannot do what was asked."""
+
+
+class SparkError(EvflowError):
+    """A Spark job cannot read or write events: a wrong option, lost rows, or Spark or Java is missing."""
 
 
 _EXCERPT = 100

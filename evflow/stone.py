@@ -55,6 +55,8 @@ KINDS: dict[str, str] = {
     "generator": "evflow.stones.generator:Generator",
     "queue": "evflow.stones.queue:Queue",
     "match": "evflow.stones.match:Match",
+    "spark source": "evflow.stones.spark.source:SparkSource",
+    "spark sink": "evflow.stones.spark.sink:SparkSink",
     "bridge": "evflow.stones.bridge:Bridge",
     "storage": "evflow.stones.storage:Storage",
     "terminal": "evflow.stones.terminal:Terminal",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from evflow.errors import GraphError, SchemaError, SubscriptionError
 from evflow.events.batch import EventBatch
@@ -20,6 +18,7 @@ from evflow.stones.matching.changes import SubscriptionChange
 from evflow.stones.matching.ledger import Ledger
 from evflow.stones.matching.listed import Listed, columns_of_listed, listed, numbered, read_lines
 from evflow.stones.matching.output import matched_schema
+from evflow.stones.naming import file_name
 
 if TYPE_CHECKING:
     from evflow.matching.matcher import Matcher
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Match"]
 
-_MOST_NAME = 100
 _MOST_THREADS = 256
 _MOST_IDS = (1 << 31) - 1
 
@@ -166,7 +164,7 @@ class Match(Acting):
     @property
     def _kept(self) -> Path:
         """Where changes are kept on a daemon."""
-        return self._inside(self.path or Path(f"{_file_name(self.name or self.kind)}.subscriptions"))
+        return self._inside(self.path or Path(f"{file_name(self.name or self.kind)}.subscriptions"))
 
     def _inside(self, path: Path) -> Path:
         return path if self._folder is None else self._folder / path
@@ -269,14 +267,6 @@ def _pair(location: Sequence[str], where: str) -> tuple[str, str]:
     if isinstance(location, str) or len(location) != 2:
         raise GraphError(f"{where} location {location!r}: expected the names of two attributes")
     return location[0], location[1]
-
-
-def _file_name(name: str) -> str:
-    """A file's name for a stone, whatever characters the stone's name has."""
-    quoted = quote(name, safe=" ").replace(".", "%2E")
-    if len(quoted) <= _MOST_NAME:
-        return quoted
-    return f"{quoted[:_MOST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
 def _matcher_class() -> type[Matcher]:

@@ -85,6 +85,23 @@ def matching(as_json: bool, picture: Path | None, quiet: bool) -> None:
         show(as_json=as_json, picture=picture, quiet=quiet or as_json)
 
 
+@demo.command()
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the results as one JSON object and nothing else."
+)
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def spark(as_json: bool, quiet: bool) -> None:
+    """Have Spark clean the flights and send them to subscribers.
+
+    A job of Spark, which starts for it, joins the flights with the places they are bound for, and streams
+    them into a graph that matches them with 100,000 subscriptions. Needs Java.
+    """
+    with tidy():
+        from evflow.demo.spark import show
+
+        show(as_json=as_json, quiet=quiet or as_json)
+
+
 @main.command()
 @file_argument
 @graph_option

@@ -52,8 +52,11 @@ def test_doctests_pass(module: str) -> None:
     assert doctest.testmod(loaded, optionflags=doctest.ELLIPSIS).failed == 0
 
 
+# Those of Spark share a session: see tests/spark/test_examples.py.
 @pytest.mark.slow
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example", [path for path in EXAMPLES if not path.stem.startswith("spark_")], ids=lambda path: path.stem
+)
 def test_example_runs_and_prints(example: Path, python: Callable[..., str]) -> None:
     assert python(example).strip()
 

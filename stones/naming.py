@@ -1,0 +1,23 @@
+"""Names of files for stones."""
+
+from __future__ import annotations
+
+import hashlib
+from urllib.parse import quote
+
+__all__ = ["file_name"]
+
+_MOST = 100
+
+
+def file_name(name: str) -> str:
+    """A file's name for a stone, whatever characters the stone's name has.
+
+    Example:
+        >>> file_name("alerts"), file_name("../a b.c")
+        ('alerts', '%2E%2E%2Fa b%2Ec')
+    """
+    quoted = quote(name, safe=" ").replace(".", "%2E")
+    if len(quoted) <= _MOST:
+        return quoted
+    return f"{quoted[:_MOST]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"

@@ -1,0 +1,1 @@
+"""Spark beside evflow: rows of DataFrames become events, and events rows of DataFrames."""

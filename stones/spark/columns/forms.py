@@ -1,0 +1,124 @@
+"""How the values of a field stand in Arrow memory, as native code reads and writes it.
+
+A form is a tree that follows a field's type: a list has one child, a record one for each of its fields, an
+array of numbers one list in another for each of its dimensions and the numbers at the end. Each form has some
+words in the context of the native code, which say where its memory is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from evflow.codgen.llvm.empty import empty_value
+from evflow.schema import Schema
+from evflow.schema.types import NUMBERS, Array, FieldType, ListOf, Maybe, Number, Record
+
+__all__ = ["WORDS", "Form", "Forms", "fixed_image", "form_of", "forms_of"]
+
+WORDS = ("validity", "bits", "values", "first", "content", "size")
+"""What the encoder has to know of the memory of a form: address of the bitmap of what is no null (0: nothing
+is) and the number of its first bit; address of the values or, for text, bytes and lists, of the offsets, and
+the number of the first; address and size of the bytes of text and bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How the values of a field stand in Arrow memory.
+
+    Attributes:
+        kind: the field's type, without the optional.
+        optional: whether nulls may stand there.
+        path: names the field in errors.
+        number: position of the form among all of its schema.
+        wide: whether offsets have 64 bits instead of 32.
+        stored: of numbers, the type they have in Arrow memory.
+        children: forms of what is within.
+    """
+
+    kind: FieldType
+    optional: bool
+    path: str
+    number: int
+    wide: bool
+    stored: Number | None
+    children: tuple[Form, ...]
+
+    @property
+    def leaf(self) -> Form:
+        """The innermost form of an array's dimensions."""
+        return self.children[0].leaf if self.children else self
+
+    def walk(self) -> Iterator[Form]:
+        """This form and those within, in the order of their numbers."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The forms of a schema's fields, in declared order."""
+
+    schema: Schema
+    fields: tuple[Form, ...]
+
+    @property
+    def count(self) -> int:
+        """How many forms there are in all."""
+        return sum(1 for form in self.fields for _ in form.walk())
+
+
+def forms_of(schema: Schema, wide: frozenset[int] = frozenset(), spark: bool = False) -> Forms:
+    """The forms of a schema's fields.
+
+    Args:
+        schema: not recursive.
+        wide: the numbers of the forms whose offsets have 64 bits.
+        spark: whether unsigned integers stand in the next wider signed ones.
+    """
+    return _Maker(wide, spark).forms(schema)
+
+
+def form_of(kind: FieldType) -> FieldType:
+    """A type without its optional."""
+    return kind.element if isinstance(kind, Maybe) else kind
+
+
+class _Maker:
+    def __init__(self, wide: frozenset[int], spark: bool) -> None:
+        self._wide = wide
+        self._spark = spark
+        self._next = 0
+
+    def forms(self, schema: Schema) -> Forms:
+        return Forms(schema, tuple(self._form(f.type, f.name) for f in schema.fields))
+
+    def _form(self, kind: FieldType, path: str) -> Form:
+        number, self._next = self._next, self._next + 1
+        held = form_of(kind)
+        children: tuple[Form, ...] = ()
+        if isinstance(held, ListOf):
+            children = (self._form(held.element, path + "[]"),)
+        elif isinstance(held, Record):
+            children = tuple(self._form(f.type, f"{path}.{f.name}") for f in held.schema.fields)
+        elif isinstance(held, Array):
+            inner = Array(held.element, held.shape[1:]) if len(held.shape) > 1 else held.element
+            children = (self._form(inner, path + "[]"),)
+        stored = self._stored(held) if isinstance(held, Number) else None
+        return Form(held, isinstance(kind, Maybe), path, number, number in self._wide, stored, children)
+
+    def _stored(self, kind: Number) -> Number:
+        if self._spark and kind.kind == "u" and kind.size < 8:
+            return NUMBERS[f"i{16 * kind.size}"]
+        return kind
+
+
+def fixed_image(schema: Schema) -> bytes:
+    """The fixed part of an event whose values are all zero."""
+    parts = (
+        fixed_image(f.type.schema) if isinstance(f.type, Record) else empty_value(f.type)
+        for f in schema.wire_fields
+        if f.offset is not None
+    )
+    return schema.header + b"".join(parts)

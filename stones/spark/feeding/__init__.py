@@ -1,0 +1,1 @@
+"""The job that a Spark source runs itself."""

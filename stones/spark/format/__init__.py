@@ -1,0 +1,1 @@
+"""Spark's format ``evflow``: its options, writers and readers."""

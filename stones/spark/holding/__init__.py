@@ -1,0 +1,1 @@
+"""The running half of a Spark sink: a log of rows, and who reads them."""

@@ -1,0 +1,1 @@
+"""The running half of a Spark source: what is staged, what was committed, what leaves."""

@@ -1,0 +1,286 @@
+"""The ledger of a Spark source: what is staged, what was committed, and how far that was released.
+
+It is an SQLite file beside a folder of row files, and decides which of these count. A commit is one
+transaction in it, made before anything is released.
+
+A kill of the process loses nothing; a power cut may lose the last moments.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evflow.errors import FlowError
+
+__all__ = ["MOST_JOBS", "Epochs", "Ledger", "Place", "TaskEntry", "Waiting"]
+
+MOST_JOBS = 100_000
+"""Batch jobs that are remembered, the newest."""
+
+_TABLES = """
+CREATE TABLE state (
+    id INTEGER PRIMARY KEY CHECK (id = 0), stream BLOB NOT NULL, chunk INTEGER NOT NULL,
+    number INTEGER NOT NULL, file INTEGER NOT NULL, row INTEGER NOT NULL
+);
+CREATE TABLE tasks (
+    task INTEGER PRIMARY KEY, job TEXT NOT NULL, epoch INTEGER NOT NULL, partition INTEGER NOT NULL,
+    attempt INTEGER NOT NULL
+);
+CREATE INDEX tasks_of_jobs ON tasks (job, epoch);
+CREATE TABLE epochs (
+    job TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, rows INTEGER NOT NULL,
+    age INTEGER NOT NULL, PRIMARY KEY (job, first)
+) WITHOUT ROWID;
+CREATE INDEX batch_jobs ON epochs (age) WHERE last = 0;
+CREATE TABLE files (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, task INTEGER NOT NULL, rows INTEGER NOT NULL, job TEXT NOT NULL,
+    epoch INTEGER NOT NULL
+);
+"""
+_VERSION = 1
+
+
+class Place(NamedTuple):
+    """How far rows were released: the next emission's ``number``, and the ``row`` of the ``file`` it begins
+    with. Files before that one were released whole."""
+
+    number: int = 0
+    file: int = 1
+    row: int = 0
+
+
+class TaskEntry(NamedTuple):
+    """A task whose rows are staged."""
+
+    task: int
+    job: str
+    epoch: int
+    partition: int
+    attempt: int
+
+
+class Waiting(NamedTuple):
+    """A file of committed rows: where it stands among all, the task that sent it, and its rows."""
+
+    id: int
+    task: int
+    rows: int
+    job: str
+    epoch: int
+
+
+class Epochs(NamedTuple):
+    """Epochs of a job that were committed, from ``first`` to ``last``, and the rows of the last one."""
+
+    job: str
+    first: int
+    last: int
+    rows: int
+
+
+class Ledger:
+    """A ledger in an SQLite file, which is made when there is something to write.
+
+    Args:
+        path: the file.
+        chunk: bytes of an emission; a file that is there has its own.
+        passing: whether it goes with the process, so that nobody waits for the disk.
+
+    Raises:
+        FlowError: it is there and cannot be used; each method raises it too.
+
+    Attributes:
+        stream: 16 bytes that no other ledger has; numbers of emissions mean something together with them.
+        chunk: bytes of an emission.
+    """
+
+    def __init__(self, path: Path, chunk: int, passing: bool = False) -> None:
+        self._path = path
+        self._synchronous = "OFF" if passing else "NORMAL"
+        self._db: sqlite3.Connection | None = None
+        self.stream, self.chunk = os.urandom(16), chunk
+        self._place = Place()
+        if path.exists():
+            self._db = self._open()
+            with self._naming():
+                row = self._db.execute("SELECT stream, chunk, number, file, row FROM state").fetchone()
+                self.stream, self.chunk, self._place = row[0], row[1], Place(*row[2:])
+
+    def _open(self) -> sqlite3.Connection:
+        with self._naming():
+            # One engine drives a graph, but it may be started in one thread and run in another.
+            db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            db.execute(f"PRAGMA synchronous = {self._synchronous}")
+            db.execute("PRAGMA journal_mode = WAL")
+            if db.execute("PRAGMA user_version").fetchone() != (_VERSION,):
+                raise FlowError(f"ledger {self._path} is no ledger of this version of evflow")
+        return db
+
+    def _begun(self) -> sqlite3.Connection:
+        if self._db is None:
+            self.make((), ())
+        assert self._db is not None
+        return self._db
+
+    def make(
+        self, epochs: Iterable[Epochs], files: Iterable[Waiting], number: int = 0, stream: bytes = b""
+    ) -> None:
+        """From now on exactly this is in it. The file is made under another name first: where it is, it has
+        what it should have."""
+        self.close()
+        self.stream = stream or self.stream
+        made = self._path.with_name(f"{self._path.name}.new")
+        with self._naming():
+            made.unlink(missing_ok=True)
+            with closing(sqlite3.connect(made, isolation_level=None)) as db:
+                db.execute("PRAGMA synchronous = OFF")
+                db.executescript(f"{_TABLES} PRAGMA user_version = {_VERSION}; BEGIN")
+                row = (self.stream, self.chunk, number)
+                db.execute("INSERT INTO state VALUES (0, ?, ?, ?, 1, 0)", row)
+                db.executemany(
+                    "INSERT INTO epochs VALUES (?, ?, ?, ?, ?)",
+                    ((*one, age) for age, one in enumerate(epochs)),
+                )
+                db.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?)", files)
+                db.execute("COMMIT")
+            # Since the file was closed it has what was in them; they must not be taken for the new one's.
+            for left in ("-wal", "-shm"):
+                self._path.with_name(f"{self._path.name}{left}").unlink(missing_ok=True)
+            made.replace(self._path)
+        self._place = Place(number)
+        self._db = self._open()
+
+    @property
+    def place(self) -> Place:
+        """Up to where all that was released is settled."""
+        return self._place
+
+    def tasks(self) -> list[TaskEntry]:
+        """The tasks whose rows are staged."""
+        return [TaskEntry(*row) for row in self._rows("SELECT * FROM tasks ORDER BY task")]
+
+    def begin(self, entry: TaskEntry) -> None:
+        """A task has begun."""
+        with self._transaction() as db:
+            db.execute("INSERT INTO tasks VALUES (?, ?, ?, ?, ?)", entry)
+
+    def drop(self, tasks: Iterable[int]) -> None:
+        """Forgets tasks."""
+        if self._db is not None:
+            with self._transaction() as db:
+                db.executemany("DELETE FROM tasks WHERE task = ?", [(task,) for task in tasks])
+
+    def committed(self, job: str, epoch: int) -> Epochs | None:
+        """The run of epochs, one after the other, that a committed epoch belongs to; None if it is not."""
+        found = self._rows(
+            "SELECT job, first, last, rows FROM epochs WHERE job = ? AND first <= ? AND last >= ?",
+            (job, epoch, epoch),
+        )
+        return Epochs(*found[0]) if found else None
+
+    def commit(self, job: str, epoch: int, rows: int, files: Sequence[tuple[int, int]]) -> None:
+        """An epoch is committed: these files, (task, rows) each, are to be released in this order; all other
+        tasks of the epoch are forgotten."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM tasks WHERE job = ? AND epoch = ?", (job, epoch))
+            db.executemany(
+                "INSERT INTO files (task, rows, job, epoch) VALUES (?, ?, ?, ?)",
+                [(task, count, job, epoch) for task, count in files],
+            )
+            _remember(db, job, epoch, rows)
+
+    def file_from(self, id: int) -> Waiting | None:
+        """The first of the files to be released that stands at ``id`` or later."""
+        found = self._rows(
+            "SELECT id, task, rows, job, epoch FROM files WHERE id >= ? ORDER BY id LIMIT 1", (id,)
+        )
+        return Waiting(*found[0]) if found else None
+
+    def files(self) -> list[Waiting]:
+        """The files that are not settled, in order."""
+        return [
+            Waiting(*row) for row in self._rows("SELECT id, task, rows, job, epoch FROM files ORDER BY id")
+        ]
+
+    def settle(self, place: Place) -> list[Waiting]:
+        """What was released before a place has been handled; returns the files that were, whole, and are
+        forgotten."""
+        with self._transaction() as db:
+            rows = db.execute(
+                "SELECT id, task, rows, job, epoch FROM files WHERE id < ? ORDER BY id", (place.file,)
+            ).fetchall()
+            if rows:
+                db.execute("DELETE FROM files WHERE id < ?", (place.file,))
+            _set_place(db, place)
+        self._place = place
+        return [Waiting(*row) for row in rows]
+
+    def settle_late(self, place: Place) -> None:
+        """Like ``settle``, after ``close``: the files are seen to when it is opened again. What cannot be
+        written is released once more at the worst."""
+        if self._path.exists():
+            with suppress(sqlite3.Error), closing(sqlite3.connect(self._path)) as db, db:
+                _set_place(db, place)
+
+    def epochs(self) -> list[Epochs]:
+        """All committed epochs it remembers, those of older jobs first."""
+        return [Epochs(*row) for row in self._rows("SELECT job, first, last, rows FROM epochs ORDER BY age")]
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _rows(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        if self._db is None:
+            return []
+        with self._naming():
+            return self._db.execute(query, values).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing."""
+        db = self._begun()
+        with self._naming():
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """An error of the file names it."""
+        try:
+            yield
+        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
+            raise FlowError(f"ledger {self._path} cannot be used: {error}") from error
+
+
+def _set_place(db: sqlite3.Connection, place: Place) -> None:
+    # Another flow may have come further meanwhile, after this one was closed.
+    db.execute("UPDATE state SET number = ?, file = ?, row = ? WHERE number < ?", (*place, place.number))
+
+
+def _remember(db: sqlite3.Connection, job: str, epoch: int, rows: int) -> None:
+    """Notes a committed epoch, as one run with those right before and behind it."""
+    before = db.execute("SELECT first FROM epochs WHERE job = ? AND last = ?", (job, epoch - 1)).fetchone()
+    behind = db.execute(
+        "SELECT last, rows FROM epochs WHERE job = ? AND first = ?", (job, epoch + 1)
+    ).fetchone()
+    first = epoch if before is None else before[0]
+    last, rows = (epoch, rows) if behind is None else behind
+    age = db.execute("SELECT coalesce(max(age), 0) + 1 FROM epochs WHERE last = 0").fetchone()[0]
+    db.execute("DELETE FROM epochs WHERE job = ? AND first = ?", (job, epoch + 1))
+    db.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?, ?, ?)", (job, first, last, rows, age))
+    if last == 0:
+        # Of a batch job there is only epoch 0; a query goes on, and takes one row however long it runs.
+        db.execute("DELETE FROM epochs WHERE last = 0 AND age <= ?", (age - MOST_JOBS,))

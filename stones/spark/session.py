@@ -1,0 +1,156 @@
+"""What a Spark session needs so that ``evflow`` is a format of it, also on its executors.
+
+Spark finds the format by itself where ``pyspark_evflow`` can be imported. In a checkout that takes two more
+folders on the path of each Python process; to executors that do not have the package, it is sent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import evflow
+from evflow.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["active_session", "configure_spark_with_evflow", "is_connect", "require_spark", "worker_path"]
+
+Builder = TypeVar("Builder")
+
+INSTALL = "pip install 'evflow[spark]'"
+JAVA = "install Java 17 or newer, for instance `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME"
+
+NEWEST_UNFIT_JAVA = 16
+OLDEST_SPARK = (4, 1)
+
+
+def require_spark() -> None:
+    """Checks that PySpark, PyArrow and Java are there and new enough; starts nothing but ``java -version``.
+
+    Raises:
+        SparkError: one of them is not; says what to install.
+    """
+    for module in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(module) is None:
+            raise SparkError(f"Spark needs the Python package {module}, which is not installed: {INSTALL}")
+    from pyspark import __version__ as found
+
+    if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < OLDEST_SPARK:
+        wanted = ".".join(map(str, OLDEST_SPARK))
+        raise SparkError(f"pyspark {found} is too old: expected {wanted} or newer: {INSTALL}")
+    _require_java()
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which(str(Path(home, "bin", "java")) if home else "java")
+    if program is None:
+        where = f"JAVA_HOME, which is {home}, has no bin/java" if home else "there is no java on the path"
+        raise SparkError(f"Spark needs Java, and {where}: {JAVA}")
+    said = subprocess.run(
+        [program, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=60
+    ).stdout
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) <= NEWEST_UNFIT_JAVA:
+        raise SparkError(f"Spark needs Java 17 or newer, and {program} says {said.strip()!r}: {JAVA}")
+
+
+def worker_path() -> tuple[str, ...]:
+    """The folders that a worker's Python needs on its path to import evflow and ``pyspark_evflow``: those of
+    a checkout; none where the package is installed."""
+    assert evflow.__file__ is not None
+    package = Path(evflow.__file__).parent
+    format_folder = package / "stones" / "spark"
+    if not (format_folder / "pyspark_evflow").is_dir():
+        return ()
+    return (str(package.parent), str(format_folder.resolve()))
+
+
+def configure_spark_with_evflow(builder: Builder, *, packages: Sequence[str | Path] = ()) -> Builder:
+    """Gives a session's builder what reading, writing and matching with evflow need. No session is made.
+
+    In a checkout it also puts the checkout on ``PYTHONPATH`` of this process's environment, from which the
+    session's Java process, and the Python processes that it starts, take it.
+
+    Args:
+        builder: ``SparkSession.builder``, configured or not.
+        packages: wheels or zip files for executors that do not have the package, as for ``--py-files`` (which
+            takes wheels only when they are called ``.zip``).
+
+    Returns:
+        The builder.
+
+    Raises:
+        SparkError: it is no builder, a package is not there, or PySpark or PyArrow is missing.
+    """
+    for method in ("config", "getOrCreate"):
+        if not hasattr(builder, method):
+            raise SparkError(
+                f"expected a SparkSession.builder but found {type(builder).__name__}: {builder!r}"
+            )
+    settings = {"spark.sql.execution.arrow.pyspark.enabled": "true"}
+    folders = worker_path()
+    if folders:
+        path = _joined(folders, os.environ.get("PYTHONPATH", ""))
+        os.environ["PYTHONPATH"] = path
+        settings["spark.executorEnv.PYTHONPATH"] = path
+    # Otherwise the workers would be whatever python3 comes first on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if packages:
+        settings["spark.submit.pyFiles"] = ",".join(map(_file, packages))
+    configured: Any = builder
+    for key, value in settings.items():
+        configured = configured.config(key, value)
+    given: Builder = configured
+    return given
+
+
+def _joined(folders: Sequence[str], path: str) -> str:
+    kept = [entry for entry in path.split(os.pathsep) if entry and entry not in folders]
+    return os.pathsep.join([*folders, *kept])
+
+
+def _file(package: str | Path) -> str:
+    """A package as Spark takes it, which knows ``.zip`` and not ``.whl``."""
+    if "://" in str(package):
+        return str(package)
+    path = Path(package)
+    if not path.is_file():
+        raise SparkError(f"package {package} is not there; make one with `pip wheel --no-deps evflow`")
+    if path.suffix != ".whl":
+        return str(path)
+    folder = Path(tempfile.mkdtemp(prefix="evflow-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return str(shutil.copy(path, folder / f"{path.stem}.zip"))
+
+
+def active_session(spark: SparkSession) -> SparkSession:
+    """Makes a session that of this thread.
+
+    A classic session is known to the thread that made it. In any other one ``format("evflow")`` is not found
+    until this was called there; a Connect session needs it nowhere.
+
+    Example::
+
+        Thread(target=lambda: save(active_session(spark).table("flights"))).start()
+    """
+    jvm = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
+    if jvm is not None:
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    return spark
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is one of Connect, whose driver is elsewhere."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")

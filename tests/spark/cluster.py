@@ -1,0 +1,101 @@
+"""A driver of its own: executors are processes of their own, and have the package from a wheel.
+
+python cluster.py CONTACT WHEEL FOLDER HOME JAVA
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROWS = 200_000
+
+
+def slowly(batches: Any) -> Any:
+    """Passes on four batches a second."""
+    import time
+
+    for batch in batches:
+        time.sleep(0.25)
+        yield batch
+
+
+def hanging(batches: Any) -> Any:
+    """Hangs in the first attempt of partition 0, half way through."""
+    import time
+
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    for number, batch in enumerate(batches):
+        if context.partitionId() == 0 and context.attemptNumber() == 0 and number == 1:
+            time.sleep(60)
+        yield batch
+
+
+def where(batches: Any) -> Any:
+    """Where each executor has the package from, and its process."""
+    import os
+
+    import pyarrow as pa
+
+    import evflow
+
+    for _ in batches:
+        continue
+    yield pa.record_batch([pa.array([str(evflow.__file__)]), pa.array([os.getppid()])], names=["file", "pid"])
+
+
+def failed(spark: Any) -> int:
+    """How many tasks of the last job failed."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [
+        tracker.getStageInfo(stage) for stage in tracker.getJobInfo(max(tracker.getJobIdsForGroup())).stageIds
+    ]
+    return sum(stage.numFailedTasks for stage in stages if stage)
+
+
+def main(master: str, contact: str, wheel: str, folder: str, java: str) -> None:
+    from pyspark import cloudpickle
+    from pyspark.sql import SparkSession
+
+    from evflow.stones.spark.session import configure_spark_with_evflow
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": java,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.executor.extraJavaOptions": java,
+        "spark.executor.memory": "1g",
+        "spark.local.dir": folder,
+        "spark.speculation": "true",
+        "spark.speculation.interval": "200ms",
+        "spark.speculation.minTaskRuntime": "1s",
+        "spark.speculation.multiplier": "1.2",
+        "spark.speculation.quantile": "0.5",
+        "spark.sql.warehouse.dir": str(Path(folder, "warehouse")),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = configure_spark_with_evflow(builder, packages=[wheel]).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    rows = spark.range(0, 100, 1, 4).mapInArrow(where, "file string, pid long").collect()
+    print("executors", *sorted({row.file for row in rows}), flush=True)
+    for name, step, parts in (("killed", slowly, 2), ("hung", hanging, 4)):
+        print("begin", name, flush=True)
+        frame = spark.range(0, ROWS, 1, parts).mapInArrow(step, "id long")
+        writer = frame.write.format("evflow").option("contact", contact).option("stone", "rows")
+        writer.option("jobid", name).mode("append").save()
+        print("done", name, failed(spark), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,149 @@
+"""A master and two workers, whose executors have the package from the built wheel only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.node.processes import free_port, wait_for
+from tests.spark import cluster, setting
+from tests.spark.writes import STONE, receiver
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """The package's wheel, built from a copy."""
+    copy = tmp_path / "build"
+    copy.mkdir()
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(CHECKOUT / name, copy)
+    for folder in ("evflow", "codgen", "gpu", "stones"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(CHECKOUT / folder, copy / folder, symlinks=True, ignore=ignored)
+    command = "-m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .".split()
+    subprocess.run([sys.executable, *command], cwd=copy, check=True)
+    return next((copy / "dist").glob("*.whl"))
+
+
+@contextmanager
+def process(arguments: Sequence[str], **settings: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process; neither it nor what it started is left."""
+    with subprocess.Popen(arguments, **settings) as made:
+        try:
+            yield made
+        finally:
+            if made.poll() is None:
+                for one in psutil.Process(made.pid).children(recursive=True):
+                    with suppress(psutil.NoSuchProcess):
+                        one.kill()
+                made.kill()
+
+
+@contextmanager
+def standalone(folder: Path, java: str) -> Iterator[tuple[str, list[int]]]:
+    """A master, and two workers on two of this host's addresses, of which each has one executor of one core.
+
+    Spark never runs a task a second time on the host where it is slow.
+    """
+    master = f"spark://127.0.0.1:{free_port()}"
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment |= {
+        "SPARK_DAEMON_JAVA_OPTS": f"{java} -Dspark.master.rest.enabled=false",
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+    del environment["SPARK_LOCAL_IP"]
+    program = str(Path(os.environ["SPARK_HOME"], "bin", "spark-class"))
+    port = master.rpartition(":")[2]
+    master_class, worker_class = (
+        f"org.apache.spark.deploy.{name}" for name in ("master.Master", "worker.Worker")
+    )
+    with ExitStack() as stack:
+        log = stack.enter_context(open(folder / "log", "w"))
+        settings: dict[str, Any] = {"env": environment, "stdout": log, "stderr": log, "cwd": folder}
+        common = [program, master_class, "-h", "127.0.0.1", "-p", port, "--webui-port", "0"]
+        stack.enter_context(process(common, **settings))
+        workers = []
+        for host in ("127.0.0.1", "127.0.0.2"):
+            work = [
+                program,
+                worker_class,
+                "-h",
+                host,
+                "-c",
+                "1",
+                "-m",
+                "1g",
+                "-d",
+                str(folder / host),
+                "--webui-port",
+                "0",
+            ]
+            workers.append(stack.enter_context(process([*work, master], **settings)).pid)
+        yield master, workers
+
+
+@contextmanager
+def driver(
+    master: str, contact: str, wheel: Path, folder: Path, java: str
+) -> Iterator[subprocess.Popen[str]]:
+    """The program of ``tests.spark.cluster``."""
+    installed = folder / "installed"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(installed)
+    arguments = [master, contact, str(wheel), str(folder), java]
+    with process(
+        [sys.executable, str(Path(cluster.__file__)), *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    ) as made:
+        yield made
+
+
+def executor(worker: int) -> psutil.Process:
+    """The executor of a worker."""
+    return next(
+        child
+        for child in psutil.Process(worker).children(recursive=True)
+        if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline())
+    )
+
+
+@pytest.mark.usefixtures("spark_home")
+def test_rows_come_once_from_executors_that_are_killed_and_hang(wheel: Path, tmp_path: Path) -> None:
+    java = setting.quick_java(setting.archive())
+    with (
+        receiver() as there,
+        standalone(tmp_path, java) as (master, workers),
+        driver(master, there.options["contact"], wheel, tmp_path, java) as program,
+    ):
+
+        def line() -> str:
+            assert program.stdout is not None
+            return program.stdout.readline().rstrip()
+
+        # Not those that the driver has: each executor's own copy of the wheel.
+        packages = line().removeprefix("executors ").split()
+        assert packages and all("installed" not in package for package in packages), packages
+        assert line() == "begin killed"
+        wait_for(lambda: there.flow.stats()[STONE]["in"] > 110_000, "both tasks send", 60)
+        executor(workers[0]).kill()
+        assert line() == "done killed 1"
+        assert sorted(there.column("id")) == list(range(cluster.ROWS))
+        assert line() == "begin hung"
+        assert line() == "done hung 0"
+        assert sorted(there.column("id")[cluster.ROWS :]) == list(range(cluster.ROWS))
+        assert program.wait(60) == 0

