@@ -11,8 +11,8 @@ from hypothesis import settings
 
 from tests.examples import tried
 
-# For a property that does not say how many.
-settings.register_profile("suite", max_examples=tried(40))
+# For a property that does not say how many. None is a test of speed: the first example may compile.
+settings.register_profile("suite", max_examples=tried(40), deadline=None)
 settings.load_profile("suite")
 
 
