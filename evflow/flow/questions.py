@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from evflow.errors import EvflowError, FlowError, LinkError
 from evflow.link.asking import Answers, Asker, Reply
+from evflow.schema.values import describe
 
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
@@ -50,7 +51,7 @@ class Questions:
         stone, question = arguments["stone"], arguments["question"]
         slot = self._engine.topology.slots.get(stone) if isinstance(stone, str) else None
         if slot is None:
-            raise FlowError(f"there is no stone {stone!r:.300} on this node")
+            raise FlowError(f"there is no stone {describe(stone)} on this node")
         if slot.actor is None or not isinstance(question, dict):
             raise FlowError(f"stone {stone!r} is a {slot.stone.kind}, which takes no questions")
         reply(slot.actor.answer(question))

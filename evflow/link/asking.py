@@ -15,6 +15,7 @@ import msgpack
 
 from evflow import errors
 from evflow.errors import DeployError, EvflowError, LinkError
+from evflow.schema.values import describe
 
 __all__ = ["ANSWER", "ASK", "Answers", "Asker", "Question", "Reply"]
 
@@ -67,7 +68,12 @@ class Asker:
     ) -> None:
         """Asks; ``reply`` gets the answer, or a ``LinkError`` when there is none within ``seconds``."""
         self._number += 1
-        body = msgpack.packb([self._session, self._number, verb, dict(arguments)])
+        try:
+            body = msgpack.packb([self._session, self._number, verb, dict(arguments)])
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise DeployError(
+                f"question {verb!r}: expected what msgpack takes, found {error!r:.200}"
+            ) from None
         if len(body) > _MOST:
             raise DeployError(f"question {verb!r}: expected at most {_MOST} bytes, found {len(body)}")
         self._asked[self._number] = _Asked(peer, body, now + seconds, now, reply)
@@ -170,7 +176,14 @@ class Answers:
                 self._verbs[verb](peer, arguments, reply)
             except EvflowError as error:
                 reply(error)
-            except (TypeError, ValueError, KeyError, AttributeError) as error:
+            except (
+                TypeError,
+                ValueError,
+                LookupError,
+                AttributeError,
+                ArithmeticError,
+                RecursionError,
+            ) as error:
                 reply(DeployError(f"question {verb!r} has wrong arguments: {error!r:.200}"))
 
 
@@ -189,13 +202,14 @@ def _parts(body: bytes, count: int) -> list[Any]:
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise DeployError(f"a note of {len(body)} bytes: expected msgpack, found {error!r:.100}") from None
     if type(parts) is not list or len(parts) != count:
-        raise DeployError(f"a note: expected an array of {count}, found {parts!r:.100}")
+        raise DeployError(f"a note: expected an array of {count}, found {describe(parts)}")
     return parts
 
 
 def _error(value: Any) -> EvflowError:
     """The error that an answer describes."""
-    name, text = value if type(value) is list and len(value) == 2 else ("DeployError", repr(value)[:1000])
+    name, text = value if type(value) is list and len(value) == 2 else ("DeployError", describe(value))
     kind = getattr(errors, name, None) if type(name) is str else None
     known = isinstance(kind, type) and issubclass(kind, EvflowError)
-    return kind(str(text)) if known and kind is not None else DeployError(str(text))
+    told = text if type(text) is str else describe(text)
+    return kind(told) if known and kind is not None else DeployError(told)

@@ -62,5 +62,5 @@ class Notes:
             return
         try:
             call(peer, bytes(body), now)
-        except EvflowError as error:
+        except (EvflowError, RecursionError) as error:
             self._refuse("malformed", f"note {topic!r} of {peer}: {error}")

@@ -43,6 +43,7 @@ class RowFile:
         path: the file, made if it is not there; where the width of events varies, one named ``path`` and
             ``.ends`` stands beside it.
         schema: the schema of the events; None for that of a file which is there.
+        own: whether what is in it was appended by this process; otherwise it is checked when it is read.
 
     Raises:
         SchemaError: the file has events of another schema.
@@ -69,7 +70,7 @@ class RowFile:
         >>> folder.cleanup()
     """
 
-    def __init__(self, path: str | Path, schema: Schema | None = None) -> None:
+    def __init__(self, path: str | Path, schema: Schema | None = None, own: bool = False) -> None:
         self.path = Path(path)
         self.rows = self.nbytes = 0
         self._file = self._ends = -1
@@ -79,10 +80,11 @@ class RowFile:
         except EvflowError:
             self.close()
             raise
-        except (OSError, ValueError, struct.error) as error:
+        except (OSError, ValueError, RecursionError, struct.error) as error:
             self.close()
             raise self._unusable(error) from error
         self.schema = found
+        self._unsure = 0 if own else self.rows
 
     def _begin(self, schema: Schema | None) -> Schema:
         flags = os.O_RDWR | os.O_CLOEXEC
@@ -107,11 +109,16 @@ class RowFile:
         magic, rows, nbytes, length = _HEAD.unpack(head)
         if magic != _MAGIC or rows < 0 or nbytes < 0 or not 0 < length <= _MOST_TEXT:
             raise ValueError("it is no row file of this version of evflow")
-        found = Schema.from_description(json.loads(os.pread(self._file, length, _HEAD.size)))
+        try:
+            found = Schema.from_description(json.loads(os.pread(self._file, length, _HEAD.size)))
+        except SchemaError as error:
+            raise ValueError(f"it is damaged: {error}") from None
         self._start = _HEAD.size + length
         ends = self._ends_path.stat().st_size if found.width is None and rows else rows * _END.itemsize
         if os.fstat(self._file).st_size < self._start + nbytes or ends < rows * _END.itemsize:
             raise ValueError(f"it is cut: expected {rows} events in {nbytes} bytes")
+        if found.width is not None and nbytes != rows * found.width:
+            raise ValueError(f"it is damaged: {rows} events of {found.width} bytes are not {nbytes} bytes")
         self.rows, self.nbytes = rows, nbytes
         return found
 
@@ -145,7 +152,7 @@ class RowFile:
         least one if there is one. Their bytes are the file's own, mapped, and stay when it is deleted.
 
         Raises:
-            FlowError: there are fewer than ``first`` events; or the file cannot be read.
+            FlowError: there are fewer than ``first`` events; or the file is damaged, or cannot be read.
         """
         if not 0 <= first <= self.rows:
             raise FlowError(f"row file {self.path} has {self.rows} events, so none from {describe(first)} on")
@@ -154,20 +161,39 @@ class RowFile:
         try:
             width = self.schema.width
             if width is None:
-                return self._read_varying(first, most_bytes)
-            count = min(max(1, most_bytes // width), self.rows - first)
-            return EventBatch(self.schema, self._map(first * width, count * width), count)
+                batch = self._read_varying(first, most_bytes)
+            else:
+                count = min(max(1, most_bytes // width), self.rows - first)
+                batch = EventBatch(self.schema, self._map(first * width, count * width), count)
+            if first < self._unsure:
+                self._check(batch)
         except (OSError, ValueError) as error:
             raise self._unusable(error) from error
+        return batch
+
+    def _check(self, batch: EventBatch) -> None:
+        """Sees to it that what was found on the disk is events: native code relies on that."""
+        try:
+            found = EventBatch.from_bytes(self.schema, batch.data.data, batch.rows)
+        except SchemaError as error:
+            raise ValueError(f"it is damaged: {error}") from None
+        if not (
+            found.offsets is None or batch.offsets is None or np.array_equal(found.offsets, batch.offsets)
+        ):
+            raise ValueError("it is damaged: events do not end where they should")
 
     def _read_varying(self, first: int, most_bytes: int) -> EventBatch:
         length = self.rows * _END.itemsize
         with_ends = mmap.mmap(self._ends_opened(), length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         ends: Offsets = np.frombuffer(with_ends, _END)
         start = int(ends[first - 1]) if first else 0
+        if start < 0:
+            raise ValueError("it is damaged: an event ends before it begins")
         stop = max(first + 1, int(np.searchsorted(ends, start + most_bytes, "right")))
         offsets = np.zeros(stop - first + 1, np.int64)
         np.subtract(ends[first:stop], start, out=offsets[1:])
+        if not 0 < offsets[-1] <= self.nbytes - start:
+            raise ValueError("it is damaged: events end where there are none")
         return EventBatch(self.schema, self._map(start, int(offsets[-1])), stop - first, offsets)
 
     def _map(self, at: int, length: int) -> ByteArray:
@@ -194,6 +220,11 @@ class RowFile:
         """Closes and removes the file, also one that is gone already."""
         self.close()
         self.remove(self.path)
+
+    @property
+    def header(self) -> int:
+        """Bytes before the first event."""
+        return self._start
 
     @property
     def size(self) -> int:

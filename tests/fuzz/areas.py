@@ -18,6 +18,7 @@ from tests.fuzz import (
     links,
     queues,
     samples,
+    spark,
     subscriptions,
     trees,
 )
@@ -96,6 +97,10 @@ def _subscriptions(random: Random, tell: Tell) -> Tally:
     return Tally(subscriptions.check(random, tell)[0])
 
 
+def _spark(random: Random, tell: Tell) -> Tally:
+    return Tally(spark.check(random, tell))
+
+
 AREAS: dict[str, tuple[int, Callable[[Random, Tell], Tally]]] = {
     "codgen": (60, _cod),
     "python": (10, _python),
@@ -107,6 +112,7 @@ AREAS: dict[str, tuple[int, Callable[[Random, Tell], Tally]]] = {
     "schema": (2, _schema),
     "link": (1, _link),
     "subscriptions": (4, _subscriptions),
+    "spark": (2, _spark),
 }
 """By name: how often it has its turn beside the others, and its function."""
 

@@ -33,6 +33,7 @@ CASES = {
     "schema": 40,
     "link": 20,
     "subscriptions": 60,
+    "spark": 60,
 }
 CHECKOUT = Path(__file__).parents[2]
 

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import InputPartition
 from evflow.errors import EvflowError, FlowError, SparkError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
+from evflow.stones.spark.format import answers
 from evflow.stones.spark.format.options import Options
 from evflow.stones.spark.format.sending import Line
 
@@ -112,7 +113,7 @@ def _ask(line: Line, spool: str, schema: Schema, start: int, stop: int) -> list[
             answer = line.ask(question)
         except FlowError as error:
             raise lost(line.options, error) from None
-        batch = EventBatch.from_bytes(schema, answer["data"], answer["rows"])
+        batch = EventBatch.from_bytes(schema, answers.data(answer, "data"), answers.count(answer, "rows"))
         if not 0 < len(batch) <= stop - start:
             raise SparkError(f"stone {line.options.stone!r} answers {len(batch)} of {stop - start} rows")
         found.append(batch)

@@ -6,8 +6,9 @@ import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from evflow.errors import LinkError, SparkError
+from evflow.errors import EvflowError, LinkError, SparkError
 from evflow.node.contact import Contact, named_contact
+from evflow.node.keyfile import checked_name
 
 __all__ = ["Options"]
 
@@ -16,6 +17,7 @@ _OWN = ("contact", "stone", "jobid", "timeout", "keys", "name", "plain")
 _SPARKS = {"checkpointlocation", "queryname"}
 _TRUTHS = {"true": True, "false": False}
 _TIMEOUT = 60.0
+_MOST_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Options:
                 f"option 'contact' {contact!r}: with keys expected NAME=CONTACT, where NAME.pub is the key "
                 "of that node"
             )
+        name = _name(given.get("name", "spark"), keys)
         plain = given.get("plain", "false").lower()
         if plain not in _TRUTHS:
             raise SparkError(f"option 'plain' {given['plain']!r}: expected true or false")
@@ -72,7 +75,7 @@ class Options:
             jobid=given.get("jobid", ""),
             timeout=_seconds(given.get("timeout", str(_TIMEOUT))),
             keys=keys,
-            name=given.get("name", "spark"),
+            name=name,
             plain=_TRUTHS[plain],
         )
 
@@ -109,6 +112,22 @@ def _contact(text: str) -> tuple[str, str]:
         return ("" if name == contact else name), str(Contact.parse(contact))
     except LinkError as error:
         raise SparkError(f"option 'contact': {error}") from None
+
+
+def _name(text: str, keys: str | None) -> str:
+    """What nodes are called; with keys it is the beginning of the names of files."""
+    if keys is not None and "\0" in keys:
+        raise SparkError(f"option 'keys' {keys!r:.100}: expected a folder's name")
+    try:
+        found = text if keys is None else checked_name(text)
+    except EvflowError as error:
+        raise SparkError(f"option 'name': {error}") from None
+    if len(found) > _MOST_NAME or "://" in found:
+        raise SparkError(
+            f"option 'name' {text!r:.100}: expected a name, a text of up to {_MOST_NAME} characters without "
+            "'://'"
+        )
+    return found
 
 
 def _seconds(text: str) -> float:

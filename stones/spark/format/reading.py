@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 
 from evflow.errors import FlowError, SparkError
 from evflow.schema import Schema
+from evflow.stones.spark.format import answers
 from evflow.stones.spark.format.fetching import Slice, fetch, lost, mean_of, slices
 from evflow.stones.spark.format.options import Options
 from evflow.stones.spark.format.sending import Line
@@ -39,6 +40,7 @@ _log = logging.getLogger("evflow.spark")
 _EARLIEST, _LATEST = "earliest", "latest"
 _OFFSETS = ("from", "to", "startingOffset")
 _ALSO = (*_OFFSETS, "partitions", "query", "maxRowsPerTrigger")
+_DIGITS = 19
 
 
 def schema(options: Mapping[str, str]) -> StructType:
@@ -206,7 +208,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _range(line: Line, **known: Any) -> dict[str, Any]:
     """What a sink has: ``spool``, ``first``, ``next``, ``bytes``, ``schema``."""
-    there: dict[str, Any] = line.ask({"ask": "range", **known})
+    there = line.ask({"ask": "range", **known})
+    answers.text(there, "spool"), answers.count(there, "bytes"), answers.described(there, "schema")
+    if answers.count(there, "first") > answers.count(there, "next"):
+        raise SparkError(f"stone {line.options.stone!r} has rows from {there['first']} to {there['next']}")
     return there
 
 
@@ -281,9 +286,10 @@ def _place(options: Mapping[str, str], name: str, otherwise: str) -> str | int:
     text = options.get(name, otherwise).strip()
     if text.lower() in (_EARLIEST, _LATEST):
         return text.lower()
-    if not text.isdecimal() or int(text) >= 1 << 63:
-        raise SparkError(f"option {name!r} {text!r}: expected an offset, {_EARLIEST!r} or {_LATEST!r}")
-    return int(text)
+    found = _whole(text)
+    if found is None:
+        raise SparkError(f"option {name!r} {text!r:.100}: expected an offset, {_EARLIEST!r} or {_LATEST!r}")
+    return found
 
 
 def _row(place: str | int, there: Mapping[str, Any]) -> int:
@@ -298,6 +304,12 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    if not text.isdecimal() or not 0 < int(text) < 1 << 63:
-        raise SparkError(f"option {name!r} {text!r}: expected a number of 1 or more")
-    return int(text)
+    found = _whole(text.strip())
+    if not found:
+        raise SparkError(f"option {name!r} {text!r:.100}: expected a number of 1 or more")
+    return found
+
+
+def _whole(text: str) -> int | None:
+    # Python reads no numbers of thousands of digits.
+    return int(text) if text.isdecimal() and len(text) < _DIGITS else None

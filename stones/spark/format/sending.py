@@ -8,6 +8,7 @@ The node lives as long as the task. What the bridge has taken, and the stone not
 from __future__ import annotations
 
 import fcntl
+import logging
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,7 @@ from evflow.graph import Graph
 from evflow.link.outlet import Terms
 from evflow.node.node import Node
 from evflow.stones.bridge import Bridge
+from evflow.stones.spark.format import answers
 from evflow.stones.spark.format.options import Options
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ _OWED = 16 << 20
 
 _MOMENT = 2.0
 """Seconds of waiting after which the stone is asked why."""
+
+_log = logging.getLogger("evflow.spark")
 
 _POLL = 0.05
 _SOURCE = "rows"
@@ -83,7 +87,7 @@ class Line:
     def _flow(self) -> Flow:
         return Flow.empty("spark", node=self._node)
 
-    def ask(self, question: dict[str, Any], timeout: float | None = None) -> Any:
+    def ask(self, question: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Asks the stone.
 
         Args:
@@ -92,12 +96,12 @@ class Line:
 
         Raises:
             EvflowError: what the stone raised.
-            SparkError: it did not answer in time; says why.
+            SparkError: it did not answer in time, or with something else; says why.
         """
         options = self.options
         seconds = options.timeout if timeout is None else timeout
         try:
-            return self.flow.ask(options.there, options.stone, question, seconds)
+            return answers.answered(self.flow.ask(options.there, options.stone, question, seconds))
         except LinkError as error:
             raise SparkError(
                 f"option 'contact' {options.contact!r}: no answer from stone {options.stone!r} within "
@@ -201,6 +205,14 @@ class Way(Line):
             elif waits is None:
                 time.sleep(_POLL)
 
+    def give_up(self, task: int) -> None:
+        """Has the stone throw away what it has of a task that fails. Never raises an error of evflow's, which
+        would hide the one for which it fails."""
+        try:
+            self.ask({"ask": "drop", "task": task}, self._moment)
+        except EvflowError as error:
+            _log.warning("the stone was not told that task %d fails: %s", task, error)
+
     @property
     def _moment(self) -> float:
         return min(_MOMENT, self.options.timeout)
@@ -212,7 +224,7 @@ class Way(Line):
             EvflowError: why it takes no more.
         """
         try:
-            return int(self.ask({"ask": "end", "task": task}, self._moment)["rows"])
+            return answers.count(self.ask({"ask": "end", "task": task}, self._moment), "rows")
         except SparkError:
             return None
 

@@ -20,6 +20,7 @@ from evflow.errors import EvflowError, SchemaError, SparkError
 from evflow.schema import Schema
 from evflow.stones.spark.columns.arrow import encode
 from evflow.stones.spark.columns.schemas import schema_of
+from evflow.stones.spark.format import answers
 from evflow.stones.spark.format.options import Options
 from evflow.stones.spark.format.sending import Line, Way
 
@@ -93,7 +94,7 @@ class BatchWriter(DataSourceArrowWriter):
 
         Raises:
             FlowError: it has not all of them any more.
-            SparkError: it does not answer.
+            SparkError: it does not answer, or a task has not said what it sent.
         """
         _commit(self._options, self._job, 0, messages)
 
@@ -132,7 +133,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Has the stone take the rows of these tasks; see ``BatchWriter.commit``."""
-        for job in _jobs(messages):
+        for job in _jobs(_all_sent(messages)):
             _commit(self._options, job, batchId, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -160,7 +161,7 @@ def taken(options: Options, struct: StructType, timeout: float) -> Schema:
 
 
 def _look(line: Line, struct: StructType, timeout: float) -> Schema:
-    found = line.ask({"ask": "look"}, timeout)["schemas"]
+    found = answers.listed(line.ask({"ask": "look"}, timeout), "schemas")
     if not found:
         return schema_of(struct)
     return _fitting([Schema.from_description(one) for one in found], struct)
@@ -200,13 +201,17 @@ def _send(
         rows = _schemas.setdefault(rows.fingerprint, rows)
         begin = {"ask": "begin", "job": job, "epoch": epoch, "partition": partition, "attempt": attempt}
         begun = way.ask(begin | {"run": run, "schema": rows.description})
-        task = int(begun["task"])
+        task = answers.count(begun, "task")
         # Where the job was committed before, nothing is to be sent again.
-        if not begun["done"]:
-            for batch in batches:
-                for piece in _pieces(batch):
-                    way.send(task, encode(rows, piece))
-            way.finish(task)
+        if not begun.get("done"):
+            try:
+                for batch in batches:
+                    for piece in _pieces(batch):
+                        way.send(task, encode(rows, piece))
+                way.finish(task)
+            except BaseException:
+                way.give_up(task)
+                raise
         return Sent(job, epoch, partition, task, way.rows)
 
 
@@ -235,8 +240,19 @@ def _jobs(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
     return sorted({message.job for message in messages if isinstance(message, Sent)})
 
 
+def _all_sent(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
+    """What all tasks have sent; to commit some of them would lose rows in silence."""
+    found = [one for one in messages if isinstance(one, Sent)]
+    if len(found) < len(messages):
+        raise SparkError(
+            f"{len(messages) - len(found)} of {len(messages)} tasks have not said what they sent; expected "
+            "that of each, so nothing is committed"
+        )
+    return found
+
+
 def _commit(options: Options, job: str, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
-    tasks = [[one.partition, one.task, one.rows] for one in messages if isinstance(one, Sent)]
+    tasks = [[one.partition, one.task, one.rows] for one in _all_sent(messages)]
     with Line(options) as line:
         line.ask({"ask": "commit", "job": job, "epoch": epoch, "tasks": tasks})
 

@@ -11,9 +11,10 @@ import numpy as np
 from evflow.errors import FlowError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
+from evflow.schema.values import describe
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 from evflow.stones.spark.holding.log import Frame, Log
-from evflow.stones.spark.holding.logbook import Book, Origin
+from evflow.stones.spark.holding.logbook import END, Book, Origin
 from evflow.stones.spark.holding.queries import Queries
 
 if TYPE_CHECKING:
@@ -105,14 +106,16 @@ class Holding(Actor):
             return self._rows(question)
         if ask == "commit":
             return self._commit(question)
-        raise FlowError(f"a Spark sink does not know question {ask!r:.100}; expected range, rows or commit")
+        raise FlowError(
+            f"a Spark sink does not know question {describe(ask)}; expected range, rows or commit"
+        )
 
     def _range(self, question: dict[str, Any]) -> dict[str, Any]:
         """From where to where there are rows; a query says where it reads on."""
         if question.get("query") is not None:
             self._check_spool(question)
-            now = time.monotonic()
-            self._queries.hear(_text(question, "query"), _offset(question, "at"), now)
+            at, now = self._up_to(question, "at"), time.monotonic()
+            self._queries.hear(_text(question, "query"), at, now)
             self._let_go(self._queries.committed(now))
         schema = self._log.schema
         return {
@@ -133,14 +136,19 @@ class Holding(Actor):
     def _commit(self, question: dict[str, Any]) -> dict[str, Any]:
         """A query has done with all rows before an offset."""
         self._check_spool(question)
-        row, now = _offset(question, "to"), time.monotonic()
+        row, now = self._up_to(question, "to"), time.monotonic()
+        self._queries.commit(_text(question, "query"), row, now)
+        self._let_go(self._queries.committed(now))
+        return {"first": self._log.first}
+
+    def _up_to(self, question: dict[str, Any], key: str) -> int:
+        """An offset that a query has read up to; all rows before it have come."""
+        row = _offset(question, key)
         if row > self._log.next:
             raise FlowError(
                 f"rows up to {row} cannot be committed: the sink has those up to {self._log.next}"
             )
-        self._queries.commit(_text(question, "query"), row, now)
-        self._let_go(self._queries.committed(now))
-        return {"first": self._log.first}
+        return row
 
     def _check_spool(self, question: dict[str, Any]) -> None:
         if question.get("spool") != self._log.spool:
@@ -224,15 +232,18 @@ class Holding(Actor):
 def _text(question: dict[str, Any], key: str) -> str:
     value = question.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= 1_000:
-        raise FlowError(f"question {question.get('ask')!r}: expected a name in {key!r}, found {value!r:.100}")
+        raise FlowError(
+            f"question {describe(question.get('ask'))}: expected a name in {key!r}, found {describe(value)}"
+        )
     return value
 
 
 def _offset(question: dict[str, Any], key: str) -> int:
     value = question.get(key)
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value < END:
         raise FlowError(
-            f"question {question.get('ask')!r}: expected an offset in {key!r}, found {value!r:.100}"
+            f"question {describe(question.get('ask'))}: expected an offset in {key!r}, "
+            f"found {describe(value)}"
         )
     return value
 
@@ -249,10 +260,7 @@ def _unpacked(data: bytes) -> Book:
     """What ``_packed`` made; it comes from outside."""
     try:
         spool, first, described, queries, origins = msgpack.unpackb(data)
-        if type(spool) is not str or type(first) is not int or first < 0:
-            raise ValueError(f"{spool!r:.40}, {first!r:.40}")
-        known = {str(query): int(row) for query, row in queries}
-        came = {bytes(route): Origin(tuple(map(int, path)), int(n), 0, 0) for route, path, n in origins}
-        return Book(spool, first, Schema.from_description(described), known, came)
+        came = {route: Origin(tuple(path), n, 0, 0) for route, path, n in origins}
+        return Book(spool, first, Schema.from_description(described), dict(queries), came).checked()
     except (ValueError, TypeError, SchemaError, msgpack.UnpackException, RecursionError) as error:
         raise FlowError(f"the log of a snapshot is malformed: {error!r:.200}") from None

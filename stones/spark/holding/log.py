@@ -63,7 +63,11 @@ class Log:
         if not self._path.parent.is_dir():
             raise FlowError(f"sink file {self._path} cannot be made: there is no folder {self._path.parent}")
         if self._path.exists():
-            self._open()
+            try:
+                self._open()
+            except BaseException:
+                self.close()
+                raise
             if schema is not None and self.schema != schema:
                 self.close()
                 raise FlowError(

@@ -18,9 +18,13 @@ import msgpack
 from evflow.errors import FlowError, SchemaError
 from evflow.schema import Schema
 
-__all__ = ["Book", "Logbook", "Origin", "check_version"]
+__all__ = ["END", "Book", "Logbook", "Origin", "check_version"]
+
+END = 1 << 62
+"""An offset is less."""
 
 _VERSION = 1
+_UNUSABLE = (sqlite3.Error, OSError, ValueError, TypeError, OverflowError)
 _MOST_ORIGINS = 10_000
 _PRUNE_EVERY = 1_000
 
@@ -72,6 +76,29 @@ class Book(NamedTuple):
     queries: dict[str, int]
     origins: dict[bytes, Origin]
 
+    def checked(self) -> Book:
+        """Itself.
+
+        Raises:
+            ValueError: a value is not what it should be, as in what comes from outside.
+        """
+        good = (
+            isinstance(self.spool, str)
+            and _whole(self.first)
+            and all(isinstance(query, str) and _whole(row) for query, row in self.queries.items())
+            and all(
+                isinstance(route, bytes) and all(map(_whole, (*path, *numbers)))
+                for route, (path, *numbers) in self.origins.items()
+            )
+        )
+        if not good:
+            raise ValueError("expected names and offsets, found something else")
+        return self
+
+
+def _whole(value: object) -> bool:
+    return type(value) is int and 0 <= value < END
+
 
 class Logbook:
     """A ledger in an SQLite file.
@@ -92,10 +119,14 @@ class Logbook:
         with _naming(path):
             # One engine drives a graph, but it may be started in one thread and run in another.
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            # A kill of the process loses nothing in this mode; a power cut may lose the last moments.
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            check_version(self._db, path)
+            try:
+                # A kill of the process loses nothing in this mode; a power cut may lose the last moments.
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
+                check_version(self._db, path)
+            except BaseException:
+                self._db.close()
+                raise
 
     @classmethod
     def make(cls, path: Path, book: Book) -> Logbook:
@@ -127,7 +158,8 @@ class Logbook:
             origins = {
                 route: Origin(tuple(msgpack.unpackb(path)), *numbers) for route, path, *numbers in rows
             }
-            return Book(spool, first, Schema.from_description(json.loads(described)), queries, origins)
+            schema = Schema.from_description(json.loads(described))
+            return Book(spool, first, schema, queries, origins).checked()
 
     def let_go(self, first: int) -> None:
         """From now on the rows before an offset do not count."""
@@ -196,5 +228,5 @@ def _naming(path: Path) -> Iterator[None]:
     """An error of the file names it."""
     try:
         yield
-    except (sqlite3.Error, OSError, ValueError, TypeError, SchemaError, msgpack.UnpackException) as error:
+    except (*_UNUSABLE, SchemaError, msgpack.UnpackException, RecursionError) as error:
         raise FlowError(f"sink file {path} cannot be used: {error}") from error

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from evflow.errors import FlowError
 from evflow.stones.spark.holding.log import Log
 
 __all__ = ["Queries"]
 
 _MOST = 1_000
-"""Queries that are remembered; of more, those that were quiet longest are forgotten."""
+"""Queries that are remembered; of more, one that was quiet for too long is forgotten."""
 
 
 class Queries:
@@ -29,17 +30,26 @@ class Queries:
 
     def hear(self, query: str, at: int, now: float) -> None:
         """A query reads on at an offset: it is new, goes on, or has gone back to an older checkpoint."""
+        self._admit(query, now)
         known = self._log.queries.get(query)
         if known is None or at < known:
             self._log.commit(query, at)
         self._heard[query] = now
-        if len(self._heard) > _MOST:
-            self.leave(min(self._heard, key=self._heard.__getitem__))
 
     def commit(self, query: str, row: int, now: float) -> None:
         """A query has done with all rows before an offset."""
+        self._admit(query, now)
         self._log.commit(query, max(row, self._log.queries.get(query, 0)))
         self._heard[query] = now
+
+    def _admit(self, query: str, now: float) -> None:
+        """Sees to it that there is room for a query: one that is waited for does not make way."""
+        if query in self._heard or len(self._heard) < _MOST:
+            return
+        quiet = min(self._heard, key=self._heard.__getitem__)
+        if now - self._heard[quiet] <= self.patience:
+            raise FlowError(f"{_MOST} queries read from the sink, expected fewer; wait until some have ended")
+        self.leave(quiet)
 
     def leave(self, query: str) -> None:
         """A query does not read any more."""

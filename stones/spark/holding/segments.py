@@ -77,19 +77,28 @@ class Segments:
         self._listed: list[_Segment] = []
         self.nbytes = 0
         self.next = first
-        for begin, file in _found(path):
-            segment = _Segment(begin, RowFile(file, schema))
-            if segment.next <= first:
-                segment.rows.delete()
-                continue
-            expected = self.next if self._listed else min(begin, first)
-            if begin != expected:
-                raise FlowError(
-                    f"sink file {file}: expected rows from {expected} on; files are missing or damaged"
-                )
-            self._listed.append(segment)
-            self.nbytes += segment.rows.nbytes
-            self.next = segment.next
+        try:
+            for begin, file in _found(path):
+                self._take(_Segment(begin, RowFile(file, schema)), first)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take(self, segment: _Segment, first: int) -> None:
+        """Takes a file that is there, the next in order."""
+        if segment.next <= first:
+            segment.rows.delete()
+            return
+        expected = self.next if self._listed else min(segment.first, first)
+        if segment.first != expected:
+            segment.rows.close()
+            raise FlowError(
+                f"sink file {segment.rows.path}: expected rows from {expected} on; files are missing or "
+                "damaged"
+            )
+        self._listed.append(segment)
+        self.nbytes += segment.rows.nbytes
+        self.next = segment.next
 
     @property
     def first(self) -> int:

@@ -111,7 +111,11 @@ class Landing(Actor):
     # --- rows that come
 
     def receive(self, batch: EventBatch, input: str) -> None:
-        found, plain = runs(batch)
+        try:
+            found, plain = runs(batch)
+        except FlowError as error:
+            self.context.fault(batch, str(error))
+            return
         for run in found:
             self._stage(run)
         if plain is not None:
@@ -183,7 +187,7 @@ class Landing(Actor):
             self._forget_idle(now)
             found = self._store.releasing.next()
             self._trouble = ""
-        except FlowError as error:
+        except EvflowError as error:
             if str(error) != self._trouble:
                 _log.error("stone %r: %s", self.context.home[1], error)
             self._trouble = str(error)

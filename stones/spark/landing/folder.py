@@ -45,11 +45,13 @@ class Folder:
         ledger: the path of the ledger.
         keeps: whether it stays when it is closed.
         used: bytes that row files take on the disk.
+        found: tasks whose row files were there before; what is in them may be damaged.
     """
 
     def __init__(self, path: Path | None) -> None:
         self.keeps = path is not None
         self.used = 0
+        self.found: set[int] = set()
         self._lock = -1
         try:
             if path is None:

@@ -1,4 +1,4 @@
-"""What Spark's tasks and its driver ask a source: to begin and end a task, to commit or abort an epoch.
+"""What Spark's tasks and its driver ask a source: to begin, end or drop a task, to commit or abort an epoch.
 
 Each question may come again, and then changes nothing more.
 """
@@ -9,9 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
+import msgpack
+
 from evflow.engine.fit import best_fit
 from evflow.errors import FlowError, SchemaError
 from evflow.schema import Schema
+from evflow.schema.values import describe
+from evflow.stones.spark.landing.staging import MOST_TASKS
 from evflow.stones.spark.landing.store import Store
 
 __all__ = ["Jobs"]
@@ -20,6 +24,8 @@ _END = 1 << 62
 _MOST_NAME = 1000
 _MOST_TOLD = 10
 _MOST_ABORTED = 1000
+_MOST_SCHEMA = 1 << 18
+"""Bytes of a schema's description; reading it takes the engine's thread."""
 
 
 class _Part(NamedTuple):
@@ -52,6 +58,7 @@ class Jobs:
             "look": self._look,
             "begin": self._begin,
             "end": self._end,
+            "drop": self._drop,
             "commit": self._commit,
             "abort": self._abort,
         }
@@ -76,7 +83,8 @@ class Jobs:
         partition, attempt = _count(question, "partition"), _count(question, "attempt")
         if self._store.ledger.committed(job, epoch) is not None:
             return {"task": 0, "done": True}
-        if question.get("run") in self._aborted:
+        run = question.get("run")
+        if isinstance(run, str) and run in self._aborted:
             raise FlowError(f"job {job!r} was aborted before its partition {partition} began")
         schema = self._fitting(question.get("schema"))
         used = self._store.folder.used
@@ -90,9 +98,15 @@ class Jobs:
 
     def _fitting(self, description: object) -> Schema:
         """The schema in which rows that are described arrive."""
+        try:
+            size = len(msgpack.packb(description))
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            _refuse("schema", "the description of a schema", description)
+        if size > _MOST_SCHEMA:
+            _refuse("schema", f"a description of {_MOST_SCHEMA} bytes at most", size)
         schema = Schema.from_description(description)
         if self._declared is None:
-            return schema
+            return self._store.staging.schemas.shared(schema, size)
         try:
             best_fit(schema, {"rows": (self._declared,)}, ())
         except SchemaError as error:
@@ -105,6 +119,12 @@ class Jobs:
             raise FlowError(f"partition {task.entry.partition} of job {task.entry.job!r}: {task.failed}")
         task.ended, task.heard = True, time.monotonic()
         return {"rows": task.rows}
+
+    def _drop(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        task = self._store.staging.get(_count(question, "task"))
+        if task is not None:
+            self._store.staging.drop([task])
+        return {}
 
     def _commit(self, question: Mapping[str, Any]) -> dict[str, Any]:
         job, epoch = _job(question)
@@ -167,8 +187,8 @@ def _whole(key: str, value: object) -> int:
 
 def _parts(tasks: object) -> list[_Part]:
     """What a commit lists, in the order of partitions."""
-    if not isinstance(tasks, list | tuple):
-        _refuse("tasks", "a list of [partition, task, rows]", tasks)
+    if not isinstance(tasks, list | tuple) or len(tasks) > MOST_TASKS:
+        _refuse("tasks", f"a list of [partition, task, rows], {MOST_TASKS} at most", tasks)
     found: dict[int, _Part] = {}
     for row in tasks:
         if not isinstance(row, list | tuple) or len(row) != 3:
@@ -181,4 +201,4 @@ def _parts(tasks: object) -> list[_Part]:
 
 
 def _refuse(key: str, expected: str, found: object) -> NoReturn:
-    raise FlowError(f"question of Spark: {key}: expected {expected}, found {found!r:.100}")
+    raise FlowError(f"question of Spark: {key}: expected {expected}, found {describe(found)}")

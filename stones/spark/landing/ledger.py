@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from evflow.errors import FlowError
 
@@ -21,6 +21,14 @@ __all__ = ["MOST_JOBS", "Epochs", "Ledger", "Place", "TaskEntry", "Waiting"]
 
 MOST_JOBS = 100_000
 """Batch jobs that are remembered, the newest."""
+
+MOST_RUNS = 100_000
+"""Runs of micro-batches that are remembered, the newest: a query has one, unless it leaves some out."""
+
+MOST_CHUNK = 1 << 30
+"""Bytes of an emission, at most."""
+
+_END = 1 << 62
 
 _TABLES = """
 CREATE TABLE state (
@@ -37,6 +45,7 @@ CREATE TABLE epochs (
     age INTEGER NOT NULL, PRIMARY KEY (job, first)
 ) WITHOUT ROWID;
 CREATE INDEX batch_jobs ON epochs (age) WHERE last = 0;
+CREATE INDEX queries ON epochs (age) WHERE last > 0;
 CREATE TABLE files (
     id INTEGER PRIMARY KEY AUTOINCREMENT, task INTEGER NOT NULL, rows INTEGER NOT NULL, job TEXT NOT NULL,
     epoch INTEGER NOT NULL
@@ -83,6 +92,9 @@ class Epochs(NamedTuple):
     rows: int
 
 
+_Kind = TypeVar("_Kind", Place, TaskEntry, Waiting, Epochs)
+
+
 class Ledger:
     """A ledger in an SQLite file, which is made when there is something to write.
 
@@ -107,22 +119,36 @@ class Ledger:
         self._place = Place()
         if path.exists():
             self._db = self._open()
-            with self._naming():
-                row = self._db.execute("SELECT stream, chunk, number, file, row FROM state").fetchone()
-                self.stream, self.chunk, self._place = row[0], row[1], Place(*row[2:])
+            try:
+                self._read_state()
+            except FlowError:
+                self.close()
+                raise
+
+    def _read_state(self) -> None:
+        rows = self._rows("SELECT stream, chunk, number, file, row FROM state")
+        with self._naming():
+            ((stream, chunk, *place),) = rows
+            if type(stream) is not bytes or len(stream) != 16 or not 0 < _whole(chunk) <= MOST_CHUNK:
+                raise ValueError("its state is damaged")
+            self.stream, self.chunk, self._place = stream, chunk, _made(Place, place)
 
     def _open(self) -> sqlite3.Connection:
-        with self._naming():
+        with self._naming(), ExitStack() as stack:
             # One engine drives a graph, but it may be started in one thread and run in another.
             db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            stack.callback(db.close)
             db.execute(f"PRAGMA synchronous = {self._synchronous}")
             db.execute("PRAGMA journal_mode = WAL")
             if db.execute("PRAGMA user_version").fetchone() != (_VERSION,):
                 raise FlowError(f"ledger {self._path} is no ledger of this version of evflow")
+            stack.pop_all()
         return db
 
     def _begun(self) -> sqlite3.Connection:
-        if self._db is None:
+        if self._db is None and self._path.exists():
+            self._db = self._open()
+        elif self._db is None:
             self.make((), ())
         assert self._db is not None
         return self._db
@@ -132,15 +158,14 @@ class Ledger:
     ) -> None:
         """From now on exactly this is in it. The file is made under another name first: where it is, it has
         what it should have."""
-        self.close()
-        self.stream = stream or self.stream
+        stream = stream or self.stream
         made = self._path.with_name(f"{self._path.name}.new")
         with self._naming():
             made.unlink(missing_ok=True)
             with closing(sqlite3.connect(made, isolation_level=None)) as db:
                 db.execute("PRAGMA synchronous = OFF")
                 db.executescript(f"{_TABLES} PRAGMA user_version = {_VERSION}; BEGIN")
-                row = (self.stream, self.chunk, number)
+                row = (stream, self.chunk, number)
                 db.execute("INSERT INTO state VALUES (0, ?, ?, ?, 1, 0)", row)
                 db.executemany(
                     "INSERT INTO epochs VALUES (?, ?, ?, ?, ?)",
@@ -148,11 +173,12 @@ class Ledger:
                 )
                 db.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?)", files)
                 db.execute("COMMIT")
+            self.close()
             # Since the file was closed it has what was in them; they must not be taken for the new one's.
             for left in ("-wal", "-shm"):
                 self._path.with_name(f"{self._path.name}{left}").unlink(missing_ok=True)
             made.replace(self._path)
-        self._place = Place(number)
+        self.stream, self._place = stream, Place(number)
         self._db = self._open()
 
     @property
@@ -162,7 +188,7 @@ class Ledger:
 
     def tasks(self) -> list[TaskEntry]:
         """The tasks whose rows are staged."""
-        return [TaskEntry(*row) for row in self._rows("SELECT * FROM tasks ORDER BY task")]
+        return self._found(TaskEntry, "SELECT * FROM tasks ORDER BY task")
 
     def begin(self, entry: TaskEntry) -> None:
         """A task has begun."""
@@ -177,11 +203,12 @@ class Ledger:
 
     def committed(self, job: str, epoch: int) -> Epochs | None:
         """The run of epochs, one after the other, that a committed epoch belongs to; None if it is not."""
-        found = self._rows(
+        found = self._found(
+            Epochs,
             "SELECT job, first, last, rows FROM epochs WHERE job = ? AND first <= ? AND last >= ?",
             (job, epoch, epoch),
         )
-        return Epochs(*found[0]) if found else None
+        return found[0] if found else None
 
     def commit(self, job: str, epoch: int, rows: int, files: Sequence[tuple[int, int]]) -> None:
         """An epoch is committed: these files, (task, rows) each, are to be released in this order; all other
@@ -196,16 +223,14 @@ class Ledger:
 
     def file_from(self, id: int) -> Waiting | None:
         """The first of the files to be released that stands at ``id`` or later."""
-        found = self._rows(
-            "SELECT id, task, rows, job, epoch FROM files WHERE id >= ? ORDER BY id LIMIT 1", (id,)
+        found = self._found(
+            Waiting, "SELECT id, task, rows, job, epoch FROM files WHERE id >= ? ORDER BY id LIMIT 1", (id,)
         )
-        return Waiting(*found[0]) if found else None
+        return found[0] if found else None
 
     def files(self) -> list[Waiting]:
         """The files that are not settled, in order."""
-        return [
-            Waiting(*row) for row in self._rows("SELECT id, task, rows, job, epoch FROM files ORDER BY id")
-        ]
+        return self._found(Waiting, "SELECT id, task, rows, job, epoch FROM files ORDER BY id")
 
     def settle(self, place: Place) -> list[Waiting]:
         """What was released before a place has been handled; returns the files that were, whole, and are
@@ -218,7 +243,8 @@ class Ledger:
                 db.execute("DELETE FROM files WHERE id < ?", (place.file,))
             _set_place(db, place)
         self._place = place
-        return [Waiting(*row) for row in rows]
+        with self._naming():
+            return [_made(Waiting, row) for row in rows]
 
     def settle_late(self, place: Place) -> None:
         """Like ``settle``, after ``close``: the files are seen to when it is opened again. What cannot be
@@ -229,13 +255,18 @@ class Ledger:
 
     def epochs(self) -> list[Epochs]:
         """All committed epochs it remembers, those of older jobs first."""
-        return [Epochs(*row) for row in self._rows("SELECT job, first, last, rows FROM epochs ORDER BY age")]
+        return self._found(Epochs, "SELECT job, first, last, rows FROM epochs ORDER BY age")
 
     def close(self) -> None:
         """Closes the file."""
         if self._db is not None:
             self._db.close()
             self._db = None
+
+    def _found(self, kind: type[_Kind], query: str, values: tuple[object, ...] = ()) -> list[_Kind]:
+        rows = self._rows(query, values)
+        with self._naming():
+            return [_made(kind, row) for row in rows]
 
     def _rows(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         if self._db is None:
@@ -261,8 +292,27 @@ class Ledger:
         """An error of the file names it."""
         try:
             yield
-        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
+        except (sqlite3.Error, OSError, ValueError, TypeError, OverflowError) as error:
             raise FlowError(f"ledger {self._path} cannot be used: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"ledger {self._path}"
+
+
+def _made(kind: type[_Kind], row: Sequence[object]) -> _Kind:
+    """A row of a table; SQLite does not see to it that a column has values of one type."""
+    for name, value in zip(kind._fields, row, strict=True):
+        if name != "job":
+            _whole(value)
+        elif type(value) is not str:
+            raise ValueError(f"{value!r:.100} is no job")
+    return kind(*row)  # type: ignore[arg-type]
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not 0 <= value < _END:
+        raise ValueError(f"{value!r:.100} is no count")
+    return value
 
 
 def _set_place(db: sqlite3.Connection, place: Place) -> None:
@@ -278,9 +328,17 @@ def _remember(db: sqlite3.Connection, job: str, epoch: int, rows: int) -> None:
     ).fetchone()
     first = epoch if before is None else before[0]
     last, rows = (epoch, rows) if behind is None else behind
-    age = db.execute("SELECT coalesce(max(age), 0) + 1 FROM epochs WHERE last = 0").fetchone()[0]
+    kind = "last = 0" if last == 0 else "last > 0"
+    age = db.execute(f"SELECT coalesce(max(age), 0) + 1 FROM epochs WHERE {kind}").fetchone()[0]
     db.execute("DELETE FROM epochs WHERE job = ? AND first = ?", (job, epoch + 1))
     db.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?, ?, ?)", (job, first, last, rows, age))
     if last == 0:
         # Of a batch job there is only epoch 0; a query goes on, and takes one row however long it runs.
         db.execute("DELETE FROM epochs WHERE last = 0 AND age <= ?", (age - MOST_JOBS,))
+    elif before is None and behind is None:
+        # Only what is no query has many runs.
+        db.execute(
+            "DELETE FROM epochs WHERE (job, first) IN (SELECT job, first FROM epochs WHERE last > 0 "
+            "ORDER BY age DESC LIMIT -1 OFFSET ?)",
+            (MOST_RUNS,),
+        )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evflow.errors import FlowError
 from evflow.events.attributes import AttributeColumn
 from evflow.events.batch import EventBatch
 
@@ -14,6 +15,8 @@ __all__ = ["Run", "runs"]
 
 _TASK, _ROW = "task", "row"
 """The attributes that say it."""
+
+_MOST = 10_000
 
 
 class Run(NamedTuple):
@@ -32,6 +35,9 @@ class Run(NamedTuple):
 
 def runs(batch: EventBatch) -> tuple[list[Run], EventBatch | None]:
     """What a batch has of each task, in order, and those of its events that are of none.
+
+    Raises:
+        FlowError: it has little of so many that nobody can have meant it.
 
     Example:
         >>> import evflow as ev
@@ -75,6 +81,8 @@ def _cut(
     if one and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()):
         return [Run(int(tasks[0]), int(rows[0]), batch)]
     breaks = np.flatnonzero((tasks[1:] != tasks[:-1]) | (rows[1:] != rows[:-1] + 1)) + 1
+    if len(breaks) > _MOST:
+        raise FlowError(f"a batch has rows of {len(breaks)} places in tasks, expected {_MOST} at most")
     bounds = [0, *breaks.tolist(), len(rows)]
     return [
         Run(int(tasks[start]), int(rows[start]), batch.slice(start, stop)) for start, stop in pairwise(bounds)

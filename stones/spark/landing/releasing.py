@@ -43,7 +43,11 @@ class Releasing:
         waiting = ledger.files()
         self.files = len(waiting)
         folder.used += sum(self._checked(one) for one in waiting)
-        self.rows = sum(one.rows for one in waiting) - (self.place.row if waiting else 0)
+        if self.place.row and not (
+            waiting and waiting[0].id == self.place.file and self.place.row < waiting[0].rows
+        ):
+            raise FlowError(f"{ledger} says that rows were released which it does not have; it is damaged")
+        self.rows = sum(one.rows for one in waiting) - self.place.row
 
     def _checked(self, one: Waiting) -> int:
         """Refuses a file that lacks rows; returns its bytes."""
@@ -95,7 +99,10 @@ class Releasing:
             if found is None:
                 raise FlowError(f"{self.rows} committed rows are not in the ledger")
             self.place = self.place._replace(file=found.id)
-            self._current = found, RowFile(self._folder.file(found.task))
+            self._current = (
+                found,
+                RowFile(self._folder.file(found.task), own=found.task not in self._folder.found),
+            )
         return self._current
 
     def _end_file(self) -> None:

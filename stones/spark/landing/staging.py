@@ -17,11 +17,14 @@ from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.stones.spark.landing.folder import Folder
 from evflow.stones.spark.landing.ledger import Ledger, TaskEntry
+from evflow.stones.spark.landing.schemas import Schemas
 from evflow.stones.spark.rowfile import RowFile
 
-__all__ = ["Staging", "Task"]
+__all__ = ["MOST_TASKS", "Staging", "Task"]
 
-_MOST_TASKS = 100_000
+MOST_TASKS = 100_000
+"""Tasks that are under way, at most."""
+
 _MOST_OPEN = 64
 """Row files that are open at the same time."""
 
@@ -65,6 +68,7 @@ class Staging:
 
     Attributes:
         arrived: rows that came, but for those of tasks that came to nothing.
+        schemas: those of rows that are staged.
     """
 
     def __init__(self, folder: Folder, ledger: Ledger, now: float) -> None:
@@ -72,11 +76,13 @@ class Staging:
         self._tasks: dict[int, Task] = {}
         self._open: OrderedDict[int, RowFile] = OrderedDict()
         self.arrived = 0
+        self.schemas = Schemas()
         lost = []
         for entry in ledger.tasks():
             try:
                 file = RowFile(folder.file(entry.task))
                 file.close()
+                file.schema = self.schemas.shared(file.schema, file.header)
                 self._tasks[entry.task] = Task(entry, file, now)
                 self._folder.used += file.size
                 self.arrived += file.rows
@@ -112,10 +118,8 @@ class Staging:
         Raises:
             FlowError: there are too many, or its file cannot be made.
         """
-        if len(self._tasks) >= _MOST_TASKS:
-            raise FlowError(
-                f"{_MOST_TASKS} tasks are under way and their epochs are not decided; expected fewer"
-            )
+        if len(self._tasks) >= MOST_TASKS:
+            self._make_room()
         entry = TaskEntry(secrets.randbits(62), job, epoch, partition, attempt)
         file = RowFile(self._folder.file(entry.task), schema)
         try:
@@ -127,6 +131,17 @@ class Staging:
         self._tasks[entry.task] = Task(entry, file, now)
         self._folder.used += file.size
         return entry.task
+
+    def _make_room(self) -> None:
+        """Gives up some of the tasks that have only begun, those that have been quiet longest."""
+        begun = [task for task in self._tasks.values() if not task.rows and not task.ended]
+        if not begun:
+            raise FlowError(
+                f"{MOST_TASKS} tasks are under way and their epochs are not decided; expected fewer"
+            )
+        begun.sort(key=lambda task: task.heard)
+        _log.warning("of %d tasks that are under way some that have sent nothing are given up", MOST_TASKS)
+        self.drop(begun[: max(MOST_TASKS // 100, 1)])
 
     def append(self, task: Task, batch: EventBatch) -> None:
         """Stages rows behind those of the task that there are; what goes wrong fails the task."""

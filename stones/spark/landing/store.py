@@ -55,6 +55,7 @@ class Store:
             raise
         tasks = {entry.task for entry in self.ledger.tasks()} | {one.task for one in self.ledger.files()}
         self.folder.clear_others(tasks)
+        self.folder.found = tasks
 
     def commit(self, job: str, epoch: int, tasks: Sequence[int]) -> int:
         """Commits an epoch: what these tasks have staged is released in this order, and what others of the
@@ -92,8 +93,11 @@ class Store:
         if len(jobs) != len(batches):
             raise FlowError(f"a Spark source's snapshot has {len(batches)} batches, expected {len(jobs)}")
         files: list[Waiting] = []
+        before = self.folder.used, self.ledger.chunk
         try:
             for batch, (job, epoch) in zip(batches, jobs, strict=True):
+                if not len(batch):
+                    continue
                 files.append(Waiting(len(files) + 1, secrets.randbits(62), len(batch), job, epoch))
                 file = RowFile(self.folder.file(files[-1].task), batch.schema)
                 file.append(batch)
@@ -104,6 +108,7 @@ class Store:
         except EvflowError:
             for one in files:
                 self.folder.remove(one.task)
+            self.folder.used, self.ledger.chunk = before
             raise
         self.ledger.close()
         self._open(now)

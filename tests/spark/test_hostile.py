@@ -1,0 +1,368 @@
+"""What comes from outside and is wrong harms only who has said it; ``tests.fuzz.spark`` tries more of it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import evflow as ev
+from evflow.errors import DeployError, EvflowError, FlowError, SchemaError, SparkError
+from evflow.events.attributes import Attributes
+from evflow.link.asking import Answers
+from evflow.stone import Checkpoint
+from evflow.stones.spark.format import answers
+from evflow.stones.spark.format.options import Options
+from evflow.stones.spark.format.sending import Line, Way
+from evflow.stones.spark.landing import ledger, numbered, schemas, staging
+from evflow.stones.spark.rowfile import RowFile
+from tests.fuzz import spark
+from tests.spark.landings import Desk, Note, Row, killed, rows
+from tests.spark.writes import receiver
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats()
+    | st.text()
+    | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+KEYS = "job epoch partition attempt schema run task tasks query at spool from to most".split()
+ASKS = "look begin end drop commit abort range rows".split()
+DEEP = spark.nested(1000)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path / "rows")
+    yield made
+    made.actor.close()
+
+
+def sink(path: Path | None = None, **settings: Any) -> Any:
+    return ev.SparkSink(Row, path=path, **settings).open(spark.SinkNotes())  # type: ignore[arg-type]
+
+
+@given(st.sampled_from(ASKS), st.dictionaries(st.sampled_from(KEYS), PLAIN))
+def test_stones_answer_every_question_or_refuse_it(ask: str, rest: dict[str, Any]) -> None:
+    desk, actor = Desk(), sink()
+    try:
+        for one in (desk.actor, actor):
+            msgpack.packb(spark.refused(lambda one=one: one.answer({"ask": ask, **rest})))
+    finally:
+        desk.actor.close()
+        actor.close()
+
+
+@given(PLAIN)
+def test_answers_are_used_or_refused(answer: Any) -> None:
+    for check in (answers.count, answers.text, answers.listed, answers.described):
+        spark.refused(lambda check=check: check(answers.answered(answer), "rows"))
+        spark.refused(lambda check=check: check({"rows": answer}, "rows"))
+
+
+@given(st.integers(0, 1 << 32))
+def test_case_of_the_fuzzer_finds_nothing(seed: int) -> None:
+    spark.check(Random(seed), lambda text: None)
+
+
+@pytest.mark.parametrize("body", [DEEP, [b"s", 1, "stone", {"stone": DEEP}], [b"s", 1, DEEP, {}]])
+def test_question_that_is_nested_deep_is_refused(body: Any) -> None:
+    told: list[Any] = []
+
+    def refuse(peer: str, arguments: dict[str, Any], reply: Any) -> None:
+        raise FlowError(f"{arguments['stone']!r}")
+
+    there = Answers({"stone": refuse}, lambda *_: "", lambda *sent: told.append(sent) is None)
+    try:
+        there.receive("peer", msgpack.packb(body))
+    except DeployError as error:
+        told.append(str(error))
+    assert told
+
+
+@pytest.mark.parametrize("key", ["ask", "job", "epoch", "schema", "tasks"])
+def test_question_whose_values_are_nested_deep_is_refused(desk: Desk, key: str) -> None:
+    for ask in ("begin", "commit", "end"):
+        with pytest.raises(EvflowError):
+            desk.actor.answer({"ask": ask, "job": "job", "epoch": 0, "partition": 0, "attempt": 0, key: DEEP})
+
+
+def test_tasks_that_only_begin_make_way_for_others(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "MOST_TASKS", 50)
+    healthy = desk.begin("healthy")
+    desk.send(healthy, 0, 3)
+    for partition in range(500):
+        desk.begin("hostile", 0, partition)
+    assert len(desk.files()) <= 50
+    assert desk.commit([(0, healthy, 3)], "healthy") == 3
+    assert desk.release() == [0, 1, 2]
+
+
+def test_tasks_that_have_rows_do_not_make_way(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "MOST_TASKS", 3)
+    for partition in range(3):
+        desk.send(desk.begin("job", 0, partition), 0, 1)
+    with pytest.raises(FlowError, match="3 tasks are under way"):
+        desk.begin("job", 0, 3)
+
+
+def test_schemas_of_tasks_are_kept_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemas, "_MOST", 2000)
+    desk = Desk()
+    desk.stone.schema = None
+    actor = desk.stone.open(desk.notes)  # type: ignore[arg-type]
+    asked = {"ask": "begin", "job": "job", "epoch": 0, "partition": 0, "attempt": 0}
+
+    def begin(number: int) -> Any:
+        described = {"name": "R", "fields": [[f"column{number}", "i64"]]}
+        return actor.answer({**asked, "schema": described})
+
+    try:
+        for _ in range(100):
+            begin(0)
+        with pytest.raises(FlowError, match="schemas are under way"):
+            for number in range(100):
+                begin(number)
+        assert begin(0)["task"]
+        actor.answer({"ask": "abort", "job": "job", "epoch": 0})
+        assert begin(1000)["task"]
+        large = {"name": "R", "fields": [[f"column{n}", "i64"] for n in range(20_000)]}
+        with pytest.raises(FlowError, match="schema: expected a description of 262144 bytes at most"):
+            actor.answer({**asked, "schema": large})
+    finally:
+        actor.close()
+        desk.actor.close()
+
+
+def test_batch_of_rows_in_many_places_is_a_dead_letter(desk: Desk) -> None:
+    task, count = desk.begin(), numbered._MOST + 2
+    said = Attributes.from_lists({"task": [task] * count, "row": [5 - n for n in range(count)]})
+    desk.actor.receive(rows(0, count).with_attributes(said), "rows")
+    assert len(desk.notes.faults) == count
+    desk.send(task, 0, 2)
+    assert desk.staged(task) == 2
+
+
+def test_commit_of_more_tasks_than_there_can_be_is_refused(desk: Desk) -> None:
+    with pytest.raises(FlowError, match="100000 at most"):
+        desk.ask("commit", job="job", epoch=0, tasks=[[0, 0, 0]] * 100_001)
+
+
+def test_epochs_that_nobody_goes_on_with_are_forgotten(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "MOST_RUNS", 10)
+    for epoch in range(5):
+        desk.commit([], "query", epoch)
+    for number in range(100):
+        desk.commit([], "hostile", 2 * number + 2)
+        if number % 5 == 0:
+            desk.commit([], "query", 5 + number // 5)
+    assert len(desk.actor._store.ledger.epochs()) <= 12
+    found = desk.ask("begin", job="query", epoch=0, partition=0, attempt=0, schema=Row.schema.description)
+    assert found["done"]
+
+
+def test_task_that_fails_gives_up_its_rows(desk: Desk) -> None:
+    task, other = desk.begin(partition=0), desk.begin(partition=1)
+    desk.send(task, 0, 10)
+    desk.send(other, 0, 10)
+    assert desk.ask("drop", task=task) == {} and desk.ask("drop", task=task) == {}
+    assert len(desk.files()) == 1 and desk.staged(other) == 10
+    with pytest.raises(FlowError, match="is not known"):
+        desk.staged(task)
+
+
+def test_snapshot_that_is_wrong_leaves_what_was_there(desk: Desk) -> None:
+    task = desk.begin()
+    desk.send(task, 0, 5)
+    given = desk.actor.checkpoint()
+    assert given.state is not None
+    version, stream, chunk, number, _, jobs = msgpack.unpackb(given.state.tobytes())
+    twice = [["job", 3, 4, 1], ["job", 3, 5, 1]]
+    state = msgpack.packb([version, stream, chunk * 2, number, twice, jobs])
+    used = desk.actor._store.folder.used
+    with pytest.raises(FlowError):
+        desk.actor.restore(Checkpoint((), np.frombuffer(state, np.uint8), given.layout))
+    assert desk.actor._store.folder.used == used
+    assert desk.commit([(0, task, 5)]) == 5
+    assert desk.release() == [0, 1, 2, 3, 4]
+
+
+def test_offsets_that_a_sink_does_not_have_let_nothing_go(tmp_path: Path) -> None:
+    actor = sink(tmp_path / "log")
+    actor.receive(rows(0, 10), "rows")
+    spool = actor.answer({"ask": "range"})["spool"]
+    for at in (11, 1 << 40, 1 << 62, 1 << 63, (1 << 64) - 1, -1):
+        for question in ({"ask": "range", "at": at}, {"ask": "commit", "to": at}):
+            with pytest.raises(FlowError):
+                actor.answer({"query": "q", "spool": spool, **question})
+    found = actor.answer({"ask": "range"})
+    assert (found["first"], found["next"]) == (0, 10)
+    actor.close()
+
+
+def test_queries_without_number_do_not_put_out_those_that_read(tmp_path: Path) -> None:
+    actor = sink(tmp_path / "log")
+    actor.receive(rows(0, 10), "rows")
+    spool = actor.answer({"ask": "range"})["spool"]
+    actor.answer({"ask": "range", "query": "healthy", "at": 2, "spool": spool})
+    for ask, key in (("range", "at"), ("commit", "to")):
+        with pytest.raises(FlowError, match="1000 queries read from the sink"):
+            for number in range(1001):
+                actor.answer({"ask": ask, "query": f"{ask}{number}", key: 10, "spool": spool})
+    assert actor.answer({"ask": "range"})["first"] == 2
+    actor._queries.patience = 0.0
+    time.sleep(0.001)
+    assert actor.answer({"ask": "range", "query": "late", "at": 5, "spool": spool})["next"] == 10
+    actor.close()
+
+
+def test_row_file_that_is_damaged_is_not_read(tmp_path: Path) -> None:
+    for kind in (Row, Note):
+        path = tmp_path / kind.__name__
+        file = RowFile(path, kind.schema)
+        file.append(rows(0, 100, kind))
+        file.close()
+        content = path.read_bytes()
+        assert len(RowFile(path).read(0, 1 << 20)) == 100
+        path.write_bytes(content[:-50] + bytes(50))
+        with pytest.raises(FlowError, match="damaged"):
+            RowFile(path).read(0, 1 << 20)
+        path.write_bytes(content)
+    path.with_name("Note.ends").write_bytes(np.arange(100, 0, -1).tobytes())
+    for first in (0, 1, 50, 99):
+        with pytest.raises(FlowError, match="damaged"):
+            RowFile(path).read(first, 1 << 20)
+    for text in (b"[" * 100_000, json.dumps({"name": "S"}).encode(), b"\xff", b"3"):
+        head = content[:24] + len(text).to_bytes(8, "little")
+        path.write_bytes(head + text + content[24:])
+        with pytest.raises(FlowError, match="cannot be used"):
+            RowFile(path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE state SET stream = 'x'",
+        "UPDATE state SET chunk = -1",
+        "UPDATE state SET number = 'x'",
+        "UPDATE state SET row = 3",
+        "DELETE FROM state",
+        "UPDATE tasks SET epoch = 'x'",
+        "UPDATE tasks SET job = x''",
+        "UPDATE files SET rows = 'x'",
+        "UPDATE files SET rows = -1",
+        "DROP TABLE tasks",
+        "PRAGMA user_version = 2",
+    ],
+)
+def test_ledger_with_other_values_is_refused(desk: Desk, tmp_path: Path, statement: str) -> None:
+    desk.send(task := desk.begin("done"), 0, 3)
+    desk.commit([(0, task, 3)], "done")
+    desk.send(desk.begin("job"), 0, 3)
+    left = killed(tmp_path / "rows", tmp_path / "left")
+    with closing(sqlite3.connect(left / "ledger")) as db, db:
+        db.execute(statement)
+    with pytest.raises(FlowError):
+        Desk(left)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE facts SET spool = x'00'",
+        "UPDATE facts SET first = 'x'",
+        "UPDATE facts SET first = -1",
+        "DELETE FROM facts",
+        "UPDATE facts SET schema = replace(hex(zeroblob(50000)), '0', '[')",
+        "UPDATE queries SET row = 'x'",
+        "INSERT INTO origins VALUES (x'00', x'93c0c0c0', 0, 0, 0)",
+        "INSERT INTO origins VALUES (x'00', x'90', 0, 0, 'x')",
+    ],
+)
+def test_logbook_with_other_values_is_refused(tmp_path: Path, statement: str) -> None:
+    actor = sink(tmp_path / "log")
+    actor.receive(rows(0, 10), "rows")
+    there = actor.answer({"ask": "range"})
+    actor.answer({"ask": "range", "query": "q", "at": 3, "spool": there["spool"]})
+    actor.close()
+    with closing(sqlite3.connect(tmp_path / "log")) as db, db:
+        db.execute(statement)
+    with pytest.raises(FlowError):
+        sink(tmp_path / "log")
+
+
+def test_options_with_names_that_files_cannot_have_are_refused() -> None:
+    good = {"contact": "a=tcp://h:1", "stone": "rows"}
+    for name in ("../x", "/x", "**", "x" * 101, "a\0b", "é"):
+        with pytest.raises(SparkError, match="option 'name'"):
+            Options.parse({**good, "keys": "keys", "name": name})
+    with pytest.raises(SparkError, match="option 'keys'"):
+        Options.parse({**good, "keys": "a\0b"})
+    for name in ("x" * 101, "tcp://h:1"):
+        with pytest.raises(SparkError, match="option 'name'"):
+            Options.parse({**good, "name": name})
+
+
+def test_offsets_of_thousands_of_digits_are_refused() -> None:
+    pytest.importorskip("pyspark")
+    from evflow.stones.spark.format import reading
+
+    for text in ("9" * 5000, "9" * 19, "x" * 100_000, "-1"):
+        with pytest.raises(SparkError, match="option 'from'"):
+            reading._place({"from": text}, "from", "earliest")
+        with pytest.raises(SparkError, match="option 'partitions'"):
+            reading._number({"partitions": text}, "partitions")
+
+
+def test_commit_without_what_each_task_sent_is_refused() -> None:
+    pytest.importorskip("pyspark")
+    from evflow.stones.spark.format import writing
+
+    sent = writing.Sent("job", 0, 0, 7, 5)
+    assert writing._all_sent([sent]) == [sent] and writing._all_sent([]) == []
+    for other in (None, object()):
+        with pytest.raises(SparkError, match="1 of 2 tasks have not said what they sent"):
+            writing._all_sent([sent, other])  # type: ignore[list-item]
+
+
+def test_schema_that_is_none_is_refused() -> None:
+    with pytest.raises(SchemaError):
+        answers.described({"schema": {"name": "S"}}, "schema")
+
+
+def test_node_goes_on_after_questions_that_nobody_should_ask() -> None:
+    desc = {"name": "R", "fields": [["x", "i64"]]}
+    begin = {"ask": "begin", "job": "job", "epoch": 0, "partition": 0, "attempt": 0, "schema": desc}
+    with receiver() as there:
+        options = Options.parse({"timeout": "10", **there.options})
+        with Line(options) as line, Way(options, "0-1") as way:
+            task = way.ask(begin)["task"]
+            for hostile in (DEEP, (1 << 64) - 1, "x" * 1_000_000, [[1, 2]] * 100_000):
+                for key, ask in product(KEYS, ("begin", "commit", "end")):
+                    asked = {**begin, "ask": ask, "task": -1, key: hostile}
+                    spark.refused(lambda asked=asked: line.ask(asked))
+            for stone in ("x" * 100_000, "", "\ud83d", DEEP):
+                with pytest.raises(EvflowError):
+                    line.flow.ask(options.there, stone, {"ask": "look"})
+            with pytest.raises(EvflowError, match="what msgpack takes"):
+                line.ask({"ask": 1 << 70})
+            assert way.ask({"ask": "end", "task": task}) == {"rows": 0}
+            way.give_up(task)
+            with pytest.raises(FlowError, match="is not known"):
+                way.finish(task)
