@@ -80,10 +80,10 @@ def shell_environment(environment: dict[str, str], tmp_path: Path) -> Iterator[d
             os.kill(int(file.read_text()), signal.SIGKILL)
 
 
-# That of Spark has a session for its code: see tests/spark/test_examples.py.
+# Those of Spark share a session: see tests/spark/test_examples.py.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "document", [path for path in DOCUMENTS if path.name != "spark.md"], ids=lambda path: path.name
+    "document", [path for path in DOCUMENTS if not path.name.startswith("spark")], ids=lambda path: path.name
 )
 def test_code_in_document_runs(
     document: Path, python: Callable[..., str], shell_environment: dict[str, str], tmp_path: Path

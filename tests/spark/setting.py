@@ -50,6 +50,7 @@ def home() -> Path:
     name = hashlib.sha256(str(installed).encode()).hexdigest()[:8]
     final = cache() / f"home-{pyspark.__version__}-{name}"
     if not final.exists():
+        _forget_gone()
         made = Path(tempfile.mkdtemp(dir=cache()))
         for folder in ("bin", "jars", "sbin"):
             (made / folder).symlink_to(installed / folder)
@@ -58,6 +59,15 @@ def home() -> Path:
             made.rename(final)
         shutil.rmtree(made, ignore_errors=True)
     return final
+
+
+def _forget_gone() -> None:
+    """Removes what was made for installations that are no longer there."""
+    for known in cache().glob("home-*"):
+        if known.is_dir() and not (known / "jars").exists():
+            shutil.rmtree(known, ignore_errors=True)
+            for file in cache().glob(f"{known.name}-*"):
+                file.unlink(missing_ok=True)
 
 
 def archive() -> Path | None:

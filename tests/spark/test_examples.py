@@ -1,4 +1,4 @@
-"""The examples, the document and the demo that need Spark do what they say; they share one session."""
+"""The examples, the documents and the demo that need Spark do what they say; they share one session."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).parents[2]
 EXAMPLES = sorted((CHECKOUT / "examples").glob("spark_*.py"))
+DOCUMENTS = sorted((CHECKOUT / "docs").glob("spark*.md"))
 
 pytest.importorskip("pandas")
 pytest.importorskip("numba")
@@ -55,15 +56,17 @@ def test_demo_tells_as_many_subscribers_as_that_of_matching(spark: SparkSession)
     assert found["flights"] == len(started)
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_code_in_document_runs(
+    document: Path,
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run = [block for block in blocks(CHECKOUT / "docs" / "spark.md") if block.rule is None]
+    run = [block for block in blocks(document) if block.rule is None]
     assert {block.language for block in run} <= {"python", "text"}
-    source = tmp_path / "spark_md.py"
+    source = tmp_path / f"{document.stem}_md.py"
     source.write_text(script([block for block in run if block.language == "python"]))
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(source), run_name="__main__")
