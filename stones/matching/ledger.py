@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import msgpack
 
 from evflow.errors import FlowError
-from evflow.stones.database import transaction
 
 __all__ = ["ALL", "Entry", "Ledger", "Moved", "unpack"]
 
@@ -151,9 +150,15 @@ class Ledger:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing."""
-        begun = self._begun()
-        with self._naming(), transaction(begun) as db:
-            yield db
+        db = self._begun()
+        with self._naming():
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
 
     @contextmanager
     def _naming(self) -> Iterator[None]:

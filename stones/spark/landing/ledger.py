@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from evflow.errors import FlowError
-from evflow.stones.database import transaction
 
 __all__ = ["MOST_JOBS", "Epochs", "Ledger", "Place", "TaskEntry", "Waiting"]
 
@@ -278,9 +277,15 @@ class Ledger:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing."""
-        begun = self._begun()
-        with self._naming(), transaction(begun) as db:
-            yield db
+        db = self._begun()
+        with self._naming():
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
