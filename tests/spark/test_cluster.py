@@ -114,12 +114,14 @@ def driver(
 
 
 def executor(worker: int) -> psutil.Process:
-    """The executor of a worker."""
-    return next(
-        child
-        for child in psutil.Process(worker).children(recursive=True)
-        if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline())
-    )
+    """The executor of a worker, among children that may end while they are looked at."""
+
+    def is_executor(child: psutil.Process) -> bool:
+        with suppress(psutil.NoSuchProcess):
+            return any("CoarseGrainedExecutorBackend" in part for part in child.cmdline())
+        return False
+
+    return next(filter(is_executor, psutil.Process(worker).children(recursive=True)))
 
 
 @pytest.mark.usefixtures("spark_home")
