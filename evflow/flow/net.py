@@ -63,8 +63,8 @@ class Net(Protocol):
         """When ``finish`` is needed next; None if never."""
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
-        """Whether events at a stone, or those that it emits itself (``leaving``), would get to a bridge that
-        takes no more."""
+        """Whether events at a stone, or those that it emits itself (``leaving``), would get to a stone or
+        a bridge that takes no more."""
 
     def leads(self, entry: Slot, onward: Slot) -> None:
         """A handler somewhere behind ``entry`` has submitted to ``onward``."""
@@ -127,9 +127,14 @@ class Net(Protocol):
 
 
 class Alone:
-    """What stands for the links of a flow that has none; a ``Net``."""
+    """What stands for the links of a flow that has none; a ``Net``.
 
-    def __init__(self) -> None:
+    Args:
+        blocked: see ``Waking.blocked``.
+    """
+
+    def __init__(self, blocked: Callable[[Slot, bool], bool]) -> None:
+        self._blocked = blocked
         self.bell: Waker = Bell()
         self.owes = False
 
@@ -146,7 +151,7 @@ class Alone:
         return None
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
-        return False
+        return self._blocked(slot, leaving)
 
     def leads(self, entry: Slot, onward: Slot) -> None: ...
 

@@ -330,22 +330,18 @@ class Worker:
             lane.intake.seal()
 
     def _waiting(self) -> bool:
-        ready = (lane.waiting and not self._blocked(lane.slot) for lane in self._lanes)
+        ready = (lane.waiting and not self._net.blocked(lane.slot) for lane in self._lanes)
         return bool(self._tasks) or self.engine.waking.waiting or (not self._held_up() and any(ready))
 
-    def _blocked(self, slot: Slot) -> bool:
-        """Whether events at a stone would get to one, or to a bridge, that takes no more."""
-        return self._net.blocked(slot) or self.engine.waking.blocked(slot)
-
     def _held(self, slot: Slot) -> bool:
-        """Whether what a stone emits itself would."""
-        return self._net.blocked(slot, True) or self.engine.waking.blocked(slot, True)
+        """Whether what a stone emits itself would get to one, or to a bridge, that takes no more."""
+        return self._net.blocked(slot, leaving=True)
 
     def _turn(self) -> None:
         # The task is picked before the events, so that all that was submitted before it goes first.
         task = self._tasks.popleft() if self._tasks else None
         if self.engine.rhythmic:
-            self.engine.tick(time.monotonic(), time.time(), self._blocked)
+            self.engine.tick(time.monotonic(), time.time(), self._net.blocked)
         self._net.receive(time.monotonic())
         self.run()
         if not self._held_up():
@@ -393,10 +389,10 @@ class Worker:
 
     def _run_lane(self, lane: Lane, regardless: bool) -> None:
         """Handles what waits in a lane, as far as links take it."""
-        if not regardless and self._blocked(lane.slot):
+        if not regardless and self._net.blocked(lane.slot):
             return
         lane.fill(self._drains)
-        while lane.backlog and (regardless or not self._blocked(lane.slot)):
+        while lane.backlog and (regardless or not self._net.blocked(lane.slot)):
             self._entry = lane.slot
             self.engine.submit(lane.slot, lane.next())
             self.run()

@@ -394,7 +394,8 @@ class Links:
         return now if self._more else self._hub.next_due(now)
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
-        """Whether events at a stone, or those that it emits, would get to a bridge that takes no more."""
+        """Whether events at a stone, or those that it emits, would get to a stone or a bridge that takes
+        no more."""
         return self._hub.reach.blocked(slot, leaving=leaving)
 
     def leads(self, entry: Slot, onward: Slot) -> None:

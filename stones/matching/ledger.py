@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from evflow.errors import FlowError
+from evflow.stones.database import transaction
 
 __all__ = ["ALL", "Entry", "Ledger", "Moved", "unpack"]
 
@@ -150,15 +151,9 @@ class Ledger:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing."""
-        db = self._begun()
-        with self._naming():
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
+        begun = self._begun()
+        with self._naming(), transaction(begun) as db:
+            yield db
 
     @contextmanager
     def _naming(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from evflow.errors import FlowError
+from evflow.stones.database import transaction
 
 __all__ = ["MOST_JOBS", "Epochs", "Ledger", "Place", "TaskEntry", "Waiting"]
 
@@ -277,15 +278,9 @@ class Ledger:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing."""
-        db = self._begun()
-        with self._naming():
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
+        begun = self._begun()
+        with self._naming(), transaction(begun) as db:
+            yield db
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
