@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 __all__ = [
     "ByteArray",
     "Offsets",
+    "Place",
     "Ragged",
     "address_of",
     "back_to_back",
@@ -25,10 +26,24 @@ __all__ = [
     "put_into_rows",
     "running",
     "starts_of",
+    "write_parts",
 ]
 
 ByteArray = np.ndarray[Any, np.dtype[np.uint8]]
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Place(NamedTuple):
+    """Bytes that are written once, to where they are used.
+
+    Attributes:
+        target: uint8, 1-D, to write into; of no use any more when nothing refers to ``held``.
+        held: the same bytes, not writeable.
+    """
+
+    target: ByteArray
+    held: ByteArray
+
 
 # An index takes eight bytes for each byte that it moves; longer pieces are copied one by one.
 _LONG = 128
@@ -70,6 +85,20 @@ def frozen(data: ByteArray) -> ByteArray:
     """The same array, no longer writeable."""
     data.flags.writeable = False
     return data
+
+
+def write_parts(target: ByteArray, parts: Iterable[Any]) -> None:
+    """Copies buffers back to back to where ``target`` begins; other threads run meanwhile.
+
+    Args:
+        target: uint8, 1-D, with room for all of them.
+        parts: anything contiguous that exports its bytes, arrays of any dtype included.
+    """
+    at = 0
+    for part in parts:
+        source = np.frombuffer(part, np.uint8)
+        np.copyto(target[at : at + len(source)], source)
+        at += len(source)
 
 
 def nbytes_of(parts: Iterable[bytes | memoryview]) -> int:

@@ -11,7 +11,7 @@ from evflow.errors import FlowError, SchemaError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE, Piece, encoder, encoder_parts
-from evflow.events.gather import nbytes_of
+from evflow.events.gather import nbytes_of, write_parts
 from evflow.events.view import View, encoded
 from evflow.flow.inbox import FRAME, SMALL, Item
 from evflow.flow.worker import Worker
@@ -172,11 +172,13 @@ class Entry:
             parts = (encoder(schema)(event),)
         else:
             parts = encoder_parts(schema)(event)
-        if nbytes_of(parts) >= LARGE:
+        size = nbytes_of(parts)
+        if size >= LARGE:
             # To where it is sent from, if there is such a place: then nobody has to copy it again.
-            held = self._worker.hold(parts, get_ident() != self._engine_thread)
-            if held is not None:
-                return EventBatch.from_encoded(schema, [held.data])
+            place = self._worker.reserve(size, get_ident() != self._engine_thread)
+            if place is not None:
+                write_parts(place.target, parts)
+                return EventBatch.from_encoded(schema, [place.held.data])
         # What is one piece of bytes already is not copied by this.
         return schema, b"".join(parts)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from evflow.engine.topology import Crossing, Slot
-from evflow.events.encode import Piece
-from evflow.events.gather import ByteArray
+from evflow.events.gather import Place
 from evflow.flow.inbox import Bell
 from evflow.stone import Actor
 
@@ -40,14 +39,14 @@ class Net(Protocol):
     @property
     def bell(self) -> Waker: ...
 
-    def hold(self, parts: Sequence[Piece], patient: bool) -> ByteArray | None:
-        """Copies the pieces of a large event to where it is sent from, back to back; called in any thread.
+    def reserve(self, length: int, patient: bool) -> Place | None:
+        """Where large events are sent from: room for ``length`` bytes; called in any thread.
 
         Args:
             patient: wait a moment if much is on its way already; not for the net's own thread.
 
         Returns:
-            Read-only bytes, or None if there is no room.
+            None if there is no room.
         """
 
     def begin(self) -> None:
@@ -138,7 +137,7 @@ class Alone:
         self.bell: Waker = Bell()
         self.owes = False
 
-    def hold(self, parts: Sequence[Piece], patient: bool) -> None:
+    def reserve(self, length: int, patient: bool) -> None:
         return None
 
     def begin(self) -> None: ...

@@ -50,7 +50,7 @@ class Worker:
     Attributes:
         bell: wakes it.
         closing: set once no more may be submitted.
-        hold: see ``Net.hold``; gives None where there are no links.
+        reserve: see ``Net.reserve``; gives None where there are no links.
     """
 
     def __init__(self, engine: Engine, name: str, max_events: int, max_bytes: int, net: Net) -> None:
@@ -58,7 +58,7 @@ class Worker:
         self._net = net
         self.bell = self._net.bell
         self.engine.waking.ring = self.bell.ring
-        self.hold = self._net.hold
+        self.reserve = self._net.reserve
         self.closing = False
         self._name = name
         self._max_events, self._max_bytes = max_events, max_bytes

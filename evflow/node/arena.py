@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evflow.errors import LinkError
-from evflow.events.gather import ByteArray, address_of, interface_of
+from evflow.events.gather import ByteArray, Place, address_of, interface_of, write_parts
 from evflow.node.room import Room
 from evflow.node.seats import seat_taken
 
@@ -161,15 +161,30 @@ class Arena:
 
         Args:
             parts: anything contiguous that exports its bytes, arrays of any dtype included.
-            patient: first wait a moment if much is in use already, so that pages are used again while they
-                are in the caches; not for the thread that sends.
+            patient: see ``reserve``.
 
         Returns:
             uint8, 1-D, not writeable. The place is free again when nothing refers to it any more. None if
             there is no room, or no memory.
         """
         sources = [np.frombuffer(part, np.uint8) for part in parts]
-        length = sum(map(len, sources))
+        place = self.reserve(sum(map(len, sources)), patient)
+        if place is None:
+            return None
+        write_parts(place.target, sources)
+        return place.held
+
+    def reserve(self, length: int, patient: bool = False) -> Place | None:
+        """A free place, to be written into.
+
+        Args:
+            length: its bytes.
+            patient: first wait a moment if much is in use already, so that pages are used again while they
+                are in the caches; not for the thread that sends.
+
+        Returns:
+            None if there is no room, or no memory.
+        """
         # Without a gap between, since then several blocks make one frame as they are.
         taken = max(1, length)
         if patient and self._used + taken > self._parked + PACE:
@@ -177,16 +192,11 @@ class Arena:
         place = self._take(taken)
         if place is None:
             return None
-        target, offset = place
+        memory, offset = place
         held = np.asarray(
-            _Held(target, self._address + offset, length, (offset, taken), self._returned, self._freed)
+            _Held(memory, self._address + offset, length, (offset, taken), self._returned, self._freed)
         )
-        at = offset
-        for source in sources:
-            end = at + len(source)
-            np.copyto(target[at:end], source)
-            at = end
-        return held
+        return Place(memory[offset : offset + length], held)
 
     def _pause(self, length: int) -> None:
         """Waits until less is in use, or nothing changes for a while."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket as network
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,7 @@ from evflow.engine.host import use_network
 from evflow.engine.topology import Crossing, Slot
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
-from evflow.events.encode import Piece
-from evflow.events.gather import ByteArray
+from evflow.events.gather import Place
 from evflow.link.hub import Hub
 from evflow.link.link import State
 from evflow.link.moved import pack_seen, unpack_seen
@@ -220,9 +219,9 @@ class Links:
         """Wakes the thread."""
         return self._sockets.bell
 
-    def hold(self, parts: Sequence[Piece], patient: bool) -> ByteArray | None:
-        """Copies the pieces of a large event to where it is sent from; see ``Arena.hold``."""
-        return self._sockets.hold(parts, patient)
+    def reserve(self, length: int, patient: bool) -> Place | None:
+        """Room where large events are sent from; see ``Arena.reserve``."""
+        return self._sockets.reserve(length, patient)
 
     def sender(self, slot: Slot, address: Crossing) -> Callable[[EventBatch], None]:
         """What a bridge gives its events to.

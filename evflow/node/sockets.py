@@ -105,7 +105,7 @@ class Sockets:
         shared_memory: whether large frames go through shared memory to peers on this host.
 
     Attributes:
-        hold: copies buffers to where large events are sent from; see ``Arena.hold``.
+        reserve: gives room where large events are sent from; see ``Arena.reserve``.
     """
 
     def __init__(self, keys: KeyRing | None, heartbeat: float, shared_memory: bool) -> None:
@@ -124,7 +124,7 @@ class Sockets:
         self._sharing: dict[Conduit, Sharing] = {}
         self._shared_memory = shared_memory
         self._arena = Arena()
-        self.hold = self._arena.hold
+        self.reserve = self._arena.reserve
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from hypothesis import strategies as st
 
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
+from evflow.events.gather import Place
 from evflow.schema import Schema
 from evflow.schema.types import TEXT, Array, FieldType, ListOf, Maybe, Number, Record, f64
 from tests.data.strategies import events, plain_event, schemas, some, unpacked
 
 pa = pytest.importorskip("pyarrow")
 
-from evflow.stones.spark.columns.arrow import arrow_schema_of, decode, encode  # noqa: E402
+from evflow.stones.spark.columns.arrow import arrow_schema_of, decode, encode, encode_all  # noqa: E402
 
 FLAT = schemas(depth=2).filter(lambda schema: not schema.recursive)
 
@@ -104,6 +106,33 @@ def test_encode_gives_events_of_the_rows(data: st.DataObject) -> None:
     content = found.to_bytes()
     EventBatch.from_bytes(schema, content, count)
     assert unpacked(content) == [plain_event(schema, row) for row in rows[start : start + count]]
+
+
+@some
+@given(st.data())
+def test_encode_all_writes_batches_one_behind_the_other_into_one_place(data: st.DataObject) -> None:
+    schema = data.draw(FLAT)
+    rows = data.draw(st.lists(events(schema), max_size=6))
+    assume(
+        not any(isinstance(v, np.ndarray) and v.ndim > 1 and not v.size for row in rows for v in parts(row))
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    table = pa.RecordBatch.from_pylist(as_rows(schema, rows), schema=arrow_schema_of(schema))
+    batches = [table.slice(a, b - a) for a, b in pairwise([0, *cuts, len(rows)])]
+    places = []
+
+    def reserve(length: int) -> Place:
+        memory = np.full(length + 2, 0xC1, np.uint8)
+        places.append(memory)
+        return Place(memory[1:-1], memory[1:-1])
+
+    found = encode_all(schema, batches, reserve)
+    content = found.to_bytes()
+    EventBatch.from_bytes(schema, content, len(rows))
+    assert unpacked(content) == [plain_event(schema, row) for row in rows]
+    (memory,) = places
+    assert np.shares_memory(found.data, memory) or not len(rows)
+    assert (memory[0], memory[-1]) == (0xC1, 0xC1)
 
 
 POINT = Schema("point", {"x": f64, "tag": Maybe(TEXT)}, {"tag": None})

@@ -363,6 +363,7 @@ def test_node_goes_on_after_questions_that_nobody_should_ask() -> None:
             with pytest.raises(EvflowError, match="what msgpack takes"):
                 line.ask({"ask": 1 << 70})
             assert way.ask({"ask": "end", "task": task}) == {"rows": 0}
-            way.give_up(task)
+            way.begin(task, ev.Schema.from_description(desc))
+            way.give_up()
             with pytest.raises(FlowError, match="is not known"):
-                way.finish(task)
+                way.finish()

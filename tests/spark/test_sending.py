@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import evflow as ev
@@ -15,21 +14,26 @@ from evflow.stones.spark.format.options import Options
 from evflow.stones.spark.format.sending import Line, Way
 from tests.spark.writes import STONE, Receiver, receiver
 
+pa = pytest.importorskip("pyarrow")
+
 
 class Row(ev.Event):
     id: int
     text: str = ""
 
 
-def rows(first: int, stop: int) -> ev.EventBatch:
-    ids = np.arange(first, stop)
-    return ev.EventBatch.from_columns(Row, {"id": ids, "text": ["x" * (n % 9) for n in ids.tolist()]})
+def rows(first: int, stop: int) -> pa.RecordBatch:
+    ids = range(first, stop)
+    return pa.RecordBatch.from_pydict({"id": list(ids), "text": ["x" * (n % 9) for n in ids]})
 
 
-def begin(way: Line, partition: int, job: str = "job") -> dict[str, Any]:
+def begin(way: Way, partition: int, job: str = "job") -> int:
     question = {"ask": "begin", "job": job, "epoch": 0, "partition": partition, "attempt": 1}
-    answer: dict[str, Any] = way.ask(question | {"schema": Row.schema.description})
-    return answer
+    answer = way.ask(question | {"schema": Row.schema.description})
+    if answer["done"]:
+        return -1
+    way.begin(answer["task"], Row.schema)
+    return int(answer["task"])
 
 
 def commit(options: Options, tasks: list[list[int]], job: str = "job") -> Any:
@@ -45,15 +49,13 @@ def test_of_attempts_that_run_side_by_side_only_those_that_are_committed_count()
     with receiver(Row) as there:
         options = given(there)
         with Way(options, "0-1") as first, Way(options, "0-2") as second, Way(options, "1-3") as other:
-            tasks = [
-                int(begin(way, partition)["task"]) for way, partition in ((first, 0), (second, 0), (other, 1))
-            ]
+            tasks = [begin(way, partition) for way, partition in ((first, 0), (second, 0), (other, 1))]
             for start in range(0, 30_000, 1000):
-                for way, task in ((first, tasks[0]), (second, tasks[1])):
-                    way.send(task, rows(start, start + 1000))
-            other.send(tasks[2], rows(30_000, 30_010))
-            for way, task in zip((first, second, other), tasks, strict=True):
-                way.finish(task)
+                for way in (first, second):
+                    way.send(rows(start, start + 1000))
+            other.send(rows(30_000, 30_010))
+            for way in (first, second, other):
+                way.finish()
             assert [way.rows for way in (first, second, other)] == [30_000, 30_000, 10]
         answer = commit(options, [[1, tasks[2], 10], [0, tasks[1], 30_000]])
         assert answer == {"rows": 30_010}
@@ -61,7 +63,7 @@ def test_of_attempts_that_run_side_by_side_only_those_that_are_committed_count()
         # The answer was lost, and the driver asks again; then the job is run again.
         assert commit(options, [[1, tasks[2], 10], [0, tasks[1], 30_000]]) == answer
         with Way(options, "0-4") as again:
-            assert begin(again, 0)["done"]
+            assert begin(again, 0) == -1
         assert len(there.column("id")) == 30_010
 
 
@@ -69,9 +71,9 @@ def test_commit_of_rows_that_are_not_there_names_the_partition() -> None:
     with receiver(Row) as there:
         options = given(there)
         with Way(options, "0-1") as way:
-            task = int(begin(way, 7)["task"])
-            way.send(task, rows(0, 10))
-            way.finish(task)
+            task = begin(way, 7)
+            way.send(rows(0, 10))
+            way.finish()
         with pytest.raises(FlowError, match="partition 7"):
             commit(options, [[7, task, 11]])
         with pytest.raises(FlowError, match="partition 8"):
@@ -82,11 +84,11 @@ def test_commit_of_rows_that_are_not_there_names_the_partition() -> None:
 def test_task_that_the_stone_does_not_know_any_more_fails_at_once() -> None:
     with receiver(Row) as there:
         with Way(given(there), "0-1") as way, Line(given(there)) as line:
-            task = int(begin(way, 0)["task"])
-            way.send(task, rows(0, 10))
+            begin(way, 0)
+            way.send(rows(0, 10))
             line.ask({"ask": "abort", "job": "job", "epoch": 0})
             with pytest.raises(FlowError, match="task"):
-                way.finish(task)
+                way.finish()
         assert there.column("id") == []
 
 
@@ -114,12 +116,12 @@ def test_keys_are_used_by_one_task_at_a_time(tmp_path: Path) -> None:
         contact = {"contact": f"there={node.contact}", "keys": str(tmp_path), "name": "etl"}
         options = Options.parse({"stone": STONE, "timeout": "10", **contact})
         with Way(options, "0-1") as first, Way(options, "1-2") as second:
-            tasks = [int(begin(way, partition)["task"]) for partition, way in enumerate((first, second))]
+            tasks = [begin(way, partition) for partition, way in enumerate((first, second))]
             with pytest.raises(SparkError, match="all 2 keys of 'etl' are in use"):
                 Line(Options.parse({"stone": STONE, "timeout": "0.1", **contact}))
-            for number, (way, task) in enumerate(zip((first, second), tasks, strict=True)):
-                way.send(task, rows(number * 10, number * 10 + 10))
-                way.finish(task)
+            for number, way in enumerate((first, second)):
+                way.send(rows(number * 10, number * 10 + 10))
+                way.finish()
         assert commit(options, [[0, tasks[0], 10], [1, tasks[1], 10]]) == {"rows": 20}
         assert there.column("id") == list(range(20))
         with pytest.raises(SparkError, match=r"this host has no other\.key there"):

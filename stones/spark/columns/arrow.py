@@ -7,6 +7,8 @@ one before: ``storing.py``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from evflow.events.batch import EventBatch
@@ -25,9 +27,9 @@ from evflow.schema.types import (
     Text,
 )
 from evflow.stones.spark.columns.decoder import decode_rows
-from evflow.stones.spark.columns.encoder import encode_rows
+from evflow.stones.spark.columns.encoder import Reserve, encode_rows
 
-__all__ = ["arrow_schema_of", "decode", "encode"]
+__all__ = ["arrow_schema_of", "decode", "encode", "encode_all"]
 
 _NUMBERS = {number: pa.from_numpy_dtype(number.dtype) for number in NUMBERS.values()}
 # Spark has no unsigned integers.
@@ -94,7 +96,21 @@ def encode(schema: Schema, batch: pa.RecordBatch) -> EventBatch:
         >>> [(event.symbol, event.price) for event in encode(trade, rows)]
         [('IBM', 80.5), ('SAP', None)]
     """
-    return encode_rows(schema, batch)
+    return encode_rows(schema, [batch], lambda length: None)
+
+
+def encode_all(schema: Schema, batches: Sequence[pa.RecordBatch], reserve: Reserve) -> EventBatch:
+    """The rows of several batches as one batch of events, written at once to where they are used.
+
+    Args:
+        schema: of the events.
+        batches: the rows, in order.
+        reserve: given a number of bytes, the place for them; None for memory of its own.
+
+    Raises:
+        SchemaError: see ``encode``; a row is told by its number within its own batch.
+    """
+    return encode_rows(schema, batches, reserve)
 
 
 def decode(batch: EventBatch, arrow_schema: pa.Schema | None = None) -> pa.RecordBatch:

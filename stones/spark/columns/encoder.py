@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from evflow.codgen.memory import address
 from evflow.codgen.native import LOCK, Code
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
-from evflow.events.gather import frozen
+from evflow.events.gather import ByteArray, Offsets, Place, frozen, running
 from evflow.schema import Schema
 from evflow.schema.types import Bytes, Str
 from evflow.schema.values import describe
@@ -22,7 +23,9 @@ from evflow.stones.spark.columns.forms import WORDS, forms_of
 from evflow.stones.spark.columns.native import call
 from evflow.stones.spark.columns.storing import constant, store
 
-__all__ = ["encode_rows"]
+__all__ = ["Reserve", "encode_rows"]
+
+Reserve = Callable[[int], Place | None]
 
 _AT = {name: at for at, name in enumerate(HEAD)}
 
@@ -31,43 +34,72 @@ class _Encoder:
     """Compiled code of one schema and one width of offsets; any number of threads may use it."""
 
     def __init__(self, schema: Schema, wide: frozenset[int]) -> None:
-        self.schema = schema
         self.forms = forms_of(schema, wide)
         ir, self.sites = write_encoder(self.forms)
         self.code = Code(ir)
         self.size = len(HEAD) + len(WORDS) * self.forms.count
 
-    def run(self, columns: list[Stored], rows: int) -> tuple[EventBatch | None, Site | None, int]:
-        """The events; or what cannot be written and in which row."""
-        words = np.zeros(self.size, np.int64)
-        words[len(HEAD) :] = [word for column in columns for stored in column.walk() for word in stored.words]
-        words[_AT["rows"]], words[_AT["site"]] = rows, -1
-        self.code.saw(rows)
-        offsets, total = None, rows * (self.schema.width or 0)
-        if self.schema.width is None:
-            offsets = np.zeros(rows + 1, np.int64)
-            words[_AT["measure"]], words[_AT["offsets"]] = 1, address(offsets)
-            call(self.code, words, rows)
-            words[_AT["measure"]], total = 0, int(offsets[-1])
-        data = np.empty(total + SLACK, np.uint8)
-        words[_AT["out"]] = address(data)
-        call(self.code, words, rows)
+
+class _Rows:
+    """The rows of one batch, on their way into events."""
+
+    def __init__(self, schema: Schema, batch: pa.RecordBatch) -> None:
+        self._schema, self._batch = schema, batch
+        self._columns = [_column(schema, batch, index) for index in range(len(schema))]
+        self._encoder = _encoder(schema, self._columns)
+        self._words = words = np.zeros(self._encoder.size, np.int64)
+        words[len(HEAD) :] = [
+            word for column in self._columns for stored in column.walk() for word in stored.words
+        ]
+        words[_AT["rows"]], words[_AT["site"]] = batch.num_rows, -1
+        self._encoder.code.saw(batch.num_rows)
+
+    def measure(self, offsets: Offsets) -> None:
+        """Writes where each event starts and the last ends, from where the first does."""
+        words, start = self._words, int(offsets[0])
+        words[_AT["measure"]], words[_AT["offsets"]] = 1, address(offsets)
+        call(self._encoder.code, words, self._batch.num_rows)
+        words[_AT["measure"]] = 0
+        offsets[1:] += start
+
+    def write(self, target: ByteArray) -> None:
+        """Writes the events to where ``target`` begins, and up to ``SLACK`` bytes that mean nothing behind.
+
+        Raises:
+            SchemaError: a value does not fit.
+        """
+        words = self._words
+        words[_AT["out"]] = address(target)
+        call(self._encoder.code, words, self._batch.num_rows)
         if words[_AT["site"]] >= 0:
-            return None, self.sites[words[_AT["site"]]], int(words[_AT["row"]])
-        return EventBatch(self.schema, frozen(data)[:total], rows, offsets), None, 0
+            site = self._encoder.sites[words[_AT["site"]]]
+            raise _error(self._schema, self._batch, site, int(words[_AT["row"]]))
 
 
-def encode_rows(schema: Schema, batch: pa.RecordBatch) -> EventBatch:
-    """See ``evflow.stones.spark.columns.arrow.encode``."""
+def encode_rows(schema: Schema, batches: Sequence[pa.RecordBatch], reserve: Reserve) -> EventBatch:
+    """See ``evflow.stones.spark.columns.arrow.encode_all``."""
     if schema.recursive:
         raise SchemaError(f"schema {schema.name} holds records within themselves, which no row of Spark does")
-    columns = [_column(schema, batch, index) for index in range(len(schema))]
-    encoder = _encoder(schema, columns)
-    events, site, row = encoder.run(columns, batch.num_rows)
-    if events is None:
-        assert site is not None
-        raise _error(schema, batch, site, row)
-    return events
+    parts = [_Rows(schema, batch) for batch in batches]
+    first = running([batch.num_rows for batch in batches], len(batches))
+    rows, width, offsets = int(first[-1]), schema.width, None
+    if width is None:
+        offsets = np.zeros(rows + 1, np.int64)
+        for part, start, stop in zip(parts, first, first[1:], strict=False):
+            part.measure(offsets[start : stop + 1])
+        first = offsets[first]
+    else:
+        first *= width
+    total = int(first[-1])
+    place = reserve(total + SLACK) or _reserved(total + SLACK)
+    for part, start in zip(parts, first, strict=False):
+        part.write(place.target[start:])
+    return EventBatch(schema, place.held[:total], rows, offsets)
+
+
+def _reserved(length: int) -> Place:
+    target = np.empty(length, np.uint8)
+    return Place(target, frozen(target[:]))
 
 
 def _column(schema: Schema, batch: pa.RecordBatch, index: int) -> Stored:

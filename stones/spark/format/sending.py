@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -22,17 +23,19 @@ import numpy as np
 
 from evflow.errors import EvflowError, FlowError, LinkError, SparkError
 from evflow.events.attributes import AttributeColumn, Attributes
-from evflow.events.batch import EventBatch
 from evflow.flow.flow import Flow
 from evflow.graph import Graph
 from evflow.link.outlet import Terms
 from evflow.node.node import Node
+from evflow.schema import Schema
 from evflow.stones.bridge import Bridge
 from evflow.stones.spark.format import answers
 from evflow.stones.spark.format.options import Options
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
+
+    import pyarrow as pa
 
 __all__ = ["Line", "Way"]
 
@@ -132,41 +135,64 @@ class Way(Line):
     rows = 0
 
     def _flow(self) -> Flow:
-        self._gathered: list[EventBatch] = []
-        self._since = 0.0
+        self._task: tuple[int, Schema] | None = None
+        self._gathered: list[pa.RecordBatch] = []
+        self._size, self._since = 0, 0.0
         graph = Graph("spark")
         bridge = _Bulk(self.options.there, self.options.stone, input="rows", limit=_OWED, name="bridge")
         with graph.on(self._node.name):
             graph.source(_SOURCE) >> bridge
         return graph.run(node=self._node, max_bytes=_WAITING)
 
-    def send(self, task: int, batch: EventBatch) -> None:
-        """Sends rows, in order and some batches together; waits while there is no room.
+    def begin(self, task: int, schema: Schema) -> None:
+        """Says what is sent, once.
 
         Args:
             task: the number that the stone has given the task.
-            batch: the rows.
+            schema: what its rows are sent as.
+        """
+        self._task = task, schema
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Sends rows, in order and some batches together; waits while there is no room.
 
         Raises:
             EvflowError: what the stone raised, as when it knows nothing of the task any more.
+            SchemaError: rows of this batch, or of those before, are not what the stone takes.
             SparkError: there was no room in time, so the stone takes nothing.
         """
-        now = time.monotonic()
-        full = sum(one.nbytes for one in self._gathered) + batch.nbytes > _FRAME
-        if self._gathered and (full or now > self._since + _IN_TIME):
-            self._submit(task)
-        if not self._gathered:
-            self._since = now
-        self._gathered.append(batch)
+        width = self._begun[1].width or 0
+        # As events or as Arrow has them, whichever is more.
+        size = max(batch.nbytes, batch.num_rows * width)
+        step = max(1, math.ceil(batch.num_rows / max(1, math.ceil(size / _FRAME))))
+        for start in range(0, batch.num_rows, step):
+            self._gather(batch.slice(start, step), size * step // batch.num_rows)
 
-    def _submit(self, task: int) -> None:
+    def _gather(self, batch: pa.RecordBatch, size: int) -> None:
+        now = time.monotonic()
+        if self._gathered and (self._size + size > _FRAME or now > self._since + _IN_TIME):
+            self._submit()
+        if not self._gathered:
+            self._size, self._since = 0, now
+        self._gathered.append(batch)
+        self._size += size
+
+    @property
+    def _begun(self) -> tuple[int, Schema]:
+        assert self._task is not None, "begin comes first"
+        return self._task
+
+    def _submit(self) -> None:
         """Sends what was gathered."""
+        from evflow.stones.spark.columns.arrow import encode_all
+
         links, gathered = self.flow.links, self._gathered
         if not gathered:
             return
         assert links is not None
+        task, schema = self._begun
         # To where frames are sent from, so that nobody copies them again.
-        batch = EventBatch.concat(gathered, lambda pieces: links.hold([piece.data for piece in pieces], True))
+        batch = encode_all(schema, gathered, lambda length: links.reserve(length, True))
         gathered.clear()
         numbered = batch.with_attributes(_numbers(task, self.rows, len(batch)))
         until = time.monotonic() + self.options.timeout
@@ -175,19 +201,19 @@ class Way(Line):
                 self.flow[_SOURCE].submit_batch(numbered, timeout=self._moment)
                 break
             except FlowError as error:
-                self._staged(task)
+                self._staged()
                 if time.monotonic() > until:
                     raise self._stuck(error) from None
         self.rows += len(batch)
 
-    def finish(self, task: int) -> None:
+    def finish(self) -> None:
         """Waits until the stone has all rows.
 
         Raises:
             EvflowError: what the stone raised, as when it knows nothing of the task any more.
             SparkError: they do not get there.
         """
-        self._submit(task)
+        self._submit()
         staged, until = -1, time.monotonic() + self.options.timeout
         while True:
             waits: EvflowError | None = None
@@ -195,7 +221,7 @@ class Way(Line):
                 self.flow.drain(self._moment)
             except FlowError as error:
                 waits = error
-            found = self._staged(task)
+            found = self._staged()
             if found == self.rows:
                 return
             if found is not None and found != staged:
@@ -205,9 +231,10 @@ class Way(Line):
             elif waits is None:
                 time.sleep(_POLL)
 
-    def give_up(self, task: int) -> None:
+    def give_up(self) -> None:
         """Has the stone throw away what it has of a task that fails. Never raises an error of evflow's, which
         would hide the one for which it fails."""
+        task, _ = self._begun
         try:
             self.ask({"ask": "drop", "task": task}, self._moment)
         except EvflowError as error:
@@ -217,14 +244,14 @@ class Way(Line):
     def _moment(self) -> float:
         return min(_MOMENT, self.options.timeout)
 
-    def _staged(self, task: int) -> int | None:
+    def _staged(self) -> int | None:
         """How many rows of the task the stone has; None if it does not answer now.
 
         Raises:
             EvflowError: why it takes no more.
         """
         try:
-            return answers.count(self.ask({"ask": "end", "task": task}, self._moment), "rows")
+            return answers.count(self.ask({"ask": "end", "task": self._begun[0]}, self._moment), "rows")
         except SparkError:
             return None
 

@@ -7,7 +7,6 @@ rows are not taken when they arrive, but when the driver says which attempts cou
 from __future__ import annotations
 
 import logging
-import math
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["BatchWriter", "Sent", "StreamWriter"]
 
 _log = logging.getLogger("evflow.spark")
-
-_PIECE = 1 << 20
-"""Bytes of rows that are encoded at once, about."""
 
 _EARLY = 20.0
 """Seconds that a job waits at most for its stone before it begins."""
@@ -204,23 +200,15 @@ def _send(
         task = answers.count(begun, "task")
         # Where the job was committed before, nothing is to be sent again.
         if not begun.get("done"):
+            way.begin(task, rows)
             try:
                 for batch in batches:
-                    for piece in _pieces(batch):
-                        way.send(task, encode(rows, piece))
-                way.finish(task)
+                    way.send(batch)
+                way.finish()
             except BaseException:
-                way.give_up(task)
+                way.give_up()
                 raise
         return Sent(job, epoch, partition, task, way.rows)
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch cut, without a copy, into such of a size that may wait."""
-    count = batch.num_rows
-    step = max(1, math.ceil(count / max(1, math.ceil(batch.nbytes / _PIECE))))
-    for start in range(0, count, step):
-        yield batch if step >= count else batch.slice(start, step)
 
 
 def _query_and_epoch() -> tuple[str, int]:
