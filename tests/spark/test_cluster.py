@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 
 from tests.node.processes import free_port, wait_for
 from tests.spark import cluster, setting
+from tests.spark.programs import process
 from tests.spark.writes import STONE, receiver
 
 CHECKOUT = Path(__file__).parents[2]
@@ -35,20 +36,6 @@ def wheel(tmp_path: Path) -> Path:
     command = "-m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .".split()
     subprocess.run([sys.executable, *command], cwd=copy, check=True)
     return next((copy / "dist").glob("*.whl"))
-
-
-@contextmanager
-def process(arguments: Sequence[str], **settings: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process; neither it nor what it started is left."""
-    with subprocess.Popen(arguments, **settings) as made:
-        try:
-            yield made
-        finally:
-            if made.poll() is None:
-                for one in psutil.Process(made.pid).children(recursive=True):
-                    with suppress(psutil.NoSuchProcess):
-                        one.kill()
-                made.kill()
 
 
 @contextmanager
