@@ -1,12 +1,67 @@
-"""What the SQLite files of stones have in common."""
+"""What the SQLite files of stones have in common: how they are opened, made whole, and written to."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 
-__all__ = ["transaction"]
+__all__ = ["beside", "connect", "making", "transaction"]
+
+
+def connect(path: Path, synchronous: str = "NORMAL") -> sqlite3.Connection:
+    """Opens a file, for transactions that are begun by hand.
+
+    By default a kill of the process loses nothing, but a power cut may lose the last moments.
+
+    Args:
+        path: the file.
+        synchronous: SQLite's mode of that name.
+
+    Raises:
+        sqlite3.Error: it cannot be used.
+    """
+    # One engine drives a graph, but it may be started in one thread and run in another.
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute(f"PRAGMA synchronous = {synchronous}")
+        db.execute("PRAGMA journal_mode = WAL")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+@contextmanager
+def making(path: Path, tables: str, version: int) -> Iterator[sqlite3.Connection]:
+    """A new file in place of one that nobody has open: where it is, it has what it should have.
+
+    Args:
+        path: the file, which appears when all that is written within it stands in another one.
+        tables: the statements that make them.
+        version: of the tables, as ``user_version``.
+
+    Raises:
+        sqlite3.Error: it cannot be written.
+        OSError: it cannot be put in its place.
+    """
+    made = path.with_name(f"{path.name}.new")
+    made.unlink(missing_ok=True)
+    with closing(sqlite3.connect(made, isolation_level=None)) as db:
+        db.execute("PRAGMA synchronous = OFF")
+        db.executescript(f"{tables} PRAGMA user_version = {version}; BEGIN")
+        yield db
+        db.execute("COMMIT")
+    # They must not be taken for the new one's.
+    for left in beside(path):
+        left.unlink(missing_ok=True)
+    made.replace(path)
+
+
+def beside(path: Path) -> list[Path]:
+    """The files that SQLite may keep beside a database."""
+    return [path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm")]
 
 
 @contextmanager
@@ -22,7 +77,9 @@ def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     db.execute("BEGIN IMMEDIATE")
     try:
         yield db
+        db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        # Where the disk is full SQLite has taken it back by itself.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
         raise
-    db.execute("COMMIT")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import deque
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from evflow.events.batch import EventBatch
 from evflow.events.joining import MANY, join_last, joined
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arrivals, checked_integer
+from evflow.stones.database import connect, transaction
 
 __all__ = ["Storage"]
 
@@ -212,11 +214,7 @@ class _File:
         self._closed = False
         self._first, self._start = 0, 0  # the row and the event in it that are the oldest not taken
         try:
-            # One engine drives a graph, but it may be started in one thread and run in another.
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            # A kill of the process loses nothing in this mode; a power cut may lose the last moments.
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db = connect(path)
             self._db.executescript(_TABLES)
             self._schemas = {
                 key: Schema.from_description(json.loads(text))
@@ -309,8 +307,14 @@ class _File:
             batch = batch.with_attributes(Attributes.from_rows(msgpack.unpackb(attributes)))
         return batch
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._db, self._path)
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing; an error of the file names it."""
+        try:
+            with transaction(self._db):
+                yield
+        except sqlite3.Error as error:
+            raise FlowError(f"storage file {self._path}: {error}") from error
 
     def close(self) -> None:
         self._closed = True
@@ -320,25 +324,3 @@ class _File:
 def _forget(db: sqlite3.Connection, row: int, start: int) -> None:
     db.execute("DELETE FROM batches WHERE id < ?", (row,))
     db.execute("UPDATE batches SET taken = ? WHERE id = ? AND taken < ?", (start, row, start))
-
-
-class _Transaction:
-    """All or nothing; an error of the file names it."""
-
-    def __init__(self, db: sqlite3.Connection, path: Path) -> None:
-        self._db = db
-        self._path = path
-
-    def __enter__(self) -> None:
-        self._execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._execute("COMMIT" if error is None else "ROLLBACK")
-        if isinstance(error, sqlite3.Error):
-            raise FlowError(f"storage file {self._path}: {error}") from error
-
-    def _execute(self, statement: str) -> None:
-        try:
-            self._db.execute(statement)
-        except sqlite3.Error as error:
-            raise FlowError(f"storage file {self._path}: {error}") from error

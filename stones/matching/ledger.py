@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from evflow.errors import FlowError
-from evflow.stones.database import transaction
+from evflow.stones.database import connect, making, transaction
 
 __all__ = ["ALL", "Entry", "Ledger", "Moved", "unpack"]
 
@@ -72,11 +72,7 @@ class Ledger:
 
     def _open(self, path: Path) -> sqlite3.Connection:
         with self._naming():
-            # One engine drives a graph, but it may be started in one thread and run in another.
-            db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            # A kill of the process loses nothing in this mode; a power cut may lose the last moments.
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
+            db = connect(path)
             if db.execute("PRAGMA user_version").fetchone() not in ((0,), (_VERSION,)):
                 raise FlowError(f"subscriptions file {path} is of another version of evflow")
             db.execute("SELECT id, port, filters FROM subscriptions LIMIT 1")
@@ -84,26 +80,15 @@ class Ledger:
         return db
 
     def _begun(self) -> sqlite3.Connection:
-        """The file, made whole under another name first: where it is, it has what it should have."""
         if self._db is None:
             self._make((), ())
             self._db = self._open(self._path)
         return self._db
 
     def _make(self, entries: Iterable[Entry], moves: Iterable[Moved]) -> None:
-        made = self._path.with_name(f"{self._path.name}.new")
-        with self._naming():
-            made.unlink(missing_ok=True)
-            db = sqlite3.connect(made, isolation_level=None)
-            try:
-                db.execute("PRAGMA synchronous = OFF")
-                db.executescript(f"{_TABLES} PRAGMA user_version = {_VERSION}; BEGIN")
-                db.executemany("INSERT INTO subscriptions VALUES (?, ?, ?)", entries)
-                db.executemany("INSERT INTO areas VALUES (?, ?, ?, ?, ?)", moves)
-                db.execute("COMMIT")
-            finally:
-                db.close()
-            made.replace(self._path)
+        with self._naming(), making(self._path, _TABLES, _VERSION) as db:
+            db.executemany("INSERT INTO subscriptions VALUES (?, ?, ?)", entries)
+            db.executemany("INSERT INTO areas VALUES (?, ?, ?, ?, ?)", moves)
 
     def subscribed(self, entries: Sequence[Entry]) -> None:
         """Subscriptions came, or took the place of those with their ids, or went."""
@@ -136,10 +121,8 @@ class Ledger:
     def take(self, entries: Sequence[Entry], moves: Sequence[Moved]) -> None:
         """From now on exactly this is in it."""
         self.close()
-        if entries or moves:
+        if entries or moves or self._path.exists():
             self._make(entries, moves)
-            for left in ("-wal", "-shm"):
-                self._path.with_name(f"{self._path.name}{left}").unlink(missing_ok=True)
             self._db = self._open(self._path)
 
     def close(self) -> None:

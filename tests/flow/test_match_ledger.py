@@ -164,3 +164,16 @@ def test_a_file_that_was_begun_is_whole_or_not_there(tmp_path: Path) -> None:
     ledger.close()
     assert Ledger(path).read() == ([Entry(4, 1, b"x")], [Moved(3, -1, 1.0, 2.0, None)])
     assert np.all([not name.name.endswith(".new") for name in tmp_path.iterdir()])
+
+
+def test_a_ledger_that_takes_nothing_forgets_what_was_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    ledger = Ledger(path)
+    ledger.subscribed([Entry(1, 0, None)])
+    ledger.take([], [])
+    ledger.close()
+    again = Ledger(path)
+    assert again.read() == ([], [])
+    again.subscribed([Entry(2, 0, None)])
+    assert again.read() == ([Entry(2, 0, None)], [])
+    again.close()

@@ -17,6 +17,7 @@ import msgpack
 
 from evflow.errors import FlowError, SchemaError
 from evflow.schema import Schema
+from evflow.stones.database import beside, connect, making
 
 __all__ = ["END", "Book", "Logbook", "Origin", "check_version"]
 
@@ -117,12 +118,8 @@ class Logbook:
         self.path = path
         self._since_pruned = 0
         with _naming(path):
-            # One engine drives a graph, but it may be started in one thread and run in another.
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db = connect(path)
             try:
-                # A kill of the process loses nothing in this mode; a power cut may lose the last moments.
-                self._db.execute("PRAGMA journal_mode = WAL")
-                self._db.execute("PRAGMA synchronous = NORMAL")
                 check_version(self._db, path)
             except BaseException:
                 self._db.close()
@@ -130,23 +127,12 @@ class Logbook:
 
     @classmethod
     def make(cls, path: Path, book: Book) -> Logbook:
-        """A new one, made whole under another name first: where it is, it has what it should have."""
-        made = path.with_name(f"{path.name}.new")
-        with _naming(path):
-            for left in (made, *_beside(path)):
-                left.unlink(missing_ok=True)
-            db = sqlite3.connect(made, isolation_level=None)
-            try:
-                db.execute("PRAGMA synchronous = OFF")
-                db.executescript(f"{_TABLES} PRAGMA user_version = {_VERSION}; BEGIN")
-                described = json.dumps(book.schema.description)
-                db.execute("INSERT INTO facts VALUES (?, ?, ?)", (book.spool, book.first, described))
-                db.executemany("INSERT INTO queries VALUES (?, ?)", book.queries.items())
-                db.executemany("INSERT INTO origins VALUES (?, ?, ?, ?, ?)", _rows(book.origins))
-                db.execute("COMMIT")
-            finally:
-                db.close()
-            made.replace(path)
+        """A new one."""
+        with _naming(path), making(path, _TABLES, _VERSION) as db:
+            described = json.dumps(book.schema.description)
+            db.execute("INSERT INTO facts VALUES (?, ?, ?)", (book.spool, book.first, described))
+            db.executemany("INSERT INTO queries VALUES (?, ?)", book.queries.items())
+            db.executemany("INSERT INTO origins VALUES (?, ?, ?, ?, ?)", _rows(book.origins))
         return cls(path)
 
     def read(self) -> Book:
@@ -197,7 +183,7 @@ class Logbook:
         """Closes the file and removes it."""
         self._db.close()
         with _naming(self.path):
-            for left in (self.path, *_beside(self.path)):
+            for left in (self.path, *beside(self.path)):
                 left.unlink(missing_ok=True)
 
 
@@ -216,11 +202,6 @@ def _rows(origins: Mapping[bytes, Origin]) -> Iterable[tuple[bytes, bytes, int, 
     return [
         (route, msgpack.packb(one.path), one.before, one.first, one.more) for route, one in origins.items()
     ]
-
-
-def _beside(path: Path) -> list[Path]:
-    """The files that SQLite may keep beside a database."""
-    return [path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm")]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from evflow.errors import FlowError
-from evflow.stones.database import transaction
+from evflow.stones.database import connect, making, transaction
 
 __all__ = ["MOST_JOBS", "Epochs", "Ledger", "Place", "TaskEntry", "Waiting"]
 
@@ -136,11 +136,7 @@ class Ledger:
 
     def _open(self) -> sqlite3.Connection:
         with self._naming(), ExitStack() as stack:
-            # One engine drives a graph, but it may be started in one thread and run in another.
-            db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            stack.callback(db.close)
-            db.execute(f"PRAGMA synchronous = {self._synchronous}")
-            db.execute("PRAGMA journal_mode = WAL")
+            db = stack.enter_context(closing(connect(self._path, self._synchronous)))
             if db.execute("PRAGMA user_version").fetchone() != (_VERSION,):
                 raise FlowError(f"ledger {self._path} is no ledger of this version of evflow")
             stack.pop_all()
@@ -157,30 +153,20 @@ class Ledger:
     def make(
         self, epochs: Iterable[Epochs], files: Iterable[Waiting], number: int = 0, stream: bytes = b""
     ) -> None:
-        """From now on exactly this is in it. The file is made under another name first: where it is, it has
-        what it should have."""
+        """From now on exactly this is in it."""
         stream = stream or self.stream
-        made = self._path.with_name(f"{self._path.name}.new")
-        with self._naming():
-            made.unlink(missing_ok=True)
-            with closing(sqlite3.connect(made, isolation_level=None)) as db:
-                db.execute("PRAGMA synchronous = OFF")
-                db.executescript(f"{_TABLES} PRAGMA user_version = {_VERSION}; BEGIN")
-                row = (stream, self.chunk, number)
-                db.execute("INSERT INTO state VALUES (0, ?, ?, ?, 1, 0)", row)
-                db.executemany(
-                    "INSERT INTO epochs VALUES (?, ?, ?, ?, ?)",
-                    ((*one, age) for age, one in enumerate(epochs)),
-                )
+        self.close()
+        try:
+            with self._naming(), making(self._path, _TABLES, _VERSION) as db:
+                db.execute("INSERT INTO state VALUES (0, ?, ?, ?, 1, 0)", (stream, self.chunk, number))
+                aged = ((*one, age) for age, one in enumerate(epochs))
+                db.executemany("INSERT INTO epochs VALUES (?, ?, ?, ?, ?)", aged)
                 db.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?)", files)
-                db.execute("COMMIT")
-            self.close()
-            # Since the file was closed it has what was in them; they must not be taken for the new one's.
-            for left in ("-wal", "-shm"):
-                self._path.with_name(f"{self._path.name}{left}").unlink(missing_ok=True)
-            made.replace(self._path)
-        self.stream, self._place = stream, Place(number)
-        self._db = self._open()
+            self.stream, self._place = stream, Place(number)
+        finally:
+            # Where that failed, what was there still counts.
+            if self._path.exists():
+                self._db = self._open()
 
     @property
     def place(self) -> Place:
