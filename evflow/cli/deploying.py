@@ -101,13 +101,16 @@ def insert(deployment: str, stone: str, after: str, before: str, port: int, aske
 
 @change.command()
 @click.argument("deployment")
-@click.argument("name")
 @click.argument("stone")
+@click.argument("new")
 @speaking
-def replace(deployment: str, name: str, stone: str, asked: Asked) -> None:
-    """Put another stone in the place of NAME; STONE as in insert."""
+def replace(deployment: str, stone: str, new: str, asked: Asked) -> None:
+    """Put another stone in the place of STONE.
+
+    NEW is the code of a filter, or FILE.py:NAME, a stone that a Python file makes.
+    """
     with _changing(deployment, asked) as handle:
-        handle.replace(name, _stone(stone))
+        handle.replace(stone, _stone(new))
 
 
 @change.command()

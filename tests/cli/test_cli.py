@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -72,6 +73,30 @@ def test_every_command_has_a_help_text(run: Run, command: str) -> None:
     done = run(command, "--help")
     assert done.exit_code == 0
     assert len(done.output.splitlines()) > 5
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """All commands beneath one, by what is typed for them."""
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, (*path, name))
+
+
+def test_no_command_has_two_parameters_of_one_name() -> None:
+    for path, command in commands(main):
+        names = [parameter.name for parameter in command.params]
+        assert len(names) == len(set(names)), path
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "evflow", "--version"], capture_output=True, encoding="utf-8"
+    )
+    assert done.stdout == f"evflow {ev.__version__}\n"
 
 
 def test_run_feeds_the_graph_and_prints_its_counts(run: Run, file: File) -> None:
