@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "Cluster", "Tap"]
 
+_POLL = 0.02
 _LINGER = 2.0
 """Seconds beyond its time that a question waits for the thread that asks it."""
 
@@ -173,6 +174,18 @@ class Cluster:
             self._bridges[key] = bridge_name
         return self.flow[name]
 
+    def wait_open(self, key: str, host: str) -> None:
+        """Waits until the stone that a source leads to takes events.
+
+        Raises:
+            LinkError: it does not within the timeout of this connection; says why.
+        """
+        until = time.monotonic() + self.timeout
+        while (reason := self.flow.call(lambda: self._links.refusal(self._bridges[key]))) is not None:
+            if time.monotonic() > until:
+                raise LinkError(reason or self._no_answer(host, "open", self.timeout))
+            time.sleep(_POLL)
+
     def readdress(self, key: str, host: str, stone: str) -> None:
         """What is submitted to a source goes to another daemon from now on, in order."""
         crossing = Crossing(host, stone, "")
@@ -224,8 +237,14 @@ class Client:
         return self.cluster.ask(self.host, verb, seconds=seconds, **arguments)
 
     def source(self, stone: str, **bridge: Any) -> Entry:
-        """A stone of the daemon as a place to submit events to; see ``Cluster.source``."""
-        return self.cluster.source(self.host, stone, **bridge)
+        """A stone of the daemon as a place to submit events to; see ``Cluster.source``.
+
+        Raises:
+            LinkError: it does not take events; says why.
+        """
+        entry = self.cluster.source(self.host, stone, key=stone, **bridge)
+        self.cluster.wait_open(stone, self.host)
+        return entry
 
     def tap(self, stone: str) -> Tap:
         """Watches a stone of the daemon; see ``Cluster.tap``."""

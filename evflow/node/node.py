@@ -317,6 +317,13 @@ class Links:
         outlet = self._hub.outlets.get(bridge)
         return 0 if outlet is None else outlet.owed_events
 
+    def refusal(self, bridge: str) -> str | None:
+        """Why what a bridge leads to takes no events, as far as that is known; None if it takes some."""
+        outlet = self._hub.outlets.get(bridge)
+        if outlet is None:
+            return ""
+        return None if outlet.state == "open" else outlet.reason
+
     # --- peers and notes
 
     def peer(self, name: str, contact: str = "") -> None:

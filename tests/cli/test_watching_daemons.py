@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,6 +74,18 @@ def test_status_shows_both_daemons_and_nothing_wrong(run: Run) -> None:
     assert "trades/show" in done.output and "trades/high" in done.output
     data = json.loads(run("status", "--json").output)
     assert [node["status"]["node"] for node in data["nodes"]] == ["edge", "office"]
+
+
+def test_nodes_whose_deployment_has_ended_have_no_trouble(site: Site, run: Run) -> None:
+    site.handle.undeploy()
+    site.handle.close()
+    end = time.monotonic() + 60
+    while "office" in site.edge.node.links() or "edge" in site.office.node.links():
+        assert time.monotonic() < end, (site.edge.node.links(), site.office.node.links())
+        time.sleep(0.1)
+    done = run("status")
+    assert done.exit_code == 0, done.output
+    assert "trouble" not in done.output
 
 
 def test_daemon_is_asked_by_its_contact_alone(site: Site) -> None:
@@ -152,3 +165,13 @@ def test_doctor_knows_the_clock_of_a_daemon(site: Site) -> None:
     done = CliRunner().invoke(main, ["doctor", "--peer", f"edge={site.edge.contact}"])
     assert done.exit_code == 0, done.output
     assert "ok       clock of edge" in done.output
+
+
+@pytest.mark.parametrize("stone", ["trades/none", "nope/trades", "trades/high"])
+def test_replay_to_a_stone_that_takes_nothing_fails(stone: str, site: Site, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "in.evrec"
+    with Recorder(path) as recorder:
+        recorder.write(ev.EventBatch.from_columns(Trade.schema, {"symbol": ["IBM"], "price": [70.0]}))
+    done = run("replay", path, stone, "--at", "edge", "--timeout", "1")
+    assert done.exit_code == 1, done.output
+    assert f"node edge has no stone '{stone}' that others may send to" in done.output
