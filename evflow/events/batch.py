@@ -240,9 +240,13 @@ class EventBatch:
         """
         return raw_column(self, name)
 
-    def select(self, positions: _Positions) -> EventBatch:
-        """The events at these increasing positions, by reference."""
-        rows = np.asarray(positions, np.int32)
+    def select(self, positions: _Positions | Sequence[int] | Sequence[bool]) -> EventBatch:
+        """The events at these increasing positions, or for which a mask is true, by reference.
+
+        Raises:
+            SchemaError: they are neither positions nor a mask as long as the batch.
+        """
+        rows = self._positions(positions).astype(np.int32, copy=False)
         attributes = None if self.attributes is None else self.attributes.take(rows)
         selection = rows if self.selection is None else self.selection[rows]
         return EventBatch(self.schema, self.data, self.rows, self.offsets, selection, attributes)
@@ -263,9 +267,24 @@ class EventBatch:
         data = self.data[offsets[0] : offsets[-1]]
         return EventBatch(self.schema, data, stop - start, offsets - offsets[0], None, attributes)
 
-    def take(self, positions: _Positions | Sequence[int]) -> EventBatch:
-        """The events at these positions, in this order, copied."""
-        chosen = np.asarray(positions, np.intp)
+    def _positions(self, given: _Positions | Sequence[int] | Sequence[bool]) -> _Positions:
+        found = np.asarray(given)
+        if found.dtype.kind in "iu" or not found.size:
+            return found
+        if found.dtype == bool and found.shape == (len(self),):
+            return np.flatnonzero(found)
+        raise SchemaError(
+            f"events of {self.schema.name}: expected whole positions, or a mask of {len(self)} bools, found "
+            f"{found.dtype} of shape {found.shape}"
+        )
+
+    def take(self, positions: _Positions | Sequence[int] | Sequence[bool]) -> EventBatch:
+        """The events at these positions in this order, or for which a mask is true, copied.
+
+        Raises:
+            SchemaError: they are neither positions nor a mask as long as the batch.
+        """
+        chosen = self._positions(positions).astype(np.intp, copy=False)
         attributes = None if self.attributes is None else self.attributes.take(chosen)
         rows = chosen if self.selection is None else self.selection[chosen]
         if self.offsets is None:

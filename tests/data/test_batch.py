@@ -267,3 +267,18 @@ def test_bytes_that_are_text_are_refused() -> None:
     schema = ev.Schema("ping", {"number": ev.i64})
     with pytest.raises(SchemaError, match="bytes of ping: expected bytes, found 'abc'"):
         EventBatch.from_bytes(schema, "abc")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", [EventBatch.take, EventBatch.select])
+def test_masks_choose_what_they_are_true_for(originals: list[Any], way: Any) -> None:
+    batch = EventBatch.from_events(originals)
+    wanted = [event.n for event in originals if event.n % 3 == 1]
+    mask = batch["n"] % 3 == 1
+    assert [event.n for event in way(batch, mask)] == wanted
+    assert [event.n for event in way(batch, mask.tolist())] == wanted
+    later = way(batch, mask)
+    assert [event.n for event in way(later, later["n"] > 1)] == [n for n in wanted if n > 1]
+    assert len(way(batch, [])) == 0
+    for wrong in ([True, False], [1.5], ["0"], np.ones((7, 1), bool)):
+        with pytest.raises(SchemaError, match="expected whole positions, or a mask of 7 bools, found"):
+            way(batch, wrong)
