@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import iscoroutinefunction
 from typing import Any
 
 from evflow.errors import GraphError
@@ -81,8 +82,8 @@ class Terminal(Acting):
     def _take(self, key: str, schema: Schema | None, handler: Any) -> None:
         if key in self._inputs:
             raise GraphError(f"terminal {self.name or ''}: two handlers for schemas named {key}")
-        if not isinstance(handler, str) and not callable(handler):
-            raise GraphError(f"terminal {self.name or ''}: handler {handler!r} cannot be called")
+        if not isinstance(handler, str):
+            self._checked(handler, handler)
         self._inputs[key] = schema
         self._handlers[key] = handler
 
@@ -101,10 +102,19 @@ class Terminal(Acting):
         """
         found: dict[str, Handler] = {}
         for key, handler in self._handlers.items():
-            found[key] = handler_from(handler)
-            if not callable(found[key]):
-                raise GraphError(f"terminal {self.name or ''}: handler {handler!r} cannot be called")
+            found[key] = self._checked(handler_from(handler), handler)
         return found
+
+    def _checked(self, function: Any, named: Any) -> Handler:
+        if not callable(function):
+            raise GraphError(f"terminal {self.name or ''}: handler {named!r} cannot be called")
+        if iscoroutinefunction(function):
+            raise GraphError(
+                f"terminal {self.name or ''}: handler {named!r} is a coroutine, which nobody would await; "
+                "use 'def', and within it asyncio.run_coroutine_threadsafe"
+            )
+        handler: Handler = function
+        return handler
 
     @property
     def imports(self) -> tuple[str, ...]:

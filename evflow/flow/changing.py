@@ -71,6 +71,7 @@ class Changes:
         self._prepare = prepare
         self._begin = begin
         self._one = threading.Lock()
+        self._editor: int | None = None  # the thread that has it
         self._pending: _Pending | None = None
         self._postponed: list[Callable[[], object]] = []
 
@@ -83,7 +84,7 @@ class Changes:
         if threading.get_ident() == self._worker.ident:
             self._worker.later(lambda: self._edit_here(work, terms))
             return None
-        with self._one:
+        with self._alone():
             while True:
                 base = self.graph
                 graph = base.copy()
@@ -100,12 +101,25 @@ class Changes:
             yield graph
             self._worker.later(lambda: self._make_here(base, graph, terms))
             return
-        with self._one:
+        with self._alone():
             base = self.graph
             graph = base.copy()
             yield graph
             if not self._make(base, graph, terms):
                 raise self._stale()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if self._editor == threading.get_ident():
+            raise FlowError(
+                f"flow {self._name}: a change within a change; edit the graph that `with flow.change()` gives"
+            )
+        with self._one:
+            self._editor = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._editor = None
 
     def _stale(self) -> FlowError:
         return FlowError(f"flow {self._name}: a handler changed the graph meanwhile; make this change again")

@@ -485,3 +485,22 @@ def test_a_stone_of_ones_own_can_come_and_go() -> None:
         flow.remove(name)
         flow["recs"].submit(Rec(2))
     assert seen == [1, 2]
+
+
+def test_a_change_within_a_change_is_refused_and_the_outer_one_made() -> None:
+    with running([]) as flow:
+        with flow.change() as graph:
+            with pytest.raises(ev.FlowError, match=r"a change within a change; edit the graph that"):
+                flow.insert(ev.Filter("1", name="a"), after="recs", before="gate")
+            with pytest.raises(ev.FlowError, match="a change within a change"), flow.change():
+                pass
+            graph.remove("gate")
+        assert "gate" not in flow.stats()
+        assert flow.insert(ev.Filter("1", name="b"), after="recs", before="end") == "b"
+
+
+def test_a_coroutine_is_no_handler() -> None:
+    async def handle(event: Rec) -> None: ...
+
+    with pytest.raises(ev.GraphError, match=r"terminal end: handler .*handle.* is a coroutine"):
+        ev.Terminal(handle, name="end")
