@@ -7,7 +7,9 @@ byte before it: 114 B for 100 B, 1,014 B for 1 KB.
   of each event and adds it up, where the peers' receivers take the length of each message.
 - batches: ``encoded`` submits batches that were encoded before, ``columns`` numpy columns, which evflow
   encodes each time. The terminal takes batches and adds up a column.
-- arrays: ``submit`` of an event with one array of float64, which evflow copies, as it does all events.
+- arrays: ``submit`` of an event with one array of float64, which evflow copies, as it does all events;
+  ``encoded`` submits what was encoded before and cannot change, as ``copy=False`` of pyzmq sends bytes that
+  must not.
 - ping-pong: a terminal's handler there submits to a source that leads back, where a handler submits the next.
 
 Nodes of one host use shared memory for what is large; a way called ``TCP`` has that off. Events are delivered
@@ -147,6 +149,11 @@ def encoded(work: Work) -> Sequence[ev.EventBatch]:
 def arrays(work: Work) -> Sequence[Any]:
     """The work's array in an event."""
     return [Samples(np.frombuffer(message, "<f8")) for message in work.made()]
+
+
+def encoded_arrays(work: Work) -> Sequence[ev.EventBatch]:
+    """The work's array in an event that is encoded already."""
+    return [ev.EventBatch.from_events([event]) for event in arrays(work)]
 
 
 @dataclass(frozen=True)
@@ -308,6 +315,7 @@ ONE_TO_BATCHES = Setup(single_events, Tally.batch, tables=False)
 ENCODED = Setup(encoded, Tally.batch)
 COLUMNS = Setup(columns, Tally.batch)
 ARRAYS = Setup(arrays, Tally.array, tables=False, batch=False)
+ENCODED_ARRAYS = Setup(encoded_arrays, Tally.array, batch=False)
 SAME = "the same schema"
 WAYS: dict[str, Sequence[Way]] = {
     "one by one": (
@@ -326,6 +334,8 @@ WAYS: dict[str, Sequence[Way]] = {
     "arrays": (
         ARRAYS.way("evflow, shared memory", 0.5),
         over_tcp(ARRAYS).way("evflow, TCP", 0.25),
+        ENCODED_ARRAYS.way("evflow, shared memory, encoded", 0.5),
+        over_tcp(ENCODED_ARRAYS).way("evflow, TCP, encoded", 0.25),
     ),
     "ping-pong": (Way("evflow", partial(Echo, True), partial(Ping, True)),),
     "schemas": (
