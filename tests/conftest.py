@@ -1,15 +1,20 @@
-"""What holds for all tests: how many run at once, how many examples are tried, what is left out of gc."""
+"""What holds for all tests: which evflow is tested, how many run at once, how many examples are tried, and
+what is left out of gc."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.examples import tried
+
+# As the processes that tests start in the checkout: else each matching function is compiled twice, for both.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 # For a property that does not say how many. None is a test of speed: the first example may compile.
 settings.register_profile("suite", max_examples=tried(40), deadline=None)

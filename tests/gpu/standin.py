@@ -113,7 +113,7 @@ class StandIn:
 def module(ptx: str, interleave: bool = False, count: bool = False) -> Path:
     """PTX as a library for the CPU."""
     source = translate(ptx, interleave=interleave, count=count)
-    options = ["-O2", "-w", "-ffp-contract=off", f"-I{FOLDER}"]
+    options = ["-O2", "-w", "-ffp-contract=off"]
     return compiled([FOLDER / "run.h"], options, text=source)
 
 

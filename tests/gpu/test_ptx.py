@@ -120,7 +120,7 @@ def probe(body: str) -> Callable[[bytes], bytes]:
         "    unsigned one[3] = {1, 1, 1};\n    uint64_t at = uint64_t(memory);\n"
         "    kernel_entries[0].launch(Launch{one, one, &at, IN_ORDER, 1});\n}\n"
     )
-    library = ctypes.CDLL(str(compiled([DRIVER / "run.h"], ["-O1", "-w", f"-I{DRIVER}"], text=source + call)))
+    library = ctypes.CDLL(str(compiled([DRIVER / "run.h"], ["-O1", "-w"], text=source + call)))
 
     def run(memory: bytes) -> bytes:
         held = ctypes.create_string_buffer(memory, len(memory))
@@ -226,7 +226,7 @@ def test_a_barrier_that_some_threads_leave_out_is_told() -> None:
         "    const char *said = kernel_entries[0].launch(Launch{grid, block, &at, IN_ORDER, 1});\n"
         '    return said ? said : "";\n}\n'
     )
-    path = had(lambda: compiled([DRIVER / "run.h"], ["-O1", "-w", f"-I{DRIVER}"], text=source))
+    path = had(lambda: compiled([DRIVER / "run.h"], ["-O1", "-w"], text=source))
     library = ctypes.CDLL(str(path))
     library.call.restype = ctypes.c_char_p
     assert b"some threads of the block have left out" in library.call()

@@ -55,7 +55,7 @@ def program(kind: str, file: str = "", old: str = "", new: str = "") -> Path:
     parts = ['#include "host.h"', values]
     parts += [f"namespace block_{block} {{\n{body}\n}}" for block in range(BLOCKS)]
     parts.append((DRIVER / "race.cpp").read_text())
-    options = ["-std=c++20", "-O1", "-g", "-w", "-ffp-contract=off", "-pthread", f"-I{DRIVER}"]
+    options = ["-std=c++20", "-O1", "-g", "-w", "-ffp-contract=off", "-pthread"]
     return compiled([DRIVER / "host.h"], [*options, *SANITIZERS[kind]], ".run", "\n".join(parts))
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["Missing", "cache", "compiled", "library", "nvdisasm", "nvrtc", "pycuda", "run"]
+__all__ = ["Missing", "cache", "compiled", "kept", "library", "nvdisasm", "nvrtc", "pycuda", "run"]
 
 PYCUDA = "pycuda==2026.1"
 HEADERS = ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-profiler-api==13.0.85", "nvidia-cuda-crt==13.0.88")
@@ -172,7 +172,7 @@ def compiled(sources: Sequence[Path], options: Sequence[str], suffix: str = ".so
     """C++ compiled, kept by the hash of all that goes in.
 
     Args:
-        sources: files; those that end in ``.h`` only go into the hash.
+        sources: files; those that end in ``.h`` are found when they are included.
         options: of the compiler.
         suffix: ``.so`` for a library, else a program is made.
         text: more source, compiled as one file before the others.
@@ -188,10 +188,24 @@ def compiled(sources: Sequence[Path], options: Sequence[str], suffix: str = ".so
         made_here, first = Path(temporary, "made"), Path(temporary, "text.cpp")
         first.write_text(text)
         files = [source for source in sources if source.suffix != ".h"]
+        # Not among the options: what was compiled in another checkout is as good.
+        headers = {f"-I{source.parent}" for source in sources if source.suffix == ".h"}
         shared = ["-fPIC", "-shared"] if suffix == ".so" else []
-        run([program, "-std=c++17", "-o", made_here, first, *files, *shared, *options])
+        run([program, "-std=c++17", "-o", made_here, first, *files, *shared, *headers, *options])
         made_here.rename(final)
     return final
+
+
+def kept(make: Callable[[], str], *parts: object) -> str:
+    """A text that takes long to make, kept by the hash of all that goes in."""
+    hashed = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+    final = cache() / f"{hashed}.txt"
+    with locked(hashed[:2]):
+        if not final.exists():
+            made_here = final.with_suffix(".new")
+            made_here.write_text(make())
+            made_here.rename(final)
+    return final.read_text()
 
 
 @functools.cache

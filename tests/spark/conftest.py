@@ -25,10 +25,8 @@ WARNINGS = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test that needs Spark may have to make the archive of Java's classes."""
     for item in items:
         if NEEDS & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.timeout(setting.SECONDS))
             item.add_marker(pytest.mark.slow)
             for warning in WARNINGS:
                 item.add_marker(pytest.mark.filterwarnings(warning))

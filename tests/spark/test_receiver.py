@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,38 +17,44 @@ from tests.spark.writes import STONE, save
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 300_000
 MODULE = "tests.spark.writes"
 
 
-def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Passes on ten batches a second in a task's first attempt."""
-    from pyspark import TaskContext
+def slowly(pause: float) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A step with so many seconds before each batch, in a task's first attempt."""
 
-    context = TaskContext.get()
-    assert context is not None
-    for batch in batches:
-        time.sleep(0.1 if context.attemptNumber() == 0 else 0.0)
-        yield batch
+    def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            time.sleep(pause if context.attemptNumber() == 0 else 0.0)
+            yield batch
+
+    return step
 
 
 class Job(threading.Thread):
     """A write in a thread of its own; ``result`` waits for it, and raises what it raised."""
 
-    def __init__(self, spark: SparkSession, options: dict[str, str], parts: int = 2, **more: str) -> None:
+    def __init__(self, spark: SparkSession, options: dict[str, str], **more: str) -> None:
         super().__init__(daemon=True)
-        self._spark, self._options, self._parts, self._more = spark, options, parts, more
+        self._spark, self._options, self._more = spark, options, more
         self._error: BaseException | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            rows = active_session(self._spark).range(0, ROWS, 1, self._parts).mapInArrow(slowly, "id long")
-            save(rows, self._options, **self._more)
+            save(self._rows(active_session(self._spark)), self._options, **self._more)
         except BaseException as error:  # noqa: BLE001  it is raised where it is waited for
             self._error = error
+
+    def _rows(self, spark: SparkSession) -> DataFrame:
+        return spark.range(0, ROWS, 1, 2).mapInArrow(slowly(0.1), "id long")
 
     def result(self) -> None:
         """Waits until the job is done."""
@@ -56,6 +62,13 @@ class Job(threading.Thread):
         assert not self.is_alive()
         if self._error is not None:
             raise self._error
+
+
+class ShortJob(Job):
+    """A third of the rows in one task, as slowly: a task that fails gives up each row that waits."""
+
+    def _rows(self, spark: SparkSession) -> DataFrame:
+        return spark.range(0, ROWS // 3, 1, 1).mapInArrow(slowly(0.3), "id long")
 
 
 @pytest.fixture
@@ -120,7 +133,7 @@ def test_receiver_that_is_killed_and_comes_back_gets_each_row_once(
 
 
 def test_receiver_that_stays_away_fails_the_job_in_time(spark: SparkSession, there: NodeProcess) -> None:
-    job = Job(spark, options(there), parts=1, timeout="0.5")
+    job = ShortJob(spark, options(there), timeout="0.5")
     wait_for(lambda: taken(there) > 20_000, "rows come", 60)
     there.kill()
     with pytest.raises(Exception, match=r"SparkError: .*within 0.5 s"):
