@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from evflow.errors import SubscriptionError
 
 __all__ = ["read", "write"]
 
-_FORMAT = 1
+_FORMAT = 2
 _KIND = "evflow matcher"
 _FILE = "matcher.json"
 _ARRAYS = "arrays-"
+_HEAD = 256
 
 
 def write(path: Path, content: dict[str, Any], save: Callable[[Path], None]) -> None:
@@ -45,12 +47,12 @@ def write(path: Path, content: dict[str, Any], save: Callable[[Path], None]) -> 
         arrays = path / f"{_ARRAYS}{secrets.token_hex(8)}"
         arrays.mkdir()
         save(arrays)
-        sizes = {}
+        files = {}
         for file in sorted(arrays.rglob("*")):
             if file.is_file():
-                sizes[file.relative_to(arrays).as_posix()] = file.stat().st_size
+                files[file.relative_to(arrays).as_posix()] = [file.stat().st_size, _head(file)]
                 _flush(file)
-        whole = {"kind": _KIND, "format": _FORMAT, "arrays": arrays.name, "files": sizes, **content}
+        whole = {"kind": _KIND, "format": _FORMAT, "arrays": arrays.name, "files": files, **content}
         text = path / f"{_FILE}.{arrays.name}"
         text.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8", errors="surrogatepass")
         _flush(text)
@@ -85,14 +87,34 @@ def read(path: Path) -> tuple[dict[str, Any], Path]:
     arrays, files = path / str(content.get("arrays")), content.get("files")
     if arrays.parent != path or not isinstance(files, dict):
         raise SubscriptionError(f"{path / _FILE} describes no matcher")
-    for name, size in files.items():
-        found = (arrays / name).stat().st_size if (arrays / name).exists() else None
-        if found != size:
-            what = "is missing" if found is None else f"has {found} bytes instead of {size}"
+    for name, known in files.items():
+        if what := _damage(arrays / name, known):
             raise SubscriptionError(
                 f"{path} is not whole: {arrays.name}/{name} {what}; save the matcher again"
             )
     return content, arrays
+
+
+def _damage(file: Path, known: object) -> str:
+    """What is wrong with a file of which size and head are known; "" if nothing is to be seen."""
+    if not isinstance(known, list) or len(known) != 2:
+        return "is of unknown size"
+    size, head = known
+    try:
+        found = file.stat().st_size
+        if found != size:
+            return f"has {found} bytes instead of {size}"
+        return "" if _head(file) == head else "has another header than was saved"
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def _head(file: Path) -> int:
+    """A sum over the bytes that say of what type and shape an array is."""
+    with file.open("rb") as opened:
+        return zlib.crc32(opened.read(_HEAD))
 
 
 def _checked(content: dict[str, Any]) -> None:

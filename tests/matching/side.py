@@ -83,7 +83,7 @@ def circle(random: Random, radius: float) -> Circle:
     return Circle(*point(random), radius)
 
 
-def event(random: Random, names: str, share: float = 0.8) -> dict[str, Any]:
+def event(random: Random, names: Sequence[str], share: float = 0.8) -> dict[str, Any]:
     x, y = point(random)
     happened: dict[str, Any] = {"x": x, "y": y}
     for name in names:

@@ -35,6 +35,24 @@ def test_random_changes_leave_what_the_oracle_says(names: str) -> None:
         side.check([event(random, names) for _ in range(4)])
 
 
+@pytest.mark.parametrize("count", [40, 120])
+def test_wide_events_meet_changes_of_many_signatures(count: int) -> None:
+    random, side = Random(5), Side()
+    names = [f"{'aB'[i % 2]}{i}" for i in range(count)]
+
+    def made(number: int) -> list[Filter]:
+        chosen = (random.sample(names, random.randint(2, 4)) for _ in range(number))
+        return [Filter(tuple(constraint(random, name) for name in some)) for some in chosen]
+
+    ids = side.add(made(10_000))
+    assert side.told()["signatures"] > 100 * count / 2
+    for _ in range(4):
+        gone = random.sample(ids, random.choice((500, 5000)))
+        side.remove(gone)
+        ids = list(set(ids) - set(gone)) + side.add(made(len(gone)))
+        side.check([event(random, names, share) for share in (0.2, 0.5, 1.0)])
+
+
 def test_memory_stays_where_subscriptions_come_and_go() -> None:
     random, matcher = Random(2), Matcher("index")
     side = Side()

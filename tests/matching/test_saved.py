@@ -117,7 +117,7 @@ DAMAGE: list[tuple[Any, str]] = [
     (lambda path: (path / "matcher.json").write_bytes(b"\xff"), "cannot be read"),
     (lambda path: (path / "matcher.json").write_text("[1]"), "describes no matcher"),
     (lambda path: described(path, kind="flow"), "describes no matcher"),
-    (lambda path: described(path, format=2), "format 2, this evflow reads 1"),
+    (lambda path: described(path, format=3), "format 3, this evflow reads 2"),
     (lambda path: described(path, engine="later"), "engine 'later'"),
     (lambda path: described(path, options={"depth": 1}), "depth"),
     (lambda path: described(path, names=None), "damaged"),
@@ -125,7 +125,7 @@ DAMAGE: list[tuple[Any, str]] = [
     (lambda path: described(path, files=[]), "describes no matcher"),
     (lambda path: (arrays(path) / "id_areas.npy").unlink(), "id_areas.npy is missing"),
     (cut, "name.npy has .* bytes instead of"),
-    (spoil, "damaged"),
+    (spoil, "name.npy has another header"),
 ]
 
 
@@ -134,6 +134,17 @@ def test_a_folder_that_is_not_whole_is_refused(damage: Any, message: str, tmp_pa
     filled(Case("reference")).save(tmp_path)
     damage(tmp_path)
     with pytest.raises(SubscriptionError, match=message):
+        Matcher.load(tmp_path)
+
+
+@pytest.mark.parametrize("at", [0, 7, 9, 20, 30, 60, 127])
+def test_a_damaged_header_is_refused_by_the_name_of_its_file(at: int, tmp_path: Path) -> None:
+    filled(Case("reference")).save(tmp_path)
+    file = arrays(tmp_path) / "id_areas.npy"
+    data = bytearray(file.read_bytes())
+    data[at] ^= 0x55
+    file.write_bytes(data)
+    with pytest.raises(SubscriptionError, match=r"id_areas\.npy has another header than was saved"):
         Matcher.load(tmp_path)
 
 

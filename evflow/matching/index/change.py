@@ -8,6 +8,7 @@ as the first did.
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
+from evflow.matching.index.bands import file_signature
 from evflow.matching.index.blocks import list_address, record_address
 from evflow.matching.index.directory import find_signature
 from evflow.matching.index.filing import find_place, leave, put, tally
@@ -39,7 +40,7 @@ def _add_one(
     draft = i64(state + 8 * at.DRAFT)
     located = x == x
     signature = find_signature(state, draft + D_ELEMENTS, i64(draft + D_COUNT)) if possible else 0
-    if signature == at.FULL:
+    if signature == at.FULL or file_signature(state, signature) == at.FULL:
         return at.FULL
     record = new_record(state, draft, subscription, located)
     if record == at.FULL or not possible:

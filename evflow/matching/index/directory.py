@@ -1,16 +1,14 @@
-"""From a key to its list: a table with open addressing, a Bloom filter before it, and signatures filed by
-element.
+"""From a key to its list: a table with open addressing, and a Bloom filter before it.
 
 A slot holds 32 bits of the key and the number of the list; the key itself stands in the list. Slots of lists
 that are gone lead to a list with another key, and vanish when the table is made anew. An event with few
-attributes looks for all subsets of them; one with many goes through the signatures that are filed under one
-of its elements, each under its rarest.
+attributes looks for all subsets of them; one with many goes through signatures by their elements (``bands``).
 """
 
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import free_block, list_address, new_block, room
+from evflow.matching.index.blocks import list_address, new_block, room
 from evflow.matching.index.keys import mix
 from evflow.matching.index.native import compiled, i64, kernel, set_i64, set_u32, total, u32
 
@@ -95,66 +93,9 @@ def new_list(state: int, key: int, info: int) -> int:
 @compiled
 def signature_elements(state: int, entry: int) -> int:
     """Where the elements of a signature stand, given its address."""
-    if u32(entry + at.L_INFO) >> at.I_ELEMENTS <= 8:
+    if u32(entry + at.L_INFO) >> at.I_ELEMENTS <= at.INLINE:
         return entry + at.L_ELEMENTS
     return i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_ELEMENTS)
-
-
-@compiled
-def _rarest(state: int, elements: int, count: int) -> int:
-    """Where the element stands under which the fewest signatures are filed, of these (uint32)."""
-    best = element_address(state, u32(elements))
-    for j in range(1, count):
-        place = element_address(state, u32(elements + 4 * j))
-        if u32(place + at.E_LENGTH) < u32(best + at.E_LENGTH):
-            best = place
-    return best
-
-
-@compiled
-def _widen(state: int, place: int) -> int:
-    """Makes room for one more signature under an element: 0 or FULL."""
-    length, capacity = u32(place + at.E_LENGTH), u32(place + at.E_CAPACITY)
-    if length < capacity:
-        return 0
-    larger = (capacity + max(8, capacity // 2) + 7) & -8
-    start = new_block(state, larger // 8 * 10)
-    if start == at.FULL:
-        return at.FULL
-    entries = i64(state + 8 * at.ENTRIES)
-    old = u32(place + at.E_START)
-    block, source = entries + 16 * start, entries + 16 * old
-    for i in range(length):
-        set_i64(block + 8 * i, i64(source + 8 * i))
-        set_i64(block + 8 * (larger + i), i64(source + 8 * (capacity + i)))
-        set_u32(block + 16 * larger + 4 * i, u32(source + 16 * capacity + 4 * i))
-    if capacity:
-        free_block(state, old, capacity // 8 * 10)
-    set_u32(place + at.E_START, start)
-    set_u32(place + at.E_CAPACITY, larger)
-    return 0
-
-
-@compiled
-def _file(state: int, number: int, place: int) -> None:
-    """Files a signature under an element that has room, with a mask of all its elements."""
-    entry = list_address(state, number)
-    elements = signature_elements(state, entry)
-    low, high = 0, 0
-    for j in range(u32(entry + at.L_INFO) >> at.I_ELEMENTS):
-        element = element_address(state, u32(elements + 4 * j))
-        bit = i64(element + at.E_HASH) & 127
-        if bit < 64:
-            low |= 1 << bit
-        else:
-            high |= 1 << (bit - 64)
-        set_u32(element + at.E_USES, u32(element + at.E_USES) + 1)
-    length, capacity = u32(place + at.E_LENGTH), u32(place + at.E_CAPACITY)
-    block = i64(state + 8 * at.ENTRIES) + 16 * u32(place + at.E_START)
-    set_i64(block + 8 * length, low)
-    set_i64(block + 8 * (capacity + length), high)
-    set_u32(block + 16 * capacity + 4 * length, number)
-    set_u32(place + at.E_LENGTH, length + 1)
 
 
 @compiled
@@ -178,7 +119,7 @@ def _element_hash(state: int, element: int) -> int:
         bit = i64(state + 8 * at.BITS)
         set_i64(state + 8 * at.BITS, bit + 1)
         value = mix(total(element, i64(state + 8 * at.SEED)))
-        set_i64(place + at.E_HASH, (value & -256) | 128 | (bit & 127))
+        set_i64(place + at.E_HASH, (value & -256) | 128 | (bit % at.MASK_BITS))
     return i64(place + at.E_HASH)
 
 
@@ -203,23 +144,24 @@ def find_signature(state: int, elements: int, count: int) -> int:
 
 @compiled
 def _new_signature(state: int, key: int, elements: int, count: int) -> int:
-    """A signature that is filed under its rarest element; or FULL."""
+    """A signature that is not filed yet; or FULL."""
     units = (count + 3) // 4
-    place = _rarest(state, elements, count)
-    if _widen(state, place) == at.FULL or room(state, at.ENTRIES, 2 * units) == at.FULL:
+    if room(state, at.ENTRIES, 2 * units) == at.FULL:
         return at.FULL
     number = new_list(state, key, at.I_SIGNATURE | count << at.I_ELEMENTS)
     if number == at.FULL:
         return at.FULL
     entry = list_address(state, number)
     own = entry + at.L_ELEMENTS
-    if count > 8:
+    if count > at.INLINE:
         start = new_block(state, units)
         set_u32(own, start)
         own = i64(state + 8 * at.ENTRIES) + 16 * start
     for j in range(count):
-        set_u32(own + 4 * j, u32(elements + 4 * j))
-    _file(state, number, place)
+        element = u32(elements + 4 * j)
+        set_u32(own + 4 * j, element)
+        uses = element_address(state, element) + at.E_USES
+        set_u32(uses, u32(uses) + 1)
     set_i64(state + 8 * at.SIGNATURES, i64(state + 8 * at.SIGNATURES) + 1)
     return number
 

@@ -301,15 +301,23 @@ inside, inside_but_one, inside_but_two = (_inside(excluded) for excluded in rang
 
 
 @typed
-def subsets(typingctx: Any, missing: Any, masks: Any) -> Any:
-    """Which of 8 masks of 64 bits have none of the bits of ``missing``, as 8 bits."""
+def subsets(typingctx: Any, first: Any, second: Any, third: Any, masks: Any, step: Any) -> Any:
+    """Which of 16 masks have none of the bits of three words, as 16 bits.
+
+    ``masks`` is where their first words stand; columns of the others follow, each ``step`` bytes on.
+    """
 
     def generate(builder: Any, values: list[Any]) -> Any:
-        left = builder.and_(_lanes(builder, values[1], _I64, 8), _splat(builder, values[0], 8))
-        none = ir.Constant(ir.VectorType(_I64, 8), [0] * 8)
-        return _mask(builder, builder.icmp_unsigned("==", left, none), 8)
+        column, found = values[3], None
+        for missing in values[:3]:
+            word = _splat(builder, builder.trunc(missing, _I32), 16)
+            left = builder.and_(_lanes(builder, column, _I32, 16), word)
+            found = left if found is None else builder.or_(found, left)
+            column = builder.add(column, values[4])
+        none = ir.Constant(ir.VectorType(_I32, 16), [0] * 16)
+        return _mask(builder, builder.icmp_unsigned("==", found, none), 16)
 
-    return _emit(types.int64, [types.int64] * 2, generate)
+    return _emit(types.int64, [types.int64] * 5, generate)
 
 
 def _near(builder: Any, point: list[Any], columns: list[Any], kind: Any, count: int) -> Any:

@@ -8,6 +8,7 @@ come out event by event.
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
+from evflow.matching.index.bands import band_of, filings, inner_pair, order_of
 from evflow.matching.index.blocks import list_address
 from evflow.matching.index.directory import element_address, may_hold
 from evflow.matching.index.keys import number_key
@@ -16,6 +17,7 @@ from evflow.matching.index.native import (
     f64,
     i32,
     i64,
+    inside,
     lowest,
     prefetch,
     set_i64,
@@ -39,6 +41,7 @@ __all__ = [
     "read_events",
 ]
 
+AHEAD = 8
 MANY = 256
 """Signatures that end a block of events."""
 _EVENT = 32  # bytes of an event in M_EVENTS
@@ -171,28 +174,89 @@ def _queue_list(state: int, scratch: int, payload: int, number: int) -> bool:
 
 
 @compiled
+def _put_probe(queue: int, used: int, payload: int, number: int) -> None:
+    """Writes a probe that is a list already."""
+    set_i64(queue + 24 * used, 0)
+    set_i64(queue + 24 * used + 8, payload)
+    set_i64(queue + 24 * used + 16, number)
+
+
+@compiled
+def _scan_run(
+    scratch: int, payload: int, columns: int, capacity: int, first: int, stop: int, order: int, used: int
+) -> int:
+    """Queues those of a run of filings that may fit, by masks and intervals; how many probes there are."""
+    missing = scratch + 8 * at.M_MISSING
+    one, two, three = i64(missing), i64(missing + 8), i64(missing + 16)
+    queue, most = i64(scratch + 8 * at.M_PROBES), i64(scratch + 8 * at.M_PROBES + 8) // 24 - 16
+    for begin in range(first, stop, 16):
+        if used > most:
+            set_i64(scratch + 8 * at.M_WANTED, at.M_PROBES // 2)
+            return at.FULL
+        column = columns + 4 * begin
+        found = subsets(one, two, three, column, 4 * capacity)
+        found &= inside(order, column + at.F_LOWS * capacity, 4 * capacity)
+        found &= (1 << min(16, stop - begin)) - 1
+        # Whether there is one at all is foretold wrongly too often to jump by it.
+        numbers = column + at.F_LISTS * capacity
+        _put_probe(queue, used, payload, u32(numbers + 4 * (lowest(found) & 15)))
+        used += found != 0
+        found &= found - 1
+        while found:
+            _put_probe(queue, used, payload, u32(numbers + 4 * lowest(found)))
+            used += 1
+            found &= found - 1
+    return used
+
+
+@compiled
+def _scan_element(state: int, scratch: int, payload: int, attribute: int, used: int) -> int:
+    """Queues what may fit of an element's filings, by the pairs of bands that enclose its key; as above."""
+    element = u32(attribute + at.A_ELEMENT)
+    place, order = element_address(state, element), order_of(element, u32(attribute + at.A_KEY))
+    block, columns, done = filings(state, place)
+    capacity, starts = u32(place + at.E_CAPACITY), block + at.F_STARTS
+    band = band_of(block, order) if done else 0
+    for begin in range(0 if done else band + 1, band + 2):
+        if begin == 0:
+            first, stop = u32(starts + 4 * band), u32(starts + 4 * (at.BANDS + band))
+        elif begin <= band:
+            first = u32(starts + 4 * inner_pair(begin, band))
+            stop = u32(starts + 4 * inner_pair(begin, at.BANDS - 1))
+        else:
+            first, stop = done, u32(place + at.E_LENGTH)
+        if first < stop:
+            used = _scan_run(scratch, payload, columns, capacity, first, stop, order, used)
+        if used == at.FULL:
+            return at.FULL
+    return used
+
+
+@compiled
 def _scan_signatures(state: int, scratch: int, event: int, first: int, count: int) -> bool:
-    """Queues the signatures that are filed under an event's elements and whose masks say they may fit."""
-    low, high = 0, 0
+    """Queues the signatures filed under an event's elements that may fit; False if there is no room."""
+    missing = scratch + 8 * at.M_MISSING
+    for word in range(3):
+        set_i64(missing + 8 * word, -1)
     for i in range(count):
         bit = i64(first + i * at.ATTRIBUTE_SIZE + at.A_HASH) & 127
-        if bit < 64:
-            low |= 1 << bit
+        word = missing + 8 * (bit >> 5)
+        set_i64(word, i64(word) & ~(1 << (bit & 31)))
+    i = used = i64(scratch + 8 * at.M_PROBES_USED)
+    for attribute in range(first, first + count * at.ATTRIBUTE_SIZE, at.ATTRIBUTE_SIZE):
+        used = _scan_element(state, scratch, event << 32 | SCANNED, attribute, used)
+        if used == at.FULL:
+            return False
+    queue = i64(scratch + 8 * at.M_PROBES)
+    while i < used:
+        number = i64(queue + 24 * i + 16)
+        if number:
+            prefetch(list_address(state, number))
+            i += 1
         else:
-            high |= 1 << (bit - 64)
-    for i in range(count):
-        place = element_address(state, u32(first + i * at.ATTRIBUTE_SIZE + at.A_ELEMENT))
-        length, capacity = u32(place + at.E_LENGTH), u32(place + at.E_CAPACITY)
-        block = i64(state + 8 * at.ENTRIES) + 16 * u32(place + at.E_START)
-        for begin in range(0, length, 8):
-            found = subsets(~low, block + 8 * begin) & subsets(~high, block + 8 * (capacity + begin))
-            if length - begin < 8:
-                found &= (1 << (length - begin)) - 1
-            while found:
-                number = u32(block + 16 * capacity + 4 * (begin + lowest(found)))
-                found &= found - 1
-                if not _queue_list(state, scratch, event << 32 | SCANNED, number):
-                    return False
+            used -= 1
+            set_i64(queue + 24 * i + 16, i64(queue + 24 * used + 16))
+    set_i64(scratch + 8 * at.M_PROBES_USED, used)
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
+from evflow.matching.index.bands import drop_filings
 from evflow.matching.index.blocks import free_block, list_address
 from evflow.matching.index.directory import element_address, signature_elements
 from evflow.matching.index.native import compiled, i64, kernel, set_i64, set_u32, u32
@@ -53,31 +54,10 @@ def _free_signature(state: int, number: int) -> None:
     for j in range(count):
         uses = element_address(state, u32(elements + 4 * j)) + at.E_USES
         set_u32(uses, u32(uses) - 1)
-    if count > 8:
+    if count > at.INLINE:
         free_block(state, u32(entry + at.L_ELEMENTS), (count + 3) // 4)
     free_list(state, number)
     set_i64(state + 8 * at.SIGNATURES, i64(state + 8 * at.SIGNATURES) - 1)
-
-
-@compiled
-def _unfile(state: int, place: int) -> None:
-    """Takes signatures that are gone from those filed under an element."""
-    length, capacity = u32(place + at.E_LENGTH), u32(place + at.E_CAPACITY)
-    block = i64(state + 8 * at.ENTRIES) + 16 * u32(place + at.E_START)
-    numbers = block + 16 * capacity
-    kept = 0
-    for i in range(length):
-        number = u32(numbers + 4 * i)
-        if i64(list_address(state, number)) == 0:
-            continue
-        set_u32(numbers + 4 * kept, number)
-        set_i64(block + 8 * kept, i64(block + 8 * i))
-        set_i64(block + 8 * (capacity + kept), i64(block + 8 * (capacity + i)))
-        kept += 1
-    set_u32(place + at.E_LENGTH, kept)
-    if kept == 0 and capacity:
-        free_block(state, u32(place + at.E_START), capacity // 8 * 10)
-        set_u32(place + at.E_CAPACITY, 0)
 
 
 @kernel
@@ -103,5 +83,5 @@ def purge(state: int) -> int:
             freed += 1
     for element in range(i64(state + 8 * at.ELEMENTS_USED)):
         if u32(element_address(state, element) + at.E_LENGTH):
-            _unfile(state, element_address(state, element))
+            drop_filings(state, element_address(state, element))
     return freed

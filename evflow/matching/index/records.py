@@ -12,7 +12,17 @@ from evflow.matching.index.blocks import record_address, room
 from evflow.matching.index.keys import INFINITE, NOT_A_NUMBER, number_key
 from evflow.matching.index.native import compiled, f32, f64, i32, i64, set_f64, set_i64, set_u32, u8, u32
 
-__all__ = ["LONGEST", "DRAFT_SIZE", "D_COUNT", "D_ELEMENTS", "free_record", "make_draft", "new_record"]
+__all__ = [
+    "LONGEST",
+    "DRAFT_SIZE",
+    "D_COUNT",
+    "D_ELEMENTS",
+    "D_HIGH",
+    "D_LOW",
+    "free_record",
+    "make_draft",
+    "new_record",
+]
 
 LONGEST = 2048
 """Constraints of a filter, at most."""
@@ -20,9 +30,9 @@ LONGEST = 2048
 # The draft, in bytes.
 D_COUNT, D_EXACT, D_FLAGS = 0, 8, 16
 D_ELEMENTS = _ELEMENT = 64
-_LOW = _ELEMENT + 4 * LONGEST
-_HIGH = _LOW + 8 * LONGEST
-_NOT = _HIGH + 8 * LONGEST
+D_LOW = _ELEMENT + 4 * LONGEST
+D_HIGH = D_LOW + 8 * LONGEST
+_NOT = D_HIGH + 8 * LONGEST
 _EXACT = _NOT + 8 * LONGEST
 DRAFT_SIZE = _EXACT + 16 * LONGEST
 _NOTHING = -(1 << 40)
@@ -40,11 +50,11 @@ def _find_element(draft: int, element: int, low: int, high: int) -> int:
         return row
     for j in range(count, row, -1):
         set_u32(draft + _ELEMENT + 4 * j, u32(draft + _ELEMENT + 4 * (j - 1)))
-        for column in (_LOW, _HIGH, _NOT):
+        for column in (D_LOW, D_HIGH, _NOT):
             set_i64(draft + column + 8 * j, i64(draft + column + 8 * (j - 1)))
     set_u32(draft + _ELEMENT + 4 * row, element)
-    set_i64(draft + _LOW + 8 * row, low)
-    set_i64(draft + _HIGH + 8 * row, high)
+    set_i64(draft + D_LOW + 8 * row, low)
+    set_i64(draft + D_HIGH + 8 * row, high)
     set_i64(draft + _NOT + 8 * row, _NOTHING)
     set_i64(draft + D_COUNT, count + 1)
     return row
@@ -65,8 +75,8 @@ def _exact(draft: int, element: int, op: int, text: int, number: float, flag: in
 @compiled
 def _limit(draft: int, row: int, low: int, high: int) -> None:
     """Narrows the interval of an element."""
-    set_i64(draft + _LOW + 8 * row, max(low, i64(draft + _LOW + 8 * row)))
-    set_i64(draft + _HIGH + 8 * row, min(high, i64(draft + _HIGH + 8 * row)))
+    set_i64(draft + D_LOW + 8 * row, max(low, i64(draft + D_LOW + 8 * row)))
+    set_i64(draft + D_HIGH + 8 * row, min(high, i64(draft + D_HIGH + 8 * row)))
 
 
 @compiled
@@ -153,7 +163,7 @@ def _number_of(draft: int, key: int) -> float:
 @compiled
 def _settle_exclusion(draft: int, row: int) -> bool:
     """Works an excluded key into its interval; False if nothing is left."""
-    low, high = i64(draft + _LOW + 8 * row), i64(draft + _HIGH + 8 * row)
+    low, high = i64(draft + D_LOW + 8 * row), i64(draft + D_HIGH + 8 * row)
     key = i64(draft + _NOT + 8 * row)
     element = u32(draft + _ELEMENT + 4 * row)
     numeric = element % 3 == at.NUMBERS
@@ -163,13 +173,13 @@ def _settle_exclusion(draft: int, row: int) -> bool:
         return True
     if (numeric and high == NOT_A_NUMBER) or (not numeric and high == at.NONE):
         # All keys but one: an interval that wraps around.
-        set_i64(draft + _LOW + 8 * row, key + 1)
-        set_i64(draft + _HIGH + 8 * row, key + at.NONE)
+        set_i64(draft + D_LOW + 8 * row, key + 1)
+        set_i64(draft + D_HIGH + 8 * row, key + at.NONE)
     elif key == low:
-        set_i64(draft + _LOW + 8 * row, low + 1)
+        set_i64(draft + D_LOW + 8 * row, low + 1)
         return low < high
     elif key == high:
-        set_i64(draft + _HIGH + 8 * row, high - 1)
+        set_i64(draft + D_HIGH + 8 * row, high - 1)
     else:
         number = _number_of(draft, key) if numeric else 0.0
         _exact(draft, element, _NE, key, number, at.V_ALWAYS)
@@ -197,7 +207,7 @@ def new_record(state: int, draft: int, subscription: int, located: int) -> int:
     set_u32(place + 4 * at.R_INFO, flags | count | exact << at.K_EXACT)
     lows = place + 4 * at.R_LOWS
     for j in range(count):
-        low, high = i64(draft + _LOW + 8 * j), i64(draft + _HIGH + 8 * j)
+        low, high = i64(draft + D_LOW + 8 * j), i64(draft + D_HIGH + 8 * j)
         set_u32(lows + 4 * j, low)
         set_u32(lows + 4 * (count + j), high - low)
     for j in range(exact):
