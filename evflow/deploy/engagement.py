@@ -1,18 +1,18 @@
 """How a node gets ready for a change: it closes, is quiet, is bound, gives and takes snapshots, is ready.
 
-It is bound only when all nodes are quiet: until then one that is further down may have to take what comes
-from one further up that is not, or neither would ever be.
+Before that it does what takes long and needs nothing to be quiet; all nodes close together, once all can.
+A node is bound only when all are quiet: until then one that is further down may have to take what comes from
+one further up that is not, or neither would ever be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from evflow.deploy import messages as m
 from evflow.deploy.book import Book, Bound
 from evflow.deploy.record import Record, moves, touched
-from evflow.deploy.snapshots import Arrivals, pieces
+from evflow.deploy.snapshots import Arrivals, Departure
 
 if TYPE_CHECKING:
     from evflow.deploy.ground import Ground
@@ -78,14 +78,31 @@ class Engagement:
         self._settled = again
         self._sealed = False
         self._moves = moves(base, bound.record)
-        self._departures: dict[str, Callable[[int], m.Piece]] | None = None
+        self._departures: dict[str, Departure] | None = None
+        self._base = base
         self._arrivals = self._expected()
-        if self.touched and not again:
-            self.refusal = home.namesake(self._at.deployment, self._at.birth)
-            self.refusal = self.refusal or home.ground.check(base, bound.record)
+        if again and self.touched:
+            self._begin()
+        else:
+            self._check()
+
+    def _check(self) -> None:
+        """Sees whether this node can do its part."""
         if self.touched and not self.refusal:
-            self.begun = True
-            home.ground.begin(base, bound.record, settled=again)
+            self.refusal = self._home.namesake(self._at.deployment, self._at.birth)
+            self.refusal = self.refusal or self._home.ground.check(self._base, self.record)
+
+    def _begin(self) -> None:
+        self.begun = True
+        self._home.ground.begin(self._base, self.record, settled=self.bound)
+
+    def close(self) -> None:
+        """All nodes are able."""
+        if not self.begun:
+            # Other changes may have come between.
+            self._check()
+            if self.touched and not self.refusal:
+                self._begin()
 
     def _expected(self) -> Arrivals:
         birth, home = self._at.birth, self._home
@@ -109,14 +126,21 @@ class Engagement:
             self._settle_down()
         asks = self._arrivals.tick(now)
         if self._departures is None:
-            return now + _POLL
+            return asks if self._rests else now + _POLL
         if not self._ready and not self._arrivals.waiting:
             self._ready = True
             self._home.tell(self.ballot.node, m.Ready(self._at, self.ballot))
         return asks
 
+    @property
+    def _rests(self) -> bool:
+        """Whether it is quiet, and waits for the others: to look at it each time would hold events up."""
+        return self._quiet and not self._settled
+
     def _settle_down(self) -> None:
         """Sees how far it is with becoming quiet, and goes on once all are."""
+        if self._rests:
+            return
         ground, deployment = self._home.ground, self._at.deployment
         if self._settled and not self._sealed:
             self._sealed = True
@@ -141,19 +165,19 @@ class Engagement:
             self.bound = True
         snapshots = self._home.ground.leaving(self._at.deployment)
         self._departures = {
-            stone: pieces(self._at, self.change, stone, data) for stone, data in snapshots.items()
+            stone: Departure(self._at, self.change, stone, data) for stone, data in snapshots.items()
         }
-        for stone, piece in self._departures.items():
+        for stone, departure in self._departures.items():
             if stone in self._moves:
-                self._home.tell(self._moves[stone][1], piece(0))
+                for piece in departure.asked():
+                    self._home.tell(self._moves[stone][1], piece)
 
     def fetch(self, peer: str, wanted: m.Fetch) -> None:
         """Sends a piece of a snapshot to the node that the stone goes to, once there is one."""
-        piece = (self._departures or {}).get(wanted.stone)
-        if piece is not None and wanted.change == self.change and self._moves[wanted.stone][1] == peer:
-            found = piece(wanted.offset)
-            # Who asks for more than there is has begun with the snapshot of this node's life before.
-            self._home.tell(peer, found if found.part and wanted.offset % m.PIECE == 0 else piece(0))
+        departure = (self._departures or {}).get(wanted.stone)
+        if departure is not None and wanted.change == self.change and self._moves[wanted.stone][1] == peer:
+            for piece in departure.asked(wanted.offset):
+                self._home.tell(peer, piece)
 
     def take(self, peer: str, piece: m.Piece, now: float) -> None:
         """Takes a piece of a snapshot."""
@@ -165,8 +189,14 @@ class Engagement:
         answer: m.Message
         if not self.touched:
             return
+        if self._rests:
+            # It may have had to take something since.
+            self._waits = self._home.ground.waiting(self._at.deployment)
+            self._quiet = not self._waits
         if self.refusal:
             answer = m.Unable(self._at, self.ballot, self.refusal[:_MOST_REASON])
+        elif not self.begun:
+            answer = m.Able(self._at, self.ballot)
         elif self._ready:
             answer = m.Ready(self._at, self.ballot)
         elif self._quiet and not self._settled:

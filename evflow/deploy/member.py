@@ -1,10 +1,11 @@
 """A node's part in what is decided about one deployment: it votes, gets ready, and does what was decided.
 
 Which record is version v + 1 is decided as in Paxos, by the members of version v. Beside that vote a node
-that a change touches gets ready for it: it closes its entries, waits until it is quiet, keeps for good that
-it is (it is *bound*, also after a restart), and only then gives snapshots away or says that it is ready. A
-proposer asks for votes once all such nodes are ready. So a change that may have been decided finds each of
-them as it was when its snapshots were taken: a node that is bound lets no event pass before it knows more.
+that a change touches sees whether it can do its part, and once all can gets ready for it: it closes its
+entries, waits until it is quiet, keeps for good that it is (it is *bound*, also after a restart), and only
+then gives snapshots away or says that it is ready. A proposer asks for votes once all such nodes are ready.
+So a change that may have been decided finds each of them as it was when its snapshots were taken: a node that
+is bound lets no event pass before it knows more.
 """
 
 from __future__ import annotations
@@ -124,13 +125,19 @@ class Member:
         e.tick(now)
         e.report()
 
-    def settle(self, said: m.Settle, now: float) -> None:
-        """All nodes are quiet for a change."""
+    def go_on(self, said: m.Close | m.Settle, now: float) -> None:
+        """All nodes are able to make a change, or quiet for it."""
         e = self.engagement
-        if e is not None and e.change == said.ballot.change and said.at.version == self.page.version + 1:
-            self.heard = now
+        if e is None or e.change != said.ballot.change or said.at.version != self.page.version + 1:
+            return
+        self.heard = now
+        if isinstance(said, m.Settle):
             e.settle()
             e.tick(now)
+        else:
+            e.close()
+            e.tick(now)
+            e.report()
 
     def accept(self, peer: str, asked: m.Accept, now: float) -> None:
         """Answers ``Accept``."""

@@ -21,6 +21,7 @@ __all__ = [
     "NOBODY",
     "PIECE",
     "TOPIC",
+    "Able",
     "Accept",
     "Accepted",
     "Answer",
@@ -29,6 +30,7 @@ __all__ = [
     "Busy",
     "Cancel",
     "Chosen",
+    "Close",
     "Decision",
     "Fetch",
     "Message",
@@ -95,7 +97,8 @@ NOBODY = Ballot(0, "", "")
 
 
 class Prepare(NamedTuple):
-    """Promise this ballot; and with a record, get ready for it. Repeated while its proposer lives.
+    """Promise this ballot; and with a record, see whether you can do your part. Repeated while its proposer
+    lives.
 
     ``base`` is the version before, which has been decided; ``lost`` are nodes whose snapshots will not come.
     """
@@ -122,6 +125,20 @@ class Outbid(NamedTuple):
     at: Decision
     ballot: Ballot
     promised: Ballot
+
+
+class Able(NamedTuple):
+    """The node can do its part, and has done of it all that can be done while events flow."""
+
+    at: Decision
+    ballot: Ballot
+
+
+class Close(NamedTuple):
+    """All nodes are able, and most promised their votes: get ready."""
+
+    at: Decision
+    ballot: Ballot
 
 
 class Ready(NamedTuple):
@@ -224,10 +241,10 @@ class Piece(NamedTuple):
 
 Message = (
     Prepare | Promise | Outbid | Ready | Busy | Unable | Accept | Accepted | Chosen | Applied | Cancel | State
-    | Fetch | Piece | Quiet | Settle
+    | Fetch | Piece | Quiet | Settle | Able | Close
 )  # fmt: skip
 
-Answer = Promise | Outbid | Ready | Busy | Quiet | Unable | Accepted
+Answer = Promise | Outbid | Able | Ready | Busy | Quiet | Unable | Accepted
 """What is said to the proposer of a ballot."""
 
 
@@ -331,6 +348,8 @@ MESSAGES: dict[int, tuple[Callable[..., Message], tuple[Callable[[Any], Any], ..
     14: (Piece, (*_OF, _total, _digest, _bytes)),
     15: (Quiet, _TO),
     16: (Settle, _TO),
+    17: (Able, _TO),
+    18: (Close, _TO),
 }
 """Number → the message, and for each field what makes it of plain data."""
 
@@ -402,7 +421,9 @@ def unpack(data: Any) -> Message:
     except (ValueError, msgpack.UnpackException, msgpack.BufferFull, RecursionError) as error:
         raise DeployError(f"a message of {len(data)} bytes: expected msgpack, found {error!r:.100}") from None
     if type(fields) is not list or not fields or type(fields[0]) is not int or fields[0] not in MESSAGES:
-        raise DeployError(f"a message: expected an array that begins with 1 to 14, found {fields!r:.100}")
+        raise DeployError(
+            f"a message: expected an array that begins with 1 to {len(MESSAGES)}, found {fields!r:.100}"
+        )
     kind, makers = MESSAGES[fields.pop(0)]
     name = getattr(kind, "__name__", "")
     if len(fields) != len(makers):

@@ -1,8 +1,8 @@
 """A proposal: one try to have the next version of a deployment decided, from its first word to its report.
 
-With a record it prepares that change: all nodes that it touches must be ready, and most of the members must
-promise their votes. Without one it brings to an end what a vanished proposer has left: what may have been
-decided is decided, and where nothing was, that nothing changes.
+With a record it prepares that change: all nodes that it touches must be able to make it, then quiet, then
+ready, and most of the members must promise their votes. Without one it brings to an end what a vanished
+proposer has left: what may have been decided is decided, and where nothing was, that nothing changes.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Heard:
 
     Attributes:
         promise: its promise.
+        able: whether it can do its part.
         quiet: whether it is quiet.
         ready: whether it is ready.
         trouble: why it is not.
@@ -64,6 +65,7 @@ class Heard:
     """
 
     promise: m.Promise | None = None
+    able: bool = False
     quiet: bool = False
     ready: bool = False
     trouble: str = "it did not answer"
@@ -122,6 +124,7 @@ class Proposal:
         self._refused_at = float("inf")
         self._cancels = 0
         self._outbid = False
+        self._closed = False
         self._settled = False
         self.acceptors = (record if base is None else base).hosts.keys()
         self.targets = sorted(self.acceptors | record.hosts.keys())
@@ -136,6 +139,9 @@ class Proposal:
         if heard is None or answer.ballot.change != self.ballot.change:
             return
         match answer:
+            case m.Able():
+                heard.able, heard.quiet = True, False
+                heard.trouble = "it can make the change, and has not answered since"
             case m.Ready():
                 heard.ready = heard.quiet = True
             case m.Quiet():
@@ -191,9 +197,13 @@ class Proposal:
                 self._choose_left(now)
             elif all(self._heard[node].ready for node in self._touched):
                 self._ask_to_accept(self.record, now)
+            elif not self._closed:
+                if all(self._heard[node].able for node in self._touched):
+                    self._closed = True
+                    self._tell_touched(m.Close(self.at, self.ballot))
             elif not self._settled and all(self._heard[node].quiet for node in self._touched):
                 self._settled = True
-                self._settle()
+                self._tell_touched(m.Settle(self.at, self.ballot))
         if self.phase == "accepting" and self._is_majority(
             sum(self._heard[node].accepted for node in self.acceptors)
         ):
@@ -217,7 +227,8 @@ class Proposal:
         for node in record.hosts:
             self._heard.setdefault(node, Heard())
         self.targets = sorted(self._heard)
-        self._say(now)
+        self._again = now + _AGAIN
+        self._tell_acceptors()
 
     def _decided(self, record: Record, now: float) -> None:
         self.record = record
@@ -301,17 +312,22 @@ class Proposal:
         record = None if self.finishes else self.record
         for node in self.targets:
             tell(node, m.Prepare(self.at, self.ballot, self._base, record, self._lost))
+        if self.phase == "preparing" and self._closed:
+            self._tell_touched(m.Close(self.at, self.ballot))
         if self.phase == "preparing" and self._settled:
-            self._settle()
+            self._tell_touched(m.Settle(self.at, self.ballot))
         if self.phase == "accepting":
-            for node in self.acceptors:
-                if not self._heard[node].accepted:
-                    tell(node, m.Accept(self.at, self.ballot, self.record))
+            self._tell_acceptors()
 
-    def _settle(self) -> None:
+    def _tell_acceptors(self) -> None:
+        for node in self.acceptors:
+            if not self._heard[node].accepted:
+                self._steward.tell(node, m.Accept(self.at, self.ballot, self.record))
+
+    def _tell_touched(self, message: m.Message) -> None:
         for node in sorted(self._touched):
             if not self._heard[node].ready:
-                self._steward.tell(node, m.Settle(self.at, self.ballot))
+                self._steward.tell(node, message)
 
     def _check_told(self, now: float) -> None:
         missing = tuple(node for node, heard in self._heard.items() if not heard.applied)
@@ -349,7 +365,8 @@ class Proposal:
             return self._as_it_was("refused", lines)
         for node, each in heard:
             silent = node in self.acceptors and each.promise is None and node not in self._lost
-            waits = not each.ready and (self._settled or not each.quiet)
+            reached = each.quiet and not self._settled if self._closed else each.able
+            waits = not each.ready and not reached
             if silent or (node in self._touched and waits):
                 lines.append(f"node {node}: {each.trouble}")
         if not self._is_majority(len(self._promises)):

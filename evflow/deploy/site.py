@@ -12,17 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-import msgpack
-
 from evflow.deploy.admission import Admission
 from evflow.deploy.frontier import frontier
 from evflow.deploy.part import EMPTY, part_of, qualified, union
 from evflow.deploy.record import Record, moves
 from evflow.deploy.taps import Tapped, with_taps
 from evflow.engine.difference import Difference
-from evflow.engine.snapshot import take
+from evflow.engine.snapshot import seen_of, take
 from evflow.engine.topology import Slot, Topology
-from evflow.errors import DeployError, EvflowError
+from evflow.errors import EvflowError
+from evflow.events.wirecheck import compile_check
 from evflow.flow.alter import Alteration
 from evflow.flow.flow import Flow
 from evflow.handlers import own_handlers
@@ -87,7 +86,10 @@ class Site:
     def check(self, old: Record | None, new: Record) -> str:
         """Why this node cannot take its part of a record; "" if it can."""
         try:
-            return self._crowded(self._whole(new))
+            refusal = self._crowded(self._whole(new))
+            if not refusal:
+                self._expect(old, new)
+            return refusal
         except EvflowError as error:
             return str(error)
         except Exception as error:  # noqa: BLE001  a stranger's graph may not end the daemon
@@ -103,6 +105,15 @@ class Site:
                     "deployments together"
                 )
         return ""
+
+    def _expect(self, old: Record | None, new: Record) -> None:
+        """Compiles, while events still flow, what the snapshots of stones that come here will need."""
+        slots = self._part(new).slots
+        for name, (_, end) in moves(old, new).items():
+            slot = slots.get(qualified(new.deployment, name)) if end == self._node else None
+            for schema in () if slot is None else slot.arrivals:
+                if schema is not None:
+                    compile_check(schema)
 
     def begin(self, old: Record | None, new: Record, settled: bool = False) -> None:
         """Closes the entries that lead to what changes."""
@@ -151,7 +162,7 @@ class Site:
 
     def _taken(self, name: str) -> bytes:
         slot = self._flow.engine.topology.slots[name]
-        return bytes(msgpack.packb([take(self._flow.engine, slot), self._links.seen(name)]))
+        return take(self._flow.engine, slot, self._links.seen(name))
 
     def commit(self, new: Record, arrived: Mapping[str, bytes]) -> None:
         """Makes the change that was begun."""
@@ -215,11 +226,12 @@ class Site:
         try:
             whole = self._whole(new)
             part = self._part(new)
+            came = {stone: seen_of(data) for stone, data in arrived.items()}
             alteration = self._flow.alteration(
-                whole, moved=moved, done=lambda made: self._arrive(made, new, arrived)
+                whole, moved=moved, done=lambda made: self._arrive(made, new, came)
             )
             snapshots = {
-                name: _snapshot(data)[0]
+                name: data
                 for stone, data in arrived.items()
                 if (slot := part.slots.get(name := qualified(new.deployment, stone))) is not None
                 # A file that is there was given the snapshot before a restart.
@@ -241,13 +253,13 @@ class Site:
         with own_handlers(self.admission.own):
             alteration.commit(whole, snapshots)
 
-    def _arrive(self, made: Difference, new: Record, arrived: Mapping[str, bytes]) -> None:
-        """Sees to stones that came with what they were elsewhere, and freezes what is to be frozen."""
+    def _arrive(self, made: Difference, new: Record, came: Mapping[str, bytes]) -> None:
+        """Sees to stones that came, each with what it had seen, and freezes what is to be frozen."""
         slots = self._flow.engine.topology.slots
-        for stone, data in arrived.items():
+        for stone, what in came.items():
             name = qualified(new.deployment, stone)
             if name in made.new:
-                self._links.learn(_snapshot(data)[1])
+                self._links.learn(what)
                 self._held[new.deployment, stone] = Hold(slots[name], *slots[name].kept_ever)
         for entry in (new.graph or {}).get("stones", ()):
             if entry["on"] != self._node:
@@ -351,16 +363,3 @@ class Site:
 def _entries(topology: Topology) -> set[str]:
     """Where events come in."""
     return {name for name, slot in topology.slots.items() if slot.makes_events} | topology.entrances
-
-
-def _snapshot(data: bytes) -> tuple[bytes, bytes]:
-    """What a stone was, and what had been seen over the bridges that lead to it.
-
-    Raises:
-        DeployError: it is malformed.
-    """
-    try:
-        snapshot, seen = msgpack.unpackb(data)
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise DeployError(f"a snapshot of {len(data)} bytes is malformed: {error!r:.100}") from None
-    return snapshot, seen

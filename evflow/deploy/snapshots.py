@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evflow.deploy.messages import PIECE, Decision, Fetch, Piece
 
-__all__ = ["Arrivals", "pieces"]
+__all__ = ["Arrivals", "Departure"]
 
-_WINDOW = 4
+_WINDOW = 8
+"""Pieces that are under way at a time."""
+
 _AGAIN = 0.5
 _STALLED = 1.0
 
@@ -22,14 +24,37 @@ def _digest(data: bytes) -> bytes:
     return zlib.crc32(data).to_bytes(16, "big")
 
 
-def pieces(at: Decision, change: str, stone: str, data: bytes) -> Callable[[int], Piece]:
-    """What gives the piece of a stone's snapshot that begins at an offset."""
-    digest = _digest(data)
+def _offsets(total: int) -> Sequence[int]:
+    """Where the pieces of a snapshot begin; there is one at least."""
+    return range(0, max(1, total), PIECE)
 
-    def piece(offset: int) -> Piece:
-        return Piece(at, change, stone, offset, len(data), digest, data[offset : offset + PIECE])
 
-    return piece
+class Departure:
+    """A snapshot that leaves.
+
+    Args:
+        at, change: what it is for.
+        stone: whose it is.
+        data: the snapshot.
+    """
+
+    def __init__(self, at: Decision, change: str, stone: str, data: bytes) -> None:
+        self._of = at, change, stone
+        self._data = data
+        self._digest = _digest(data)
+
+    def piece(self, offset: int) -> Piece:
+        """The piece that begins at an offset."""
+        data = self._data
+        return Piece(*self._of, offset, len(data), self._digest, data[offset : offset + PIECE])
+
+    def asked(self, offset: int = 0) -> Iterator[Piece]:
+        """What is sent to who asks for the piece at an offset; to who has none yet, as many as may be under
+        way."""
+        offsets = _offsets(len(self._data))
+        # Who asks for more than there is has begun with the snapshot of this node's life before.
+        # One after the other, so that the first is on its way while the next is cut off.
+        return map(self.piece, [offset] if offset and offset in offsets else offsets[:_WINDOW])
 
 
 @dataclass
@@ -40,7 +65,7 @@ class _Arrival:
         source: the node it comes from.
         total, digest: its bytes and their digest; None while nothing has come.
         parts: what has come, by offset.
-        asked: offsets that were asked for and have not come.
+        asked: offsets that are under way.
         again: when to ask again, if nothing comes before.
     """
 
@@ -57,7 +82,7 @@ class _Arrival:
             self.asked.clear()
             self.again = now + (_AGAIN if self.total is None else _STALLED)
         # The first piece tells how many there are.
-        for offset in range(0, 1 if self.total is None else max(1, self.total), PIECE):
+        for offset in _offsets(self.total or 0):
             if len(self.asked) >= _WINDOW:
                 return
             if offset not in self.parts and offset not in self.asked:
@@ -70,7 +95,8 @@ class _Arrival:
             # The source has begun again, so what came from its life before does not fit.
             self.total, self.digest = piece.total, piece.digest
             self.parts.clear()
-            self.asked.clear()
+            # It sends the first ones unasked.
+            self.asked = set(_offsets(piece.total)[:_WINDOW])
         self.parts[piece.offset] = piece.part
         self.asked.discard(piece.offset)
         self.again = now + _STALLED

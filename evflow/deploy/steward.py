@@ -222,7 +222,9 @@ class Steward:
                 self._compare(peer, message.versions)
             case m.Applied():
                 self._desk.applied(peer, message.at.birth, message.at.version)
-            case m.Promise() | m.Outbid() | m.Ready() | m.Busy() | m.Quiet() | m.Unable() | m.Accepted():
+            case m.Promise() | m.Outbid() | m.Able() | m.Unable() | m.Accepted():
+                self._desk.answer(peer, message, now)
+            case m.Ready() | m.Busy() | m.Quiet():
                 self._desk.answer(peer, message, now)
             case m.Fetch() | m.Piece():
                 self._pass_snapshot(peer, message, now)
@@ -239,7 +241,10 @@ class Steward:
             member.engagement.take(peer, message, now)
 
     def _control(
-        self, peer: str, message: m.Prepare | m.Settle | m.Accept | m.Cancel | m.Chosen, now: float
+        self,
+        peer: str,
+        message: m.Prepare | m.Close | m.Settle | m.Accept | m.Cancel | m.Chosen,
+        now: float,
     ) -> None:
         if isinstance(message, m.Chosen):
             at = m.Decision(message.record.deployment, message.record.birth, message.record.version)
@@ -267,8 +272,8 @@ class Steward:
                 member = self.members[at.birth] = Member(at.deployment, at.birth, self, now)
             if isinstance(message, m.Prepare):
                 member.prepare(peer, message, now)
-            elif isinstance(message, m.Settle):
-                member.settle(message, now)
+            elif isinstance(message, m.Close | m.Settle):
+                member.go_on(message, now)
             elif isinstance(message, m.Accept):
                 member.accept(peer, message, now)
             else:

@@ -1,4 +1,8 @@
-"""The pieces that a snapshot is made of, written and read: events, statics, counts, attributes."""
+"""The pieces that a snapshot is made of, written and read: events, statics, counts, attributes.
+
+Written are four bytes of length (big-endian), a msgpack map of that length, and behind it the bytes of all
+events, which are megabytes: so they are copied once when they are written, and not at all when they are read.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,8 @@ _Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _Piece = tuple[str, EventBatch, _Numbers | None]
 
 T = TypeVar("T")
+
+_LENGTH = 4
 
 _END = 1 << 62
 """Numbers, counts and positions are below this."""
@@ -51,7 +57,7 @@ def _is_utf8(text: str) -> bool:
 
 
 class PieceWriter:
-    """Writes events as data that msgpack takes.
+    """Writes a snapshot.
 
     Attributes:
         descriptions: of the schemas of the events written so far; events name theirs by its place.
@@ -60,15 +66,25 @@ class PieceWriter:
     def __init__(self) -> None:
         self.descriptions: list[dict[str, Any]] = []
         self._places: dict[str, int] = {}
+        self._events: list[memoryview] = []
+        self._size = 0
+
+    def whole(self, content: dict[str, Any]) -> bytes:
+        """A snapshot of a map that msgpack takes, and of the events that were written."""
+        told = msgpack.packb(content)
+        return b"".join([len(told).to_bytes(_LENGTH, "big"), told, *self._events])
 
     def events(self, pieces: Iterable[_Piece]) -> list[list[Any]]:
-        """Events as rows ``[input, schema, count, bytes, attributes, numbers]``."""
+        """Events as rows ``[input, schema, count, start, length, attributes, numbers]`` of the map."""
         return [self._row(input, batch.compact(), numbers) for input, batch, numbers in pieces]
 
     def _row(self, input: str, batch: EventBatch, numbers: _Numbers | None) -> list[Any]:
         attributes = None if batch.attributes is None else batch.attributes.to_lists()
         told = None if numbers is None else numbers.astype("<i8", copy=False).data
-        return [input, self._place(batch.schema), len(batch), batch.data.data, attributes, told]
+        start, data = self._size, batch.data.data
+        self._events.append(data)
+        self._size += len(data)
+        return [input, self._place(batch.schema), len(batch), start, len(data), attributes, told]
 
     def _place(self, schema: Schema) -> int:
         place = self._places.get(schema.fingerprint)
@@ -83,7 +99,7 @@ class PieceReader:
 
     Args:
         what: what it is, for errors.
-        data: a msgpack map.
+        data: what ``PieceWriter.whole`` gave.
         version: what stands as its "version".
 
     Raises:
@@ -92,13 +108,16 @@ class PieceReader:
 
     def __init__(self, what: str, data: bytes, version: int) -> None:
         self._what = what
+        whole = memoryview(data).toreadonly()
+        start = _LENGTH + int.from_bytes(whole[:_LENGTH], "big")
         try:
-            content = msgpack.unpackb(data)
+            content = msgpack.unpackb(whole[_LENGTH:start])
         except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
             raise FlowError(f"{what}: expected msgpack, found {error!r:.100}") from None
         if not isinstance(content, dict) or content.get("version") != version:
             raise FlowError(f"{what}: expected a map of version {version}")
         self._content: dict[Any, Any] = content
+        self._events = whole[start:]
         self._schemas: list[Schema] | None = None
 
     def has(self, key: str) -> bool:
@@ -155,15 +174,17 @@ class PieceReader:
 
     def _held(self, key: str, row: object) -> Held:
         match row:
-            case [str(input), int(place), int(count), bytes(data), attributes, numbers]:
+            case [str(input), int(place), int(count), int(start), int(length), attributes, numbers]:
                 schemas = self._known_schemas()
                 if not 0 <= place < len(schemas) or not 0 < count < _END:
                     self._refuse(key, "the place of a schema and a count of events", [place, count])
-                batch = EventBatch.from_bytes(schemas[place], data, count)
+                if start < 0 or length < 0 or start + length > len(self._events):
+                    self._refuse(key, f"a part of {len(self._events)} bytes", [start, length])
+                batch = EventBatch.from_bytes(schemas[place], self._events[start : start + length], count)
                 if attributes is not None:
                     batch = batch.with_attributes(self._columns(key, attributes, count))
                 return Held(input, batch, self._numbers(key, numbers, count))
-        self._refuse(key, "[input, schema, count, bytes, attributes, numbers]", row)
+        self._refuse(key, "[input, schema, count, start, length, attributes, numbers]", row)
 
     def _known_schemas(self) -> list[Schema]:
         if self._schemas is None:

@@ -1,12 +1,10 @@
 """A running stone as bytes: what it remembers and holds, so that it goes on elsewhere as if it had not moved.
 
-The bytes are a msgpack map, and come from outside as far as ``read`` knows: whatever is wrong with them is an
-error, and nothing has changed. Each schema is described once; the events lie in it as they are.
+The bytes come from outside as far as ``read`` knows: whatever is wrong with them is an error, and nothing has
+changed. Each schema is described once; the events lie there as they are (``evflow/engine/pieces.py``).
 """
 
 from __future__ import annotations
-
-import msgpack
 
 from evflow.engine.engine import Engine
 from evflow.engine.pieces import PieceReader, PieceWriter, sound
@@ -16,16 +14,21 @@ from evflow.events.batch import EventBatch
 from evflow.events.joining import joined
 from evflow.stone import Checkpoint, arrivals
 
-__all__ = ["Arrivals", "arrive", "read", "restore", "take"]
+__all__ = ["Arrivals", "arrive", "read", "restore", "seen_of", "take"]
 
-_VERSION = 1
+_VERSION = 2
 
 Arrivals = list[tuple[str, EventBatch]]
 """Events that come to a stone: input and events, in order."""
 
 
-def take(engine: Engine, slot: Slot) -> bytes:
+def take(engine: Engine, slot: Slot, seen: bytes = b"") -> bytes:
     """All that a stone remembers and holds; it goes on as it was.
+
+    Args:
+        engine: the engine.
+        slot: the stone.
+        seen: what came to it from other nodes, as its links tell it.
 
     Raises:
         FlowError: it holds events and cannot tell them.
@@ -55,9 +58,18 @@ def take(engine: Engine, slot: Slot) -> bytes:
         "parked": writer.events((input, batch, None) for input, batch in joined(slot.parked)),
         "held": writer.events((held.input, held.batch, held.numbers) for held in checkpoint.held),
         "schemas": writer.descriptions,
+        "seen": seen,
     }
-    packed: bytes = msgpack.packb(content)
-    return packed
+    return writer.whole(content)
+
+
+def seen_of(data: bytes) -> bytes:
+    """What ``take`` was given as ``seen``.
+
+    Raises:
+        FlowError: the bytes are malformed.
+    """
+    return PieceReader("snapshot of a stone", data, _VERSION).value("seen", bytes)
 
 
 def restore(engine: Engine, slot: Slot, data: bytes) -> None:

@@ -33,7 +33,7 @@ from evflow.schema.types import (
     Text,
 )
 
-__all__ = ["check", "check_fixed", "walk"]
+__all__ = ["check", "check_fixed", "compile_check", "walk"]
 
 # So many bytes of a schema are walked over before a validator is compiled for it.
 _MUCH = 65_536
@@ -66,6 +66,11 @@ def check(schema: Schema, data: ByteArray, count: int | None = None) -> tuple[in
     rows = len(data) // schema.width if count is None else count
     check_native(data, rows)
     return rows, None
+
+
+def compile_check(schema: Schema) -> None:
+    """Compiles the validator of a schema of which many events will come, before they do."""
+    importlib.import_module("evflow.codgen.validate").validator(schema).hasten()
 
 
 def _compiled(schema: Schema, data: ByteArray) -> Callable[[ByteArray, int | None], Offsets] | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evflow.deploy import messages as m
 from evflow.deploy.messages import PIECE
 from evflow.deploy.snapshots import _WINDOW as WINDOW
-from evflow.deploy.snapshots import Arrivals, pieces
+from evflow.deploy.snapshots import Arrivals, Departure
 
 AT, CHANGE = m.Decision("x", "0" * 32, 2), "1" * 32
 
@@ -32,13 +32,14 @@ class Taker:
 def test_snapshot_comes_whole_though_pieces_are_lost(size: int, lost: float, seed: int) -> None:
     random, taker = Random(seed), Taker()
     data = random.randbytes(size)
-    piece, now = pieces(AT, CHANGE, "s", data), 0.0
+    departure, now = Departure(AT, CHANGE, "s", data), 0.0
     for _ in range(200):
         taker.arrivals.tick(now)
         asked, taker.asked = taker.asked, []
         for offset in asked:
-            if random.random() >= lost:
-                taker.arrivals.take("A", piece(offset), now)
+            for piece in departure.asked(offset):
+                if random.random() >= lost:
+                    taker.arrivals.take("A", piece, now)
         if not taker.arrivals.waiting:
             break
         now += 0.5
@@ -48,29 +49,43 @@ def test_snapshot_comes_whole_though_pieces_are_lost(size: int, lost: float, see
 
 def test_few_pieces_are_under_way_at_a_time() -> None:
     taker = Taker()
-    piece = pieces(AT, CHANGE, "s", bytes(20 * PIECE))
-    taker.arrivals.take("A", piece(0), 0.0)
+    departure = Departure(AT, CHANGE, "s", bytes(20 * PIECE))
+    unasked = list(departure.asked())
+    assert [piece.offset for piece in unasked] == [PIECE * n for n in range(WINDOW)]
     taker.arrivals.tick(0.0)
-    assert taker.asked == [PIECE * n for n in range(1, 1 + WINDOW)]
-    taker.arrivals.take("A", piece(PIECE), 0.1)
+    assert taker.asked == [0]
+    taker.arrivals.take("A", unasked[0], 0.0)
+    taker.arrivals.tick(0.0)
+    assert taker.asked == [0, PIECE * WINDOW]
+    taker.arrivals.take("A", departure.piece(PIECE), 0.1)
     taker.arrivals.tick(0.1)
-    assert taker.asked[WINDOW:] == [PIECE * (1 + WINDOW)]
+    assert taker.asked == [0, PIECE * WINDOW, PIECE * (WINDOW + 1)]
+
+
+def test_who_asks_for_what_there_is_not_gets_the_first_pieces() -> None:
+    departure = Departure(AT, CHANGE, "s", bytes(2 * PIECE))
+    first = [departure.piece(0), departure.piece(PIECE)]
+    assert list(departure.asked(PIECE)) == first[1:]
+    for offset in (0, 1, PIECE - 1, 2 * PIECE, 20 * PIECE):
+        assert list(departure.asked(offset)) == first
+    empty = Departure(AT, CHANGE, "s", b"")
+    assert list(empty.asked(PIECE)) == [empty.piece(0)]
 
 
 def test_source_that_begins_again_gives_the_whole_again() -> None:
     taker = Taker()
-    before = pieces(AT, CHANGE, "s", b"1" * 2 * PIECE)
-    after = pieces(AT, CHANGE, "s", b"2" * 2 * PIECE)
-    taker.arrivals.take("A", before(0), 0.0)
-    taker.arrivals.take("A", after(PIECE), 0.1)
+    before = Departure(AT, CHANGE, "s", b"1" * 2 * PIECE)
+    after = Departure(AT, CHANGE, "s", b"2" * 2 * PIECE)
+    taker.arrivals.take("A", before.piece(0), 0.0)
+    taker.arrivals.take("A", after.piece(PIECE), 0.1)
     assert taker.arrivals.waiting.endswith(f"{PIECE} of {2 * PIECE} bytes have come")
-    taker.arrivals.take("A", after(0), 0.2)
+    taker.arrivals.take("A", after.piece(0), 0.2)
     assert taker.kept == {"s": b"2" * 2 * PIECE}
 
 
 def test_snapshot_that_is_not_what_its_digest_says_is_asked_for_again() -> None:
     taker = Taker()
-    piece = pieces(AT, CHANGE, "s", b"good")(0)
+    piece = Departure(AT, CHANGE, "s", b"good").piece(0)
     taker.arrivals.take("A", piece._replace(part=b"evil"), 0.0)
     assert taker.kept == {}
     taker.arrivals.tick(0.1)
@@ -81,7 +96,7 @@ def test_snapshot_that_is_not_what_its_digest_says_is_asked_for_again() -> None:
 
 def test_piece_of_another_node_change_or_stone_is_not_taken() -> None:
     taker = Taker()
-    piece = pieces(AT, CHANGE, "s", b"x")(0)
+    piece = Departure(AT, CHANGE, "s", b"x").piece(0)
     taker.arrivals.take("B", piece, 0.0)
     taker.arrivals.take("A", piece._replace(change="2" * 32), 0.0)
     taker.arrivals.take("A", piece._replace(stone="t"), 0.0)

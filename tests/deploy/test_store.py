@@ -25,9 +25,12 @@ number = int.from_bytes(store.load().get("a", b""), "big")
 while True:
     number += 1
     value = number.to_bytes(4, "big")
-    store.save({"a": value, "b": value * 5000, f"only {number}": value, f"only {number - 1}": None})
+    store.save({"a": value, "b": value * 50000, f"only {number}": value, f"only {number - 1}": None})
     print(number, flush=True)
 """
+"""Its value "b" is large, and has a file of its own."""
+
+LARGE = 64 << 10
 
 
 def test_values_come_back(tmp_path: Path) -> None:
@@ -87,8 +90,74 @@ def test_store_that_cannot_be_written_keeps_what_it_had(tmp_path: Path) -> None:
     store.save({"a": b"1"})
     store._db.execute("PRAGMA max_page_count = 3")
     with pytest.raises(DeployError, match=r"cannot be written: .*; is the disk full"):
-        store.save({"a": b"2", "b": bytes(1 << 20)})
+        store.save({"a": b"2", **{f"b{n}": bytes(LARGE - 1) for n in range(20)}, "c": bytes(LARGE)})
     assert store.load() == {"a": b"1"}
+    assert files(tmp_path) == []
+    store.close()
+
+
+def files(folder: Path) -> list[Path]:
+    """The files of large values."""
+    return sorted((folder / "values").glob("*"))
+
+
+@pytest.mark.parametrize("size", [LARGE - 1, LARGE, 3_000_000])
+def test_large_value_comes_back_under_the_name_that_it_has_by_then(tmp_path: Path, size: int) -> None:
+    value, other = os.urandom(size), os.urandom(size)
+    store = FileStore(tmp_path)
+    store.save({"a": value, "b": other, "c": other})
+    store.save({"c": None}, {"a": "b"})
+    store.tidy()
+    assert store.load() == {"b": value}
+    store.close()
+    store = FileStore(tmp_path)
+    assert store.load() == {"b": value}
+    assert len(files(tmp_path)) == (size >= LARGE)
+    store.save({"b": b"small"})
+    assert (store.load(), files(tmp_path)) == ({"b": b"small"}, [])
+    store.close()
+
+
+def test_large_value_that_is_damaged_or_gone_is_named(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    store.save({"a": os.urandom(LARGE)})
+    (file,) = files(tmp_path)
+    data = file.read_bytes()
+    for wrong in (data[:-1], data + b"x", bytes([data[0] ^ 1]) + data[1:]):
+        file.write_bytes(wrong)
+        with pytest.raises(DeployError, match=rf"file {file} is not what was written; move it away"):
+            store.load()
+    file.unlink()
+    with pytest.raises(DeployError, match=rf"No such file or directory: '{file}'; move it away"):
+        store.load()
+    store.close()
+
+
+def test_file_that_was_written_just_before_a_kill_is_removed(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    store.save({"a": bytes(LARGE)})
+    (file,) = files(tmp_path)
+    (tmp_path / "values" / file.name.replace(file.name[:4], "0000")).write_bytes(b"begun")
+    assert store.load() == {"a": bytes(LARGE)}
+    assert files(tmp_path) == [file]
+    store.close()
+
+
+def test_folder_of_large_values_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "values").write_text("")
+    with pytest.raises(DeployError, match=rf"cannot be used: .*File exists: '{tmp_path}/values'"):
+        FileStore(tmp_path)
+    (tmp_path / "values").unlink()
+    FileStore(tmp_path).close()
+
+
+def test_large_value_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    (tmp_path / "values").rename(tmp_path / "away")
+    with pytest.raises(DeployError, match=r"cannot be written: .*No such file"):
+        store.save({"a": b"1", "b": bytes(LARGE)})
+    (tmp_path / "away").rename(tmp_path / "values")
+    assert store.load() == {}
     store.close()
 
 
@@ -113,4 +182,4 @@ def test_kill_at_any_moment_leaves_all_of_a_save_or_none(tmp_path: Path) -> None
         number = int.from_bytes(kept["a"], "big")
         # What was told is there; of what was not yet told, all or nothing.
         assert number in (told, told + 1)
-        assert kept == {"a": kept["a"], "b": kept["a"] * 5000, f"only {number}": kept["a"]}
+        assert kept == {"a": kept["a"], "b": kept["a"] * 50000, f"only {number}": kept["a"]}

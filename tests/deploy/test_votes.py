@@ -96,18 +96,43 @@ def test_change_that_was_cancelled_is_not_prepared_again(restarts: bool) -> None
     voter = Voter()
     wanted = voter.wanted(CHANGES[1], a="B")
     ballot = voter.prepare(1, "B", CHANGES[1], wanted)
+    voter.hear("B", m.Close(voter.at, ballot))
     voter.hear("B", m.Cancel(voter.at, ballot))
     if restarts:
         voter.group.start("A")
     voter.group.notes.clear()
     voter.prepare(1, "B", CHANGES[1], wanted)
     assert voter.said(m.Outbid).promised == ballot.above()
+    voter.hear("B", m.Close(voter.at, ballot))
     assert voter.group.grounds["A"].calls.count("begin") == (0 if restarts else 1)
+
+
+def test_nothing_is_closed_before_all_nodes_are_able() -> None:
+    voter = Voter()
+    calls = voter.group.grounds["A"].calls
+    ballot = voter.prepare(1, "B", CHANGES[1], voter.wanted(CHANGES[1], a="B"))
+    assert voter.said(m.Able) == m.Able(voter.at, ballot)
+    voter.hear("B", m.Close(voter.at, m.Ballot(1, "B", CHANGES[2])))
+    assert "begin" not in calls
+    voter.hear("B", m.Close(voter.at, ballot))
+    voter.hear("B", m.Close(voter.at, ballot))
+    assert calls.count("begin") == 1
+
+
+def test_node_that_cannot_do_its_part_any_more_does_not_close() -> None:
+    voter = Voter()
+    ballot = voter.prepare(1, "B", CHANGES[1], voter.wanted(CHANGES[1], a="B"))
+    voter.group.notes.clear()
+    voter.group.grounds["A"].refuses = "it is full"
+    voter.hear("B", m.Close(voter.at, ballot))
+    assert voter.said(m.Unable) == m.Unable(voter.at, ballot, "it is full")
+    assert "begin" not in voter.group.grounds["A"].calls
 
 
 def test_cancel_of_somebody_else_is_refused() -> None:
     voter = Voter()
     ballot = voter.prepare(1, "B", CHANGES[1], voter.wanted(CHANGES[1], a="B"))
+    voter.hear("B", m.Close(voter.at, ballot))
     voter.hear("C", m.Cancel(voter.at, ballot))
     assert voter.group.grounds["A"].calls[-1] == "begin"
     voter.hear("B", m.Cancel(voter.at, ballot))

@@ -270,7 +270,8 @@ def test_malformed_bytes_are_refused_and_change_nothing(kind: str, data: st.Data
     elif how == "cut":
         whole = whole[: data.draw(st.integers(0, len(whole) - 1))]
     else:
-        content = msgpack.unpackb(whole)
+        end = 4 + int.from_bytes(whole[:4], "big")
+        content, events = msgpack.unpackb(whole[4:end]), whole[end:]
         odd = st.one_of(
             st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 64) - 1), st.floats(),
             st.text(max_size=3), st.binary(max_size=20), st.lists(st.integers(-1, 9), max_size=6),
@@ -282,15 +283,27 @@ def test_malformed_bytes_are_refused_and_change_nothing(kind: str, data: st.Data
             rows = content[data.draw(st.sampled_from(["parked", "held"]))]
             if rows:
                 row = rows[data.draw(st.integers(0, len(rows) - 1))]
-                row[data.draw(st.integers(0, 5))] = data.draw(odd)
+                row[data.draw(st.integers(0, 6))] = data.draw(odd)
         try:
-            whole = msgpack.packb(content)
+            told = msgpack.packb(content)
         except (ValueError, OverflowError):
             return
+        whole = len(told).to_bytes(4, "big") + told + events
     refused_or_sound(kind, whole)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc0", b"\x80", b"\x81\xa7version\x02", b"\xdd\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0\0\0\1",
+        b"\0\0\0\1\xc0",
+        b"\0\0\0\1\x80",
+        b"\0\0\0\x0a\x81\xa7version\x03",
+        b"\0\0\0\5\xdd\xff\xff\xff\xff",
+        b"\xff\xff\xff\xff",
+    ],
+)
 def test_what_is_no_snapshot_is_refused(data: bytes) -> None:
     rig = rig_of(ev.Split(name="x"), [])
     with pytest.raises(ev.FlowError, match="snapshot of stone 'x': expected"):

@@ -128,6 +128,18 @@ MALFORMED: list[Any] = [
 ]
 
 
+def unpacked(snapshot: bytes) -> dict[str, Any]:
+    """The map of a snapshot without events."""
+    content: dict[str, Any] = msgpack.unpackb(snapshot[4:])
+    return content
+
+
+def packed(content: dict[str, Any]) -> bytes:
+    """A snapshot without events."""
+    told = msgpack.packb(content)
+    return len(told).to_bytes(4, "big") + bytes(told)
+
+
 @pytest.mark.parametrize("number", range(len(MALFORMED)))
 def test_a_snapshot_that_is_malformed_changes_nothing(number: int, tmp_path: Path) -> None:
     class Rec(ev.Event):
@@ -142,15 +154,15 @@ def test_a_snapshot_that_is_malformed_changes_nothing(number: int, tmp_path: Pat
     with g.run() as flow:
         slot = flow.engine.topology.slots["m"]
         flow["m"].subscribe("kind == 7")
-        content = msgpack.unpackb(flow.call(lambda: take(flow.engine, slot)) or b"")
+        content = unpacked(flow.call(lambda: take(flow.engine, slot)) or b"")
         good = dict(content)
         assert unpack(content["state"])[0][0].id == 3
         content["state"] = MALFORMED[number]
         with pytest.raises(ev.FlowError):
-            flow.call(lambda: restore(flow.engine, slot, msgpack.packb(content)))
-        assert msgpack.unpackb(flow.call(lambda: take(flow.engine, slot)) or b"")["state"] == good["state"]
+            flow.call(lambda: restore(flow.engine, slot, packed(content)))
+        assert unpacked(flow.call(lambda: take(flow.engine, slot)) or b"")["state"] == good["state"]
         content["state"] = msgpack.packb([1, [PLAIN, [2, 0, None]], []])
-        flow.call(lambda: restore(flow.engine, slot, msgpack.packb(content)))
+        flow.call(lambda: restore(flow.engine, slot, packed(content)))
         assert flow["m"].statistics().subscriptions == 2
 
 

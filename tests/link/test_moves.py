@@ -7,7 +7,7 @@ import pytest
 from evflow.engine.topology import DROPPED, Crossing
 from evflow.errors import LinkError
 from evflow.link import messages as m
-from evflow.link.link import State
+from evflow.link.link import UNNEEDED, State
 from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Raw, chain, frame, pings, receiver, sender
 from tests.link.three import Three, ending
 
@@ -167,10 +167,18 @@ def test_link_that_is_kept_is_dialled_and_ended_once_forgotten() -> None:
     a.hub.forget("b")
     network.run(5)
     assert "b" not in a.hub.links and not a.hub.conduits
-    assert b.link("a").state is State.DOWN
-    assert b.link("a").trouble == "the peer has ended: this node needs the connection no more"
-    assert a.hub.next_due(network.now) is None
+    assert "a" not in b.hub.links and not b.hub.conduits
+    assert a.hub.next_due(network.now) is None and b.hub.next_due(network.now) is None
     a.hub.forget("b")
+
+
+def test_good_bye_of_a_peer_is_a_trouble_while_a_bridge_leads_there() -> None:
+    three = Three()
+    three.b.link("a").bye(UNNEEDED)
+    three.network.deliver()
+    assert three.a.link("b").trouble == f"the peer has ended: {UNNEEDED}"
+    three.network.run(5)
+    assert three.a.link("b").state is State.UP
 
 
 def test_link_that_a_bridge_needs_or_a_peer_is_not_forgotten() -> None:

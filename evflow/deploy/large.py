@@ -1,0 +1,89 @@
+"""Values of megabytes, each in a file of its own: a database would copy and sum up every byte on its way.
+
+The name of a file says what is in it, so whoever keeps the name can tell whether the file is whole. A kill of
+the process loses nothing that was written; against a power cut there is ``sync``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["LargeValues"]
+
+_NAME = re.compile("[0-9a-f]{16}-([0-9]{1,18})-([0-9a-f]{8})")
+
+
+class LargeValues:
+    """Files of a folder, one for each value.
+
+    Args:
+        folder: made if it is not there; there is nothing else in it.
+
+    Raises:
+        OSError: it cannot be used.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+        self._unsure: set[str] = set()
+
+    def write(self, value: bytes) -> str:
+        """Writes a value to a new file; gives its name.
+
+        Raises:
+            OSError: it cannot be written; then there is no such file.
+        """
+        name = f"{os.urandom(8).hex()}-{len(value)}-{zlib.crc32(value):08x}"
+        try:
+            with open(self._folder / name, "xb", buffering=0) as file:
+                rest = memoryview(value)
+                while rest:
+                    rest = rest[file.write(rest) :]
+        except OSError:
+            self.remove([name])
+            raise
+        self._unsure.add(name)
+        return name
+
+    def read(self, name: str) -> bytes:
+        """The value in a file.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it is none of these files, or not what was written.
+        """
+        said = _NAME.fullmatch(name)
+        if said is None:
+            raise ValueError(f"{name!r:.100} is no file of a value")
+        value = (self._folder / name).read_bytes()
+        if (len(value), zlib.crc32(value)) != (int(said[1]), int(said[2], 16)):
+            raise ValueError(f"file {self._folder / name} is not what was written")
+        return value
+
+    def remove(self, names: Collection[str]) -> None:
+        """Removes files; one that cannot be removed is left for ``keep_only``."""
+        self._unsure.difference_update(names)
+        for name in names:
+            with suppress(OSError):
+                (self._folder / name).unlink()
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Removes all others, as one that was written just before the process was killed."""
+        self.remove({file.name for file in self._folder.iterdir()} - set(names))
+
+    def sync(self) -> None:
+        """Sees to it, as far as the disk does, that a power cut loses nothing of what was written so far."""
+        unsure, self._unsure = self._unsure, set()
+        for path in [self._folder / name for name in unsure] + [self._folder] * bool(unsure):
+            with suppress(OSError):
+                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(file)
+                finally:
+                    os.close(file)
