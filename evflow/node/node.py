@@ -93,7 +93,7 @@ class Node:
         plain: bool = False,
         journal: str | os.PathLike[str] | None = None,
         heartbeat: float = 1.0,
-        window: int = 8 << 20,
+        window: int = 32 << 20,
         shared_memory: bool = True,
     ) -> None:
         if not hasattr(os, "eventfd"):
