@@ -469,6 +469,11 @@ class Function:
         places = ((node.pos, node.place) for node in walk(self.body) if isinstance(node, Assign))
         return next(pos for pos, at in places if isinstance(at, Element) and at.variable.name == REQUEST)
 
+    @property
+    def submits_events(self) -> bool:
+        """Whether it submits events as they came, beside the records it fills."""
+        return any(isinstance(node, Submit) and node.event is not None for node in walk(self.body))
+
 
 def walk(node: object) -> Iterator[Any]:
     """Every node of a tree, the given one first."""

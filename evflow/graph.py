@@ -27,7 +27,10 @@ class Graph(Editable):
     """Stones and the links between them.
 
     Args:
-        name: the graph's name.
+        name: the graph's name; to be deployed, one without "/".
+
+    Raises:
+        GraphError: the name is no text, or empty.
 
     Attributes:
         stones: name → stone, in the order added.
@@ -48,6 +51,8 @@ class Graph(Editable):
     """
 
     def __init__(self, name: str = "graph") -> None:
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"graph {name!r:.300}: expected a name, a text of 1 character or more")
         self.name = name
         self.stones: dict[str, Stone] = {}
         self.links: list[Link] = []

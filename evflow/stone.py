@@ -44,6 +44,7 @@ __all__ = [
     "arrivals",
     "checked_integer",
     "stone_class",
+    "titled",
 ]
 
 KINDS: dict[str, str] = {
@@ -86,6 +87,11 @@ def checked_integer(what: str, value: object, least: int = 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 63:
         raise GraphError(f"{what} {value!r}: expected an integer of {least} or more")
     return value
+
+
+def titled(kind: str, name: str | None) -> str:
+    """What a stone is called in errors, also before it has a name."""
+    return f"{kind} {name}" if name else kind
 
 
 class Stone:

@@ -16,6 +16,7 @@ from evflow.codgen.front import FUEL, Input, build
 from evflow.codgen.tree import Fault, Function
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
+from evflow.events.event import Event
 from evflow.gpu.device import Device, Kernel, Memory
 from evflow.gpu.nvrtc import compile_ptx
 from evflow.schema import Schema
@@ -75,21 +76,22 @@ def kernel_source(functions: Sequence[Function]) -> str:
 
 
 def compile_filter(
-    code: str | Callable[..., object], schema: Schema, *, device: int = 0, fuel: int = FUEL
+    code: str | Callable[..., object], schema: Schema | type[Event], *, device: int = 0, fuel: int = FUEL
 ) -> GpuFilter:
     """A filter function on a device.
 
     Args:
         code: Cod or a Python function, as ``Filter`` takes it.
-        schema: of its events, all of whose fields have a fixed width.
+        schema: the schema (or ``Event`` class) of its events, all of whose fields have a fixed width.
         device: which card.
         fuel: turns of loops that one event may take.
 
     Raises:
+        SchemaError: ``schema`` is none.
         CodeError: the code is refused, or has what cannot run on a GPU.
         DeviceError: there is no device or no NVRTC, or the driver refuses what it made.
     """
-    function = build(code, "filter", [Input("input", schema)], [], fuel=fuel)
+    function = build(code, "filter", [Input("input", Schema.of(schema))], [], fuel=fuel)
     return filters_on(Device(device), [function])[0]
 
 

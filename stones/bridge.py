@@ -13,7 +13,7 @@ from evflow.link.congestion import CongestionHandler, compiled_handler, python_h
 from evflow.link.outlet import Terms
 from evflow.link.waiting import POLICIES
 from evflow.schema import Schema
-from evflow.stone import Acting, Actor, Context, checked_integer
+from evflow.stone import Acting, Actor, Context, checked_integer, titled
 from evflow.stones.code import Code, described, undescribed
 
 __all__ = ["Bridge"]
@@ -91,7 +91,7 @@ class Bridge(Acting):
         on: str | None = None,
     ) -> None:
         super().__init__(name=name, on=on)
-        where = f"bridge {name or ''}:"
+        where = f"{titled('bridge', name)}:"
         if (peer is None) != (stone is None):
             raise GraphError(f"{where} expected both a peer and the name of a stone there, or neither")
         if delivery not in _DELIVERIES:

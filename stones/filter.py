@@ -8,7 +8,7 @@ from typing import Any
 from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Function
 from evflow.schema import Schema
-from evflow.stone import Compiled, checked_integer
+from evflow.stone import Compiled, checked_integer, titled
 from evflow.stones.code import Code, code_settings
 
 __all__ = ["Filter"]
@@ -53,7 +53,7 @@ class Filter(Compiled):
         super().__init__(name=name, on=on)
         self.code = code
         self.input = None if input is None else Schema.of(input)
-        self.fuel = checked_integer(f"{self.kind} {name or ''}: fuel", fuel)
+        self.fuel = checked_integer(f"{titled(self.kind, name)}: fuel", fuel)
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:

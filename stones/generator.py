@@ -8,6 +8,7 @@ from typing import Any
 
 from evflow.errors import GraphError
 from evflow.schema import Schema
+from evflow.stone import titled
 from evflow.stones.code import Code
 from evflow.stones.transform import Transform
 from evflow.ticks import TICK
@@ -58,7 +59,9 @@ class Generator(Transform):
         on: str | None = None,
     ) -> None:
         if not isinstance(period, int | float) or not 0 < period < math.inf:
-            raise GraphError(f"generator {name or ''}: period {period!r}: expected seconds greater than 0")
+            raise GraphError(
+                f"{titled('generator', name)}: period {period!r}: expected seconds greater than 0"
+            )
         super().__init__(code, output=output, input=TICK, fuel=fuel, name=name, on=on)
         self._period = float(period)
 

@@ -18,7 +18,7 @@ from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.gather import frozen
 from evflow.schema import Schema
-from evflow.stone import Acting, Actor, Checkpoint, Context, Held, checked_integer
+from evflow.stone import Acting, Actor, Checkpoint, Context, Held, checked_integer, titled
 from evflow.stones.code import Code, code_settings, described, undescribed
 
 __all__ = ["Queue"]
@@ -93,13 +93,14 @@ class Queue(Acting):
         for what, given in (("inputs", inputs), ("outputs", outputs or {})):
             if not isinstance(given, Mapping) or (what == "inputs" and not given):
                 raise GraphError(
-                    f"queue {name or ''}: expected {what}, a mapping from name to schema, found {given!r}"
+                    f"{titled('queue', name)}: expected {what}, a mapping from name to schema, "
+                    f"found {given!r}"
                 )
         self.code = code
         self._inputs = {key: Schema.of(spec) for key, spec in inputs.items()}
         self.outputs = {key: Schema.of(spec) for key, spec in (outputs or {}).items()}
-        self.limit = checked_integer(f"queue {name or ''}: limit", limit)
-        self.fuel = checked_integer(f"queue {name or ''}: fuel", fuel)
+        self.limit = checked_integer(f"{titled('queue', name)}: limit", limit)
+        self.fuel = checked_integer(f"{titled('queue', name)}: fuel", fuel)
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:

@@ -11,7 +11,7 @@ from evflow.events.batch import EventBatch
 from evflow.events.view import position_of
 from evflow.handlers import handler_from, handler_text
 from evflow.schema import Schema
-from evflow.stone import Acting, Actor, Context, Handler
+from evflow.stone import Acting, Actor, Context, Handler, titled
 
 __all__ = ["RAW", "Terminal"]
 
@@ -77,7 +77,7 @@ class Terminal(Acting):
         if raw is not None:
             self._take(RAW, None, raw)
         if not self._handlers:
-            raise GraphError(f"terminal {name or ''}: expected a handler, found none")
+            raise GraphError(f"{titled('terminal', name)}: expected a handler, found none")
 
     def _take(self, key: str, schema: Schema | None, handler: Any) -> None:
         if key in self._inputs:

@@ -7,8 +7,9 @@ from typing import Any
 
 from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Function
+from evflow.errors import EvflowError
 from evflow.schema import Schema
-from evflow.stone import Compiled, checked_integer
+from evflow.stone import Compiled, checked_integer, titled
 from evflow.stones.code import Code, code_settings
 
 __all__ = ["Transform"]
@@ -63,14 +64,19 @@ class Transform(Compiled):
         self.code = code
         self.output = Schema.of(output)
         self.input = None if input is None else Schema.of(input)
-        self.fuel = checked_integer(f"{self.kind} {name or ''}: fuel", fuel)
+        self.fuel = checked_integer(f"{titled(self.kind, name)}: fuel", fuel)
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:
         return {"input": self.input}
 
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
-        return (self.output,)
+        seen = self.input or schema
+        try:
+            passes = self.function(seen, seen).submits_events
+        except EvflowError:
+            passes = False  # what is wrong with the function is told where it is checked
+        return (self.output, schema) if passes else (self.output,)
 
     def function(self, declared: Schema | None, actual: Schema | None) -> Function:
         return build(

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from evflow.codgen.library import LIBRARY
 from evflow.codgen.semantics import INTEGERS
 from evflow.codgen.source.access import Attributes, Operand, Ref, Slice
 from evflow.codgen.source.arithmetic import spelled
@@ -310,10 +311,7 @@ class Expressions:
                 return self._math(node.func.attr, node, pos)
             method = METHODS.get(node.func.attr)
             if method is None:
-                raise self.error(
-                    f"there is no method '{node.func.attr}'; the Python subset has {', '.join(METHODS)}",
-                    node.func,
-                )
+                raise self._no_method(node.func)
             return method(self, self.operand(node.func.value), node.args, pos)
         if not isinstance(node.func, ast.Name):
             raise self.error("only a function can be called, by its name", node)
@@ -324,6 +322,17 @@ class Expressions:
             return BUILTINS[name](self, node.args, pos)
         result = self.builder.call(name, self.arguments(node.args), pos)
         return self.wide(result) if isinstance(result, Expr) else result
+
+    def _no_method(self, called: ast.Attribute) -> CodeError:
+        name, owner = called.attr, called.value
+        known = {*self.builder.roots, *self.builder.known, *(n for s in self.builder.scopes for n in s)}
+        if isinstance(owner, ast.Name) and owner.id not in known:
+            built_in = f"math.{name}" if name in MATH else name if name in BUILTINS or name in LIBRARY else ""
+            hint = f"; write {built_in}(...)" if built_in else ""
+            return self.error(
+                f"a function may call only what is built in, not {owner.id}.{name}{hint}", called
+            )
+        return self.error(f"there is no method '{name}'; the Python subset has {', '.join(METHODS)}", called)
 
     def _math(self, name: str, node: ast.Call, pos: Pos) -> Expr:
         function = MATH.get(name)

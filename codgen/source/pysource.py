@@ -24,6 +24,8 @@ __all__ = ["PythonSource", "identity", "parse_python", "plain_text", "portable",
 _MAX_SOURCE = 1 << 18
 
 Constant = bool | int | float | str
+_COROUTINE = "is a coroutine, which no stone waits for; write 'def', not 'async def'"
+
 FunctionNode = ast.FunctionDef | ast.Lambda
 
 
@@ -60,6 +62,8 @@ def python_source(function: Callable[..., object]) -> PythonSource:
         raise CodeError(f"{function!r} is no text of Cod and no Python function; expected one of them")
     code = function.__code__
     name = function.__qualname__.rpartition(".")[2]
+    if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise CodeError(f"Python function {name} {_COROUTINE}")
     try:
         lines, _ = inspect.findsource(code)
     except (OSError, TypeError):
@@ -197,6 +201,8 @@ def parse_python(text: str) -> tuple[FunctionNode, int, int]:
     node: ast.AST | None = body[0] if len(body) == 1 else None
     if isinstance(node, ast.Expr):
         node = node.value
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise CodeError(f"Python function {node.name} {_COROUTINE}", text)
     if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
         raise CodeError("expected one 'def' or one 'lambda', and nothing beside it", text)
     return node, lines, columns

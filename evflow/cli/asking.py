@@ -56,23 +56,23 @@ class Asked:
 
         Raises:
             click.UsageError: there is none.
+            LinkError: there is no host of a name.
         """
-        texts = list(self.contacts)
+        texts = [self._found(text) for text in self.contacts]
         if self.hosts is not None:
             texts += [f"{name}={contact}" for name, contact in self.hosts.contacts.items()]
         if not texts:
             raise click.UsageError("say which nodes: CONTACT…, such as tcp://10.0.0.2:7000, or --hosts FILE")
-        return [self._place(text) for text in texts]
+        return [self._place(text) for text in dict.fromkeys(texts)]
 
     def client(self, text: str) -> AbstractContextManager[Client]:
         """A connection to one node: a name in the file of hosts, CONTACT, or NAME=CONTACT.
 
         Raises:
-            LinkError: nothing answers there; says what was tried, from where, and what to check.
+            LinkError: there is no host of that name; or nothing answers there, and then it says what was
+                tried, from where, and what to check.
         """
-        if self.hosts is not None and text in self.hosts.contacts:
-            text = f"{text}={self.hosts.contacts[text]}"
-        place = self._place(text)
+        place = self._place(self._found(text))
         try:
             return place.open()
         except LinkError as error:
@@ -81,6 +81,15 @@ class Asked:
             raise LinkError(
                 str(diagnose("", place.name, report, host=socket.gethostname(), probe=tried))
             ) from error
+
+    def _found(self, text: str) -> str:
+        """A name in the file of hosts with its contact; another text as it is."""
+        if self.hosts is None or "://" in text:
+            return text
+        if text not in self.hosts.contacts:
+            there = ", ".join(self.hosts.contacts)
+            raise LinkError(f"host {text!r} is not in the file of hosts, which has {there}")
+        return f"{text}={self.hosts.contacts[text]}"
 
     def _place(self, text: str) -> Place:
         name, contact = named_contact(text)

@@ -36,6 +36,11 @@ class Admission:
     """
 
     def __init__(self, handlers: Iterable[str] | Mapping[str, Callable[..., object]], folder: Path) -> None:
+        if isinstance(handlers, str) or not isinstance(handlers, Iterable):
+            raise DeployError(
+                f"handlers {handlers!r:.300}: expected a list of modules and functions, such as ['alerts'], "
+                "or a mapping from 'module:function' to functions"
+            )
         self.own = dict(handlers) if isinstance(handlers, Mapping) else {}
         self.listed = () if isinstance(handlers, Mapping) else tuple(handlers)
         self._folder = folder

@@ -56,6 +56,8 @@ class Cluster:
         plain: bool = False,
         timeout: float = 10.0,
     ) -> None:
+        if not isinstance(hosts, Mapping):
+            raise LinkError(f"expected hosts as node → contact, found {hosts!r:.300}")
         self.node = Node(name, keys=keys, plain=plain)
         self.timeout = timeout
         try:

@@ -24,7 +24,7 @@ from evflow.deploy.site import Site
 from evflow.deploy.steward import Steward
 from evflow.deploy.store import FileStore
 from evflow.deploy.verbs import Verbs
-from evflow.errors import EvflowError
+from evflow.errors import DeployError, EvflowError
 from evflow.flow.flow import Flow
 from evflow.link.asking import ANSWER, ASK, Answers
 from evflow.node.node import Node
@@ -96,6 +96,13 @@ class Daemon:
         dead_after: float = 5.0,
         **settings: Any,
     ) -> None:
+        if not isinstance(storage, str | os.PathLike):
+            raise DeployError(f"daemon: storage {storage!r:.300}: expected the path of a folder")
+        if isinstance(control, str) or not isinstance(control, Iterable | None):
+            raise DeployError(f"daemon: control {control!r:.300}: expected a list of names, such as ['desk']")
+        # A comparison also refuses NaN.
+        if not isinstance(dead_after, int | float) or isinstance(dead_after, bool) or not dead_after > 0:
+            raise DeployError(f"daemon: dead_after {dead_after!r:.300}: expected seconds, more than 0")
         folder = Path(storage)
         self._control = None if control is None else frozenset(control)
         admission = Admission(handlers, folder)
@@ -156,8 +163,10 @@ class Daemon:
         return self.node.contact
 
     def know(self, hosts: Mapping[str, str]) -> None:
-        """Begins to connect to the nodes that a proposal is about to speak to."""
+        """Begins to connect to the nodes that a proposal is about to speak to; called by the control."""
         new = {name: contact for name, contact in hosts.items() if name != self.node.name}
+        # Those that come to nothing are forgotten when ``_connect`` looks next.
+        self._known = self._known | new
         self.flow.post(lambda: self._keep(new, {}))
 
     # --- the control thread

@@ -66,6 +66,15 @@ class Record:
         Raises:
             DeployError: something is malformed, or a stone is on none of the hosts.
         """
+        if not _is_name(deployment):
+            raise DeployError(
+                f"graph {deployment!r:.300} cannot be deployed: a deployment goes by the name of its graph; "
+                f"expected one of 1 to {_NAME} characters without '/'"
+            )
+        if not isinstance(hosts, Mapping):
+            raise DeployError(
+                f"deployment {deployment}: expected hosts as node → contact, found {hosts!r:.300}"
+            )
         return cls.from_data(cls(deployment, 1, graph, dict(hosts), list(frozen)).data())
 
     def edited(
@@ -290,7 +299,12 @@ def _check_fallbacks(deployment: str, rules: object, hosts: dict[str, str]) -> N
         raise DeployError(f"deployment {deployment}: fallbacks: expected a table, found {rules!r:.100}")
     for node, rule in rules.items():
         to, after = (rule.get("to"), rule.get("after")) if type(rule) is dict else (None, None)
-        known = type(node) is str and type(to) is str and node in hosts and to in hosts and to != node
+        if node not in hosts:
+            raise DeployError(
+                f"deployment {deployment}: fallback of {node!r:.300}: no stone is placed there, as it is "
+                f"none of its hosts, {', '.join(sorted(hosts)):.1000}"
+            )
+        known = type(to) is str and to in hosts and to != node
         # A comparison also refuses what is not a number of seconds, as NaN.
         if not known or type(after) not in (int, float) or not 0 < after < 1e9:  # type: ignore[operator]
             raise DeployError(

@@ -19,7 +19,7 @@ REASONS = {
     Fault.INDEX: "index out of range",
     Fault.FUEL: "out of fuel: its loops took more turns than allowed",
     Fault.RANGE: "a number does not fit the type it is converted to",
-    Fault.ABSENT: "a field of an optional record that is absent",
+    Fault.ABSENT: "an optional field has no value in this event; ask present(...) or 'is None' first",
     Fault.TEXT: "a text is too long for its field, ends with NUL, or is not UTF-8",
     Fault.LIMIT: "one event made more output than allowed",
 }

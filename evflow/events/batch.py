@@ -149,18 +149,21 @@ class EventBatch:
         return cls(schema, frozen(data), rows, offsets, None, attributes)
 
     @classmethod
-    def from_numpy(cls, schema: Schema, rows: np.ndarray[Any, np.dtype[Any]]) -> EventBatch:
+    def from_numpy(cls, schema: Schema | type[Event], rows: np.ndarray[Any, np.dtype[Any]]) -> EventBatch:
         """A batch of the rows of a structured array; see ``from_columns``."""
+        schema = Schema.of(schema)
         return cls.from_columns(schema, columns_of(schema, rows))
 
     @classmethod
-    def from_pandas(cls, schema: Schema, frame: Any) -> EventBatch:
+    def from_pandas(cls, schema: Schema | type[Event], frame: Any) -> EventBatch:
         """A batch of the rows of a DataFrame; see ``from_columns``."""
+        schema = Schema.of(schema)
         return cls.from_columns(schema, columns_of(schema, frame))
 
     @classmethod
-    def from_arrow(cls, schema: Schema, table: Any) -> EventBatch:
+    def from_arrow(cls, schema: Schema | type[Event], table: Any) -> EventBatch:
         """A batch of the rows of a Table or RecordBatch; see ``from_columns``."""
+        schema = Schema.of(schema)
         return cls.from_columns(schema, columns_of(schema, table))
 
     @classmethod

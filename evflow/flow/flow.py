@@ -93,6 +93,10 @@ class Flow(Changeable):
     ) -> None:
         # A copy, since stones and links may change while it runs.
         described = graph.copy()
+        if node is not None and not hasattr(node, "attach"):
+            raise GraphError(
+                f"graph {graph.name}: node {node!r:.300}: expected a node such as ev.Node('edge')"
+            )
         self.node = node
         self._placed = node is not None
         try:
@@ -104,6 +108,8 @@ class Flow(Changeable):
         reached = any(
             isinstance(slot.stone, Acting) and slot.stone.listens for slot in topology.slots.values()
         )
+        if node is None:
+            _refuse_unknown_peers(topology)
         if (topology.crossings or reached) and node is None:
             self.node = _new_node("tcp://127.0.0.1:0" if reached else None)
         self._start(described, topology, max_events, max_bytes, dead_letters)
@@ -456,6 +462,17 @@ def _new_node(listen: str | None) -> Node:
     from evflow.node.node import Node
 
     return Node(listen=listen)
+
+
+def _refuse_unknown_peers(topology: Topology) -> None:
+    """A node that a flow makes for itself has no peers, and nobody knows of it."""
+    for name, crossing in topology.crossings.items():
+        if "://" not in crossing.peer:
+            raise GraphError(
+                f"bridge {name!r} leads to node {crossing.peer!r}, of which no contact is known; give its "
+                "contact in the place of its name, or run the graph with "
+                f"node=ev.Node(peers={{{crossing.peer!r}: CONTACT}})"
+            )
 
 
 def _sender(links: Links | None, topology: Topology, slot: Slot) -> Callable[[EventBatch], None] | None:

@@ -212,6 +212,8 @@ class Worker:
             EvflowError: why a stone has failed that emits by itself.
         """
         self._refuse_if_closed()
+        if not isinstance(timeout, int | float | None):
+            raise FlowError(f"flow {self._name}: timeout {timeout!r:.300}: expected seconds, or None")
         if threading.get_ident() == self.ident:
             return
         done = threading.Event()

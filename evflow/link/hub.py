@@ -418,7 +418,7 @@ class Hub:
         return [self._trouble(o, events) for o in self._all_outlets() if (events := o.owed_events)]
 
     def _trouble(self, o: Outlet, events: int) -> str:
-        why = o.reason or self.links[o.address.peer].trouble or "the peer has not handled them yet"
+        why = o.reason or self.links[o.address.peer].why or "the peer has not handled them yet"
         return f"bridge {o.bridge!r} to {o.address.peer}: {events} events wait; {why}"
 
     def close(self, reason: str, give_up: Callable[[str, EventBatch, str], Any]) -> None:

@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from evflow.link.hub import Hub
     from evflow.link.transport import Conduit
 
-__all__ = ["Link", "State"]
+__all__ = ["UNNEEDED", "Link", "State"]
 
+UNNEEDED = "this node needs the connection no more"
+"""Why a node ends a session that neither side uses; the wire has the text."""
+
+_UNTRIED = "not connected yet"
 _FIRST_RETRY, _LAST_RETRY = 0.5, 4.0
 _SILENCES = 5
 
@@ -65,7 +69,7 @@ class Link:
         self.peer = peer
         self.contact = contact
         self.state = State.DOWN
-        self.trouble = "not connected yet"
+        self.trouble = _UNTRIED
         self.outlets: dict[int, Outlet] = {}
         self.sessions = 0
         self.lasting = False
@@ -93,6 +97,14 @@ class Link:
         return {} if self._session is None else self._session.inlets
 
     @property
+    def why(self) -> str:
+        """``trouble``; of one that cannot be dialled also what to do."""
+        if self.trouble == _UNTRIED and not self.contact:
+            way = "give it with peers=, or let it dial this node"
+            return f"{_UNTRIED}; no contact of {self.peer} is known: {way}"
+        return self.trouble
+
+    @property
     def heard(self) -> float | None:
         """When the peer was heard last in this session; None without one."""
         return None if self._session is None else self._session.heard
@@ -102,7 +114,7 @@ class Link:
         outlets = list(self.outlets.values())
         return {
             "state": self.state.value,
-            "trouble": self.trouble or "; ".join(o.reason for o in outlets if o.reason),
+            "trouble": self.why or "; ".join(o.reason for o in outlets if o.reason),
             "contact": self.contact,
             "round_trip": self.round_trip,
             "bandwidth": sum(outlet.meter.rate for outlet in outlets),
@@ -250,7 +262,7 @@ class Link:
         elif self._idle_since is None:
             self._idle_since = now
         elif now >= self._idle_since + self._hub.heartbeat:
-            self.bye("this node needs the connection no more")
+            self.bye(UNNEEDED)
 
     def end_if_idle(self) -> None:
         """Forgets the link at once, if there is no session and nothing needs one."""
@@ -284,6 +296,8 @@ class Link:
         elif self._session is not None:
             if isinstance(message, m.Bye):
                 self.down(f"the peer has ended: {message.reason}", now, expected=True)
+                if message.reason == UNNEEDED:
+                    self.end_if_idle()
             else:
                 self._session.receive(message, body, now)
         elif self.state is State.DIALING and isinstance(message, m.Welcome):

@@ -55,6 +55,8 @@ class KeyRing:
     def __init__(self, folder: str | os.PathLike[str], name: str, allow: Iterable[str] | None = None) -> None:
         if isinstance(allow, str):
             raise LinkError(f"allow={allow!r}: expected a list of names, such as [{allow!r}]")
+        if not isinstance(folder, str | os.PathLike):
+            raise LinkError(f"keys={folder!r:.300}: expected the path of a folder")
         self.name = checked_name(name)
         self._folder = Path(folder)
         self._allow = None if allow is None else frozenset(checked_name(peer) for peer in allow)

@@ -117,6 +117,8 @@ class Node:
         }
         if self.name in peer_contacts:
             raise LinkError(f"node {self.name}: it is no peer of its own; give the peer its own name")
+        if not isinstance(journal, str | os.PathLike | None):
+            raise LinkError(f"node {self.name}: journal {journal!r:.300}: expected the path of a file")
         told = None if advertise is None else Contact.parse(advertise)
         self._journal = None if journal is None else FileJournal(Path(journal))
         keep_freed_memory()

@@ -107,6 +107,9 @@ class Schema:
     ) -> None:
         scope = Scope() if _scope is None else _scope
         self.name = check_name(name)
+        for what, given in (("fields", fields), ("defaults", defaults or {})):
+            if not isinstance(given, Mapping):
+                raise SchemaError(f"schema {name}: expected {what} as a mapping by name, found {show(given)}")
         self.made: dict[str, Any] = {}
         for key in fields:
             check_field_name(key, name)

@@ -82,6 +82,8 @@ def diagnose(
     case = _Case(node, by, peer, report.contact, report.trouble, way)
     if report.state == "up":
         return _up(case, report)
+    if report.state == "down" and not report.trouble and not report.waiting and probe is None:
+        return Diagnosis("ok", f"{case.by} has ended the connection to {case.peer}, as nothing needs it")
     if probe is not None and probe.outcome != "answers":
         return _probed(case, probe)
     for pattern, explain in _RULES:

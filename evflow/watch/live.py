@@ -32,8 +32,10 @@ def chosen(survey: Survey, name: str | None = None) -> str:
         return found[0]
     if name in found:
         return str(name)
+    if name is None and not found:
+        raise DeployError("nothing is deployed on the nodes that were asked and answer")
     there = f"there are {', '.join(found)}" if found else "no node that answers has any"
-    asked = "several deployments" if name is None and found else f"deployment {name!r}"
+    asked = "several deployments" if name is None else f"deployment {name!r}"
     raise DeployError(f"{asked}: {there}{'; say which with --deployment NAME' if found else ''}")
 
 

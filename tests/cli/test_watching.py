@@ -211,6 +211,15 @@ def test_node_is_found_by_its_name_in_the_hosts(
     assert nodes.opened[0][0] == f"edge={AT}"
 
 
+@pytest.mark.parametrize("command", [["tap", "t/s", "--at", "zz"], ["logs", "zz"], ["status", "zz"]])
+def test_name_that_is_not_in_the_hosts_is_told_with_those_that_are(
+    run: Run, edge: FakeClient, hosts: Path, command: list[str]
+) -> None:
+    done = run(*command, "--hosts", hosts)
+    assert done.exit_code == 1
+    assert "host 'zz' is not in the file of hosts, which has edge" in done.output
+
+
 # Events that pass
 
 

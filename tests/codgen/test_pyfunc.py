@@ -454,6 +454,13 @@ REFUSED = [
     ("lambda t: t.name.upper() == 'X'", 1, 11,
      "there is no method 'upper'; the Python subset has startswith, endswith, "
      "get"),
+    ("lambda t: np.sqrt(t.price) > 3", 1, 11,
+     "a function may call only what is built in, not np.sqrt; write math.sqrt(...)"),
+    ("lambda t: np.maximum(t.price, 1) > 3", 1, 11,
+     "a function may call only what is built in, not np.maximum"),
+    ("lambda t: np.abs(t.price) > 3", 1, 11,
+     "a function may call only what is built in, not np.abs; write abs(...)"),
+    ("async def f(t):\n    return 1", 1, 1, "Python function f is a coroutine, which no stone waits for"),
     ("lambda t: t.attrs['x'] > 3", 1, 11,
      "the type of an attribute is not known; write .get(\"name\", default)"),
     ("lambda t: 'ä' in t.nam", 1, 20, "'t' has no field 'nam' (did you mean 'name'?)"),
@@ -513,5 +520,11 @@ def test_function_without_source_is_refused() -> None:
     made: Any = eval("lambda t: t.size")
     with pytest.raises(CodeError, match="the source of Python function <lambda> cannot be found"):
         build(made, "filter", [Input("input", EVENT)])
+
+    async def waits(t: Any) -> bool:
+        return True
+
+    with pytest.raises(CodeError, match=r"waits is a coroutine, .* write 'def', not 'async def'"):
+        build(waits, "filter", [Input("input", EVENT)])
     with pytest.raises(CodeError, match="is no text of Cod and no Python function"):
         build(len, "filter", [Input("input", EVENT)])

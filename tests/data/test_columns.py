@@ -302,7 +302,8 @@ def test_columns_of_arrays_may_be_one_array_or_many() -> None:
 
 def test_numpy_rows_are_columns() -> None:
     rows = np.array([("A", 1.5, 3), ("B", 2.5, 4)], [("symbol", "U4"), ("price", "f8"), ("size", "i4")])
-    assert list(EventBatch.from_numpy(Trade.schema, rows)) == [Trade("A", 1.5, 3), Trade("B", 2.5, 4)]
+    for schema in (Trade.schema, Trade):
+        assert list(EventBatch.from_numpy(schema, rows)) == [Trade("A", 1.5, 3), Trade("B", 2.5, 4)]
     with pytest.raises(SchemaError, match="expected rows in one dimension"):
         EventBatch.from_numpy(Trade.schema, rows.reshape(1, 2))
 

@@ -110,6 +110,14 @@ def test_schema_refuses_what_it_cannot_be(fields: dict[Any, Any], reason: str) -
         Schema("s", fields)
 
 
+@pytest.mark.parametrize("given", [(["a"],), ({"a": i8}, ["a"]), (5,)])
+def test_schema_refuses_fields_and_defaults_that_are_no_mapping(given: Any) -> None:
+    with pytest.raises(
+        SchemaError, match=r"schema s: expected (fields|defaults) as a mapping by name, found"
+    ):
+        Schema("s", *given)
+
+
 @pytest.mark.parametrize("name", ["", "a b", "1", None, 5, "a" * 300, "a.b"])
 def test_schema_refuses_names_that_are_no_words(name: Any) -> None:
     with pytest.raises(SchemaError, match=r"schema name .*: expected a word"):

@@ -116,6 +116,10 @@ def test_withdrawn_record_has_no_graph() -> None:
             graph_of() | {"fallbacks": {"A": {"to": "Z", "after": 1}}},
             "fallback of 'A': expected {'to': another",
         ),
+        (
+            graph_of() | {"fallbacks": {"zz": {"to": "A", "after": 1}}},
+            "fallback of 'zz': no stone is placed there, as it is none of its hosts, A",
+        ),
         (graph_of() | {"fallbacks": 3}, "fallbacks: expected a table, found 3"),
     ],
 )
@@ -132,6 +136,11 @@ def test_fallback_needs_a_number_of_seconds(after: Any) -> None:
         Record.first("x", graph_of() | {"fallbacks": {"A": {"to": "B", "after": after}}}, {"A": "", "B": ""})
 
 
+def test_hosts_that_are_no_mapping_are_refused() -> None:
+    with pytest.raises(DeployError, match="expected hosts as node → contact, found \\['tcp://"):
+        Record.first("x", graph_of(), ["tcp://127.0.0.1:7000"])  # type: ignore[arg-type]
+
+
 def test_name_with_a_slash_is_refused() -> None:
-    with pytest.raises(DeployError, match="deployment cannot be 'x/y'"):
+    with pytest.raises(DeployError, match=r"graph 'x/y' cannot be deployed.*without '/'"):
         Record.first("x/y", graph_of(), {"A": ""})

@@ -72,6 +72,22 @@ def test_a_cycle_is_refused() -> None:
         g.check()
 
 
+def test_a_stone_behind_a_transform_must_take_the_input_that_it_submits() -> None:
+    """What leaves a transform is its output, and what came to it where its function submits that."""
+
+    def checked(code: str, end: type[ev.Event]) -> None:
+        g = ev.Graph()
+        changed = g.source("recs", Rec) >> ev.Transform(code, output=Other)
+        changed >> ev.Terminal(handler, input=end, name="end")
+        g.check()
+
+    checked("{ submit(0, output); return 0; }", Other)
+    with pytest.raises(ev.EvflowError, match=r"stone 'end'.*name"):
+        checked("{ if (input.seq > 3) submit(0, input); return 1; }", Other)
+    with pytest.raises(ev.EvflowError, match=r"stone 'end'.*seq"):
+        checked("{ submit(0, input); return 1; }", Rec)
+
+
 def test_a_stone_that_cannot_take_what_arrives_is_refused() -> None:
     """A terminal for one schema linked to a source of another is an error of the graph."""
     g = ev.Graph()

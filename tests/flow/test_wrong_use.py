@@ -35,6 +35,73 @@ def test_attributes_that_are_no_mapping_are_refused() -> None:
         flow["recs"].submit(Rec(1), attrs=[1])  # type: ignore[arg-type]
 
 
+def test_a_node_that_is_none_is_refused() -> None:
+    """The error says what a node is."""
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Terminal(print)
+    with pytest.raises(ev.GraphError, match=r"node 'a': expected a node such as ev.Node"):
+        g.run(node="a")
+
+
+def test_a_timeout_of_a_drain_is_a_number() -> None:
+    """One that is none is refused, and the flow goes on."""
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Terminal(print)
+    with g.run() as flow:
+        with pytest.raises(ev.FlowError, match="timeout 'x': expected seconds, or None"):
+            flow.drain("x")  # type: ignore[arg-type]
+        flow.drain(10)
+
+
+def test_a_stone_without_a_name_is_told_by_its_kind() -> None:
+    """No name and no space stand for a name."""
+    with pytest.raises(ev.GraphError, match=r"^queue: limit 0: "):
+        ev.Queue("", inputs={"a": Rec}, limit=0)
+    with pytest.raises(ev.GraphError, match=r"^bridge: policy 'zz': "):
+        ev.Bridge("tcp://127.0.0.1:1", "recs", policy="zz")
+    with pytest.raises(ev.GraphError, match=r"^bridge far: policy 'zz': "):
+        ev.Bridge("tcp://127.0.0.1:1", "recs", policy="zz", name="far")
+
+
+def test_a_bridge_to_a_node_that_nobody_can_find_is_refused() -> None:
+    """A flow that makes its own node knows no peer by its name."""
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Bridge("nonsense", "s", name="out")
+    with pytest.raises(ev.GraphError, match=r"'out' leads to node 'nonsense', of which no contact .*peers="):
+        g.run()
+    for stone in g.stones.values():
+        stone.on = "here"
+    with g.run(node=ev.Node("here")) as flow:
+        flow["recs"].submit(Rec(1))
+        with pytest.raises(ev.FlowError, match=r"no contact of nonsense is known: give it with peers="):
+            flow.drain(0.2)
+        flow.close(0)
+
+
+class Maybe(ev.Event):
+    seq: int | None = None
+
+
+def test_an_optional_field_without_a_value_is_told_as_such() -> None:
+    """Its event is a dead letter whose reason says what to ask."""
+    g = ev.Graph()
+    g.source("recs", Maybe) >> ev.Filter("input.seq > 1") >> ev.Terminal(print)
+    with g.run() as flow:
+        flow["recs"].submit(Maybe(None))
+        flow.drain(10)
+        (letter,) = flow.dead_letters()
+    assert letter.reason == (
+        "an optional field has no value in this event; ask present(...) or 'is None' first (line 1)"
+    )
+
+
+@pytest.mark.parametrize("name", ["", 3, None])
+def test_a_graph_has_a_name(name: Any) -> None:
+    """A graph is known by a text."""
+    with pytest.raises(ev.GraphError, match="expected a name, a text"):
+        ev.Graph(name)
+
+
 @pytest.mark.parametrize("setting", ["max_events", "max_bytes", "dead_letters"])
 @pytest.mark.parametrize("value", [-1, "many", 1.5, True])
 def test_a_bound_of_a_flow_is_a_whole_number(setting: str, value: Any) -> None:

@@ -15,6 +15,7 @@ from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Fault, Function
 from evflow.errors import CodeError, DeviceError, SchemaError
 from evflow.events.batch import EventBatch
+from evflow.events.event import Event
 from evflow.gpu import filter as filter_module
 from evflow.gpu.device import Device
 from evflow.gpu.filter import GpuFilter, compile_filter, filters_on
@@ -232,7 +233,14 @@ def test_a_refusal_names_the_place() -> None:
 
 
 def test_a_filter_is_made_of_its_text(device: Device) -> None:
-    trade = Schema("trade", {"price": f64, "size": i64})
+    class Trade(Event):
+        price: float
+        size: int
+
+    trade = Trade.schema
+    assert compile_filter("1", Trade).run(batch_of(trade, [{"price": 1.0, "size": 1}])).passed.all()
+    with pytest.raises(SchemaError, match="expected a Schema, an Event class"):
+        compile_filter("1", 5)  # type: ignore[arg-type]
     large = compile_filter("input.size > 100 && input.price < 75.5", trade)
     batch = batch_of(trade, [{"price": 70.0, "size": size} for size in (5, 500, 50, 5000)])
     assert [event.size for event in large.select(batch)] == [500, 5000]

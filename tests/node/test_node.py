@@ -78,6 +78,8 @@ def test_a_name_is_made_up_and_is_nobody_elses() -> None:
         ({"advertise": "tcp://*:7000"}, "expected|cannot|dial"),
         ({"journal": "nowhere/at/all"}, "journal nowhere/at/all cannot be used"),
         ({"keys": "nowhere/at/all"}, "nowhere/at/all"),
+        ({"keys": 3}, "keys=3: expected the path of a folder"),
+        ({"journal": 3}, "journal 3: expected the path of a file"),
     ],
 )
 def test_a_wrong_argument_is_named(settings: dict[str, Any], message: str) -> None:

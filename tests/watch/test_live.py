@@ -64,8 +64,10 @@ def test_only_deployment_is_chosen_and_of_several_one_has_to_be_named() -> None:
         chosen(two)
     with pytest.raises(DeployError, match="'gone': there are a, b"):
         chosen(two, "gone")
-    with pytest.raises(DeployError, match="no node that answers has any"):
+    with pytest.raises(DeployError, match="nothing is deployed on the nodes that were asked"):
         chosen(survey(status(deployments={})))
+    with pytest.raises(DeployError, match="'trades': no node that answers has any"):
+        chosen(survey(status(deployments={})), "trades")
 
 
 @pytest.mark.parametrize("graph", [{}, {"name": "x", "stones": 7, "links": []}])

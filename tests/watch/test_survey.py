@@ -116,6 +116,12 @@ def test_visitor_who_has_gone_is_no_trouble_and_not_shown() -> None:
     assert "desk-77" not in text and "edge → desk-78" in text
 
 
+def test_link_that_this_node_has_ended_itself_is_no_trouble() -> None:
+    assert survey(status(links={"office": link("down")})).troubles() == []
+    (trouble,) = survey(status(links={"office": link("down", waiting=3)})).troubles()
+    assert trouble.what.endswith("down")
+
+
 def test_peer_that_is_gone_and_has_not_handled_everything_is_a_trouble() -> None:
     gone = link("down", trouble="the peer has ended: node lab has ended", contact="", waiting=3)
     (trouble,) = survey(status(links={"lab": gone})).troubles()

@@ -1,0 +1,46 @@
+"""What a daemon is refused before it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import evflow as ev
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"storage": 3}, "storage 3: expected the path of a folder"),
+        ({"handlers": "al"}, r"handlers 'al': expected a list .*\['alerts'\]"),
+        ({"handlers": 3}, "handlers 3: expected a list"),
+        ({"control": "desk"}, r"control 'desk': expected a list of names, such as \['desk'\]"),
+        ({"control": 3}, "control 3: expected a list of names"),
+        ({"dead_after": -1}, "dead_after -1: expected seconds, more than 0"),
+        ({"dead_after": 0}, "dead_after 0: expected seconds"),
+        ({"dead_after": "5"}, "dead_after '5': expected seconds"),
+        ({"dead_after": float("nan")}, "dead_after nan: expected seconds"),
+    ],
+)
+def test_a_wrong_argument_is_named(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ev.DeployError, match=message):
+        ev.Daemon("edge", **({"storage": tmp_path} | settings))
+
+
+def test_hosts_of_a_deployment_are_a_mapping() -> None:
+    g = ev.Graph("trades")
+    g.source("trades", on="edge") >> ev.Terminal("alerts:show", on="edge")
+    hosts: Any = ["tcp://127.0.0.1:7000"]
+    with pytest.raises(ev.DeployError, match="expected hosts as node → contact"):
+        g.deploy(hosts)
+    with pytest.raises(ev.LinkError, match="expected hosts as node → contact"):
+        ev.Deployment("trades", hosts)
+
+
+def test_graph_whose_name_has_a_slash_is_not_deployed() -> None:
+    g = ev.Graph("a/b")
+    g.source("trades", on="edge") >> ev.Terminal("alerts:show", on="edge")
+    with pytest.raises(ev.DeployError, match="graph 'a/b' cannot be deployed"):
+        g.deploy({"edge": "tcp://127.0.0.1:7000"})
