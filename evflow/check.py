@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evflow.engine.topology import Hop, Slot, Topology, crossing_of
@@ -39,6 +40,7 @@ def check_graph(
     """
     problems: list[EvflowError] = []
     problems.extend(_check_links(graph, running))
+    problems.extend(_check_files(graph))
     topology = build_topology(graph)
     try:
         order = _order(topology)
@@ -102,6 +104,22 @@ def _check_links(graph: Graph, running: bool) -> list[EvflowError]:
         ports = {link.port for link in graph.links if link.source == name}
         if ports or not (running and stone.kind == "split"):
             problems.extend(_check_ports(name, stone.kind, stone.linked_ports, ports))
+    return problems
+
+
+def _check_files(graph: Graph) -> list[EvflowError]:
+    """Each file of its own: what one stone writes another would take for what it wrote itself."""
+    problems: list[EvflowError] = []
+    owners: dict[tuple[str | None, Path], str] = {}
+    for name, stone in graph.stones.items():
+        for file in stone.files:
+            owner = owners.setdefault((stone.on, file.absolute()), name)
+            if owner != name:
+                problems.append(
+                    GraphError(
+                        f"stone {name!r}: file {file}: stone {owner!r} has it already; give it another one"
+                    )
+                )
     return problems
 
 

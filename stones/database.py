@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+
+from evflow.ownfile import check_tables
 
 __all__ = ["beside", "connect", "making", "transaction"]
 
 
-def connect(path: Path, synchronous: str = "NORMAL") -> sqlite3.Connection:
+def connect(path: Path, tables: Collection[str], synchronous: str = "NORMAL") -> sqlite3.Connection:
     """Opens a file, for transactions that are begun by hand.
 
     By default a kill of the process loses nothing, but a power cut may lose the last moments.
 
     Args:
         path: the file.
+        tables: those that it may have.
         synchronous: SQLite's mode of that name.
 
     Raises:
-        sqlite3.Error: it cannot be used.
+        sqlite3.Error: it cannot be used, or has other tables.
     """
     # One engine drives a graph, but it may be started in one thread and run in another.
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
+        check_tables(db, tables)
         db.execute(f"PRAGMA synchronous = {synchronous}")
         db.execute("PRAGMA journal_mode = WAL")
     except BaseException:

@@ -11,7 +11,7 @@ from evflow.errors import GraphError, SchemaError, SubscriptionError
 from evflow.events.batch import EventBatch
 from evflow.matching.engine import ENGINES
 from evflow.schema import Schema
-from evflow.stone import Acting, Actor, Call, Context, checked_integer
+from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
 from evflow.stones.matching.actor import CHANGES, EVENTS, Matching
 from evflow.stones.matching.book import Book
 from evflow.stones.matching.changes import SubscriptionChange
@@ -106,7 +106,7 @@ class Match(Acting):
         **options: Any,
     ) -> None:
         super().__init__(name=name, on=on)
-        where = f"match {name or ''}:"
+        where = f"{titled('match', name)}:"
         if engine not in ENGINES:
             raise GraphError(f"{where} engine {engine!r}: expected one of {', '.join(ENGINES)}")
         for what, given in (("file", file), ("path", path)):
@@ -115,7 +115,7 @@ class Match(Acting):
         try:
             self.given = listed(subscriptions, "subscriptions")
         except SubscriptionError as error:
-            raise error.within(f"match {name or ''}") from None
+            raise error.within(titled("match", name)) from None
         self.file = None if file is None else Path(file)
         self.path = None if path is None else Path(path)
         self.engine, self.space = engine, space
@@ -188,7 +188,13 @@ class Match(Acting):
         _compile(self.engine, self.space)
 
     def open(self, context: Context) -> Actor:
-        return Matching(context, self, self.book(self.ledger()))
+        ledger = self.ledger()
+        try:
+            return Matching(context, self, self.book(ledger))
+        except BaseException:
+            if ledger is not None:
+                ledger.close()
+            raise
 
     def controls(self, call: Call) -> Controls:
         from evflow.stones.matching.controls import Controls

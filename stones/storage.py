@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from evflow.errors import FlowError, GraphError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.joining import MANY, join_last, joined
+from evflow.ownfile import OwnFile
 from evflow.schema import Schema
-from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arrivals, checked_integer
+from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arrivals, checked_integer, titled
 from evflow.stones.database import connect, transaction
 
 __all__ = ["Storage"]
@@ -32,7 +33,7 @@ class Storage(Acting):
 
     Args:
         limit: the number of events to hold, 1 or more.
-        path: the file to keep them in; made if it is not there.
+        path: the file to keep them in; made if it is not there, and its own while it runs.
         name: the stone's name.
         on: the node it is placed on.
 
@@ -68,8 +69,8 @@ class Storage(Acting):
     ) -> None:
         super().__init__(name=name, on=on)
         if path is not None and not isinstance(path, str | Path):
-            raise GraphError(f"storage {name or ''}: path {path!r}: expected a file's name")
-        self.limit = checked_integer(f"storage {name or ''}: limit", limit)
+            raise GraphError(f"{titled('storage', name)}: path {path!r}: expected a file's name")
+        self.limit = checked_integer(f"{titled('storage', name)}: limit", limit)
         self.path = None if path is None else Path(path)
 
     def open(self, context: Context) -> Actor:
@@ -214,14 +215,18 @@ class _File:
         self._closed = False
         self._first, self._start = 0, 0  # the row and the event in it that are the oldest not taken
         try:
-            self._db = connect(path)
-            self._db.executescript(_TABLES)
-            self._schemas = {
-                key: Schema.from_description(json.loads(text))
-                for key, text in self._db.execute("SELECT id, description FROM schemas")
-            }
-            (self.count,) = self._db.execute("SELECT coalesce(sum(count - taken), 0) FROM batches").fetchone()
-        except (sqlite3.Error, ValueError) as error:
+            with ExitStack() as opened:
+                opened.enter_context(closing(OwnFile(path)))
+                self._db = opened.enter_context(closing(connect(path, ("schemas", "batches"))))
+                self._db.executescript(_TABLES)
+                self._schemas = {
+                    key: Schema.from_description(json.loads(text))
+                    for key, text in self._db.execute("SELECT id, description FROM schemas")
+                }
+                left = self._db.execute("SELECT coalesce(sum(count - taken), 0) FROM batches")
+                (self.count,) = left.fetchone()
+                self._opened = opened.pop_all()
+        except (sqlite3.Error, OSError, ValueError) as error:
             raise FlowError(f"storage file {path} cannot be used: {error}") from error
 
     def append(self, batch: EventBatch) -> None:
@@ -297,8 +302,14 @@ class _File:
             with self._transaction():
                 _forget(self._db, *position)
         elif self._path.exists():
-            # Other nodes have handled it only now. What cannot be removed is sent once more at the worst.
-            with suppress(sqlite3.Error), closing(sqlite3.connect(self._path)) as db, db:
+            # Other nodes have handled it only now. What cannot be removed is sent once more at the worst, and
+            # so is what another flow has found there meanwhile.
+            with (
+                suppress(sqlite3.Error, OSError),
+                closing(OwnFile(self._path, patience=0)),
+                closing(sqlite3.connect(self._path)) as db,
+                db,
+            ):
                 _forget(db, *position)
 
     def _read(self, key: str, data: bytes, attributes: bytes | None) -> EventBatch:
@@ -318,7 +329,7 @@ class _File:
 
     def close(self) -> None:
         self._closed = True
-        self._db.close()
+        self._opened.close()
 
 
 def _forget(db: sqlite3.Connection, row: int, start: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from evflow.check import check_graph
@@ -84,15 +83,10 @@ def part_of(record: Record, node: str, admission: Admission) -> Topology:
 
 def _admit(stones: Iterable[tuple[str, Stone]], deployment: str, admission: Admission) -> None:
     """Refuses what the node does not admit, and leads files to where they may be."""
-    owners: dict[Path, str] = {}
     for name, stone in stones:
         refusal = admission.refusal(stone)
         if refusal:
             raise DeployError(f"stone {name!r}: {refusal}")
-        for file in stone.files:
-            if file in owners:
-                raise DeployError(f"stone {name!r}: file {file}: stone {owners[file]!r} has it already")
-            owners[file] = name
         try:
             admission.keep_files(stone, deployment)
         except DeployError as error:

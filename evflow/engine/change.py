@@ -7,6 +7,7 @@ others of the same name. Only then are the links, the events that stones hold an
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from evflow.engine.difference import Difference, difference
@@ -101,6 +102,7 @@ class _Opening:
         # Bridges find there where they lead when they are opened.
         running.crossings = self._wanted.crossings
         try:
+            self._leave_files()
             for name in self._wanted.slots:
                 if name in self._made.new:
                     self._open(self._wanted.slots[name])
@@ -118,6 +120,15 @@ class _Opening:
                 self._engine.open(slot)
             raise
         return self._retired
+
+    def _leave_files(self) -> None:
+        """Closes the stones that go and have a file that one that comes is to have: only one can."""
+        wanted = {file for name in self._made.new for file in self._wanted.slots[name].stone.files}
+        for name in self._made.gone:
+            slot = self._engine.topology.slots[name]
+            if slot.actor is not None and slot.actor.keeps and not wanted.isdisjoint(slot.stone.files):
+                slot.actor.close()
+                self._undo.append(partial(self._engine.open, slot))
 
     def _open(self, slot: Slot) -> None:
         try:

@@ -78,8 +78,12 @@ class Engine:
         self._frozen: list[Slot] = []
         self._asking: list[Asking] | None = None
         self._sorted_version = -1
-        for slot in topology.slots.values():
-            self.open(slot)
+        try:
+            for slot in topology.slots.values():
+                self.open(slot)
+        except BaseException:
+            self.stop()
+            raise
 
     def open(self, slot: Slot) -> None:
         """Starts a stone's running half; one that passes events on or is compiled has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgpack
 from evflow.errors import LinkError
 from evflow.link.custody import Paths
 from evflow.link.tags import Tag
+from evflow.ownfile import OwnFile, check_tables
 
 __all__ = ["FileJournal"]
 
@@ -34,23 +36,28 @@ class FileJournal:
     """The latest safe frame of each route, in an SQLite file.
 
     Args:
-        path: the file; made if it is not there.
+        path: the file; made if it is not there. Until ``close`` nobody else has it.
 
     Raises:
-        LinkError: it cannot be used.
+        LinkError: it cannot be used, or another has it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            # A kill of the process loses nothing in this mode; a power cut may lose the last moments.
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.executescript(_TABLE)
-            if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'safe'").fetchone():
-                self._db.executescript(_FORMER)
-        except sqlite3.Error as error:
+            with ExitStack() as opened:
+                opened.enter_context(closing(OwnFile(path)))
+                db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                self._db = opened.enter_context(closing(db))
+                check_tables(db, ("seen", "safe"))
+                # A kill of the process loses nothing in this mode; a power cut may lose the last moments.
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = NORMAL")
+                db.executescript(_TABLE)
+                if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'safe'").fetchone():
+                    db.executescript(_FORMER)
+                self._opened = opened.pop_all()
+        except (sqlite3.Error, OSError) as error:
             raise LinkError(f"journal {path} cannot be used: {error}") from error
 
     def load(self) -> dict[tuple[str, str], list[Tag]]:
@@ -94,4 +101,4 @@ class FileJournal:
 
     def close(self) -> None:
         """Closes the file."""
-        self._db.close()
+        self._opened.close()

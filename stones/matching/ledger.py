@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from evflow.errors import FlowError
+from evflow.ownfile import OwnFile
 from evflow.stones.database import connect, making, transaction
 
 __all__ = ["ALL", "Entry", "Ledger", "Moved", "unpack"]
@@ -58,21 +59,27 @@ class Ledger:
     """A ledger in an SQLite file, which is made when there is something to write.
 
     Args:
-        path: the file.
+        path: the file; until ``close`` nobody else has it.
 
     Raises:
-        FlowError: it is there and cannot be used; each method raises it too.
+        FlowError: it cannot be used, or another has it; each method raises it too.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
-        if path.exists():
-            self._db = self._open(path)
+        with self._naming():
+            self._own = OwnFile(path)
+        try:
+            if path.exists():
+                self._db = self._open(path)
+        except BaseException:
+            self.close()
+            raise
 
     def _open(self, path: Path) -> sqlite3.Connection:
         with self._naming():
-            db = connect(path)
+            db = connect(path, ("subscriptions", "areas"))
             if db.execute("PRAGMA user_version").fetchone() not in ((0,), (_VERSION,)):
                 raise FlowError(f"subscriptions file {path} is of another version of evflow")
             db.execute("SELECT id, port, filters FROM subscriptions LIMIT 1")
@@ -120,13 +127,17 @@ class Ledger:
 
     def take(self, entries: Sequence[Entry], moves: Sequence[Moved]) -> None:
         """From now on exactly this is in it."""
-        self.close()
+        self._close_file()
         if entries or moves or self._path.exists():
             self._make(entries, moves)
             self._db = self._open(self._path)
 
     def close(self) -> None:
         """Closes the file."""
+        self._close_file()
+        self._own.close()
+
+    def _close_file(self) -> None:
         if self._db is not None:
             self._db.close()
             self._db = None

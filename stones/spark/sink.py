@@ -9,7 +9,7 @@ from typing import Any
 from evflow.errors import GraphError
 from evflow.schema import Schema
 from evflow.schema.values import describe
-from evflow.stone import Acting, Actor, Context, checked_integer
+from evflow.stone import Acting, Actor, Context, checked_integer, titled
 from evflow.stones.spark.holding.actor import DROP, Holding, segment_of
 from evflow.stones.spark.holding.log import Log
 
@@ -86,7 +86,7 @@ class SparkSink(Acting):
         on: str | None = None,
     ) -> None:
         super().__init__(name=name, on=on)
-        what = f"spark sink {name or ''}"
+        what = titled("spark sink", name)
         if path is not None and not isinstance(path, str | Path):
             raise GraphError(f"{what}: path {path!r}: expected a file's name")
         if policy not in _POLICIES:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from evflow.errors import GraphError
 from evflow.schema import Schema
 from evflow.schema.values import describe
-from evflow.stone import Acting, Actor, Call, Context, checked_integer
+from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
 from evflow.stones.naming import file_name
 from evflow.stones.spark.feeding.feed import Feed, is_dataframe
 from evflow.stones.spark.landing.folder import LEDGER
@@ -112,7 +112,7 @@ class SparkSource(Acting):
         on: str | None = None,
     ) -> None:
         super().__init__(name=name, on=on)
-        where = f"spark source {name or ''}".rstrip()
+        where = titled("spark source", name)
         if folder is not None and not isinstance(folder, str | Path):
             raise GraphError(f"{where}: folder {folder!r}: expected a folder's name")
         if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience > 0:
@@ -201,7 +201,7 @@ class SparkSource(Acting):
         return _Controls(call)
 
     def settings(self) -> dict[str, Any]:
-        where = f"spark source {self.name or ''}".rstrip()
+        where = titled("spark source", self.name)
         return {
             "schema": None if self.schema is None else self.schema.description,
             "feed": None if self.feed is None else self.feed.settings(where),

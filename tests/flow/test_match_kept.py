@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,12 @@ def test_a_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_not_subscribed(tmp_path: Path) -> None:
-    with matching(path=tmp_path / "none" / "alerts.db") as (flow, seen):
+    folder = tmp_path / "none"
+    with pytest.raises(ev.FlowError, match="cannot be used"):
+        graph([], path=folder / "alerts.db").run()
+    folder.mkdir()
+    with matching(path=folder / "alerts.db") as (flow, seen):
+        shutil.rmtree(folder)
         with pytest.raises(ev.FlowError, match="cannot be used"):
             flow["alerts"].subscribe("number == 1")
         submit(flow, Change.subscribe(5, "number == 1"), to="changes")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from evflow.errors import FlowError, SchemaError
 from evflow.events.batch import EventBatch
+from evflow.ownfile import OwnFile
 from evflow.schema import Schema
 from evflow.stones.spark.holding.logbook import Book, Logbook, Origin
 from evflow.stones.spark.holding.segments import Segments, clear_segments
@@ -62,20 +63,26 @@ class Log:
         self.queries: dict[str, int] = {}
         if not self._path.parent.is_dir():
             raise FlowError(f"sink file {self._path} cannot be made: there is no folder {self._path.parent}")
-        if self._path.exists():
-            try:
-                self._open()
-            except BaseException:
-                self.close()
-                raise
-            if schema is not None and self.schema != schema:
-                self.close()
-                raise FlowError(
-                    f"sink file {self._path} has rows of {self.schema!r}, expected {schema!r}; read them "
-                    "first, or take another file"
-                )
-        else:
+        try:
+            self._own = None if path is None else OwnFile(path)
+        except (OSError, ValueError) as error:
+            raise FlowError(f"sink file {path} cannot be used: {error}") from error
+        try:
+            self._begin(schema)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, schema: Schema | None) -> None:
+        if not self._path.exists():
             self._clear_rows()
+            return
+        self._open()
+        if schema is not None and self.schema != schema:
+            raise FlowError(
+                f"sink file {self._path} has rows of {self.schema!r}, expected {schema!r}; read them first, "
+                "or take another file"
+            )
 
     def _open(self) -> None:
         self._book = Logbook(self._path)
@@ -254,5 +261,7 @@ class Log:
             self._rows.close()
         if self._book is not None:
             self._book.close()
+        if self._own is not None:
+            self._own.close()
         if self._folder is not None:
             self._folder.cleanup()

@@ -118,7 +118,7 @@ class Logbook:
         self.path = path
         self._since_pruned = 0
         with _naming(path):
-            self._db = connect(path)
+            self._db = connect(path, ("facts", "queries", "origins"))
             try:
                 check_version(self._db, path)
             except BaseException:

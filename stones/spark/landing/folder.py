@@ -6,7 +6,6 @@ lock is free is what a killed process has left, and the next that makes one clea
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
@@ -16,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from evflow.errors import FlowError
+from evflow.ownfile import lock
 from evflow.stones.spark.rowfile import RowFile
 
 __all__ = ["LEDGER", "Folder"]
@@ -60,7 +60,7 @@ class Folder:
             else:
                 self.path = path
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._lock = _locked(path / _LOCK)
+                self._lock = lock(path / _LOCK)
             self._rows = self.path / _ROWS
             self._rows.mkdir(mode=0o700, exist_ok=True)
         except BlockingIOError:
@@ -75,7 +75,7 @@ class Folder:
     def _new(self) -> Path:
         """A temporary folder; it has its name only once it is locked, or another would take it for left."""
         made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
-        self._lock = _locked(made / _LOCK)
+        self._lock = lock(made / _LOCK)
         return made.rename(made.with_name(made.name[1:]))
 
     def file(self, task: int) -> Path:
@@ -115,16 +115,6 @@ class Folder:
             self._lock = -1
 
 
-def _locked(path: Path) -> int:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(file)
-        raise
-    return file
-
-
 def _clear_left() -> None:
     """Removes temporary folders whose process is gone."""
     for folder in Path(tempfile.gettempdir()).glob(f"*{_PREFIX}*"):
@@ -134,6 +124,6 @@ def _clear_left() -> None:
             new = folder.name.startswith(".") and found.st_mtime > time.time() - _LATE
             if new or found.st_uid != os.getuid() or not folder.name.lstrip(".").startswith(_PREFIX):
                 continue
-            file = _locked(folder / _LOCK)
+            file = lock(folder / _LOCK)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(file)

@@ -52,6 +52,7 @@ CREATE TABLE files (
     epoch INTEGER NOT NULL
 );
 """
+_NAMES = ("state", "tasks", "epochs", "files")
 _VERSION = 1
 
 
@@ -136,7 +137,7 @@ class Ledger:
 
     def _open(self) -> sqlite3.Connection:
         with self._naming(), ExitStack() as stack:
-            db = stack.enter_context(closing(connect(self._path, self._synchronous)))
+            db = stack.enter_context(closing(connect(self._path, _NAMES, self._synchronous)))
             if db.execute("PRAGMA user_version").fetchone() != (_VERSION,):
                 raise FlowError(f"ledger {self._path} is no ledger of this version of evflow")
             stack.pop_all()
