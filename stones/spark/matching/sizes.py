@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evflow.errors import SparkError
-from evflow.stones.spark.matching.shipping import is_local
+from evflow.stones.spark.matching.shipping import is_connect, is_local
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from evflow.stones.spark.matching.asked import Asked
 
@@ -29,16 +29,28 @@ def bytes_of(filters: int, constraints: int, characters: int) -> int:
 def counted(asked: Asked) -> tuple[int, int]:
     """How many subscriptions there are, and the bytes of an index of them, estimated without reading them.
 
-    One aggregate, which Spark makes by itself.
+    One aggregate, which Spark makes by itself; none for areas that the driver holds in any case.
     """
     from pyspark.sql import functions as F
 
     form, rows = asked.form, asked.form.select(asked.subscriptions)
+    held = None if form.text or form.constraints else _held(rows)
+    if held is not None:
+        return held, bytes_of(held, 0, 0)
     size = F.length("subscription") if form.text else F.size("constraints") if form.constraints else F.lit(0)
     count, total = rows.agg(F.count("*"), F.coalesce(F.sum(size), F.lit(0))).collect()[0]
     # A constraint takes about 25 characters.
     constraints = total // 25 if form.text else total
     return int(count), bytes_of(int(count), int(constraints), 0)
+
+
+def _held(rows: DataFrame) -> int | None:
+    """How many rows of a DataFrame the driver holds, as those of local data; None if it is made of others."""
+    if is_connect(rows.sparkSession):
+        return None
+    classic: Any = rows
+    plan = classic._jdf.queryExecution().optimizedPlan()
+    return int(plan.data().size()) if plan.getClass().getSimpleName() == "LocalRelation" else None
 
 
 def memory_of(spark: SparkSession) -> int:
