@@ -14,7 +14,7 @@ from functools import partial
 
 from evflow.deploy.admission import Admission
 from evflow.deploy.frontier import frontier
-from evflow.deploy.part import EMPTY, part_of, qualified, union
+from evflow.deploy.part import EMPTY, checked_graph, part_of, qualified, union
 from evflow.deploy.record import Record, moves
 from evflow.deploy.taps import Tapped, with_taps
 from evflow.engine.difference import Difference
@@ -186,16 +186,19 @@ class Site:
             self._flow.call(begun[0].cancel)
 
     def _clear_files(self, new: Record) -> None:
-        """Removes the files of stones that come: what is in them was left by ones of the same name."""
-        if new.deployment in self.troubles:
-            # Then it is not known which are those of stones that should be running.
+        """Removes the files of stones that come: what is in them was left by ones of the same name. Those of
+        a stone that goes altogether stay, for one that takes its place."""
+        if new.deployment in self.troubles or new.graph is None:
+            # In trouble it is not known which are those of stones that should be running.
             return
         try:
             before, after = self._parts.get(new.deployment, EMPTY).slots, self._part(new).slots
+            gone = before.keys() - checked_graph(new).stones.keys()
         except EvflowError:
             return
+        kept = {file for name in gone for file in before[name].stone.files}
         for name in after.keys() - before.keys():
-            for file in after[name].stone.files:
+            for file in set(after[name].stone.files) - kept:
                 for left in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
                     left.unlink(missing_ok=True)
 

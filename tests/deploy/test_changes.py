@@ -163,6 +163,34 @@ def test_a_storage_stone_moves_with_what_it_holds(tmp_path: Path, path: str | No
         assert yard.seen == list(range(count))
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_storage_stone_in_the_place_of_another_goes_on_with_its_file_unless_that_moved(
+    tmp_path: Path, moved: bool
+) -> None:
+    graph = ev.Graph("chain")
+    held = graph.source("recs", Rec, on="a") >> ev.Storage(500, path="held.db", name="held", on="b")
+    _ = held >> ev.Terminal("desk:note", batch=True, name="end", on="c")
+    with Yard(tmp_path, "abc") as yard, graph.deploy(yard.hosts) as handle, feeding(handle["recs"]) as feeder:
+        feeder.more(100)
+        count = feeder.end()
+        handle.drain(20)
+        assert handle.stats()["held"]["queued"] == count
+        with handle.change() as edited:
+            edited.insert(ev.Storage(500, path="held.db", name="new", on="b"), after="held", before="end")
+            if moved:
+                edited.move("held", "a")
+            else:
+                edited.remove("held")
+        stats = handle.stats()
+        assert stats["new"]["queued"] == (0 if moved else count)
+        assert handle.send_stored("held" if moved else "new") == count
+        if moved:
+            handle.drain(20)
+            assert handle.send_stored("new") == count
+        wait_for(lambda: len(yard.seen) >= count, "what was held")
+        assert yard.seen == list(range(count))
+
+
 PAIRS = """{
     if (count(recs) == 10) {
         while (count(recs) > 0) {
