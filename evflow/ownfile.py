@@ -1,15 +1,13 @@
-"""A file of one's own: nobody else has it open, and nothing of somebody else's is in it."""
+"""A file of one's own: nobody else has it open."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import sqlite3
 import time
-from collections.abc import Collection
 from pathlib import Path
 
-__all__ = ["OwnFile", "check_tables", "lock"]
+__all__ = ["OwnFile", "lock"]
 
 _PATIENCE = 1.0
 """Seconds; one that is killed, or that writes for a moment after it was closed, may have a file that long."""
@@ -79,17 +77,3 @@ def lock(path: Path) -> int:
         os.close(file)
         raise
     return file
-
-
-def check_tables(db: sqlite3.Connection, ours: Collection[str]) -> None:
-    """Sees to it that a database has no tables but ours; it may lack some.
-
-    Raises:
-        sqlite3.Error: it has others, or cannot be read.
-    """
-    found = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
-    others = sorted(name for name in found - set(ours) if not name.startswith("sqlite_"))
-    if others:
-        raise sqlite3.DatabaseError(
-            f"it is a database of something else, with table {', '.join(others):.100}; take another file"
-        )

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgpack
 
+from evflow.database import connect, transaction
 from evflow.errors import FlowError, GraphError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
@@ -19,7 +20,6 @@ from evflow.events.joining import MANY, join_last, joined
 from evflow.ownfile import OwnFile
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arrivals, checked_integer, titled
-from evflow.stones.database import connect, transaction
 
 __all__ = ["Storage"]
 

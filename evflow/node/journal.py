@@ -9,10 +9,11 @@ from typing import Any
 
 import msgpack
 
+from evflow.database import connect
 from evflow.errors import LinkError
 from evflow.link.custody import Paths
 from evflow.link.tags import Tag
-from evflow.ownfile import OwnFile, check_tables
+from evflow.ownfile import OwnFile
 
 __all__ = ["FileJournal"]
 
@@ -47,12 +48,7 @@ class FileJournal:
         try:
             with ExitStack() as opened:
                 opened.enter_context(closing(OwnFile(path)))
-                db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-                self._db = opened.enter_context(closing(db))
-                check_tables(db, ("seen", "safe"))
-                # A kill of the process loses nothing in this mode; a power cut may lose the last moments.
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute("PRAGMA synchronous = NORMAL")
+                db = self._db = opened.enter_context(closing(connect(path, ("seen", "safe"))))
                 db.executescript(_TABLE)
                 if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'safe'").fetchone():
                     db.executescript(_FORMER)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from evflow.database import connect, making, transaction
 from evflow.errors import FlowError
 from evflow.ownfile import OwnFile
-from evflow.stones.database import connect, making, transaction
 
 __all__ = ["ALL", "Entry", "Ledger", "Moved", "unpack"]
 

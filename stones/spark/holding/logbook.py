@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgpack
 
+from evflow.database import beside, connect, making
 from evflow.errors import FlowError, SchemaError
 from evflow.schema import Schema
-from evflow.stones.database import beside, connect, making
 
 __all__ = ["END", "Book", "Logbook", "Origin", "check_version"]
 

@@ -15,8 +15,8 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from evflow.database import connect, making, transaction
 from evflow.errors import FlowError
-from evflow.stones.database import connect, making, transaction
 
 __all__ = ["MOST_JOBS", "Epochs", "Ledger", "Place", "TaskEntry", "Waiting"]
 

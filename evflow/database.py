@@ -1,4 +1,4 @@
-"""What the SQLite files of stones have in common: how they are opened, made whole, and written to."""
+"""What SQLite files of stones and nodes have in common: how they are opened, made whole, and written to."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-
-from evflow.ownfile import check_tables
 
 __all__ = ["beside", "connect", "making", "transaction"]
 
@@ -28,13 +26,27 @@ def connect(path: Path, tables: Collection[str], synchronous: str = "NORMAL") ->
     # One engine drives a graph, but it may be started in one thread and run in another.
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        check_tables(db, tables)
+        _check_tables(db, tables)
         db.execute(f"PRAGMA synchronous = {synchronous}")
         db.execute("PRAGMA journal_mode = WAL")
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _check_tables(db: sqlite3.Connection, ours: Collection[str]) -> None:
+    """Sees to it that a database has no tables but ours; it may lack some.
+
+    Raises:
+        sqlite3.Error: it has others, or cannot be read.
+    """
+    found = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+    others = sorted(name for name in found - set(ours) if not name.startswith("sqlite_"))
+    if others:
+        raise sqlite3.DatabaseError(
+            f"it is a database of something else, with table {', '.join(others):.100}; take another file"
+        )
 
 
 @contextmanager
