@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from evflow.errors import SparkError, SubscriptionError
@@ -45,6 +46,11 @@ class Asked:
     form: Form
     ids: str
     settings: Settings
+
+    @cached_property
+    def rows(self) -> DataFrame:
+        """The subscriptions as they are read; one DataFrame, so that Spark plans it once."""
+        return self.form.select(self.subscriptions)
 
     def _type(self, name: str) -> str | None:
         return next((kind for path, kind in _paths(self.events.schema) if path == name), None)

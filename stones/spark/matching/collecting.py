@@ -98,7 +98,7 @@ def collect(asked: Asked, tiles: Tiles | None = None, wide: int = 0) -> list[Any
     """
     import pyarrow as pa
 
-    rows = asked.form.select(asked.subscriptions)
+    rows = asked.rows
     if tiles is None and not asked.form.text:
         # Quicker than to hand them over to workers and back.
         read = pieces_of(asked.form, iter(rows.toArrow().to_batches()))
@@ -121,7 +121,7 @@ def refuse_repeats(asked: Asked, pieces: Sequence[Any] | None = None) -> None:
     if pieces is None:
         from pyspark.sql import functions as F
 
-        ids = asked.form.select(asked.subscriptions).groupBy("id").agg(F.count("*").alias("count"))
+        ids = asked.rows.groupBy("id").agg(F.count("*").alias("count"))
         found = [row["id"] for row in ids.where("count > 1").limit(1).collect()]
     else:
         ordered = np.sort(np.concatenate([np.zeros(0, np.int64), *(unpack(piece).ids for piece in pieces)]))
@@ -212,7 +212,7 @@ def survey(asked: Asked, share: float) -> Survey:
     Raises:
         SubscriptionError: one is malformed; names its id.
     """
-    rows = asked.form.select(asked.subscriptions)
+    rows = asked.rows
     table = rows.mapInArrow(_Count(asked.form, share), _COUNTS).toArrow()
     _refuse(table)
     sums = {name: sum(table.column(name).to_pylist()) for name in table.column_names[:5]}

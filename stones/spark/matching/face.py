@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evflow.stones.spark.matching.asked import Asked, asked, settings_of
@@ -129,7 +128,7 @@ def _broadcast(question: Asked) -> DataFrame:
     if areas:
         question.needs_places()
     shipped = ship(question.events.sparkSession, question.settings, pieces)
-    shape = replace(question.shape(names), location=question.settings.location if areas else None)
+    shape = question.shape(names)
     rows = question.events.select(*question.columns(shape))
     return rows.mapInArrow(Broadcast(shipped, shape), question.result())
 

@@ -59,7 +59,7 @@ def tiled(
     events = events.select(
         _keys(asked, shape, layout, first, second), F.lit(None).cast("binary").alias(PIECE), "*"
     )
-    rows = asked.form.select(asked.subscriptions)
+    rows = asked.rows
     pieces = rows.mapInArrow(Spread(asked.form, layout), f"`{KEY}` long, `{PIECE}` binary")
     empty = [F.lit(None).cast(field.dataType).alias(field.name) for field in events.schema.fields[2:]]
     both = events.union(pieces.select("*", *empty))

@@ -25,14 +25,8 @@ _PAIRS = 1 << 18
 _FIRST = 64
 """Events in the first slice of a task, when nothing is known of how many pairs they make."""
 
-_ROWS, _BYTES = 40_000, 16 << 20
+_ROWS, _BYTES = 100_000, 16 << 20
 """Events that are matched at once, or bytes of them, about."""
-
-_FEW, _FAR = 1_000, 1e30
-"""Fewer events are not put in order, nor are any if one is so far away."""
-
-_SPREAD = np.array([sum((byte >> bit & 1) << 2 * bit for bit in range(8)) for byte in range(256)], np.uint16)
-"""A byte with a zero before each bit."""
 
 _FASTER = 8
 """Slices grow by this much at most."""
@@ -46,13 +40,11 @@ class Shape:
         keys: of the events' ids, which the pairs begin with.
         attributes: what subscriptions ask for, and where events are.
         ids: the type of Arrow of the subscriptions' ids, by name.
-        location: the attributes that say where an event is, if events are to be taken in that order.
     """
 
     keys: tuple[str, ...]
     attributes: tuple[str, ...]
     ids: str
-    location: tuple[str, str] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,21 +110,6 @@ def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
-def _near_by_near(batch: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
-    """The same events, those of a square next to each other, and the squares along a curve."""
-    if shape.location is None or batch.num_rows < _FEW:
-        return batch
-    codes = []
-    for name in shape.location:
-        numbers = batch[shape.column(name)].cast("float64").fill_null(0.0).to_numpy()
-        low, high = float(numbers.min()), float(numbers.max())
-        if not -_FAR < low < high < _FAR:
-            return batch
-        codes.append(_SPREAD[((numbers - low) * (255.0 / (high - low))).astype(np.uint8)])
-    # Of 16 bits, so that numpy sorts by counting.
-    return batch.take(np.argsort(codes[0] | codes[1] << 1, kind="stable"))
-
-
 def _numbers(column: pa.Array) -> pa.Array:
     """A column, decimals as the numbers that they are."""
     return column.cast("float64") if str(column.type).startswith("decimal") else column
@@ -148,10 +125,10 @@ class Broadcast:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The pairs of a partition of events.
 
-        Between two batches Java runs, and the index leaves the processor's caches. So some are matched
-        at once, and events that are near each other, which need the same parts of it, one after the other.
+        Between two batches Java runs, and the index leaves the processor's caches; so several are matched at
+        once.
         """
         indexes = [opened(self.shipped)]
         pairs = Pairs(self.shape)
         for batch in _together(batches):
-            yield from pairs.of(_near_by_near(batch, self.shape), indexes)
+            yield from pairs.of(batch, indexes)

@@ -33,7 +33,7 @@ def counted(asked: Asked) -> tuple[int, int]:
     """
     from pyspark.sql import functions as F
 
-    form, rows = asked.form, asked.form.select(asked.subscriptions)
+    form, rows = asked.form, asked.rows
     held = None if form.text or form.constraints else _held(rows)
     if held is not None:
         return held, bytes_of(held, 0, 0)
