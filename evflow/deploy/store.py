@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Mapping
@@ -10,8 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from evflow.database import connect, transaction
 from evflow.deploy.large import LargeValues
 from evflow.errors import DeployError
+from evflow.ownfile import lock
 
 __all__ = ["FileStore", "Store"]
 
@@ -69,10 +70,7 @@ class FileStore:
         self._lock = _locked(Path(folder))
         try:
             self._large = LargeValues(Path(folder) / "values")
-            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            # A kill of the process loses nothing in this mode; a power cut may lose the last moments.
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db = connect(self._path, ("bytes", "kept"))
             # Folding the log into the file takes long, so it is done when nobody waits.
             self._db.execute("PRAGMA wal_autocheckpoint = 0")
             self._db.executescript(_TABLES)
@@ -115,19 +113,16 @@ class FileStore:
             for key, value in values.items():
                 if value is not None and len(value) >= _LARGE:
                     written[key] = self._large.write(value)
-            self._db.execute("BEGIN IMMEDIATE")
-            for old, new in renamed.items():
-                gone += self._forget(new)
-                self._db.execute("UPDATE kept SET key = ? WHERE key = ?", (new, old))
-            for key, value in values.items():
-                gone += self._forget(key)
-                if value is not None:
-                    self._db.execute("INSERT INTO bytes (value) VALUES (?)", (written.get(key, value),))
-                    self._db.execute("INSERT INTO kept VALUES (?, last_insert_rowid())", (key,))
-            self._db.execute("COMMIT")
+            with transaction(self._db) as db:
+                for old, new in renamed.items():
+                    gone += self._forget(new)
+                    db.execute("UPDATE kept SET key = ? WHERE key = ?", (new, old))
+                for key, value in values.items():
+                    gone += self._forget(key)
+                    if value is not None:
+                        db.execute("INSERT INTO bytes (value) VALUES (?)", (written.get(key, value),))
+                        db.execute("INSERT INTO kept VALUES (?, last_insert_rowid())", (key,))
         except (sqlite3.Error, OSError) as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
             self._large.remove(written.values())
             raise DeployError(f"{self._path} cannot be written: {error}; is the disk full?") from error
         self._large.remove(gone)
@@ -160,14 +155,10 @@ def _locked(folder: Path) -> int:
     """A lock on a folder, held until its file is closed or the process ends in whatever way."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise DeployError(f"storage folder {folder} cannot be used: {error.strerror}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(file)
+        return lock(folder / "lock")
+    except BlockingIOError as error:
         raise DeployError(
             f"storage folder {folder} is used by another process; give each node a folder of its own"
         ) from error
-    return file
+    except OSError as error:
+        raise DeployError(f"storage folder {folder} cannot be used: {error.strerror}") from error

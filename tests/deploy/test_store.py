@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -50,6 +51,16 @@ def test_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
         FileStore(tmp_path)
     store.close()
     FileStore(tmp_path).close()
+
+
+def test_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deployments.db"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TABLE visitors (name TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(DeployError, match=r"database of something else, with table visitors"):
+        FileStore(tmp_path)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("at", [0, 1 << 16, 3 << 16])
