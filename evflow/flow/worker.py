@@ -340,8 +340,8 @@ class Worker:
         return self._net.blocked(slot, leaving=True)
 
     def _turn(self) -> None:
-        # The task is picked before the events, so that all that was submitted before it goes first.
-        task = self._tasks.popleft() if self._tasks else None
+        # Tasks are picked before the events, so that all that was submitted before them goes first.
+        tasks = [self._tasks.popleft() for _ in range(len(self._tasks))]
         if self.engine.rhythmic:
             self.engine.tick(time.monotonic(), time.time(), self._net.blocked)
         self._net.receive(time.monotonic())
@@ -349,7 +349,7 @@ class Worker:
         if not self._held_up():
             self._take()
             self._wake()
-        if task is not None:
+        for task in tasks:
             task()
             self.run()
         if self._hooks:

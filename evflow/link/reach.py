@@ -98,6 +98,11 @@ class Reach:
         """The stone of a name; None if there is none."""
         return None if self.engine is None else self.engine.topology.slots.get(stone)
 
+    @property
+    def closes(self) -> bool:
+        """Whether any stone is closed, as it is while a change is made."""
+        return bool(self._closed)
+
     def closed(self, stone: str) -> bool:
         """Whether a stone takes no events from outside."""
         return stone in self._closed

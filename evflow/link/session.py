@@ -383,8 +383,10 @@ class Session:
         """Sends what is ready, and says what was taken in."""
         for outlet in self._outlets.values():
             self.pump(outlet)
+        # While a change is made the peer may wait for it, to be quiet.
+        at_once = self._hub.reach.closes
         for channel, inlet in self.inlets.items():
-            told = inlet.acknowledgement(now)
+            told = inlet.acknowledgement(now, at_once)
             if told is not None:
                 self._tell(channel, *told)
         # Along with an acknowledgement, if one is to follow soon: each message costs the peer a turn.

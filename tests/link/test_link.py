@@ -476,3 +476,13 @@ def test_frames_that_were_never_sent_cannot_be_held() -> None:
     _, a, raw = sender()
     raw.say(m.Welcome(1, "b", b"i" * 16, ""), m.Accept(0, 0, 1000), m.Held(0, 1))
     assert a.link("b").trouble == "bridge 'bridge': of 0 frames the peer holds 1"
+
+
+def test_acknowledgement_waits_for_no_more_while_a_stone_is_closed() -> None:
+    _, b, raw, arrived = receiver()
+    assert raw.say(frame(1, 5)) == []
+    b.hub.reach.close(["other"])
+    assert raw.say(frame(2, 6)) == [m.Ack(0, 1, 1, (8 << 20) + 10), m.Ack(0, 2, 2, (8 << 20) + 20)]
+    b.hub.reach.open(["other"])
+    assert raw.say(frame(3, 7)) == []
+    assert arrived == [5, 6, 7]
