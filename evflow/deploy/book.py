@@ -14,7 +14,9 @@ from evflow.deploy.record import Record
 from evflow.errors import DeployError
 
 if TYPE_CHECKING:
+    from evflow.deploy.growing import Growing
     from evflow.deploy.store import Store
+    from evflow.engine.snapshot import Snapshot
 
 __all__ = ["Book", "Bound", "Page", "Vote"]
 
@@ -97,7 +99,7 @@ class Book:
         self._store = store
         self._name = name
         self.pages: dict[str, Page] = {}
-        self.arriving: dict[tuple[str, str], dict[str, bytes]] = {}
+        self.arriving: dict[tuple[str, str], dict[str, Snapshot]] = {}
         self.arrived: dict[str, set[str]] = {}
         self.snapshots: dict[str, dict[str, bytes]] = {}
         for key, value in store.load().items():
@@ -145,10 +147,14 @@ class Book:
         self._save(birth, replace(self.page(birth), bound=None, vote=vote), self._arriving_keys(birth))
         self._forget_arriving(birth)
 
-    def keep(self, birth: str, change: str, stone: str, snapshot: bytes) -> None:
+    def growing(self, total: int) -> Growing:
+        """A snapshot of so many bytes that is yet to come, for ``keep``."""
+        return self._store.growing(total)
+
+    def keep(self, birth: str, change: str, stone: str, snapshot: Growing) -> None:
         """Keeps the snapshot of a stone that would come by a change under way."""
         self._store.save({f"arriving/{birth}/{change}/{stone}": snapshot})
-        self.arriving.setdefault((birth, change), {})[stone] = snapshot
+        self.arriving.setdefault((birth, change), {})[stone] = snapshot.data
 
     def forget_arriving(self, birth: str) -> None:
         """Forgets the snapshots of a change that will not be."""

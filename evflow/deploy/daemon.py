@@ -171,10 +171,9 @@ class Daemon:
 
     # --- the control thread
 
-    def _later(self, call: Callable[[str, bytes], None], peer: str, body: bytes) -> None:
-        # The flow's thread may not wait; and a note may lie in memory that is used again.
-        data = bytes(body)
-        self._tasks.put(lambda: call(peer, data))
+    def _later(self, call: Callable[[str, memoryview], None], peer: str, body: memoryview) -> None:
+        # The flow's thread may not wait.
+        self._tasks.put(lambda: call(peer, body))
 
     def _work(self) -> None:
         due = time.monotonic()
@@ -203,10 +202,10 @@ class Daemon:
             self.requests.look(self.flow.call(self.flow.engine.requests) or [], time.time())
         return min(self.steward.tick(now), self._look_at)
 
-    def _on_deploy(self, peer: str, body: bytes) -> None:
+    def _on_deploy(self, peer: str, body: memoryview) -> None:
         self.steward.receive(peer, body, time.monotonic())
 
-    def _on_ask(self, peer: str, body: bytes) -> None:
+    def _on_ask(self, peer: str, body: memoryview) -> None:
         self._answers.receive(peer, body)
 
     def _refusal(self, peer: str, verb: str) -> str:

@@ -7,10 +7,12 @@ one further up that is not, or neither would ever be.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from evflow.deploy import messages as m
 from evflow.deploy.book import Book, Bound
+from evflow.deploy.growing import Growing
 from evflow.deploy.record import Record, moves, touched
 from evflow.deploy.snapshots import Arrivals, Departure
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Engagement", "Home"]
 
-_POLL = 0.005
+_POLL = 0.01
+"""Seconds after which it is looked again whether all is quiet, at most."""
+
 _MOST_REASON = 4000
 
 
@@ -30,11 +34,13 @@ class Home(Protocol):
         name: the node's name.
         book: what it keeps.
         ground: what deployments do to it.
+        entropy: gives so many random bytes.
     """
 
     name: str
     book: Book
     ground: Ground
+    entropy: Callable[[int], bytes]
 
     def tell(self, peer: str, message: m.Message) -> None:
         """Says something to a node, perhaps to itself."""
@@ -77,6 +83,7 @@ class Engagement:
         self._quiet = False
         self._settled = again
         self._sealed = False
+        self._poll = _POLL / 16
         self._moves = moves(base, bound.record)
         self._departures: dict[str, Departure] | None = None
         self._base = base
@@ -96,13 +103,15 @@ class Engagement:
         self.begun = True
         self._home.ground.begin(self._base, self.record, settled=self.bound)
 
-    def close(self) -> None:
-        """All nodes are able."""
-        if not self.begun:
-            # Other changes may have come between.
-            self._check()
-            if self.touched and not self.refusal:
-                self._begin()
+    def close(self) -> bool:
+        """All nodes are able; gives whether it begins by that."""
+        if self.begun:
+            return False
+        # Other changes may have come between.
+        self._check()
+        if self.touched and not self.refusal:
+            self._begin()
+        return self.begun
 
     def _expected(self) -> Arrivals:
         birth, home = self._at.birth, self._home
@@ -113,10 +122,10 @@ class Engagement:
             if end == home.name and start not in self._kept.lost and stone not in kept
         }
 
-        def keep(stone: str, snapshot: bytes) -> None:
+        def keep(stone: str, snapshot: Growing) -> None:
             home.book.keep(birth, self.change, stone, snapshot)
 
-        return Arrivals(self._at, self.change, sources, home.tell, keep)
+        return Arrivals(self._at, self.change, sources, home.tell, home.book.growing, keep)
 
     def tick(self, now: float) -> float | None:
         """Goes on with it as far as possible; gives when to be called again."""
@@ -126,10 +135,18 @@ class Engagement:
             self._settle_down()
         asks = self._arrivals.tick(now)
         if self._departures is None:
-            return asks if self._rests else now + _POLL
+            if self._rests:
+                return asks
+            # Soon at first: most often little is under way.
+            self._poll = min(2 * self._poll, _POLL)
+            return now + self._poll
         if not self._ready and not self._arrivals.waiting:
             self._ready = True
             self._home.tell(self.ballot.node, m.Ready(self._at, self.ballot))
+            # While the others are asked for their votes.
+            self._home.ground.expect(
+                self.record, self._home.book.arriving.get((self._at.birth, self.change), {})
+            )
         return asks
 
     @property
@@ -144,8 +161,9 @@ class Engagement:
         ground, deployment = self._home.ground, self._at.deployment
         if self._settled and not self._sealed:
             self._sealed = True
-            ground.settle(deployment)
-        self._waits = ground.waiting(deployment)
+            self._waits = ground.settle(deployment)
+        else:
+            self._waits = ground.waiting(deployment)
         if not self._waits and self._settled:
             self._depart()
         elif not self._waits and not self._quiet:
@@ -165,7 +183,8 @@ class Engagement:
             self.bound = True
         snapshots = self._home.ground.leaving(self._at.deployment)
         self._departures = {
-            stone: Departure(self._at, self.change, stone, data) for stone, data in snapshots.items()
+            stone: Departure(self._at, self.change, stone, parts, self._home.entropy(16))
+            for stone, parts in snapshots.items()
         }
         for stone, departure in self._departures.items():
             if stone in self._moves:

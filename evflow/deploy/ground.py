@@ -1,9 +1,10 @@
 """The ground: what a deployment does to the node it is on.
 
 A steward decides, the ground does. For a change the steward calls ``check`` and ``begin``, asks ``waiting``
-until it is "", calls ``settle`` when all nodes are quiet, asks ``waiting`` again, then ``leaving``; and in
-the end, whenever that is, exactly one of ``commit`` and ``cancel``. A version that changed the node's part
-without it comes by ``overtake``; of one that did not change it, it is not told.
+until it is "", calls ``settle`` when all nodes are quiet, asks ``waiting`` again until it is "", then
+``leaving``; ``expect`` when this node is ready; and in the end, whenever that is, exactly one of ``commit``
+and ``cancel``. A version that changed the node's part without it comes by ``overtake``; of one that did not
+change it, it is not told.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from evflow.deploy.record import Record
+from evflow.engine.snapshot import Parts, Snapshot
 
 __all__ = ["Ground"]
 
@@ -53,13 +55,19 @@ class Ground(Protocol):
         After ``settle`` it stays so; before, it may still have to take what comes from other nodes.
         """
 
-    def settle(self, deployment: str) -> None:
-        """Closes what ``begin`` has left open for other nodes that were not quiet yet: now all were."""
+    def settle(self, deployment: str) -> str:
+        """Closes what ``begin`` has left open for other nodes that were not quiet yet: now all were.
 
-    def leaving(self, deployment: str) -> dict[str, bytes]:
+        Gives what ``waiting`` would give then.
+        """
+
+    def leaving(self, deployment: str) -> dict[str, Parts]:
         """The snapshots of the stones that leave this node; asked once it is quiet."""
 
-    def commit(self, new: Record, arrived: Mapping[str, bytes]) -> None:
+    def expect(self, new: Record, arrived: Mapping[str, Snapshot]) -> None:
+        """Does ahead what takes long of a ``commit`` that may come; without any effect."""
+
+    def commit(self, new: Record, arrived: Mapping[str, Snapshot]) -> None:
         """The change was decided: adopts the new part and opens the entries.
 
         Args:

@@ -11,11 +11,61 @@ import re
 import zlib
 from collections.abc import Collection
 from contextlib import suppress
+from io import RawIOBase
 from pathlib import Path
+from weakref import finalize
 
-__all__ = ["LargeValues"]
+__all__ = ["Draft", "LargeValues"]
 
 _NAME = re.compile("[0-9a-f]{16}-([0-9]{1,18})-([0-9a-f]{8})")
+
+
+class Draft:
+    """A file of a value that is not whole yet. One that is given up is removed with this object.
+
+    Args:
+        path: the file, which is made.
+
+    Raises:
+        OSError: it cannot be made.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._sum = 0
+        self._size = 0
+        self._file = open(path, "xb", buffering=0)  # noqa: SIM115  closed by ``_drop``
+        self._drop = finalize(self, _remove, self._file, path)
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Writes what comes next.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        rest = memoryview(data)
+        self._sum = zlib.crc32(rest, self._sum)
+        self._size += len(rest)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+    def end(self) -> str:
+        """It is whole: gives the name that the file has from now on.
+
+        Raises:
+            OSError: it cannot have it.
+        """
+        name = f"{self._path.name}-{self._size}-{self._sum:08x}"
+        self._path.rename(self._path.with_name(name))
+        self._drop.detach()
+        self._file.close()
+        return name
+
+
+def _remove(file: RawIOBase, path: Path) -> None:
+    file.close()
+    path.unlink(missing_ok=True)
 
 
 class LargeValues:
@@ -33,23 +83,33 @@ class LargeValues:
         self._folder = folder
         self._unsure: set[str] = set()
 
-    def write(self, value: bytes) -> str:
+    def begin(self) -> Draft:
+        """A file that a value is written to bit by bit.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        return Draft(self._folder / os.urandom(8).hex())
+
+    def end(self, draft: Draft) -> str:
+        """Makes what was written a value; gives its name.
+
+        Raises:
+            OSError: that cannot be; then there is no such value.
+        """
+        name = draft.end()
+        self._unsure.add(name)
+        return name
+
+    def write(self, value: bytes | memoryview) -> str:
         """Writes a value to a new file; gives its name.
 
         Raises:
             OSError: it cannot be written; then there is no such file.
         """
-        name = f"{os.urandom(8).hex()}-{len(value)}-{zlib.crc32(value):08x}"
-        try:
-            with open(self._folder / name, "xb", buffering=0) as file:
-                rest = memoryview(value)
-                while rest:
-                    rest = rest[file.write(rest) :]
-        except OSError:
-            self.remove([name])
-            raise
-        self._unsure.add(name)
-        return name
+        draft = self.begin()
+        draft.add(value)
+        return self.end(draft)
 
     def read(self, name: str) -> bytes:
         """The value in a file.

@@ -135,9 +135,10 @@ class Member:
             e.settle()
             e.tick(now)
         else:
-            e.close()
+            begins = e.close()
             e.tick(now)
-            e.report()
+            if not begins:
+                e.report()
 
     def accept(self, peer: str, asked: m.Accept, now: float) -> None:
         """Answers ``Accept``."""

@@ -1,6 +1,8 @@
 """What stewards say to each other, in notes of the topic ``deploy``.
 
-A message is a msgpack array: its number, then its fields. Any of them may be lost, come twice, late or in
+A message is a msgpack array: its number, then its fields. Of a ``Piece`` the last field, which is megabytes,
+lies behind the array, so that it is not copied: there are a byte that msgpack has no use for, four bytes of
+the array's length (big-endian), the array, and the part. Any message may be lost, come twice, late or in
 another order; who needs an answer says it again.
 """
 
@@ -61,6 +63,8 @@ MOST_SNAPSHOT = 512 << 20
 MOST_RECORD = 6 << 20
 """Bytes that a record may have."""
 
+_APART = b"\xc1"
+_LENGTH = 4
 _MOST_BYTES = 24 << 20
 _MOST = (1 << 62) - 1
 _NAME = 255
@@ -236,7 +240,7 @@ class Piece(NamedTuple):
     offset: int
     total: int
     digest: bytes
-    part: bytes
+    part: bytes | memoryview
 
 
 Message = (
@@ -274,8 +278,8 @@ def _identity(value: Any) -> str:
     return str(_checked(is_identity(value), value))
 
 
-def _bytes(value: Any) -> bytes:
-    return bytes(_checked(type(value) is bytes and len(value) <= PIECE, value))
+def _part(value: Any) -> memoryview:
+    return memoryview(_checked(type(value) is memoryview and len(value) <= PIECE, value))
 
 
 def _digest(value: Any) -> bytes:
@@ -345,7 +349,7 @@ MESSAGES: dict[int, tuple[Callable[..., Message], tuple[Callable[[Any], Any], ..
     11: (Cancel, _TO),
     12: (State, (_decisions,)),
     13: (Fetch, _OF),
-    14: (Piece, (*_OF, _total, _digest, _bytes)),
+    14: (Piece, (*_OF, _total, _digest, _part)),
     15: (Quiet, _TO),
     16: (Settle, _TO),
     17: (Able, _TO),
@@ -383,6 +387,9 @@ def pack(message: Message) -> bytes:
     Raises:
         DeployError: it is too large.
     """
+    if isinstance(message, Piece):
+        head = packed((_NUMBERS[Piece], *message[:-1]))
+        return b"".join([_APART, len(head).to_bytes(_LENGTH, "big"), head, message.part])
     return packed((_NUMBERS[type(message)], *message))
 
 
@@ -400,7 +407,17 @@ def check_size(record: Record) -> None:
         )
 
 
-def _data(data: Any) -> Any:
+def _fields(data: memoryview) -> Any:
+    """What is said to be the number and the fields of a message."""
+    if data[:1] != _APART:
+        return _data(data)
+    start = len(_APART) + _LENGTH
+    end = start + int.from_bytes(data[len(_APART) : start], "big")
+    fields = _data(data[start:end])
+    return [*fields, data[end:]] if type(fields) is list else fields
+
+
+def _data(data: memoryview) -> Any:
     """The plain data that bytes are; nothing is made before it is known that all of it is there."""
     whole = msgpack.Unpacker(max_buffer_size=_MOST_BYTES)
     whole.feed(data)
@@ -408,8 +425,8 @@ def _data(data: Any) -> Any:
     return msgpack.unpackb(data, max_ext_len=0)
 
 
-def unpack(data: Any) -> Message:
-    """The message that bytes from outside are.
+def unpack(data: bytes | memoryview) -> Message:
+    """The message that bytes from outside are; the part of a ``Piece`` is a view of them.
 
     Raises:
         DeployError: they are none.
@@ -417,7 +434,7 @@ def unpack(data: Any) -> Message:
     if len(data) > _MOST_BYTES:
         raise DeployError(f"a message: expected at most {_MOST_BYTES} bytes, found {len(data)}")
     try:
-        fields = _data(data)
+        fields = _fields(memoryview(data))
     except (ValueError, msgpack.UnpackException, msgpack.BufferFull, RecursionError) as error:
         raise DeployError(f"a message of {len(data)} bytes: expected msgpack, found {error!r:.100}") from None
     if type(fields) is not list or not fields or type(fields[0]) is not int or fields[0] not in MESSAGES:

@@ -10,15 +10,16 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from evflow.deploy.admission import Admission
-from evflow.deploy.frontier import frontier
+from evflow.deploy.frontier import Frontier, frontier
 from evflow.deploy.part import EMPTY, checked_graph, part_of, qualified, union
 from evflow.deploy.record import Record, moves
 from evflow.deploy.taps import Tapped, with_taps
 from evflow.engine.difference import Difference
-from evflow.engine.snapshot import seen_of, take
+from evflow.engine.snapshot import Parsed, Parts, Snapshot, parse, take_parts
 from evflow.engine.topology import Slot, Topology
 from evflow.errors import EvflowError
 from evflow.events.wirecheck import compile_check
@@ -75,7 +76,9 @@ class Site:
         self._node = node
         self._parts: dict[str, Topology] = {}
         self._candidates: dict[str, tuple[Record, Topology]] = {}
+        self._frontiers: dict[str, tuple[Record | None, Record, Frontier]] = {}
         self._begun: dict[str, tuple[Alteration, Record | None, Record]] = {}
+        self._parsed: dict[str, dict[str, tuple[Snapshot, Parsed]]] = {}
         self._starting: list[str] = []
         self._sealed: dict[str, list[str]] = {}
         self._held: dict[tuple[str, str], Hold] = {}
@@ -89,6 +92,7 @@ class Site:
             refusal = self._crowded(self._whole(new))
             if not refusal:
                 self._expect(old, new)
+                self._frontier(old, new)
             return refusal
         except EvflowError as error:
             return str(error)
@@ -121,10 +125,18 @@ class Site:
         self._clear_files(new)
         alteration = self._flow.alteration(wanted)
         self._begun[new.deployment] = (alteration, old, new)
-        left = frontier(old, new, self._node)
+        left = self._frontier(old, new)
         self._flow.call(lambda: alteration.begin(left.passing, left.draining, settled))
         if not settled:
             self._feeders[new.deployment] = sorted(left.feeders)
+
+    def _frontier(self, old: Record | None, new: Record) -> Frontier:
+        """Where a change closes; found out when it is checked, since that takes long in a large graph."""
+        known = self._frontiers.get(new.deployment)
+        if known is None or known[:2] != (old, new):
+            known = (old, new, frontier(old, new, self._node))
+            self._frontiers[new.deployment] = known
+        return known[2]
 
     def waiting(self, deployment: str) -> str:
         """What is still under way; "" once all is quiet."""
@@ -142,17 +154,22 @@ class Site:
                 return f"bridge {bridge!r} of {peer}: what was sent over it before has not come again yet"
         return ""
 
-    def settle(self, deployment: str) -> None:
+    def settle(self, deployment: str) -> str:
         """Closes what was left open until all nodes were quiet."""
         alteration, _, _ = self._begun[deployment]
         self._feeders.pop(deployment, None)
-        self._flow.call(alteration.seal)
 
-    def leaving(self, deployment: str) -> dict[str, bytes]:
+        def settle() -> str:
+            alteration.seal()
+            return alteration.waiting()
+
+        return self._flow.call(settle) or ""
+
+    def leaving(self, deployment: str) -> dict[str, Parts]:
         """The snapshots of the stones that leave this node."""
         _, old, new = self._begun[deployment]
 
-        def snapshots() -> dict[str, bytes]:
+        def snapshots() -> dict[str, Parts]:
             return {name: self._taken(qualified(deployment, name)) for name in self._moving(old, new)}
 
         return self._flow.call(snapshots) or {}
@@ -160,16 +177,31 @@ class Site:
     def _moving(self, old: Record | None, new: Record) -> list[str]:
         return [name for name, (start, _) in moves(old, new).items() if start == self._node]
 
-    def _taken(self, name: str) -> bytes:
+    def _taken(self, name: str) -> Parts:
         slot = self._flow.engine.topology.slots[name]
-        return take(self._flow.engine, slot, self._links.seen(name))
+        return take_parts(self._flow.engine, slot, self._links.seen(name))
 
-    def commit(self, new: Record, arrived: Mapping[str, bytes]) -> None:
+    def expect(self, new: Record, arrived: Mapping[str, Snapshot]) -> None:
+        """Reads the snapshots that have come."""
+        # What is wrong with one is told when it is needed.
+        with suppress(EvflowError):
+            self._parsed[new.deployment] = {
+                stone: (data, self._parse(new, stone, data)) for stone, data in arrived.items()
+            }
+
+    def _parse(self, new: Record, stone: str, data: Snapshot) -> Parsed:
+        known, parsed = self._parsed.get(new.deployment, {}).get(stone, (None, None))
+        if parsed is not None and known is data:
+            return parsed
+        return parse(data, qualified(new.deployment, stone))
+
+    def commit(self, new: Record, arrived: Mapping[str, Snapshot]) -> None:
         """Makes the change that was begun."""
         alteration, old, _ = self._begun.pop(new.deployment)
         self._feeders.pop(new.deployment, None)
         moved = [qualified(new.deployment, name) for name in self._moving(old, new)]
         self._adopt(new, moved, arrived, alteration)
+        self._parsed.pop(new.deployment, None)
 
     def overtake(self, new: Record) -> None:
         """Adopts a version that was decided without this node."""
@@ -182,6 +214,7 @@ class Site:
         """Gives a change up that was begun; all is as before."""
         begun = self._begun.pop(deployment, None)
         self._feeders.pop(deployment, None)
+        self._parsed.pop(deployment, None)
         if begun is not None:
             self._flow.call(begun[0].cancel)
 
@@ -223,38 +256,46 @@ class Site:
         self._flow.call(lambda: self._links.open_entries(names))
 
     def _adopt(
-        self, new: Record, moved: Sequence[str], arrived: Mapping[str, bytes], begun: Alteration | None
+        self, new: Record, moved: Sequence[str], arrived: Mapping[str, Snapshot], begun: Alteration | None
     ) -> None:
         """Makes the node's part of a version what runs; why it cannot is logged, and told by ``troubles``."""
         try:
             whole = self._whole(new)
             part = self._part(new)
-            came = {stone: seen_of(data) for stone, data in arrived.items()}
+            parsed = {stone: self._parse(new, stone, data) for stone, data in arrived.items()}
+            came = {stone: content.seen for stone, content in parsed.items()}
             alteration = self._flow.alteration(
                 whole, moved=moved, done=lambda made: self._arrive(made, new, came)
             )
             snapshots = {
-                name: data
-                for stone, data in arrived.items()
+                name: content
+                for stone, content in parsed.items()
                 if (slot := part.slots.get(name := qualified(new.deployment, stone))) is not None
                 # A file that is there was given the snapshot before a restart.
                 and not any(file.exists() for file in slot.stone.files)
             }
-            self._flow.call(lambda: self._commit(alteration, whole, snapshots))
+            self._flow.call(lambda: self._commit(alteration, whole, snapshots, begun))
         except EvflowError as error:
+            if begun is not None:
+                self._flow.call(begun.cancel)
             self.troubles[new.deployment] = str(error)
             _log.error("deployment %s, version %d: %s", new.deployment, new.version, error)
         else:
             self.troubles.pop(new.deployment, None)
             self._parts[new.deployment] = part
-        if begun is not None:
-            self._flow.call(begun.cancel)
 
     def _commit(
-        self, alteration: Alteration, whole: Topology, snapshots: Mapping[str, bytes] | None = None
+        self,
+        alteration: Alteration,
+        whole: Topology,
+        snapshots: Mapping[str, Parsed] | None = None,
+        begun: Alteration | None = None,
     ) -> None:
         with own_handlers(self.admission.own):
             alteration.commit(whole, snapshots)
+        if begun is not None:
+            # Only to open what it has closed.
+            begun.cancel()
 
     def _arrive(self, made: Difference, new: Record, came: Mapping[str, bytes]) -> None:
         """Sees to stones that came, each with what it had seen, and freezes what is to be frozen."""
@@ -328,7 +369,9 @@ class Site:
             for name in part.slots.keys() - part.crossings.keys():
                 slot = self._flow.engine.topology.slots[name]
                 if slot.actor is None or not slot.actor.keeps:
-                    taken.setdefault(deployment, {})[name.removeprefix(f"{deployment}/")] = self._taken(name)
+                    taken.setdefault(deployment, {})[name.removeprefix(f"{deployment}/")] = b"".join(
+                        self._taken(name)
+                    )
         return taken
 
     def look(self) -> None:

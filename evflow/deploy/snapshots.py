@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
+from evflow.deploy.growing import Growing
 from evflow.deploy.messages import PIECE, Decision, Fetch, Piece
+from evflow.engine.snapshot import Parts
 
 __all__ = ["Arrivals", "Departure"]
 
@@ -19,9 +22,7 @@ _STALLED = 1.0
 Tell = Callable[[str, Fetch], None]
 
 
-def _digest(data: bytes) -> bytes:
-    # It tells one snapshot of a stone from another; links keep bytes as they are.
-    return zlib.crc32(data).to_bytes(16, "big")
+Keep = Callable[[str, Growing], None]
 
 
 def _offsets(total: int) -> Sequence[int]:
@@ -35,23 +36,34 @@ class Departure:
     Args:
         at, change: what it is for.
         stone: whose it is.
-        data: the snapshot.
+        parts: the snapshot.
+        digest: 16 bytes that tell it from all others of the stone, such as one of the node's life before.
     """
 
-    def __init__(self, at: Decision, change: str, stone: str, data: bytes) -> None:
+    def __init__(self, at: Decision, change: str, stone: str, parts: Parts, digest: bytes) -> None:
         self._of = at, change, stone
-        self._data = data
-        self._digest = _digest(data)
+        self._parts = [memoryview(part) for part in parts]
+        self._starts = [0, *accumulate(map(len, self._parts))]
+        self._digest = digest
+
+    @property
+    def _total(self) -> int:
+        return self._starts[-1]
 
     def piece(self, offset: int) -> Piece:
         """The piece that begins at an offset."""
-        data = self._data
-        return Piece(*self._of, offset, len(data), self._digest, data[offset : offset + PIECE])
+        end = min(offset + PIECE, self._total)
+        first, last = bisect_right(self._starts, offset) - 1, bisect_left(self._starts, end)
+        cuts = [
+            part[max(0, offset - start) : end - start]
+            for part, start in zip(self._parts[first:last], self._starts[first:last], strict=True)
+        ]
+        return Piece(*self._of, offset, self._total, self._digest, b"".join(cuts))
 
     def asked(self, offset: int = 0) -> Iterator[Piece]:
         """What is sent to who asks for the piece at an offset; to who has none yet, as many as may be under
         way."""
-        offsets = _offsets(len(self._data))
+        offsets = _offsets(self._total)
         # Who asks for more than there is has begun with the snapshot of this node's life before.
         # One after the other, so that the first is on its way while the next is cut off.
         return map(self.piece, [offset] if offset and offset in offsets else offsets[:_WINDOW])
@@ -63,49 +75,65 @@ class _Arrival:
 
     Attributes:
         source: the node it comes from.
-        total, digest: its bytes and their digest; None while nothing has come.
-        parts: what has come, by offset.
+        digest: its digest.
+        whole: what has come without a gap; None while nothing has.
+        ahead: what has come of the rest, by offset.
         asked: offsets that are under way.
         again: when to ask again, if nothing comes before.
     """
 
     source: str
-    total: int | None = None
     digest: bytes = b""
-    parts: dict[int, bytes] = field(default_factory=dict)
+    whole: Growing | None = None
+    ahead: dict[int, bytes | memoryview] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     again: float = 0.0
+
+    @property
+    def come(self) -> int:
+        """Bytes that have come."""
+        return (self.whole.size if self.whole is not None else 0) + sum(map(len, self.ahead.values()))
+
+    @property
+    def total(self) -> int:
+        """Bytes that it has; 0 while nothing has come."""
+        return len(self.whole.data) if self.whole is not None else 0
 
     def wanted(self, now: float) -> Iterator[int]:
         """The offsets to ask for now."""
         if now >= self.again:
             self.asked.clear()
-            self.again = now + (_AGAIN if self.total is None else _STALLED)
+            self.again = now + (_AGAIN if self.whole is None else _STALLED)
         # The first piece tells how many there are.
-        for offset in _offsets(self.total or 0):
+        for offset in _offsets(self.total):
             if len(self.asked) >= _WINDOW:
                 return
-            if offset not in self.parts and offset not in self.asked:
+            if not self._has(offset) and offset not in self.asked:
                 self.asked.add(offset)
                 yield offset
 
-    def take(self, piece: Piece, now: float) -> bytes | None:
+    def _has(self, offset: int) -> bool:
+        return offset in self.ahead or (self.whole is not None and offset < self.whole.size)
+
+    def take(self, piece: Piece, now: float, begin: Callable[[int], Growing]) -> Growing | None:
         """Takes a piece; gives the whole once all is there."""
-        if (piece.total, piece.digest) != (self.total, self.digest):
+        if self.whole is None or (piece.total, piece.digest) != (self.total, self.digest):
             # The source has begun again, so what came from its life before does not fit.
-            self.total, self.digest = piece.total, piece.digest
-            self.parts.clear()
+            self.whole, self.digest = begin(piece.total), piece.digest
+            self.ahead.clear()
             # It sends the first ones unasked.
             self.asked = set(_offsets(piece.total)[:_WINDOW])
-        self.parts[piece.offset] = piece.part
         self.asked.discard(piece.offset)
         self.again = now + _STALLED
-        if sum(map(len, self.parts.values())) < piece.total:
+        if self._has(piece.offset):
             return None
-        whole = b"".join(self.parts[offset] for offset in sorted(self.parts))
-        if _digest(whole) != piece.digest:
-            self.parts.clear()
+        self.ahead[piece.offset] = piece.part
+        while self.whole.size in self.ahead:
+            self.whole.add(self.ahead.pop(self.whole.size))
+        if self.whole.size < self.total:
             return None
+        # Should it not be possible to keep it, all is asked for again, but not at once.
+        whole, self.whole, self.asked = self.whole, None, {0}
         return whole
 
 
@@ -116,6 +144,7 @@ class Arrivals:
         at, change: what it is for.
         sources: stone → the node it leaves.
         tell: says something to a node.
+        begin: gives what a snapshot of so many bytes can grow in.
         keep: keeps a stone's snapshot, for good; it has come when that returns.
     """
 
@@ -125,11 +154,13 @@ class Arrivals:
         change: str,
         sources: Mapping[str, str],
         tell: Tell,
-        keep: Callable[[str, bytes], None],
+        begin: Callable[[int], Growing],
+        keep: Keep,
     ) -> None:
         self._at = at
         self._change = change
         self._tell = tell
+        self._begin = begin
         self._keep = keep
         self._open = {stone: _Arrival(source) for stone, source in sources.items()}
 
@@ -137,8 +168,7 @@ class Arrivals:
     def waiting(self) -> str:
         """What it waits for; "" once all has come."""
         for stone, arrival in self._open.items():
-            come = sum(map(len, arrival.parts.values()))
-            part = f", {come} of {arrival.total} bytes have come" if arrival.total else ""
+            part = f", {arrival.come} of {arrival.total} bytes have come" if arrival.total else ""
             return f"stone {stone!r}: its snapshot has not come from node {arrival.source}{part}"
         return ""
 
@@ -154,7 +184,7 @@ class Arrivals:
         arrival = self._open.get(piece.stone)
         if arrival is None or arrival.source != peer or (piece.at, piece.change) != (self._at, self._change):
             return
-        whole = arrival.take(piece, now)
+        whole = arrival.take(piece, now, self._begin)
         if whole is not None:
             self._keep(piece.stone, whole)
             del self._open[piece.stone]

@@ -46,7 +46,7 @@ class Steward:
         dead_after: seconds of silence after which a node is taken for dead.
 
     Attributes:
-        name, ground: as given.
+        name, ground, entropy: as given.
         book: what the store has.
         watchman: who was heard.
         members: birth → a deployment as this node sees it.
@@ -73,6 +73,7 @@ class Steward:
     ) -> None:
         self.name = name
         self.ground = ground
+        self.entropy = entropy
         self.book = Book(store, name)
         self.refused: Counter[str] = Counter()
         self.watchman = Watchman(name, dead_after)
@@ -184,7 +185,7 @@ class Steward:
         """There was another sign of life from a node."""
         self.watchman.hear(peer, now)
 
-    def receive(self, peer: str, data: bytes, now: float) -> None:
+    def receive(self, peer: str, data: bytes | memoryview, now: float) -> None:
         """Takes a note; call ``tick`` soon after. What is wrong with it is counted."""
         self._now = now
         self.watchman.hear(peer, now)

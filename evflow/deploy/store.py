@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from evflow.database import connect, transaction
+from evflow.deploy.growing import Growing
 from evflow.deploy.large import LargeValues
 from evflow.errors import DeployError
 from evflow.ownfile import lock
@@ -25,6 +26,8 @@ is the name of the file that has it."""
 
 _LARGE = 64 << 10
 """Bytes from which a value has a file of its own."""
+
+Value = bytes | Growing
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -42,11 +45,14 @@ class Store(Protocol):
             DeployError: it is damaged.
         """
 
-    def save(self, values: Mapping[str, bytes | None], renamed: Mapping[str, str] = _NOTHING) -> None:
+    def growing(self, total: int) -> Growing:
+        """A value of so many bytes that is yet to come, and to be saved."""
+
+    def save(self, values: Mapping[str, Value | None], renamed: Mapping[str, str] = _NOTHING) -> None:
         """Sets these values, and forgets those that are None; all of it or, after a crash, nothing.
 
         Args:
-            values: by key.
+            values: by key; what grows is whole.
             renamed: old key → new key, of values that are kept; first of all.
 
         Raises:
@@ -105,27 +111,47 @@ class FileStore:
         self._large.keep_only(files)
         return found
 
-    def save(self, values: Mapping[str, bytes | None], renamed: Mapping[str, str] = _NOTHING) -> None:
+    def growing(self, total: int) -> Growing:
+        """A value that is yet to come; see ``Store``."""
+        if total < _LARGE:
+            return Growing(total)
+        try:
+            return Growing(total, self._large.begin())
+        except OSError:
+            # That it cannot be written is told when it is saved.
+            return Growing(total)
+
+    def save(self, values: Mapping[str, Value | None], renamed: Mapping[str, str] = _NOTHING) -> None:
         """Sets, renames and forgets values; see ``Store``."""
-        written: dict[str, str] = {}
+        written: list[str] = []
         gone: list[str] = []
         try:
-            for key, value in values.items():
-                if value is not None and len(value) >= _LARGE:
-                    written[key] = self._large.write(value)
+            kept = {key: self._written(value, written) for key, value in values.items()}
             with transaction(self._db) as db:
                 for old, new in renamed.items():
                     gone += self._forget(new)
                     db.execute("UPDATE kept SET key = ? WHERE key = ?", (new, old))
-                for key, value in values.items():
+                for key, value in kept.items():
                     gone += self._forget(key)
                     if value is not None:
-                        db.execute("INSERT INTO bytes (value) VALUES (?)", (written.get(key, value),))
+                        db.execute("INSERT INTO bytes (value) VALUES (?)", (value,))
                         db.execute("INSERT INTO kept VALUES (?, last_insert_rowid())", (key,))
         except (sqlite3.Error, OSError) as error:
-            self._large.remove(written.values())
+            self._large.remove(written)
             raise DeployError(f"{self._path} cannot be written: {error}; is the disk full?") from error
         self._large.remove(gone)
+
+    def _written(self, value: Value | None, written: list[str]) -> bytes | memoryview | str | None:
+        """What the database has of a value: of a large one the name of its file, which ``written`` gets."""
+        if isinstance(value, Growing) and value.draft is not None:
+            name = self._large.end(value.draft)
+        else:
+            data = value.data if isinstance(value, Growing) else value
+            if data is None or len(data) < _LARGE:
+                return data
+            name = self._large.write(data)
+        written.append(name)
+        return name
 
     def _forget(self, key: str) -> list[str]:
         """Forgets a value; gives the name of its file, which is to be removed once that is for good."""

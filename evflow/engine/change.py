@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from evflow.engine.difference import Difference, difference
 from evflow.engine.engine import Engine
-from evflow.engine.snapshot import Arrivals, arrive, read
+from evflow.engine.snapshot import Arrivals, Parsed, Snapshot, arrive, read
 from evflow.engine.topology import IN, Hop, Slot, Topology
 from evflow.errors import EvflowError, FlowError
 from evflow.stone import Actor, Stone, arrivals
@@ -29,7 +29,7 @@ def adopt(
     wanted: Topology,
     moved: Collection[str] = (),
     drop: Callable[[str], None] = lambda bridge: None,
-    snapshots: Mapping[str, bytes] = MappingProxyType({}),
+    snapshots: Mapping[str, Snapshot | Parsed] = MappingProxyType({}),
 ) -> Difference:
     """Makes the running topology the wanted one; called in the engine's thread, between two runs.
 
@@ -95,7 +95,7 @@ class _Opening:
         self._dropped: list[Slot] = []
         self.arriving: list[tuple[Slot, Arrivals]] = []
 
-    def run(self, snapshots: Mapping[str, bytes]) -> list[tuple[Slot, Stone, Actor | None]]:
+    def run(self, snapshots: Mapping[str, Snapshot | Parsed]) -> list[tuple[Slot, Stone, Actor | None]]:
         """Opens all; gives the stones that were replaced, with what they were and their actors."""
         running = self._engine.topology
         crossings = running.crossings

@@ -1,7 +1,7 @@
 """The pieces that a snapshot is made of, written and read: events, statics, counts, attributes.
 
 Written are four bytes of length (big-endian), a msgpack map of that length, and behind it the bytes of all
-events, which are megabytes: so they are copied once when they are written, and not at all when they are read.
+events, which are megabytes: so they are not copied, neither when they are written nor when they are read.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class PieceWriter:
         self._events: list[memoryview] = []
         self._size = 0
 
-    def whole(self, content: dict[str, Any]) -> bytes:
-        """A snapshot of a map that msgpack takes, and of the events that were written."""
+    def parts(self, content: dict[str, Any]) -> list[bytes | memoryview]:
+        """A snapshot of a map that msgpack takes, and of the events that were written; it lies in parts."""
         told = msgpack.packb(content)
-        return b"".join([len(told).to_bytes(_LENGTH, "big"), told, *self._events])
+        return [len(told).to_bytes(_LENGTH, "big"), told, *self._events]
 
     def events(self, pieces: Iterable[_Piece]) -> list[list[Any]]:
         """Events as rows ``[input, schema, count, start, length, attributes, numbers]`` of the map."""
@@ -99,14 +99,14 @@ class PieceReader:
 
     Args:
         what: what it is, for errors.
-        data: what ``PieceWriter.whole`` gave.
+        data: what ``PieceWriter.parts`` gave, joined.
         version: what stands as its "version".
 
     Raises:
         FlowError: it is none of that version; each method raises it too, for what it reads.
     """
 
-    def __init__(self, what: str, data: bytes, version: int) -> None:
+    def __init__(self, what: str, data: bytes | memoryview, version: int) -> None:
         self._what = what
         whole = memoryview(data).toreadonly()
         start = _LENGTH + int.from_bytes(whole[:_LENGTH], "big")

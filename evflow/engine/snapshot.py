@@ -1,10 +1,15 @@
 """A running stone as bytes: what it remembers and holds, so that it goes on elsewhere as if it had not moved.
 
-The bytes come from outside as far as ``read`` knows: whatever is wrong with them is an error, and nothing has
-changed. Each schema is described once; the events lie there as they are (``evflow/engine/pieces.py``).
+The bytes come from outside as far as ``parse`` knows: whatever is wrong with them is an error, and nothing
+has changed. Each schema is described once; the events lie there as they are (``evflow/engine/pieces.py``).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from evflow.engine.engine import Engine
 from evflow.engine.pieces import PieceReader, PieceWriter, sound
@@ -12,17 +17,39 @@ from evflow.engine.topology import IN, Slot
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
 from evflow.events.joining import joined
-from evflow.stone import Checkpoint, arrivals
+from evflow.stone import Checkpoint, Held, arrivals
 
-__all__ = ["Arrivals", "arrive", "read", "restore", "seen_of", "take"]
+__all__ = [
+    "Arrivals",
+    "Parsed",
+    "Parts",
+    "Snapshot",
+    "arrive",
+    "parse",
+    "read",
+    "restore",
+    "take",
+    "take_parts",
+]
 
 _VERSION = 2
+
+Snapshot = bytes | memoryview
+"""What ``take`` gave."""
+
+Parts = Sequence[Snapshot]
+"""A snapshot as bytes that lie in several places, in order."""
 
 Arrivals = list[tuple[str, EventBatch]]
 """Events that come to a stone: input and events, in order."""
 
 
 def take(engine: Engine, slot: Slot, seen: bytes = b"") -> bytes:
+    """The snapshot of a stone, in one piece; see ``take_parts``."""
+    return b"".join(take_parts(engine, slot, seen))
+
+
+def take_parts(engine: Engine, slot: Slot, seen: bytes = b"") -> Parts:
     """All that a stone remembers and holds; it goes on as it was.
 
     Args:
@@ -60,19 +87,57 @@ def take(engine: Engine, slot: Slot, seen: bytes = b"") -> bytes:
         "schemas": writer.descriptions,
         "seen": seen,
     }
-    return writer.whole(content)
+    return writer.parts(content)
 
 
-def seen_of(data: bytes) -> bytes:
-    """What ``take`` was given as ``seen``.
+class Parsed(NamedTuple):
+    """What a snapshot says, which is well formed; see ``parse``."""
+
+    kind: str
+    counts: list[int]
+    unmatched: int
+    busy: float
+    frozen: bool
+    attributes: dict[str, int | float | str]
+    state: np.ndarray[Any, np.dtype[np.uint8]] | None
+    layout: str
+    ticks: int
+    rest: float | None
+    parked: list[Held]
+    held: list[Held]
+    seen: bytes
+    """As ``take`` was given it."""
+
+
+def parse(data: Snapshot, name: str) -> Parsed:
+    """Reads a snapshot, in any thread: events by the million take a while to be looked through.
+
+    Args:
+        data: what ``take`` gave.
+        name: the stone's name, for errors.
 
     Raises:
         FlowError: the bytes are malformed.
     """
-    return PieceReader("snapshot of a stone", data, _VERSION).value("seen", bytes)
+    reader = PieceReader(f"snapshot of stone {name!r}", data, _VERSION)
+    return Parsed(
+        kind=reader.value("kind", str),
+        counts=reader.counts(),
+        unmatched=reader.integer("unmatched"),
+        busy=reader.seconds("busy"),
+        frozen=reader.value("frozen", bool),
+        attributes=reader.attributes(),
+        state=reader.state(),
+        layout=reader.value("layout", str),
+        ticks=reader.integer("ticks"),
+        rest=reader.seconds("rest") if reader.has("rest") else None,
+        parked=reader.events("parked"),
+        held=reader.events("held"),
+        seen=reader.value("seen", bytes),
+    )
 
 
-def restore(engine: Engine, slot: Slot, data: bytes) -> None:
+def restore(engine: Engine, slot: Slot, data: Snapshot) -> None:
     """Makes a stone that has just been opened go on where another one was when ``data`` was taken of it.
 
     Raises:
@@ -81,39 +146,30 @@ def restore(engine: Engine, slot: Slot, data: bytes) -> None:
     arrive(engine, slot, read(engine, slot, data))
 
 
-def read(engine: Engine, slot: Slot, data: bytes) -> Arrivals:
+def read(engine: Engine, slot: Slot, data: Snapshot | Parsed) -> Arrivals:
     """Like ``restore``; gives the events that the stone cannot take up, but that are to ``arrive`` at it.
 
     Raises:
         FlowError: see ``restore``.
     """
-    reader = PieceReader(f"snapshot of stone {slot.name!r}", data, _VERSION)
-    counts, state, attributes = reader.counts(), reader.state(), reader.attributes()
-    unmatched, busy = reader.integer("unmatched"), reader.seconds("busy")
-    frozen, layout, kind = (
-        reader.value("frozen", bool),
-        reader.value("layout", str),
-        reader.value("kind", str),
-    )
-    ticks, rest = reader.integer("ticks"), reader.seconds("rest") if reader.has("rest") else None
-    parked, held = reader.events("parked"), reader.events("held")
+    it = data if isinstance(data, Parsed) else parse(data, slot.name)
     taken = False
-    if slot.actor is not None and kind == slot.stone.kind:
-        taken = slot.actor.restore(Checkpoint(tuple(held), state, layout))
-    arriving = [] if taken else arrivals(held)
+    if slot.actor is not None and it.kind == slot.stone.kind:
+        taken = slot.actor.restore(Checkpoint(tuple(it.held), it.state, it.layout))
+    arriving = [] if taken else arrivals(it.held)
     # From here on nothing fails.
-    slot.counts[:] = counts
+    slot.counts[:] = it.counts
     # They will be counted when they arrive.
     slot.counts[IN] -= sum(len(batch) for _, batch in arriving)
-    slot.unmatched, slot.busy = unmatched, busy
-    slot.attributes.update(attributes)
-    if slot.actor is None and state is not None:
-        slot.state, slot.layout, slot.restored = state, layout, True
-    engine.set_rhythm(slot, ticks, rest)
-    if not frozen:
-        return [*arriving, *arrivals(parked)]
+    slot.unmatched, slot.busy = it.unmatched, it.busy
+    slot.attributes.update(it.attributes)
+    if slot.actor is None and it.state is not None:
+        slot.state, slot.layout, slot.restored = it.state, it.layout, True
+    engine.set_rhythm(slot, it.ticks, it.rest)
+    if not it.frozen:
+        return [*arriving, *arrivals(it.parked)]
     slot.frozen = True
-    for one in parked:
+    for one in it.parked:
         slot.park(slot.known_input(one.input), one.batch)
     engine.changed()
     return arriving

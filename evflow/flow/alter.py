@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from evflow.engine.change import adopt
 from evflow.engine.difference import Difference, difference
 from evflow.engine.engine import Engine
+from evflow.engine.snapshot import Parsed
 from evflow.engine.topology import Topology
 from evflow.errors import FlowError
 from evflow.flow.net import Net
@@ -90,7 +91,7 @@ class Alteration:
         self._net.open_entries((), passing, repeating)
 
     def commit(
-        self, wanted: Topology | None = None, snapshots: Mapping[str, bytes] | None = None
+        self, wanted: Topology | None = None, snapshots: Mapping[str, Parsed] | None = None
     ) -> Difference:
         """Makes the change and opens the entries.
 

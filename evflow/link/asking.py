@@ -79,7 +79,7 @@ class Asker:
         self._asked[self._number] = _Asked(peer, body, now + seconds, now, reply)
         self.tick(now)
 
-    def receive(self, peer: str, body: bytes) -> None:
+    def receive(self, peer: str, body: bytes | memoryview) -> None:
         """Takes a note that came as an answer.
 
         Raises:
@@ -129,7 +129,7 @@ class Answers:
         self._answers: OrderedDict[tuple[str, bytes, int], bytes | None] = OrderedDict()
         self._bytes = 0
 
-    def receive(self, peer: str, body: bytes) -> None:
+    def receive(self, peer: str, body: bytes | memoryview) -> None:
         """Takes a note that came as a question, and does what it asks, unless that was done before.
 
         Raises:
@@ -196,7 +196,7 @@ def _packed(session: bytes, number: int, verb: str, value: Any) -> bytes:
     return body
 
 
-def _parts(body: bytes, count: int) -> list[Any]:
+def _parts(body: bytes | memoryview, count: int) -> list[Any]:
     try:
         parts = msgpack.unpackb(body)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:

@@ -11,8 +11,8 @@ from evflow.link.messages import MOST_NOTE, MOST_TOPIC
 
 __all__ = ["Listener", "Notes", "checked"]
 
-Listener = Callable[[str, bytes, float], None]
-"""(peer, body, now)."""
+Listener = Callable[[str, memoryview, float], None]
+"""(peer, body, now); the body is the listener's to keep, and may be megabytes."""
 
 
 def checked(topic: str, body: bytes) -> None:
@@ -61,6 +61,6 @@ class Notes:
             )
             return
         try:
-            call(peer, bytes(body), now)
+            call(peer, memoryview(body).toreadonly(), now)
         except (EvflowError, RecursionError) as error:
             self._refuse("malformed", f"note {topic!r} of {peer}: {error}")

@@ -363,7 +363,7 @@ class Links:
         """
         return self._hub.tell(peer, topic, body)
 
-    def listen(self, topic: str, call: Callable[[str, bytes, float], None]) -> None:
+    def listen(self, topic: str, call: Callable[[str, memoryview, float], None]) -> None:
         """From now on ``call`` is given the notes of a topic, in the thread: peer, body, now."""
         self._hub.listen(topic, call)
 

@@ -161,7 +161,7 @@ class Keeper:
 
     # --- the thread
 
-    def _hear(self, process: str, body: bytes, now: float) -> None:
+    def _hear(self, process: str, body: memoryview, now: float) -> None:
         """Takes a note, in the engine's thread."""
         self._inbox.append((process, unpack(body)))
         self._bell.set()

@@ -168,7 +168,7 @@ def _headed(count: int) -> bytes:
     return header
 
 
-def unpack(body: bytes) -> list[Message]:
+def unpack(body: bytes | memoryview) -> list[Message]:
     """The messages that a note from outside carries.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import Any
 
 from evflow.deploy.record import Record, moves, stones_on
 from evflow.deploy.steward import Outcome, Steward
+from evflow.engine.snapshot import Parts, Snapshot
 from tests.deploy.simulation.process import MemoryStore
 
 __all__ = ["Group", "PlainGround", "graph_of", "record_of"]
@@ -39,6 +40,7 @@ class PlainGround:
         waits: what ``waiting`` answers.
         stalls: what it answers after ``settle``, if anything.
         calls: what was asked, in order.
+        expected: stone → the snapshot that it may come with.
         arrived: stone → the snapshot it came with.
         record: what was adopted last.
     """
@@ -49,7 +51,8 @@ class PlainGround:
         self.waits = ""
         self.stalls = ""
         self.calls: list[str] = []
-        self.arrived: dict[str, bytes] = {}
+        self.expected: dict[str, Snapshot] = {}
+        self.arrived: dict[str, Snapshot] = {}
         self.record: Record | None = None
         self._change: tuple[Record | None, Record] | None = None
 
@@ -70,18 +73,23 @@ class PlainGround:
     def waiting(self, deployment: str) -> str:
         return self.waits
 
-    def settle(self, deployment: str) -> None:
+    def settle(self, deployment: str) -> str:
         self.calls.append("settle")
         self.waits = self.waits or self.stalls
+        return self.waits
 
-    def leaving(self, deployment: str) -> dict[str, bytes]:
+    def leaving(self, deployment: str) -> dict[str, Parts]:
         assert self._change is not None
         moved = moves(*self._change)
         gone = [stone for stone, (start, _) in moved.items() if start == self.node]
-        return {stone: f"{stone} of {self.node}".encode() * 100_000 for stone in gone}
+        return {stone: [f"{stone} of {self.node}".encode()] * 100_000 for stone in gone}
 
-    def commit(self, new: Record, arrived: Mapping[str, bytes]) -> None:
+    def expect(self, new: Record, arrived: Mapping[str, Snapshot]) -> None:
+        self.expected = dict(arrived)
+
+    def commit(self, new: Record, arrived: Mapping[str, Snapshot]) -> None:
         self.calls.append("commit")
+        assert self.expected == arrived
         self.arrived.update(arrived)
         self.record = new
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 from typing import Any
 
@@ -35,8 +36,19 @@ def test_message_comes_back_from_its_bytes(message: m.Message) -> None:
     back = m.unpack(m.pack(message))
     assert type(back) is type(message)
     assert back == message
-    number, *_ = msgpack.unpackb(m.pack(message))
-    assert m.MESSAGES[number][0] is type(message)
+    wire = m.pack(message)
+    if isinstance(message, m.Piece):
+        assert wire == apart([14, *message])
+    else:
+        number, *_ = msgpack.unpackb(wire)
+        assert m.MESSAGES[number][0] is type(message)
+
+
+def apart(fields: list[Any]) -> bytes:
+    """A message whose last field lies behind the others."""
+    *first, part = fields
+    array = msgpack.packb(first)
+    return b"\xc1" + struct.pack(">I", len(array)) + array + part
 
 
 def mutated(wire: bytes, at: int, value: int) -> bytes:
@@ -119,11 +131,7 @@ def graph(**other: Any) -> dict[str, Any]:
         [12, [AT, ["x"]]],
         [13, AT, ID, "", 0],
         [13, AT, ID, "s", -1],
-        [14, AT, ID, "s", 0, 2, b"d" * 16, b"x"],
-        [14, AT, ID, "s", 1, 2, b"d" * 16, b"x"],
-        [14, AT, ID, "s", 0, m.MOST_SNAPSHOT + 1, b"d" * 16, b"x" * m.PIECE],
-        [14, AT, ID, "s", m.PIECE * 2, m.PIECE, b"d" * 16, b""],
-        [14, AT, ID, "s", 0, 1, b"d", b"x"],
+        [14, AT, ID, "s", 0, 1, b"d" * 16, b"x"],
     ],
 )
 def test_fields_that_cannot_be_are_refused(fields: list[Any]) -> None:
@@ -132,8 +140,34 @@ def test_fields_that_cannot_be_are_refused(fields: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        [14, AT, ID, "s", 0, 2, b"d" * 16, b"x"],
+        [14, AT, ID, "s", 1, 2, b"d" * 16, b"x"],
+        [14, AT, ID, "s", 0, m.MOST_SNAPSHOT + 1, b"d" * 16, b"x" * m.PIECE],
+        [14, AT, ID, "s", m.PIECE * 2, m.PIECE, b"d" * 16, b""],
+        [14, AT, ID, "s", 0, 1, b"d", b"x"],
+        [14, AT, ID, "s", 0, 1, b"x"],
+        [4, AT, b"x"],
+    ],
+)
+def test_piece_that_cannot_be_is_refused(fields: list[Any]) -> None:
+    with pytest.raises(DeployError):
+        m.unpack(apart(fields))
+
+
+def test_piece_that_was_cut_off_is_refused() -> None:
+    wire = apart([14, AT, ID, "s", 0, 3, b"d" * 16, b"xyz"])
+    assert bytes(m.unpack(wire).part) == b"xyz"
+    for end in range(len(wire)):
+        with pytest.raises(DeployError):
+            m.unpack(wire[:end])
+
+
+@pytest.mark.parametrize(
     "wire",
     [
+        b"\xc1\xff\xff\xff\xff" + b"\x91" * 5000,
         b"\x92\x09\x81\x90\x01",  # a map whose key is a list: unhashable in Python
         b"\x92\x09\xd6\xff\x00\x00\x00\x01",
         b"\x91" * 5000,

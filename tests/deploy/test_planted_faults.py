@@ -17,6 +17,7 @@ from evflow.deploy.member import Member
 from evflow.deploy.proposal import Proposal
 from evflow.deploy.record import Record
 from evflow.deploy.steward import Steward
+from evflow.engine.snapshot import Snapshot
 from tests.deploy.simulation.runner import one
 
 pytestmark = pytest.mark.slow
@@ -135,7 +136,7 @@ def tells_nobody_what_was_decided(patch: Patch) -> None:
 
 def uses_snapshots_of_another_change(patch: Patch) -> None:
     original = Engagement._expected
-    kept: dict[tuple[str, str], dict[str, bytes]] = {}
+    kept: dict[tuple[str, str], dict[str, Snapshot]] = {}
 
     def expected(self: Engagement) -> Any:
         book, at = self._home.book, self._at
@@ -143,7 +144,9 @@ def uses_snapshots_of_another_change(patch: Patch) -> None:
         known.update(book.arriving.get((at.birth, self.change), {}))
         for stone, (_, end) in self._moves.items():
             if stone in known and end == self._home.name:
-                book.keep(at.birth, self.change, stone, known[stone])
+                snapshot = book.growing(len(known[stone]))
+                snapshot.add(known[stone])
+                book.keep(at.birth, self.change, stone, snapshot)
         return original(self)
 
     def forget(self: Book, birth: str) -> None:

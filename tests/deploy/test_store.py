@@ -172,6 +172,52 @@ def test_large_value_that_cannot_be_written_changes_nothing(tmp_path: Path) -> N
     store.close()
 
 
+@pytest.mark.parametrize("size", [0, 10, LARGE - 1, LARGE, 1_000_000])
+def test_value_that_grows_comes_back(tmp_path: Path, size: int) -> None:
+    value, random = os.urandom(size), Random(size)
+    store = FileStore(tmp_path)
+    growing = store.growing(size)
+    while growing.size < size:
+        growing.add(value[growing.size : growing.size + random.randint(1, 1 + size // 5)])
+    assert len(files(tmp_path)) == (size >= LARGE)
+    store.save({"a": growing})
+    store.save({}, {"a": "b"})
+    assert bytes(growing.data) == value
+    assert store.load() == {"b": value}
+    assert len(files(tmp_path)) == (size >= LARGE)
+    store.close()
+
+
+def test_value_that_is_given_up_before_it_is_whole_leaves_no_file(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    growing = store.growing(LARGE)
+    growing.add(b"begun")
+    assert len(files(tmp_path)) == 1
+    del growing
+    assert files(tmp_path) == []
+    store.close()
+
+
+def test_value_that_cannot_be_written_as_it_grows_is_written_when_it_is_saved(tmp_path: Path) -> None:
+    value = os.urandom(2 * LARGE)
+    store = FileStore(tmp_path)
+    (tmp_path / "values").rename(tmp_path / "away")
+    never = store.growing(len(value))
+    (tmp_path / "away").rename(tmp_path / "values")
+    broken = store.growing(len(value))
+    with open("/dev/full", "wb", buffering=0) as full:
+        for growing in (never, broken):
+            growing.add(value[:LARGE])
+            if growing.draft is not None:
+                growing.draft._file = full
+            growing.add(value[LARGE:])
+            assert growing.draft is None
+    store.save({"a": never, "b": broken})
+    assert store.load() == {"a": value, "b": value}
+    assert len(files(tmp_path)) == 2
+    store.close()
+
+
 @pytest.mark.slow
 def test_kill_at_any_moment_leaves_all_of_a_save_or_none(tmp_path: Path) -> None:
     random = Random(5)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 
 from evflow.deploy.record import Record, moves, stones_on
+from evflow.engine.snapshot import Parts, Snapshot
 from tests.deploy.simulation.truth import Failure, Truth
 
 __all__ = ["Disk", "FakeGround"]
@@ -85,27 +86,32 @@ class FakeGround:
         self._quiet.add(deployment)
         return ""
 
-    def settle(self, deployment: str) -> None:
+    def settle(self, deployment: str) -> str:
         if deployment not in self.closed:
             raise Failure(f"{self._node}: {deployment} settles while no change is under way")
         self._settled.add(deployment)
+        return self.waiting(deployment)
 
-    def leaving(self, deployment: str) -> dict[str, bytes]:
+    def expect(self, new: Record, arrived: Mapping[str, Snapshot]) -> None:
+        if new.deployment not in self.closed:
+            raise Failure(f"{self._node}: {new.deployment} expects a change that was not begun")
+
+    def leaving(self, deployment: str) -> dict[str, Parts]:
         if deployment not in self._settled:
             raise Failure(f"{self._node}: snapshots of {deployment} are taken before all nodes are quiet")
         if deployment not in self._quiet:
             raise Failure(f"{self._node}: snapshots of {deployment} are taken before it is quiet")
         old, new = self.closed[deployment]
         gone = [stone for stone, (start, _) in moves(old, new).items() if start == self._node]
-        return {stone: json.dumps(self.stones[deployment][stone]).encode() for stone in gone}
+        return {stone: [b"", json.dumps(self.stones[deployment][stone]).encode()] for stone in gone}
 
-    def commit(self, new: Record, arrived: Mapping[str, bytes]) -> None:
+    def commit(self, new: Record, arrived: Mapping[str, Snapshot]) -> None:
         old, _ = self._end(new.deployment)
         moved = moves(old, new)
         self._adopt(new)
         here = self.stones.get(new.deployment, {})
         for stone, data in arrived.items():
-            here[stone] = json.loads(data)
+            here[stone] = json.loads(bytes(data))
             self._truth.came(self._node, new, stone, len(here[stone]))
         for stone in here:
             if stone in moved and moved[stone][1] == self._node and stone not in arrived:

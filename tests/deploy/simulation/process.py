@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from evflow.deploy import messages as m
+from evflow.deploy.growing import Growing
 from evflow.deploy.record import Record
 from evflow.deploy.steward import Steward
 from tests.deploy.simulation.ground import Disk, FakeGround
@@ -35,7 +36,12 @@ class MemoryStore:
     def load(self) -> dict[str, bytes]:
         return dict(self.kept)
 
-    def save(self, values: Mapping[str, bytes | None], renamed: Mapping[str, str] | None = None) -> None:
+    def growing(self, total: int) -> Growing:
+        return Growing(total)
+
+    def save(
+        self, values: Mapping[str, bytes | Growing | None], renamed: Mapping[str, str] | None = None
+    ) -> None:
         self.dies()
         for old, new in (renamed or {}).items():
             self.kept[new] = self.kept.pop(old)
@@ -43,7 +49,7 @@ class MemoryStore:
             if value is None:
                 self.kept.pop(key, None)
             else:
-                self.kept[key] = value
+                self.kept[key] = bytes(value.data) if isinstance(value, Growing) else value
         self.dies()
 
 
