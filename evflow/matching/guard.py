@@ -3,11 +3,13 @@
 To read takes no lock while nobody writes. Readers and writers each put a mark in a list of theirs, which the
 interpreter does in one step, and look at the other list after. So of two that come at once, one sees the
 other.
+
+Changes may wait to be made together: whoever comes in next, to read or to write, makes them first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from threading import Condition, Lock
 
@@ -20,6 +22,10 @@ class Guard:
     A thread that reads must not enter again. ``enter`` and ``leave`` are for those who cannot afford a
     context manager.
 
+    Args:
+        waiting: changes that wait to be made; false if there are none.
+        make: makes them; it is called by one alone.
+
     Example:
         >>> guard = Guard()
         >>> with guard.reading():
@@ -28,9 +34,11 @@ class Guard:
         ...     pass
     """
 
-    __slots__ = ("_alone", "_aside", "_changed", "_readers", "_writers")
+    __slots__ = ("_alone", "_aside", "_changed", "_make", "_readers", "_waiting", "_writers")
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: Sized = (), make: Callable[[], None] = lambda: None) -> None:
+        self._waiting = waiting
+        self._make = make
         self._readers: list[None] = []  # a mark for each that reads
         self._writers: list[None] = []  # a mark for each that writes or waits to
         self._alone = Lock()  # held by the one that writes
@@ -39,6 +47,9 @@ class Guard:
 
     def enter(self) -> None:
         """Begins to read."""
+        if self._waiting:
+            with self.writing():
+                pass
         self._readers.append(None)
         while self._writers:
             self._step_aside()
@@ -77,13 +88,15 @@ class Guard:
             self.leave()
 
     def enter_alone(self) -> None:
-        """Begins to write."""
+        """Begins to write; changes that waited are made."""
         self._writers.append(None)
         alone = False
         try:
             alone = self._alone.acquire()
             if self._readers:
                 self._wait_for_readers()
+            if self._waiting:
+                self._make()
         except BaseException:  # interrupted while waiting
             self._writers.pop()
             if alone:

@@ -19,7 +19,8 @@ LARGEST = 2**31 - 2
 NONE, SOME, ALL = 1, 2, 3
 """How many filters of a subscription have an area; 0 marks a free id."""
 
-_BLOCK = 4096
+_SHIFT = 12
+_BLOCK = 1 << _SHIFT
 
 Int32s = NDArray[np.int32]
 
@@ -27,7 +28,8 @@ Int32s = NDArray[np.int32]
 class Ids:
     """The ids in use, and for each how many filters and constraints it has and which filters have an area.
 
-    Finding the smallest free id looks at one count for every 4,096 ids.
+    Finding the smallest free id looks at one count for every 4,096 ids. Where all of these have areas only,
+    that they can be moved is told by a count too, which is in the caches.
 
     Attributes:
         areas: uint8, one an id: 0, ``NONE``, ``SOME`` or ``ALL``.
@@ -42,7 +44,8 @@ class Ids:
         self.constraints = np.zeros(_BLOCK, np.int32)
         self.count = 0
         self._used = np.zeros(1, np.int32)
-        self._view = self.areas.data
+        self._moving = np.zeros(1, np.int32)
+        self._look()
         # Of subscriptions where only some filters have an area: which ones.
         self._some: dict[int, bytes] = {}
 
@@ -138,21 +141,26 @@ class Ids:
         self._count(ids, 1)
 
     def _count(self, ids: Int32s, change: int) -> None:
-        blocks = ids // _BLOCK
-        if len(ids) > len(self._used):
-            self._used += change * np.bincount(blocks, minlength=len(self._used)).astype(np.int32)
-        else:
-            np.add.at(self._used, blocks, change)
+        for counts, counted in ((self._used, ids), (self._moving, ids[self.areas[ids] == ALL])):
+            blocks = counted >> _SHIFT
+            if len(counted) > len(counts):
+                counts += change * np.bincount(blocks, minlength=len(counts)).astype(np.int32)
+            else:
+                np.add.at(counts, blocks, change)
         self.count += change * len(ids)
+
+    def _look(self) -> None:
+        """Takes views of arrays, of which one number is read sooner; first what is looked at last."""
+        self._whole, self._view = self._moving.data, self.areas.data
 
     def remove(self, ids: Int32s) -> None:
         """Marks ids that are taken as free."""
         if self._some:
             for id in ids[self.areas[ids] == SOME].tolist():
                 del self._some[id]
+        self._count(ids, -1)
         self.areas[ids] = 0
         self.filters[ids] = self.constraints[ids] = 0
-        self._count(ids, -1)
 
     def has_area(self, id: int, which: int) -> bool:
         """Whether filter ``which`` of a subscription has an area; -1: whether any has."""
@@ -165,7 +173,9 @@ class Ids:
 
     def moves(self, id: int) -> bool:
         """Whether this is for certain an id of which all filters have an area; quicker than ``has_area``."""
-        return type(id) is int and 0 <= id < len(self._view) and self._view[id] == ALL
+        if type(id) is not int or not 0 <= id < len(self._view):
+            return False
+        return self._whole[id >> _SHIFT] == _BLOCK or self._view[id] == ALL
 
     def totals(self) -> tuple[int, int]:
         """How many filters and constraints there are."""
@@ -185,8 +195,9 @@ class Ids:
             larger = np.zeros(room, old.dtype)
             larger[: len(old)] = old
             setattr(self, name, larger)
-        self._view = self.areas.data
-        self._used = np.concatenate([self._used, np.zeros(room // _BLOCK - len(self._used), np.int32)])
+        more = np.zeros(room // _BLOCK - len(self._used), np.int32)
+        self._used, self._moving = np.concatenate([self._used, more]), np.concatenate([self._moving, more])
+        self._look()
 
     def save(self, folder: Path) -> None:
         """Writes all this to files in ``folder``."""
@@ -199,9 +210,11 @@ class Ids:
         """Takes what ``save`` wrote, mapped copy-on-write."""
         for name in ("areas", "filters", "constraints"):
             setattr(self, name, mapped(folder / f"id_{name}.npy"))
-        self._view = self.areas.data
-        used = (self.areas != 0).reshape(-1, _BLOCK).sum(axis=1, dtype=np.int32)
-        self._used, self.count = used, int(used.sum())
+        blocks = self.areas.reshape(-1, _BLOCK)
+        self._used = (blocks != 0).sum(axis=1, dtype=np.int32)
+        self._moving = (blocks == ALL).sum(axis=1, dtype=np.int32)
+        self.count = int(self._used.sum())
+        self._look()
         bits = mapped(folder / "id_some_filters.npy").tobytes()
         at = 0
         for id in mapped(folder / "id_some.npy").tolist():

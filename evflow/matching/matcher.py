@@ -33,6 +33,7 @@ from evflow.matching.rows import EventRows
 from evflow.matching.space import LOCATIONS, space_of
 from evflow.matching.stats import Stats
 from evflow.matching.strings import Strings
+from evflow.matching.waiting import ALONE, WaitingMoves
 
 __all__ = ["Matcher"]
 
@@ -86,7 +87,6 @@ class Matcher:
         self._names = Names()
         self._strings = Strings()
         self._ids = Ids()
-        self._guard = Guard()
         self._workspace = Workspace()
         self._engine = _made(engine, self._strings, self._space.dimensions, options)
         reader = getattr(self._engine, "dict_reader", None)
@@ -95,7 +95,12 @@ class Matcher:
         self._match_one = getattr(self._engine, "match_one", None)
         self._counting = Lock()
         self._events = self._matches = 0
-        self._move_one = OneMove(self._ids, self._space, self._engine).move
+        one = OneMove(self._ids, self._space, self._engine)
+        waiting = WaitingMoves(self._ids, self._space, self._engine, one)
+        self._guard = Guard(waiting.rows, waiting.make)
+        self._move_one, self._move_later = one.move, waiting.add
+        # How many events had been matched at the last move, and how many moves are made at once still.
+        self._moved_at, self._alone = 0, ALONE
 
     @property
     def space(self) -> str:
@@ -203,6 +208,12 @@ class Matcher:
         Raises:
             SubscriptionError: there is no such subscription or filter, it has no area, or a number is wrong.
         """
+        if self._moved_at != self._events:
+            self._moved_at, self._alone = self._events, ALONE
+        elif self._alone > 0:
+            self._alone -= 1
+        elif self._move_later(id, x, y, radius, filter):
+            return
         guard = self._guard
         guard.enter_alone()
         try:

@@ -43,11 +43,13 @@ class Space:
         name: ``plane`` or ``globe``.
         dimensions: numbers of a place.
         dtype: their type.
+        bounds: what the two coordinates and the radius of an area are less than, whatever their sign.
     """
 
     name: str
     dimensions: int
     dtype: type[Any]
+    bounds: tuple[float, float, float]
 
     def places(self, first: Floats, second: Floats) -> NDArray[Any]:
         """N places of events, (N, dimensions); NaN where it is missing, not finite or beyond a pole."""
@@ -109,6 +111,7 @@ class Plane(Space):
     name = "plane"
     dimensions = 2
     dtype = np.float32
+    bounds = _END, _END, _END
 
     def places(self, first: Floats, second: Floats) -> NDArray[Any]:
         place = np.empty((len(first), 2), np.float32)
@@ -154,6 +157,7 @@ class Globe(Space):
     name = "globe"
     dimensions = 3
     dtype = np.float64
+    bounds = math.nextafter(90.0, 91.0), math.inf, math.inf
 
     def places(self, first: Floats, second: Floats) -> NDArray[Any]:
         place = np.empty((len(first), 3))

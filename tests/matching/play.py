@@ -11,6 +11,7 @@ import numpy as np
 
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.matcher import Matcher
+from evflow.matching.waiting import ALONE, MOST
 from tests.matching.generate import World
 from tests.matching.oracle import Oracle
 
@@ -43,7 +44,7 @@ class Play:
     def calls(self) -> list[Callable[[], None]]:
         found = [self.subscribe, self.subscribe_many, self.match_batch, self.match_one]
         if self.oracle.held:
-            found += [self.unsubscribe, self.move, self.move, self.move_many, self.unsubscribe_many]
+            found += [self.unsubscribe, self.move, self.move_often, self.move_many, self.unsubscribe_many]
         if self.folder is not None:
             found.append(self.save)
         return found
@@ -118,6 +119,11 @@ class Play:
         for matcher in self.matchers:
             matcher.move(id, x, y, radius, filter=which)
         self.oracle.move(id, x, y, radius, which)
+
+    def move_often(self) -> None:
+        """So many single moves that some wait, and others are made in between."""
+        for _ in range(self.random.choice([ALONE, ALONE + 5, ALONE + 30, ALONE + MOST + 9])):
+            self.move()
 
     def move_many(self) -> None:
         movable = self.movable()
