@@ -7,8 +7,10 @@ from evflow.matching.index.native import compiled, f32, f64, i64, set_f32, set_f
 
 __all__ = [
     "append",
+    "columns_of",
     "drop_block",
     "free_block",
+    "give_columns",
     "list_address",
     "new_block",
     "place_of",
@@ -100,18 +102,23 @@ def _units(state: int, kind: int, elements: int, capacity: int) -> int:
     """The size of a block for this many entries, a multiple of 4 (16 for columns)."""
     if kind == at.PLAIN:
         return capacity // 4
-    if kind == at.COLUMNS:
-        return capacity // 4 * (2 + 4 * elements)
-    return capacity if i64(state + 8 * at.DIMENSIONS) == 2 else capacity // 4 * 9
+    units = capacity // 4 * (2 + 4 * elements) if kind & at.COLUMNS else 0
+    return units + _placed(state, kind, capacity) // 16
+
+
+@compiled
+def _placed(state: int, kind: int, capacity: int) -> int:
+    """How many bytes of a block are for areas and their records."""
+    if not kind & at.LOCATED:
+        return 0
+    return 16 * capacity if i64(state + 8 * at.DIMENSIONS) == 2 else 36 * capacity
 
 
 @compiled
 def _offset(state: int, kind: int, capacity: int) -> int:
     """How far into a block the column of records stands."""
-    if kind == at.PLAIN:
-        return 0
-    if kind == at.COLUMNS:
-        return 4 * capacity
+    if not kind & at.LOCATED:
+        return 4 * capacity if kind == at.COLUMNS else 0
     return 12 * capacity if i64(state + 8 * at.DIMENSIONS) == 2 else 32 * capacity
 
 
@@ -123,6 +130,14 @@ def records_of(state: int, entry: int) -> int:
         return entry + at.L_START
     block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
     return block + _offset(state, u32(entry + at.L_INFO) & at.I_KIND, capacity)
+
+
+@compiled
+def columns_of(state: int, entry: int) -> int:
+    """Where the columns of a list that has some stand, given the list's address."""
+    kind = u32(entry + at.L_INFO) & at.I_KIND
+    block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
+    return block + _placed(state, kind, u32(entry + at.L_CAPACITY))
 
 
 @compiled
@@ -189,25 +204,26 @@ def _resize(state: int, entry: int, capacity: int) -> int:
     kind = info & at.I_KIND
     elements = info >> at.I_ELEMENTS
     length = u32(entry + at.L_LENGTH)
-    becomes = kind
-    if kind != at.LOCATED:
-        becomes = at.COLUMNS if capacity >= at.COLUMNS_FROM and elements else at.PLAIN
-        if becomes == at.COLUMNS:
-            capacity = (capacity + 15) & -16
-            info |= at.I_RANGES | at.I_ONCE
+    becomes = kind & at.LOCATED
+    # Areas that wait to be settled are about to go to cells.
+    staying = not (becomes and info & at.I_DIRTY) or kind & at.COLUMNS
+    if elements and staying and capacity >= (at.PLACED_FROM if becomes else at.COLUMNS_FROM):
+        becomes |= at.COLUMNS
+        capacity = (capacity + 15) & -16
+        info |= at.I_RANGES | at.I_ONCE
     start = new_block(state, _units(state, becomes, elements, capacity))
     if start == at.FULL:
         return at.FULL
     entries = i64(state + 8 * at.ENTRIES)
     old_start, old = u32(entry + at.L_START), u32(entry + at.L_CAPACITY)
     block, source = entries + 16 * start, entries + 16 * old_start
-    records = records_of(state, entry)
+    records, columns = records_of(state, entry), block + _placed(state, becomes, capacity)
     for i in range(length):
-        if kind == at.LOCATED:
+        if becomes & at.LOCATED:
             _copy_entry(state, source, old, i, block, capacity, i)
-        elif becomes == at.COLUMNS:
-            info &= ~_fill(state, block, capacity, i, u32(records + 4 * i))
-        else:
+        if becomes & at.COLUMNS:
+            info &= ~_fill(state, columns, capacity, i, u32(records + 4 * i))
+        elif becomes == at.PLAIN:
             set_u32(block + 4 * i, u32(records + 4 * i))
     if old:
         free_block(state, old_start, _units(state, kind, elements, old))
@@ -218,12 +234,21 @@ def _resize(state: int, entry: int, capacity: int) -> int:
 
 
 @compiled
+def give_columns(state: int, entry: int) -> int:
+    """Gives a list of areas columns if it has become long without; 0 or FULL."""
+    capacity, info = u32(entry + at.L_CAPACITY), u32(entry + at.L_INFO)
+    if capacity < at.PLACED_FROM or info & at.COLUMNS or not info >> at.I_ELEMENTS:
+        return 0
+    return _resize(state, entry, capacity)
+
+
+@compiled
 def reserve(state: int, entry: int) -> int:
     """Makes room for one more record in a list: 0, 1 if its block has grown, or FULL."""
     length, capacity = u32(entry + at.L_LENGTH), u32(entry + at.L_CAPACITY)
     if length < capacity:
         return 0
-    if length == 0 and u32(entry + at.L_INFO) & at.I_KIND != at.LOCATED:
+    if length == 0 and not u32(entry + at.L_INFO) & at.LOCATED:
         return 0
     larger = (capacity + max(4, capacity // 2) + 3) & -4
     return at.FULL if _resize(state, entry, larger) == at.FULL else 1
@@ -240,10 +265,10 @@ def append(state: int, number: int, record: int, x: float, y: float, z: float, r
         set_u32(entry + at.L_START, record)
     elif kind == at.PLAIN:
         set_u32(block + 4 * length, record)
-    elif kind == at.COLUMNS:
-        taken = _fill(state, block, capacity, length, record)
+    if capacity and kind & at.COLUMNS:
+        taken = _fill(state, columns_of(state, entry), capacity, length, record)
         set_u32(entry + at.L_INFO, u32(entry + at.L_INFO) & ~taken)
-    else:
+    if kind & at.LOCATED:
         put_place(state, block, capacity, length, x, y, z, reach)
         set_u32(block + _offset(state, kind, capacity) + 4 * length, record)
     set_u32(entry + at.L_LENGTH, length + 1)
@@ -297,13 +322,14 @@ def take(state: int, entry: int, position: int) -> None:
     if position != last:
         block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
         moved = u32(block + _offset(state, kind, capacity) + 4 * last)
-        if kind == at.LOCATED:
+        if kind & at.LOCATED:
             _copy_entry(state, block, capacity, last, block, capacity, position)
-        elif kind == at.COLUMNS:
+        if kind & at.COLUMNS:
+            columns = columns_of(state, entry)
             for column in range(2 + 4 * (info >> at.I_ELEMENTS)):
-                start = block + 4 * capacity * column
+                start = columns + 4 * capacity * column
                 set_u32(start + 4 * position, u32(start + 4 * last))
-        else:
+        elif kind == at.PLAIN:
             set_u32(block + 4 * position, moved)
         set_u32(record_address(state, moved) + 4 * at.R_POSITION, position)
     if capacity > 8 and last <= capacity // 4:
@@ -322,5 +348,4 @@ def drop_block(state: int, entry: int) -> None:
     units = _units(state, kind, info >> at.I_ELEMENTS, capacity)
     free_block(state, u32(entry + at.L_START), units)
     set_u32(entry + at.L_CAPACITY, 0)
-    if kind != at.LOCATED:
-        set_u32(entry + at.L_INFO, info & ~at.I_KIND)
+    set_u32(entry + at.L_INFO, info & ~at.COLUMNS)

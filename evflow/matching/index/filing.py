@@ -206,6 +206,7 @@ def find_group(state: int, signature: int, radius: float) -> int:
     entry = list_address(state, signature)
     exponent = _radius_exponent(radius) if u32(entry + at.L_INFO) & at.I_SPLIT else at.ANY_RADIUS
     number = u32(entry + at.L_NEXT)
+    elements = u32(entry + at.L_INFO) >> at.I_ELEMENTS << at.I_ELEMENTS
     while number:
         group = list_address(state, number)
         if i32(group + at.L_RADIUS) == exponent:
@@ -213,7 +214,7 @@ def find_group(state: int, signature: int, radius: float) -> int:
         number = u32(group + at.L_CHAIN)
     if number == 0:
         key = join(i64(entry), mix(exponent + 5000))
-        number = new_list(state, key, at.LOCATED | at.I_GROUP)
+        number = new_list(state, key, at.LOCATED | at.I_GROUP | elements)
         if number == at.FULL:
             return at.FULL
         group = list_address(state, number)
@@ -240,7 +241,8 @@ def cell_of(state: int, number: int, x: float, y: float, z: float) -> int:
     )
     cell = find(state, key)
     if cell == 0:
-        cell = new_list(state, key, at.LOCATED | at.I_CELL)
+        elements = u32(group + at.L_INFO) >> at.I_ELEMENTS << at.I_ELEMENTS
+        cell = new_list(state, key, at.LOCATED | at.I_CELL | elements)
         if cell == at.FULL:
             return at.FULL
         entry = list_address(state, cell)

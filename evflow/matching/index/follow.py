@@ -131,7 +131,7 @@ def queue_entries(state: int, scratch: int, number: int, values: int) -> bool:
     set_i64(head, i64(scratch + 8 * at.M_LISTS_USED))
     block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
     prefetch(block)
-    if u32(entry + at.L_INFO) & at.I_KIND == at.LOCATED:
+    if u32(entry + at.L_INFO) & at.LOCATED:
         capacity = u32(entry + at.L_CAPACITY)
         for line in range(64, min(16 * capacity, 512), 64):
             prefetch(block + line)

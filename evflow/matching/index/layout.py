@@ -13,7 +13,7 @@ group's or a cell's. Its entries lie in a block of the entry arena:
 * plain: the words of the records; a list of one has no block, its record stands in the list itself;
 * columns: subscription, record, then for each element lows, widths, and keys that are excluded, so that 16
   filters are tested at once;
-* located: x, y (z) and reach, then records.
+* located: x, y (z) and reach, then records; if it is long, columns as well.
 
 An **element** is an attribute's name with the type that a constraint asks for; a **signature** is a set of
 elements.
@@ -85,7 +85,7 @@ L_OLD = 56  # of a group: its first cell of the size before
 L_SHARE = 60  # of a group: float32, the share of its filters that an event looks at
 LIST_SIZE = 64
 
-I_KIND = 7  # mask: what stands in the block
+I_KIND = 7  # mask: what stands in the block, of located lists both if they are long
 PLAIN, COLUMNS, LOCATED = 0, 1, 2
 I_SIGNATURE = 8
 I_GROUP = 16
@@ -143,6 +143,7 @@ FULL = -1
 # Signatures with more filters of their own than this are split.
 SPLIT = 64
 COLUMNS_FROM = 48
+PLACED_FROM = 256  # entries of a located list that has columns too
 LEVEL_FROM = 48
 
 # The scratch of a thread that matches, an array of int64: buffers are (address, bytes).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import list_address, record_address, records_of
+from evflow.matching.index.blocks import columns_of, list_address, record_address, records_of
 from evflow.matching.index.byvalue import follow_values
 from evflow.matching.index.follow import (
     event_place,
@@ -82,7 +82,7 @@ def _unroll(state: int, scratch: int, first: int, event: int) -> bool:
             continue
         entry, values = list_address(state, u32(item)), i64(item + 8)
         length, kind = u32(entry + at.L_LENGTH), u32(entry + at.L_INFO) & at.I_KIND
-        if length > at.SHORT or kind == at.COLUMNS:
+        if length > at.SHORT or kind & at.COLUMNS:
             continue
         set_u32(item, _DONE)
         records = records_of(state, entry)
@@ -122,18 +122,21 @@ def _keep(state: int, scratch: int, kept: int, record: int) -> int:
 
 @compiled
 def _report_columns(
-    state: int, scratch: int, entry: int, values: int, stamps: int, used: int, most: int
+    state: int, scratch: int, entry: int, values: int, first: int, stamps: int, used: int, most: int
 ) -> int:
     """Reports from a list in columns, 16 filters at a time; how many are reported, or -1: no room.
 
     If ``most`` ids are all there can be, filters are taken in leaps, so that each subscription's come soon.
     """
     length, capacity = u32(entry + at.L_LENGTH), u32(entry + at.L_CAPACITY)
-    block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
+    block = columns_of(state, entry)
     serial, out = i64(scratch + 8 * at.M_SERIAL), i64(scratch + 8 * at.M_OUT)
     size = i64(scratch + 8 * at.M_OUT + 8) // 4
     count = u32(values + at.X_COUNT)
     info = u32(entry + at.L_INFO)
+    x, y, z = 0.0, 0.0, 0.0
+    if info & at.LOCATED:
+        x, y, z = event_place(state, scratch, first + u32(values + at.X_EVENT))
     kept = 0
     parts = (length + 15) // 16
     # A prime that does not divide the number of parts comes by all of them.
@@ -149,6 +152,10 @@ def _report_columns(
         if part >= parts:
             part -= parts
         found = (1 << min(16, length - begin)) - 1
+        if info & at.LOCATED:
+            found = _near_bits(state, entry, begin, x, y, z)
+            if found == 0:
+                continue
         column = block + 8 * capacity + 4 * begin
         for j in range(count):
             key = u32(values + at.X_KEYS + 4 * j)
@@ -215,8 +222,8 @@ def _report_lists(
         entry, values = list_address(state, u32(item)), i64(item + 8)
         if u32(item) == i64(scratch + 8 * at.M_REPORTED):
             set_u32(item, _DONE)
-        elif u32(entry + at.L_INFO) & at.I_KIND == at.COLUMNS:
-            used = _report_columns(state, scratch, entry, values, stamps, used, most)
+        elif u32(entry + at.L_INFO) & at.COLUMNS:
+            used = _report_columns(state, scratch, entry, values, first, stamps, used, most)
             set_u32(item, _DONE)
         elif not early:
             used = _report_long(state, scratch, entry, values, first, stamps, used)
@@ -291,7 +298,7 @@ def _longest(state: int, scratch: int) -> int:
 
 
 @compiled
-def _report_longest(state: int, scratch: int, stamps: int, most: int) -> int:
+def _report_longest(state: int, scratch: int, first: int, stamps: int, most: int) -> int:
     """Reports from the longest columns before others are looked at, since they may hold all; as below."""
     set_i64(scratch + 8 * at.M_REPORTED, -1)
     probe = _longest(state, scratch)
@@ -307,7 +314,9 @@ def _report_longest(state: int, scratch: int, stamps: int, most: int) -> int:
     set_i64(scratch + 8 * at.M_REPORTED, number)
     return _early(
         scratch,
-        _report_columns(state, scratch, list_address(state, number), values, stamps, used, used + most),
+        _report_columns(
+            state, scratch, list_address(state, number), values, first, stamps, used, used + most
+        ),
         most,
     )
 
@@ -378,7 +387,7 @@ def match(state: int, scratch: int, rows: int, offsets: int, start: int, first: 
         _next_serial(scratch)
         set_i64(scratch + 8 * at.M_EARLY, 0)
         follow_probes(state, scratch, 0)
-        done = _report_longest(state, scratch, stamps, most) if few else 0
+        done = _report_longest(state, scratch, first, stamps, most) if few else 0
         if done == 0:
             if not follow_signatures(state, scratch, first):
                 return first

@@ -9,7 +9,7 @@ number of times.
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import list_address, place_of, records_of, reserve
+from evflow.matching.index.blocks import give_columns, list_address, place_of, records_of, reserve
 from evflow.matching.index.filing import find_place, leave, mark_dirty, put
 from evflow.matching.index.keys import cell_key, cell_number, power
 from evflow.matching.index.native import (
@@ -43,7 +43,7 @@ def _rehome(state: int, number: int, position: int) -> int:
     entry = list_address(state, number)
     record = u32(records_of(state, entry) + 4 * position)
     info = u32(entry + at.L_INFO)
-    located = info & at.I_KIND == at.LOCATED
+    located = info & at.LOCATED != 0
     signature, x, y, z, reach = number, 0.0, 0.0, 0.0, 0.0
     if located:
         block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
@@ -196,7 +196,9 @@ def _settle_group(state: int, number: int) -> int:
                 set_u32(group + at.L_CELLS, 0)
         if _drain_cells(state, number) == at.FULL:
             return at.FULL
-    return _drain(state, number)
+    if _drain(state, number) == at.FULL:
+        return at.FULL
+    return give_columns(state, group)
 
 
 @compiled
