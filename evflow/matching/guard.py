@@ -34,7 +34,7 @@ class Guard:
         ...     pass
     """
 
-    __slots__ = ("_alone", "_aside", "_changed", "_make", "_readers", "_waiting", "_writers")
+    __slots__ = ("_alone", "_changed", "_make", "_readers", "_waiting", "_writers")
 
     def __init__(self, waiting: Sized = (), make: Callable[[], None] = lambda: None) -> None:
         self._waiting = waiting
@@ -43,40 +43,24 @@ class Guard:
         self._writers: list[None] = []  # a mark for each that writes or waits to
         self._alone = Lock()  # held by the one that writes
         self._changed = Condition(Lock())
-        self._aside = 0  # readers that wait
 
     def enter(self) -> None:
         """Begins to read."""
-        if self._waiting:
-            with self.writing():
-                pass
-        self._readers.append(None)
-        while self._writers:
-            self._step_aside()
-
-    def _step_aside(self) -> None:
-        """Takes a reader's mark away until nobody wants to write."""
-        with self._changed:
-            self._readers.pop()
-            self._changed.notify_all()
-            self._aside += 1
-            try:
-                while self._writers:
-                    self._changed.wait()
-            finally:
-                self._aside -= 1
+        if not self._waiting:
+            self._readers.append(None)
+            if not self._writers:
+                return
+            self.leave()
+        # Whoever holds the lock of writers makes the next of them wait, and comes in between any two.
+        with self.writing() if self._waiting else self._alone:
             self._readers.append(None)
 
     def leave(self) -> None:
         """Ends what ``enter`` began."""
         self._readers.pop()
         if self._writers:
-            self._tell()
-
-    def _tell(self) -> None:
-        """Wakes all that wait."""
-        with self._changed:
-            self._changed.notify_all()
+            with self._changed:
+                self._changed.notify_all()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -101,7 +85,6 @@ class Guard:
             self._writers.pop()
             if alone:
                 self._alone.release()
-            self._tell()
             raise
 
     def _wait_for_readers(self) -> None:
@@ -113,8 +96,6 @@ class Guard:
         """Ends what ``enter_alone`` began."""
         self._writers.pop()
         self._alone.release()
-        if self._aside:
-            self._tell()
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -227,6 +227,24 @@ def test_threads_see_each_move_that_has_returned(matcher: Matcher) -> None:
         assert places(matcher) == {id: [steps] for id in range(3)}
 
 
+def test_matches_come_in_while_other_threads_move_without_end(matcher: Matcher) -> None:
+    matched = threading.Event()
+
+    def move() -> None:
+        while not matched.is_set():
+            matcher.move(0, 5.0, 0.0)
+
+    threads = [threading.Thread(target=move, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    found = [matcher.match({"x": 3.0, "y": 0.0}).tolist() for _ in range(300)]
+    matched.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert found == [[1]] * 300
+
+
 def test_ids_in_whole_blocks_are_checked_as_others_are(tmp_path: Path) -> None:
     """Where thousands of ids in a row have areas, a count stands for them, and one that goes is missed."""
     matcher = Matcher("index")
