@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,7 @@ def array_head(kind: Array, shape: tuple[int, ...]) -> bytes:
     Raises:
         Misfit: the array is larger than msgpack can say.
     """
-    size = 1 + 4 * len(shape) + kind.item_size * int(np.prod(shape, dtype=object))
+    size = 1 + 4 * len(shape) + kind.item_size * prod(shape)
     if size > _MAX_LENGTH:
         raise Misfit(f"an array of at most {_MAX_LENGTH} bytes", shape)
     head = struct.pack(">BIBB", 0xC9, size, kind.element.code, len(shape))

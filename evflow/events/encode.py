@@ -253,11 +253,16 @@ def _check_text(encoded: bytes, capacity: int) -> None:
 
 
 def _elements(kind: Array, dtype: np.dtype[Any], value: Any) -> AnyArray:
-    ready = value.__class__ is np.ndarray and value.dtype == dtype and value.shape == kind.shape
-    if ready and value.flags.c_contiguous:
+    ready = value.__class__ is np.ndarray and value.dtype == dtype and value.flags.c_contiguous
+    if ready and (value.shape == kind.shape or _is_of(kind.shape, value.shape)):
         array: AnyArray = value
         return array
     return array_elements(kind, value)
+
+
+def _is_of(wanted: tuple[int | None, ...], shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape is one of the shape that is wanted."""
+    return len(wanted) == len(shape) and all(n in (None, m) for n, m in zip(wanted, shape, strict=True))
 
 
 def _element_bytes(kind: Array, dtype: np.dtype[Any], value: Any) -> memoryview:
@@ -267,7 +272,7 @@ def _element_bytes(kind: Array, dtype: np.dtype[Any], value: Any) -> memoryview:
 def _chunk_encoder(kind: FieldType) -> Callable[[Any], bytes]:
     """The function from a value to its bytes, for what does not go into one ``pack``."""
     if isinstance(kind, Array):
-        return partial(_encode_array, kind)
+        return partial(_encode_array, kind, array_dtype(kind))
     if isinstance(kind, Text):
         return _encode_text
     if isinstance(kind, Blob):
@@ -282,7 +287,7 @@ def _chunk_encoder(kind: FieldType) -> Callable[[Any], bytes]:
 def _chunk_parts(kind: FieldType) -> Callable[[Any], tuple[Piece, ...]] | None:
     """The function from a value to its bytes in pieces, for what may be large in itself."""
     if isinstance(kind, Array):
-        return partial(_array_parts, kind)
+        return partial(_array_parts, kind, array_dtype(kind))
     if isinstance(kind, Blob):
         return _blob_parts
     if isinstance(kind, Maybe) and (encode := _chunk_parts(kind.element)) is not None:
@@ -290,8 +295,8 @@ def _chunk_parts(kind: FieldType) -> Callable[[Any], tuple[Piece, ...]] | None:
     return None
 
 
-def _array_parts(kind: Array, value: Any) -> tuple[Piece, ...]:
-    elements = array_elements(kind, value)
+def _array_parts(kind: Array, dtype: np.dtype[Any], value: Any) -> tuple[Piece, ...]:
+    elements = _elements(kind, dtype, value)
     return array_head(kind, elements.shape), elements.data
 
 
@@ -305,9 +310,8 @@ def _maybe_parts(encode: Callable[[Any], tuple[Piece, ...]], value: Any) -> tupl
     return (b"\xc0",) if value is None else encode(value)
 
 
-def _encode_array(kind: Array, value: Any) -> bytes:
-    elements = array_elements(kind, value)
-    return b"".join((array_head(kind, elements.shape), elements.data))
+def _encode_array(kind: Array, dtype: np.dtype[Any], value: Any) -> bytes:
+    return b"".join(_array_parts(kind, dtype, value))
 
 
 def _encode_text(value: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from threading import Lock, get_ident
 from typing import Any
 
@@ -11,9 +12,10 @@ from evflow.errors import FlowError, SchemaError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE, Piece, encoder, encoder_parts
-from evflow.events.gather import nbytes_of, write_parts
+from evflow.events.gather import nbytes_of, running, write_parts
 from evflow.events.view import View, encoded
 from evflow.flow.inbox import FRAME, SMALL, Item
+from evflow.flow.net import Waker
 from evflow.flow.worker import Worker
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor
@@ -25,16 +27,39 @@ AttributeValues = Mapping[str, int | float | str]
 _SETTING = Lock()
 
 
-def _framing(encode: Callable[[Any], tuple[Piece, ...]]) -> Callable[[Any], bytes | None]:
-    """An encoder that puts its length before each event; None for a large one, which goes another way."""
+def _framing(encode: Callable[[Any], tuple[Piece, ...]]) -> Callable[[Any], bytes | tuple[Piece, ...]]:
+    """An encoder that puts its length before each event; a large one stays in parts, and goes another way."""
     frame = FRAME.pack
 
-    def framed(event: Any) -> bytes | None:
+    def framed(event: Any) -> bytes | tuple[Piece, ...]:
         parts = encode(event)
         size = nbytes_of(parts)
-        return None if size >= LARGE else b"".join((frame(size), *parts))
+        return parts if size >= LARGE else b"".join((frame(size), *parts))
 
     return framed
+
+
+@dataclass(slots=True)
+class _Short:
+    """The short way in, for small events of one class.
+
+    It is an object of its own since an ``Entry`` has ``__getattr__``: where there is one, Python takes longer
+    to find any attribute.
+
+    Attributes:
+        buffer: where they go, see ``Intake``.
+        bell: wakes the engine's thread, which is ``thread``.
+        kind: the class of events; None while there is none.
+        encode: what encodes them; what is no bytes then is too large to go this way.
+        room: the bytes that may wait in the buffer.
+    """
+
+    buffer: bytearray
+    bell: Waker
+    thread: int | None
+    kind: type | None = None
+    encode: Callable[[Any], bytes | tuple[Piece, ...]] = bytes
+    room: int = 0
 
 
 class Entry:
@@ -44,18 +69,12 @@ class Entry:
         self._worker = worker
         self._slot = slot
         self._intake = worker.intake(slot)
-        self._buffer = self._intake.buffer
-        self._bell = worker.bell
-        self._engine_thread = worker.ident
-        # The class of events that take the short way, what encodes them, and the bytes that may wait there.
-        self._class: type | None = None
-        self._encode: Callable[[Any], bytes | None] = bytes
-        self._room = 0
+        self._short = _Short(self._intake.buffer, worker.bell, worker.ident)
 
     def close(self) -> None:
         """From now on nothing may be submitted."""
         # Without room each submission goes the long way, which refuses it.
-        self._room = 0
+        self._short.room = 0
 
     def end(self, reason: str) -> list[EventBatch]:
         """The stone is gone: takes no more, and gives up what waits; called in the engine's thread.
@@ -84,13 +103,14 @@ class Entry:
             SchemaError: a value does not fit its field.
             FlowError: the flow is closed, or stayed full.
         """
-        if event.__class__ is not self._class or attrs is not None:
+        short = self._short
+        if event.__class__ is not short.kind or attrs is not None:
             self._submit_any(event, attrs, timeout)
             return
-        data = self._encode(event)
-        buffer = self._buffer
-        if data is None or len(buffer) >= self._room or get_ident() == self._engine_thread:
-            self._submit_any(event, attrs, timeout)
+        data = short.encode(event)
+        buffer = short.buffer
+        if type(data) is not bytes or len(buffer) >= short.room or get_ident() == short.thread:
+            self._submit_any(event, attrs, timeout, data if isinstance(data, tuple) else None)
             return
         try:
             buffer.extend(data)
@@ -98,8 +118,8 @@ class Entry:
             # Sealed since: the long way refuses it.
             self._submit_any(event, attrs, timeout)
             return
-        if self._bell.asleep:
-            self._bell.ring()
+        if short.bell.asleep:
+            short.bell.ring()
 
     def submit_batch(
         self,
@@ -148,11 +168,18 @@ class Entry:
             )
         return declared[0]
 
-    def _submit_any(self, event: Any, attrs: AttributeValues | None, timeout: float | None) -> None:
+    def _submit_any(
+        self,
+        event: Any,
+        attrs: AttributeValues | None,
+        timeout: float | None,
+        parts: tuple[Piece, ...] | None = None,
+    ) -> None:
+        """Submits one event; ``parts`` are its bytes if it is encoded already."""
         schema = getattr(event, "schema", None)
         if not isinstance(schema, Schema) or isinstance(event, type):
             raise SchemaError(f"stone {self.name!r}: expected an event, found {event!r:.100}")
-        item = self._encoded(schema, event)
+        item = self._stored(schema, self._encoded(schema, event) if parts is None else parts)
         # A view brings attributes along; a plain event has none.
         carried = getattr(event, "attrs", None) if attrs is None else attrs
         if carried:
@@ -161,37 +188,38 @@ class Entry:
             self._worker.enter(self._slot, self._intake, batch, timeout)
             return
         self._worker.enter(self._slot, self._intake, item, timeout)
-        if self._class is None and not hasattr(event, "attrs"):
+        if self._short.kind is None and not hasattr(event, "attrs"):
             self._shorten(event.__class__, schema)
 
-    def _encoded(self, schema: Schema, event: Any) -> Item:
-        parts: tuple[Piece, ...]
+    def _encoded(self, schema: Schema, event: Any) -> tuple[Piece, ...]:
         if isinstance(event, View):
-            parts = (encoded(event),)
-        elif schema.width is not None and schema.width < LARGE:
-            parts = (encoder(schema)(event),)
-        else:
-            parts = encoder_parts(schema)(event)
+            return (encoded(event),)
+        if schema.width is not None and schema.width < LARGE:
+            return (encoder(schema)(event),)
+        return encoder_parts(schema)(event)
+
+    def _stored(self, schema: Schema, parts: tuple[Piece, ...]) -> Item:
         size = nbytes_of(parts)
         if size >= LARGE:
             # To where it is sent from, if there is such a place: then nobody has to copy it again.
-            place = self._worker.reserve(size, get_ident() != self._engine_thread)
+            place = self._worker.reserve(size, get_ident() != self._short.thread)
             if place is not None:
                 write_parts(place.target, parts)
-                return EventBatch.from_encoded(schema, [place.held.data])
+                return EventBatch(schema, place.held, 1, None if schema.width else running((size,), 1))
         # What is one piece of bytes already is not copied by this.
         return schema, b"".join(parts)
 
     def _shorten(self, kind: type, schema: Schema) -> None:
         """Lets events of a class take the short way from now on, unless they are large."""
+        short = self._short
         with _SETTING:
-            if self._class is None and (schema.width is None or schema.width <= SMALL):
+            if short.kind is None and (schema.width is None or schema.width <= SMALL):
                 self._intake.begin(schema)
-                self._encode = (
+                short.encode = (
                     encoder(schema) if schema.width is not None else _framing(encoder_parts(schema))
                 )
-                self._room = self._intake.room
-                self._class = kind
+                short.room = self._intake.room
+                short.kind = kind
 
     def __getattr__(self, name: str) -> Any:
         """What the stone itself has programs do with it; see ``Acting.controls``."""
@@ -217,7 +245,7 @@ class Entry:
                 raised.append(error)
 
         # Between two batches is also where a handler is called.
-        done = work() if get_ident() == self._engine_thread else self._worker.do(work)
+        done = work() if get_ident() == self._short.thread else self._worker.do(work)
         if raised:
             raise raised[0]
         return done
