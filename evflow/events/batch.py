@@ -292,7 +292,7 @@ class EventBatch:
         rows = chosen if self.selection is None else self.selection[chosen]
         if self.offsets is None:
             width = self.schema.width or 0
-            data = self.data.reshape(self.rows, width)[rows].reshape(-1)
+            data = self.data.reshape(self.rows, width).take(rows, axis=0).reshape(-1)
             return EventBatch(self.schema, frozen(data), len(rows), None, None, attributes)
         starts = self.offsets[rows]
         lengths = self.offsets[1:][rows] - starts
