@@ -16,7 +16,16 @@ from evflow.events.columns.tables import columns_of
 from evflow.events.columns.writing import encode_columns
 from evflow.events.encode import encoder
 from evflow.events.event import Event
-from evflow.events.gather import ByteArray, Offsets, back_to_back, frozen, gather, running, starts_of
+from evflow.events.gather import (
+    ByteArray,
+    Offsets,
+    Place,
+    back_to_back,
+    frozen,
+    gather,
+    running,
+    starts_of,
+)
 from evflow.events.view import View, view_class
 from evflow.events.wirecheck import check
 from evflow.schema import Schema
@@ -27,7 +36,7 @@ __all__ = ["EventBatch"]
 _UINT8 = np.dtype(np.uint8)
 
 _Rows = np.ndarray[Any, np.dtype[np.int32]]
-Joiner = Callable[[Sequence[ByteArray]], ByteArray | None]
+Room = Callable[[int], Place | None]
 _Positions = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -258,8 +267,7 @@ class EventBatch:
         """The events from position ``start`` up to ``stop``, by reference."""
         attributes = None if self.attributes is None else self.attributes.take(slice(start, stop))
         if self.selection is not None:
-            selection = self.selection[start:stop]
-            return EventBatch(self.schema, self.data, self.rows, self.offsets, selection, attributes)
+            return self._narrowed(self.selection[start:stop], attributes)
         start, stop, _ = slice(start, stop).indices(self.rows)
         stop = max(start, stop)
         if self.offsets is None:
@@ -269,6 +277,14 @@ class EventBatch:
         offsets = self.offsets[start : stop + 1]
         data = self.data[offsets[0] : offsets[-1]]
         return EventBatch(self.schema, data, stop - start, offsets - offsets[0], None, attributes)
+
+    def _narrowed(self, rows: _Rows, attributes: Attributes | None) -> EventBatch:
+        """The events of these rows, with no more around them than lies between."""
+        if not len(rows):
+            return EventBatch(self.schema, self.data, self.rows, self.offsets, rows, attributes)
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        around = EventBatch(self.schema, self.data, self.rows, self.offsets).slice(first, last)
+        return EventBatch(self.schema, around.data, around.rows, around.offsets, rows - first, attributes)
 
     def _positions(self, given: _Positions | Sequence[int] | Sequence[bool]) -> _Positions:
         found = np.asarray(given)
@@ -308,12 +324,12 @@ class EventBatch:
         return self if self.selection is None else self.take(np.arange(len(self.selection)))
 
     @classmethod
-    def concat(cls, batches: Sequence[EventBatch], join: Joiner = lambda pieces: None) -> EventBatch:
-        """The events of several batches of one schema, in order.
+    def concat(cls, batches: Sequence[EventBatch], room: Room = lambda length: None) -> EventBatch:
+        """The events of several batches of one schema, in order, with nothing between them.
 
         Args:
             batches: the batches.
-            join: copies buffers back to back into memory of its own, not writeable; None if it has none.
+            room: gives a place for so many bytes, if they have to be copied; None for memory of their own.
 
         Raises:
             SchemaError: there is no batch, or their schemas differ.
@@ -321,25 +337,25 @@ class EventBatch:
         if not batches:
             raise SchemaError("no batches to put together")
         first = batches[0]
-        if len(batches) == 1:
+        if len(batches) == 1 and (first.selection is None or first.offsets is not None):
             return first.compact()
         for batch in batches:
             if batch.schema is not first.schema and batch.schema != first.schema:
                 raise SchemaError(
                     f"batches of two schemas, {first.schema!r} and {batch.schema!r}, cannot be one"
                 )
-        whole = [batch.compact() for batch in batches]
-        pieces = [batch.data for batch in whole]
-        data = back_to_back(pieces)
+        # What is selected of events of one width is copied only once, to where all belong.
+        whole = [batch if batch.offsets is None else batch.compact() for batch in batches]
+        data = None
+        if all(batch.selection is None for batch in whole):
+            data = back_to_back([batch.data for batch in whole])
         if data is None:
-            data = join(pieces)
-        if data is None:
-            data = frozen(np.concatenate(pieces))
+            data = _copied(whole, room)
         offsets = None
         if first.schema.width is None:
             offsets = starts_of(np.concatenate([np.diff(b.offsets) for b in whole if b.offsets is not None]))
         attributes = Attributes.concat((batch.attributes, len(batch)) for batch in batches)
-        return cls(first.schema, data, sum(batch.rows for batch in whole), offsets, None, attributes)
+        return cls(first.schema, data, sum(map(len, batches)), offsets, None, attributes)
 
     @property
     def nbytes(self) -> int:
@@ -384,3 +400,22 @@ class EventBatch:
 
     def __repr__(self) -> str:
         return f"EventBatch({self.schema.name}: {len(self)} events, {self.nbytes} bytes)"
+
+
+def _copied(batches: Sequence[EventBatch], room: Room) -> ByteArray:
+    """The bytes of batches without a selection, or of events of one width, back to back."""
+    sizes = [batch.nbytes for batch in batches]
+    place = room(sum(sizes))
+    target = np.empty(sum(sizes), np.uint8) if place is None else place.target
+    at = 0
+    for batch, size in zip(batches, sizes, strict=True):
+        part = target[at : at + size]
+        at += size
+        if batch.selection is None:
+            np.copyto(part, batch.data)
+        else:
+            width = batch.schema.width or 0
+            rows = batch.data.reshape(batch.rows, width)
+            # Unless numpy may clip rows out of range, it copies to somewhere else first.
+            rows.take(batch.selection, axis=0, out=part.reshape(len(batch), width), mode="clip")
+    return frozen(target) if place is None else place.held

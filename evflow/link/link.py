@@ -180,7 +180,7 @@ class Link:
         channel = outlet.channel = self._channels
         self._channels += 1
         self.outlets[channel] = outlet
-        outlet.pump, outlet.join = self.pump, self._hub.transport.join
+        outlet.pump, outlet.room = self.pump, self._hub.transport.room
         if self._session is not None:
             self._session.open(channel, outlet)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from evflow.engine.topology import Crossing
 from evflow.errors import LinkError
-from evflow.events.batch import EventBatch, Joiner
+from evflow.events.batch import EventBatch, Room
 from evflow.link.attributes import MOST_COLUMNS
 from evflow.link.attributes import pack as pack_attributes
 from evflow.link.congestion import Congestion, CongestionHandler, relieve
@@ -106,7 +106,7 @@ class Outlet:
         dropped: called with the number of events that a policy, a handler or a broken link made away with.
         failed: called with what a congestion handler raised.
         left: called with the number of events of each new frame.
-        join: puts the bytes of small batches together, where they can be sent from; set by the link.
+        room: gives memory for what is copied together, from which it can be sent; set by the link.
         pump: sends what can be sent; set by the link, as is the number of the ``channel``.
         state: "closed", "opening", "open" or "rejected".
         reason: why it is rejected.
@@ -126,13 +126,13 @@ class Outlet:
         self.again = 0.0
         self.refused_since: float | None = None
         self.retired = False
-        self.waiting = Waiting()
+        self.waiting = Waiting(whole=terms.policy == "block" and terms.handler is None)
         self.meter = Meter()
         self.round_trip = 0.0
         self.dropped: Callable[[int], None] = lambda count: None
         self.failed: Callable[[BaseException], None] = lambda error: None
         self.left: Callable[[int], None] = lambda count: None
-        self.join: Joiner = lambda pieces: None
+        self.room: Room = lambda length: None
         self.channel = 0
         self.pump: Callable[[Outlet], None] = lambda outlet: None
         self._unsent: deque[Frame] = deque()
@@ -367,7 +367,7 @@ class Outlet:
         batches = [first.batch]
         if first.tag is None:
             batches = self._gather(first)
-        batch = EventBatch.concat(batches, self.join)
+        batch = EventBatch.concat(batches, self.room)
         attributes = None if batch.attributes is None else pack_attributes(batch.attributes)
         self._last += 1
         size = len(batch.data)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any, Protocol
 
-from evflow.events.gather import ByteArray
+from evflow.events.gather import Place
 
 __all__ = ["Conduit", "Transport"]
 
@@ -32,9 +32,8 @@ class Transport(Protocol):
     def proven_name(self, conduit: Conduit) -> str | None:
         """The name that the other side has proven by its key; None where keys are not used."""
 
-    def join(self, pieces: Sequence[ByteArray]) -> ByteArray | None:
-        """Copies bytes back to back to where they can be sent from without another copy; None if there is
-        no such place."""
+    def room(self, length: int) -> Place | None:
+        """Memory from which so many bytes can be sent without another copy; None if there is none."""
 
     def share(self, conduit: Conduit) -> tuple[str, int, bytes] | None:
         """A new file of shared memory for what is sent: its name, size and nonce; None if there is none."""

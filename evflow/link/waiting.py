@@ -28,6 +28,10 @@ __all__ = [
 ]
 
 
+_DENSE = 0.5
+"""The part of a batch's bytes from which a selection may wait as it is."""
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """A batch that waits.
@@ -46,16 +50,21 @@ class Entry:
 class Waiting:
     """The entries that wait, the oldest first, their ``low`` never falling.
 
+    Args:
+        whole: whether most events of a batch may wait as a selection, which is copied out when it is sent.
+            Policies that drop events, and handlers, do not take that.
+
     Attributes:
         entries: they; to be changed by the methods only.
-        bytes: bytes of their events.
+        bytes: bytes in memory for their events.
         events: how many events they have.
         fresh: how many events came since this was last set to 0.
     """
 
-    __slots__ = ("bytes", "entries", "events", "fresh")
+    __slots__ = ("_whole", "bytes", "entries", "events", "fresh")
 
-    def __init__(self) -> None:
+    def __init__(self, whole: bool = False) -> None:
+        self._whole = whole
         self.entries: deque[Entry] = deque()
         self.bytes = 0
         self.events = 0
@@ -75,22 +84,26 @@ class Waiting:
     def append(self, entry: Entry) -> None:
         """Puts an entry behind the others; one without events is left out, since it settles by itself.
 
-        A selection is copied out: the wire needs that anyway, and so ``bytes`` is what is held in memory.
+        A selection of few events is copied out, so that the others are not held in memory.
         """
-        entry.batch = entry.batch.compact()
-        if entry.batch.rows:
+        entry.batch = self._settled(entry.batch)
+        if len(entry.batch):
             self.entries.append(self._counted(entry))
-            self.fresh += entry.batch.rows
+            self.fresh += len(entry.batch)
 
     def appendleft(self, entry: Entry) -> None:
         """Puts an entry back before the others."""
-        entry.batch = entry.batch.compact()
-        if entry.batch.rows:
+        entry.batch = self._settled(entry.batch)
+        if len(entry.batch):
             self.entries.appendleft(self._counted(entry))
 
+    def _settled(self, batch: EventBatch) -> EventBatch:
+        dense = self._whole and batch.nbytes >= _DENSE * len(batch.data)
+        return batch if dense else batch.compact()
+
     def _counted(self, entry: Entry) -> Entry:
-        self.bytes += entry.batch.nbytes
-        self.events += entry.batch.rows
+        self.bytes += len(entry.batch.data)
+        self.events += len(entry.batch)
         return entry
 
     def popleft(self) -> Entry:
@@ -110,15 +123,15 @@ class Waiting:
         return self._taken(self.entries.pop())
 
     def _taken(self, entry: Entry) -> Entry:
-        self.bytes -= entry.batch.nbytes
-        self.events -= entry.batch.rows
+        self.bytes -= len(entry.batch.data)
+        self.events -= len(entry.batch)
         return entry
 
     def trim(self, place: int, batch: EventBatch) -> None:
         """Leaves only some events of the entry at ``place``; it keeps its ``low`` and its tag."""
         entry = self.entries[place]
-        self.bytes += batch.nbytes - entry.batch.nbytes
-        self.events += len(batch) - entry.batch.rows
+        self.bytes += len(batch.data) - len(entry.batch.data)
+        self.events += len(batch) - len(entry.batch)
         entry.batch = batch
 
     def replace(self, entries: Iterable[Entry]) -> int:

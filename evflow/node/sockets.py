@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 from typing import Any, NamedTuple
 
 import zmq
 
 from evflow.errors import LinkError
-from evflow.events.gather import ByteArray
+from evflow.events.gather import Place
 from evflow.link.transport import Conduit
 from evflow.node.arena import Arena
 from evflow.node.contact import Contact
@@ -241,8 +241,8 @@ class Sockets:
             sharing = self._sharing[conduit] = Sharing(self._arena if self._shared_memory else None)
         return sharing
 
-    def join(self, pieces: Sequence[ByteArray]) -> ByteArray | None:
-        return self._arena.hold(pieces) if sum(map(len, pieces)) >= _COPY else None
+    def room(self, length: int) -> Place | None:
+        return self._arena.reserve(length) if length >= _COPY else None
 
     def share(self, conduit: Conduit) -> tuple[str, int, bytes] | None:
         return self._shares(conduit).offer()

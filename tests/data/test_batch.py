@@ -14,6 +14,7 @@ from evflow.errors import SchemaError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.encode import encode_dict, encoder
+from evflow.events.gather import Place
 from evflow.schema import Schema
 from evflow.schema.types import f32, i16
 
@@ -105,7 +106,9 @@ def test_batch_takes_selects_and_joins_as_lists_do(data: st.DataObject) -> None:
             start, stop = sorted(data.draw(st.tuples(st.integers(0, 7), st.integers(0, 7))))
             batch, expected = batch.slice(start, stop), expected[start:stop]
         elif step == "concat":
-            batch, expected = EventBatch.concat([batch, batch]), expected * 2
+            times, room = data.draw(st.integers(1, 2)), data.draw(st.sampled_from([nowhere, somewhere]))
+            batch, expected = EventBatch.concat([batch] * times, room), expected * times
+            assert batch.selection is None
         else:
             batch = batch.compact()
         assert batch.to_bytes() == b"".join(encoded[i] for i in expected)
@@ -221,6 +224,46 @@ def test_batch_of_no_events_has_everything_empty(originals: list[Any]) -> None:
 def test_batch_of_events_of_another_class_is_refused() -> None:
     with pytest.raises(SchemaError, match="schema Fixed: expected a Fixed with field"):
         EventBatch.from_events([fixed(1), Point(1.0, 1)])
+
+
+def nowhere(length: int) -> None:
+    """No place for bytes."""
+
+
+def somewhere(length: int) -> Place:
+    """A place for bytes, with others around it."""
+    target = np.full(length + 2, 7, np.uint8)[1:-1]
+    held = target.view()
+    held.flags.writeable = False
+    return Place(target, held)
+
+
+def test_batch_concat_copies_what_is_selected_to_the_place_given() -> None:
+    points = [Point(float(i), i) for i in range(5)]
+    whole = EventBatch.from_events(points)
+    places: list[Place] = []
+
+    def room(length: int) -> Place:
+        places.append(somewhere(length))
+        return places[-1]
+
+    for batches, kept in (
+        ([whole.select([0, 1, 4])], [0, 1, 4]),
+        ([whole.select([1]), whole, whole.select([]), whole.select([2, 3])], [1, 0, 1, 2, 3, 4, 2, 3]),
+    ):
+        joined = EventBatch.concat(batches, room)
+        assert joined.data is places.pop().held
+        assert joined.to_bytes() == b"".join(encoder(Point.schema)(points[i]) for i in kept)
+    assert EventBatch.concat([whole], room) is whole
+    assert places == []
+
+
+def test_batch_slice_of_a_selection_holds_only_what_lies_between() -> None:
+    batch = EventBatch.from_events([Point(float(i), i) for i in range(9)]).select([1, 2, 5, 6, 8])
+    part = batch.slice(1, 4)
+    assert [event.y for event in part] == [2, 5, 6]
+    assert (part.rows, len(part.data)) == (5, 5 * (Point.schema.width or 0))
+    assert len(batch.slice(2, 2)) == 0
 
 
 def test_batch_concat_refuses_other_schemas_and_nothing() -> None:

@@ -67,7 +67,7 @@ class Port:
     def proven_name(self, conduit: Any) -> str | None:
         return self.names.get(conduit)
 
-    def join(self, pieces: Any) -> None:
+    def room(self, length: int) -> None:
         return None
 
     def share(self, conduit: Any) -> tuple[str, int, bytes] | None:

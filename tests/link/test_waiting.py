@@ -194,6 +194,23 @@ def test_waiting_gives_back_entries_from_either_end() -> None:
         waiting.popleft()
 
 
+def test_most_of_a_batch_may_wait_as_a_selection() -> None:
+    waiting = Waiting(whole=True)
+    batch = batch_of(*range(10))
+    waiting.append(Entry(batch.select(range(0, 10, 2)), 1))
+    waiting.append(Entry(batch.select(range(0, 10, 3)), 2))
+    waiting.append(Entry(batch.select([]), 3))
+    assert numbers_in(waiting) == [[0, 2, 4, 6, 8], [0, 3, 6, 9]]
+    # Five of ten hold all ten in memory, four of ten have been copied out.
+    assert [len(entry.batch.data) for entry in waiting] == [batch.nbytes, 4 * batch_of(1).nbytes]
+    assert (waiting.bytes, waiting.events, waiting.fresh) == (14 * batch_of(1).nbytes, 9, 9)
+    first = waiting.popleft()
+    waiting.appendleft(Entry(first.batch.slice(1, 5), 1))
+    assert waiting.bytes == 11 * batch_of(1).nbytes
+    assert [waiting.pop().low, waiting.pop().low] == [2, 1]
+    assert (waiting.bytes, waiting.events) == (0, 0)
+
+
 def test_fresh_counts_events_that_came() -> None:
     waiting = Waiting()
     waiting.append(Entry(batch_of(1, 2), 1))

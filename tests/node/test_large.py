@@ -78,6 +78,31 @@ def test_large_events_arrive_as_they_were(kind: type[ev.Event], make: Any, share
     assert crossed(kind, sent, shared_memory=shared_memory) == [sent]
 
 
+class Row(ev.Event):
+    """A quarter of a KB."""
+
+    number: int
+    values: ev.Array[ev.f64, 30]
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+@pytest.mark.parametrize("left_out", [2, 10])
+def test_what_a_filter_leaves_of_batches_arrives(left_out: int, shared_memory: bool) -> None:
+    """Most of each batch, or half of it; batches of all sizes, so that some are joined and some are cut."""
+    seen: list[tuple[int, float]] = []
+    made = ev.Graph("filtered")
+    kept = made.source("rows", Row, on="here") >> ev.Filter(f"input.number % {left_out} != 0", on="here")
+    _ = kept >> ev.Terminal(lambda row: seen.append((row.number, row.values[-1])), on="there")
+    there = ev.Node("there", listen="tcp://127.0.0.1:0")
+    here = ev.Node("here", peers={"there": there.contact}, shared_memory=shared_memory)
+    numbers, values = np.arange(23_000), np.random.default_rng(1).normal(size=(23_000, 30))
+    with made.run(node=there), made.run(node=here) as flow:
+        for part in np.split(numbers, np.cumsum([1, 7, 40, 300, 1_000, 1_500, 8_000, 10, 900])):
+            flow["rows"].submit_batch({"number": part, "values": values[part]})
+        flow.drain(60)
+    assert seen == [(n, values[n, -1]) for n in range(23_000) if n % left_out]
+
+
 def test_two_receivers_get_the_same_events() -> None:
     sent = [image(number) for number in range(20)]
     assert crossed(Image, sent, receivers=2) == [sent, sent]

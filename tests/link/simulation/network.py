@@ -321,7 +321,7 @@ class SimTransport:
             sharing = self._sharing[conduit] = Sharing(self.network)
         return sharing
 
-    def join(self, pieces: Any) -> None:
+    def room(self, length: int) -> None:
         return None
 
     def share(self, conduit: Conduit) -> tuple[str, int, bytes] | None:
