@@ -279,10 +279,10 @@ class EventBatch:
         return EventBatch(self.schema, data, stop - start, offsets - offsets[0], None, attributes)
 
     def _narrowed(self, rows: _Rows, attributes: Attributes | None) -> EventBatch:
-        """The events of these rows, with no more around them than lies between."""
+        """The events of these rows, in any order, with no more around them than lies between."""
         if not len(rows):
             return EventBatch(self.schema, self.data, self.rows, self.offsets, rows, attributes)
-        first, last = int(rows[0]), int(rows[-1]) + 1
+        first, last = int(rows.min()), int(rows.max()) + 1
         around = EventBatch(self.schema, self.data, self.rows, self.offsets).slice(first, last)
         return EventBatch(self.schema, around.data, around.rows, around.offsets, rows - first, attributes)
 

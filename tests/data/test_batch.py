@@ -266,6 +266,14 @@ def test_batch_slice_of_a_selection_holds_only_what_lies_between() -> None:
     assert len(batch.slice(2, 2)) == 0
 
 
+def test_batch_slice_of_a_selection_in_another_order_gives_the_same_events() -> None:
+    chosen = [4, 1, 0, 7, 7]
+    batch = EventBatch.from_events([Point(float(i), i) for i in range(9)]).select(chosen)
+    for start in range(5):
+        for stop in range(start, 6):
+            assert [event.y for event in batch.slice(start, stop)] == chosen[start:stop]
+
+
 def test_batch_concat_refuses_other_schemas_and_nothing() -> None:
     points = EventBatch.from_events([Point(1.0, 1)])
     with pytest.raises(SchemaError, match="batches of two schemas"):
