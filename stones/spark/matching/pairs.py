@@ -25,7 +25,7 @@ _PAIRS = 1 << 18
 _FIRST = 64
 """Events in the first slice of a task, when nothing is known of how many pairs they make."""
 
-_ROWS, _BYTES = 100_000, 16 << 20
+_ROWS, _BYTES = 100_000, 4 << 20
 """Events that are matched at once, or bytes of them, about."""
 
 _FASTER = 8
