@@ -283,6 +283,10 @@ class Site:
         else:
             self.troubles.pop(new.deployment, None)
             self._parts[new.deployment] = part
+            if new.graph is None:
+                # It is gone, and is not to be kept in memory.
+                for known in (self._candidates, self._frontiers, self._parts):
+                    known.pop(new.deployment, None)
 
     def _commit(
         self,

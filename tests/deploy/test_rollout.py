@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import evflow as ev
+from evflow.deploy.record import Record
 from tests.deploy.yard import Rec, Yard, chain
 from tests.node.processes import free_port
 
@@ -53,6 +55,18 @@ def test_undeploy_leaves_nothing_and_the_name_is_free_again(yard: Yard) -> None:
     for _ in range(3):
         _runs(yard, chain("a", "b", "c"))
         assert yard.is_bare()
+
+
+def test_graphs_that_are_undeployed_are_not_kept_in_memory(yard: Yard) -> None:
+    for number in range(4):
+        graph = chain("a", "b", "c")
+        graph.name = f"chain{number}"
+        _runs(yard, graph)
+    assert yard.is_bare()
+    gc.collect()
+    kept = {it.deployment for it in gc.get_objects() if isinstance(it, Record) and it.graph is not None}
+    # Somebody may still be about to be told of the last one.
+    assert kept <= {"chain3"}
 
 
 def _bad_code() -> ev.Graph:
