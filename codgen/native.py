@@ -19,6 +19,7 @@ from llvmlite.binding.ffi import ObjectRef
 from llvmlite.binding.newpassmanagers import NewPassManager
 
 from evflow.codgen.llvm.maths import C_FUNCTIONS
+from evflow.codgen.llvm.object_ir import PYTHON_FUNCTIONS
 
 __all__ = ["HOT", "LOCK", "Code", "Native", "target"]
 
@@ -60,10 +61,14 @@ def _layout() -> str:
 
 
 def _add_symbols() -> None:
-    """Names the functions of the C library that generated code calls."""
+    """Names the functions of the C library and of Python that generated code calls."""
     libc = ctypes.CDLL(None)
     libm = ctypes.CDLL(ctypes.util.find_library("m"))
-    for library, names in ((libm, C_FUNCTIONS), (libc, ("memmem",))):
+    for library, names in (
+        (libm, C_FUNCTIONS),
+        (libc, ("memmem",)),
+        (ctypes.pythonapi, PYTHON_FUNCTIONS),
+    ):
         for name in names:
             llvm.add_symbol(f"ev_{name}", ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
 

@@ -14,7 +14,7 @@ from evflow.events.attributes import Attributes
 from evflow.events.columns.reading import decoded_columns, raw_column, structured
 from evflow.events.columns.tables import columns_of
 from evflow.events.columns.writing import encode_columns
-from evflow.events.encode import encoder
+from evflow.events.encode import encode_many, encoder
 from evflow.events.event import Event
 from evflow.events.gather import (
     ByteArray,
@@ -137,6 +137,9 @@ class EventBatch:
             if not isinstance(schema, Schema):
                 raise SchemaError(f"{describe(listed[0])} is no event: expected schema= to say what it is")
         schema = Schema.of(schema)
+        data = encode_many(schema, listed)
+        if data is not None:
+            return cls(schema, data, len(listed))
         return cls.from_encoded(schema, list(map(encoder(schema), listed)))
 
     @classmethod

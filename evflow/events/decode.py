@@ -21,7 +21,7 @@ __all__ = ["array_at", "decode", "decode_event"]
 
 _u32 = struct.Struct(">I").unpack_from
 _unpackers = {name: struct.Struct(f">{number.letter}").unpack_from for name, number in NUMBERS.items()}
-_New = Callable[[Schema], tuple[Any, dict[str, Any]]]
+_New = Callable[[Schema], tuple[Any, Any]]
 
 
 def decode(schema: Schema, data: Any, offset: int = 0) -> dict[str, Any]:
@@ -46,7 +46,8 @@ def decode_event(schema: Schema, data: Any, offset: int = 0) -> Event:
         deep: Event = _decode(schema, data, offset, _new_event)
         return deep
     event = object.__new__(event_class(schema))
-    event.__dict__ = quick(data, offset)
+    for name, value in quick(data, offset).items():
+        setattr(event, name, value)
     return event
 
 
@@ -85,12 +86,19 @@ def _new_dict(schema: Schema) -> tuple[Any, dict[str, Any]]:
     return fields, fields
 
 
-def _new_event(schema: Schema) -> tuple[Any, dict[str, Any]]:
-    cls = event_class(schema)
-    event = cls.__new__(cls)
-    fields = vars(event)
-    fields.update(dict.fromkeys(f.name for f in schema.fields))
-    return event, fields
+class _Fields:
+    """The fields of an event as items to be set."""
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self._event, name, value)
+
+
+def _new_event(schema: Schema) -> tuple[Any, _Fields]:
+    event = object.__new__(event_class(schema))
+    return event, _Fields(event)
 
 
 def _decode(schema: Schema, data: Any, at: int, new: _New) -> Any:

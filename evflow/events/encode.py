@@ -10,6 +10,7 @@ and an error costs what a good message costs.
 
 from __future__ import annotations
 
+import importlib
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,18 +27,22 @@ from evflow.events.careful import (
     encode_value,
     str_head,
 )
+from evflow.events.gather import ByteArray, address_of, frozen
 from evflow.events.numeric import AnyArray
 from evflow.schema import Schema, array_dtype
 from evflow.schema.description import held_record
 from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
 from evflow.schema.values import to_number
 
-__all__ = ["LARGE", "Piece", "encode_dict", "encoder", "encoder_parts", "value_encoder"]
+__all__ = ["LARGE", "Piece", "encode_dict", "encode_many", "encoder", "encoder_parts", "value_encoder"]
 
 LARGE = 64 << 10
 """Bytes from which an event is not copied needlessly."""
 
 Piece = bytes | memoryview
+
+_MANY = 1_000
+"""Events for which it pays to have machine code made."""
 
 _INLINE_LEAVES = 64
 _head5 = struct.Struct(">BI").pack
@@ -68,6 +73,21 @@ def encoder_parts(schema: Schema) -> Callable[[object], tuple[Piece, ...]]:
         quick = schema.made["encoder of parts"] = _make_encoder(schema, in_parts=True)
     made: Callable[[object], tuple[Piece, ...]] = quick
     return made
+
+
+def encode_many(schema: Schema, events: Sequence[Any]) -> ByteArray | None:
+    """Many events of the schema's class back to back, not writeable, by machine code.
+
+    Returns:
+        None if it does not take them all: there are too few, or one leaves a doubt.
+    """
+    if len(events) < _MANY or schema.width is None:
+        return None
+    data = np.empty(len(events) * schema.width, np.uint8)
+    at = address_of(data)
+    objects = importlib.import_module("evflow.codgen.objects")
+    append = objects.append_event(schema, np.array([at, at + len(data), 0]))
+    return frozen(data) if append is not None and all(map(append, events)) else None
 
 
 def encode_dict(schema: Schema, values: Mapping[str, Any]) -> bytes:

@@ -3,6 +3,9 @@
 A class that derives from ``Event`` becomes a dataclass, and its annotations become ``cls.schema``.
 Annotations may name the class itself and classes that are defined later; the schema is then made when it
 is first asked for, and classes that hold each other are made together.
+
+Each field has a slot in the object, where machine code can read it; what is set beside them goes into the
+object's dict.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Mapping
 from reprlib import recursive_repr
-from types import FrameType, new_class
-from typing import Any, ClassVar, cast, dataclass_transform
+from types import FrameType, MemberDescriptorType, new_class
+from typing import Any, ClassVar, NamedTuple, cast, dataclass_transform
 
 from evflow.errors import SchemaError
 from evflow.events.fields import has_fields, same, show, to_dict
@@ -26,14 +30,55 @@ from evflow.schema.types import Record
 __all__ = ["Event", "event_class", "make_event"]
 
 
+_NO_FIELD = re.compile(r"\b(ClassVar|InitVar)\b")
+
+
+class _Statement(NamedTuple):
+    """What is known of a class statement beside the class.
+
+    Attributes:
+        frame: where it stands, for the local names that its annotations use.
+        defaults: of the fields that have slots.
+    """
+
+    frame: FrameType
+    defaults: Mapping[str, Any]
+
+
+class _EventType(type):
+    """The type of event classes: it gives them a slot for each of their fields.
+
+    Slots have to be there before the class is, and a default would take the slot's place; so defaults wait in
+    the class, as ``_statement``, until the dataclass is made.
+    """
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
+        if bases:
+            schema = kwargs.get("_schema")
+            fields = _own_fields(namespace) if schema is None else [f.name for f in schema.fields]
+            defaults = {field: namespace.pop(field) for field in fields if field in namespace}
+            namespace["_statement"] = _Statement(sys._getframe(1), defaults)
+            namespace["__slots__"] = fields
+        try:
+            return super().__new__(cls, name, bases, namespace, **kwargs)
+        except TypeError as error:
+            if sum(isinstance(base, _EventType) for base in bases) < 2:
+                raise
+            raise SchemaError(
+                f"event {name}: it derives from several events with fields of their own: {error}; "
+                "derive from one, and give it the fields of the others"
+            ) from None
+
+
 @dataclass_transform(field_specifiers=(dataclasses.field,))
-class Event:
+class Event(metaclass=_EventType):
     """The base of all typed events.
 
     The annotations of a class are its fields, class attributes their defaults.
 
     An event is an ordinary mutable object, made as ``Trade("IBM", 80.0)``; what it holds is checked when
-    it is encoded. Two events are equal when their schemas and all their fields are.
+    it is encoded. Two events are equal when their schemas and all their fields are. A class may derive from
+    another event, and gets its fields too, but not from several that have some.
 
     Attributes:
         schema: the schema of the class.
@@ -57,13 +102,15 @@ class Event:
 
     def __init_subclass__(cls, *, _schema: Schema | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        frame, defaults = cls._statement  # type: ignore[attr-defined]
+        del cls._statement  # type: ignore[attr-defined]
         if _schema is not None:
             cls.schema = _schema
             return
         if "schema" in _annotations(cls):
             check_field_name("schema", cls.__name__)
-        cls.schema = cast(Schema, _LateSchema(cls, sys._getframe(1)))
-        _make_dataclass(cls)
+        cls.schema = cast(Schema, _LateSchema(cls, frame))
+        _make_dataclass(cls, defaults)
         if not dataclasses.fields(cast(Any, cls)):
             return  # a base of events, without fields of its own
         with contextlib.suppress(_UnknownName):  # the name may be defined when the schema is asked for
@@ -125,7 +172,13 @@ class _LateSchema:
         found: dict[str, Any] = dict(self._frame.f_globals)
         for level in reversed(levels):
             found.update(level)
-        return {**found, **vars(self._owner), self._owner.__name__: self._owner}
+        # A field may be named like a type, but is none.
+        own = {
+            name: value
+            for name, value in vars(self._owner).items()
+            if not isinstance(value, MemberDescriptorType)
+        }
+        return {**found, **own, self._owner.__name__: self._owner}
 
 
 class _ClassScope(Scope):
@@ -198,15 +251,30 @@ def _evaluate(cls: type, name: str, annotation: Any, names: dict[str, Any]) -> F
         ) from None
 
 
-def _make_dataclass(cls: type[Event]) -> None:
-    for name in _annotations(cls):
-        default = cls.__dict__.get(name)
-        if isinstance(default, list):
-            setattr(cls, name, dataclasses.field(default_factory=default.copy))
+def _own_fields(namespace: Mapping[str, Any]) -> list[str]:
+    """The names that a class statement annotates as fields."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        annotate = annotationlib.get_annotate_from_class_namespace(namespace)
+        form = annotationlib.Format.FORWARDREF
+        found = {} if annotate is None else annotationlib.call_annotate_function(annotate, form)
+    else:
+        found = namespace.get("__annotations__", {})
+    return [name for name, annotation in found.items() if not _NO_FIELD.search(str(annotation))]
+
+
+def _make_dataclass(cls: type[Event], defaults: Mapping[str, Any]) -> None:
+    slots = {name: cls.__dict__[name] for name in defaults}
+    for name, default in defaults.items():
+        is_list = isinstance(default, list)
+        setattr(cls, name, dataclasses.field(default_factory=default.copy) if is_list else default)
     try:
         dataclasses.dataclass(eq=False, repr=False)(cls)
     except (TypeError, ValueError) as error:
         raise SchemaError(f"event {cls.__name__}: {error}") from None
+    for name, slot in slots.items():
+        setattr(cls, name, slot)
 
 
 def event_class(schema: Schema) -> type[Event]:
@@ -223,11 +291,12 @@ def _generate(schema: Schema) -> type[Event]:
 
 
 def _init(event: Event, /, **fields: Any) -> None:
-    vars(event).update(_completed(event.schema, fields))
+    for name, value in _completed(event.schema, fields).items():
+        setattr(event, name, value)
 
 
 def _reduce(event: Event) -> Any:
-    return make_event, (event.schema, vars(event))
+    return make_event, (event.schema, {f.name: getattr(event, f.name) for f in event.schema.fields})
 
 
 def make_event(schema: Schema, fields: Mapping[str, Any]) -> Event:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from threading import Lock, get_ident
 from typing import Any
 
+from evflow.codgen.objects import append_bytes, append_event
 from evflow.engine.topology import Slot
 from evflow.errors import FlowError, SchemaError
 from evflow.events.attributes import Attributes
@@ -27,16 +28,34 @@ AttributeValues = Mapping[str, int | float | str]
 _SETTING = Lock()
 
 
-def _framing(encode: Callable[[Any], tuple[Piece, ...]]) -> Callable[[Any], bytes | tuple[Piece, ...]]:
-    """An encoder that puts its length before each event; a large one stays in parts, and goes another way."""
-    frame = FRAME.pack
+def _writer(
+    kind: type, schema: Schema, append: Callable[[bytes], bool]
+) -> Callable[[Any], bool | tuple[Piece, ...]]:
+    """What takes the events of a class that no machine code encodes; see ``_Short.write``."""
+    if schema.width is not None:
+        encode = encoder(schema)
 
-    def framed(event: Any) -> bytes | tuple[Piece, ...]:
-        parts = encode(event)
+        def write_fixed(event: Any) -> bool | tuple[Piece, ...]:
+            if event.__class__ is not kind:
+                return False
+            data = encode(event)
+            return append(data) or (data,)
+
+        return write_fixed
+    encode_parts, frame = encoder_parts(schema), FRAME.pack
+
+    def write(event: Any) -> bool | tuple[Piece, ...]:
+        if event.__class__ is not kind:
+            return False
+        parts = encode_parts(event)
         size = nbytes_of(parts)
-        return parts if size >= LARGE else b"".join((frame(size), *parts))
+        return (size < LARGE and append(b"".join((frame(size), *parts)))) or parts
 
-    return framed
+    return write
+
+
+def _take_none(event: Any) -> bool:
+    return False
 
 
 @dataclass(slots=True)
@@ -47,19 +66,13 @@ class _Short:
     to find any attribute.
 
     Attributes:
-        buffer: where they go, see ``Intake``.
-        bell: wakes the engine's thread, which is ``thread``.
-        kind: the class of events; None while there is none.
-        encode: what encodes them; what is no bytes then is too large to go this way.
-        room: the bytes that may wait in the buffer.
+        bell: wakes the engine's thread.
+        write: takes an event of that class to where small events lie, and gives True; else it gives False, or
+            the parts of the event if it has encoded it already.
     """
 
-    buffer: bytearray
     bell: Waker
-    thread: int | None
-    kind: type | None = None
-    encode: Callable[[Any], bytes | tuple[Piece, ...]] = bytes
-    room: int = 0
+    write: Callable[[Any], bool | tuple[Piece, ...]] = _take_none
 
 
 class Entry:
@@ -69,12 +82,13 @@ class Entry:
         self._worker = worker
         self._slot = slot
         self._intake = worker.intake(slot)
-        self._short = _Short(self._intake.buffer, worker.bell, worker.ident)
+        self._short = _Short(worker.bell)
+        self._shortened = False
 
     def close(self) -> None:
         """From now on nothing may be submitted."""
-        # Without room each submission goes the long way, which refuses it.
-        self._short.room = 0
+        # Each submission goes the long way then, which refuses it.
+        self._short.write = _take_none
 
     def end(self, reason: str) -> list[EventBatch]:
         """The stone is gone: takes no more, and gives up what waits; called in the engine's thread.
@@ -104,21 +118,10 @@ class Entry:
             FlowError: the flow is closed, or stayed full.
         """
         short = self._short
-        if event.__class__ is not short.kind or attrs is not None:
-            self._submit_any(event, attrs, timeout)
-            return
-        data = short.encode(event)
-        buffer = short.buffer
-        if type(data) is not bytes or len(buffer) >= short.room or get_ident() == short.thread:
-            self._submit_any(event, attrs, timeout, data if isinstance(data, tuple) else None)
-            return
-        try:
-            buffer.extend(data)
-        except BufferError:
-            # Sealed since: the long way refuses it.
-            self._submit_any(event, attrs, timeout)
-            return
-        if short.bell.asleep:
+        taken = short.write(event) if attrs is None else False
+        if taken is not True:
+            self._submit_any(event, attrs, timeout, taken or None)
+        elif short.bell.asleep:
             short.bell.ring()
 
     def submit_batch(
@@ -188,7 +191,7 @@ class Entry:
             self._worker.enter(self._slot, self._intake, batch, timeout)
             return
         self._worker.enter(self._slot, self._intake, item, timeout)
-        if self._short.kind is None and not hasattr(event, "attrs"):
+        if not self._shortened and not hasattr(event, "attrs"):
             self._shorten(event.__class__, schema)
 
     def _encoded(self, schema: Schema, event: Any) -> tuple[Piece, ...]:
@@ -202,7 +205,7 @@ class Entry:
         size = nbytes_of(parts)
         if size >= LARGE:
             # To where it is sent from, if there is such a place: then nobody has to copy it again.
-            place = self._worker.reserve(size, get_ident() != self._short.thread)
+            place = self._worker.reserve(size, get_ident() != self._worker.ident)
             if place is not None:
                 write_parts(place.target, parts)
                 return EventBatch(schema, place.held, 1, None if schema.width else running((size,), 1))
@@ -211,15 +214,18 @@ class Entry:
 
     def _shorten(self, kind: type, schema: Schema) -> None:
         """Lets events of a class take the short way from now on, unless they are large."""
-        short = self._short
+        short, intake = self._short, self._intake
+        thread = self._worker.ident
         with _SETTING:
-            if short.kind is None and (schema.width is None or schema.width <= SMALL):
-                self._intake.begin(schema)
-                short.encode = (
-                    encoder(schema) if schema.width is not None else _framing(encoder_parts(schema))
-                )
-                short.room = self._intake.room
-                short.kind = kind
+            if self._shortened or thread is None or (schema.width or 0) > SMALL:
+                return
+            self._shortened = True
+            append = append_bytes(intake.words)
+            if append is None:
+                return
+            own = append_event(schema, intake.words) if schema.made.get("event class") is kind else None
+            intake.begin(schema, thread)
+            short.write = own or _writer(kind, schema, append)
 
     def __getattr__(self, name: str) -> Any:
         """What the stone itself has programs do with it; see ``Acting.controls``."""
@@ -245,7 +251,7 @@ class Entry:
                 raised.append(error)
 
         # Between two batches is also where a handler is called.
-        done = work() if get_ident() == self._short.thread else self._worker.do(work)
+        done = work() if get_ident() == self._worker.ident else self._worker.do(work)
         if raised:
             raise raised[0]
         return done

@@ -1,9 +1,8 @@
 """The inbox of a flow: what threads submit and the engine's thread takes, bounded.
 
 Each stone that is submitted to has its own ``Intake``, so events from one source stay in order. Small events
-of one schema lie there as they are encoded, back to back, and the engine's thread takes all that lie there
-as one
-batch: batches form exactly while the engine is busy, and an event never waits for a batch to fill.
+of one schema are encoded to where they lie, back to back, and the engine's thread takes all that lie there as
+one batch: batches form exactly while the engine is busy, and an event never waits for a batch to fill.
 """
 
 from __future__ import annotations
@@ -12,13 +11,15 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from ctypes import c_int64
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
-from evflow.events.gather import address_of
+from evflow.events.gather import ByteArray, address_of, frozen
 from evflow.schema import Schema
 
 __all__ = ["FRAME", "SMALL", "Bell", "Intake", "Item"]
@@ -32,8 +33,14 @@ _JOINED = 64 << 10
 _TOGETHER = 512 << 10
 """Bytes up to which batches become one where that needs no copy."""
 
+_CHUNK = 256 << 10
+"""Bytes of the memory that small events are encoded to."""
+
+_LENT = _CHUNK // 4
+"""Bytes from which what lies there is not copied, but becomes a batch where it is."""
+
 FRAME = struct.Struct("<I")
-"""The length before an event of varying width in an intake's buffer."""
+"""The length before an event of varying width in an intake's memory."""
 
 Item = EventBatch | tuple[Schema, bytes]
 """A batch, or an event with its schema."""
@@ -74,34 +81,44 @@ class Intake:
         max_bytes: bytes of batches and other events that may wait.
 
     Attributes:
-        buffer: events of ``schema``, encoded, each behind its length (``FRAME``) where their width varies;
-        any
-            thread may extend it without a lock, by whole events.
-        schema: their schema; see ``begin``.
-        room: bytes that may wait in the buffer.
+        words: int64[3]: where the next small event goes, where the room for them ends (0 while there is
+            none), and the engine's thread; see ``evflow.codgen.objects``. Each event lies behind its length
+            (``FRAME``) where their width varies.
     """
 
     def __init__(self, stone: str, max_events: int, max_bytes: int) -> None:
-        self.buffer = bytearray()
-        self.schema: Schema | None = None
-        self.room = 0
-        self._max_events = max_events
+        self.words = np.zeros(3, np.int64)
+        # The same words; to read one of them so takes half the time.
+        self._words: Any = (c_int64 * 3).from_buffer(self.words.data)
         self._stone = stone
+        self._max_events = max_events
         self._max_bytes = max_bytes
-        # Other items, each with the number of bytes that went into the buffer before it.
-        self._items: list[tuple[int, Item]] = []
-        self._seal: memoryview | None = None
-        self._sealed = ""
-        self._taken = 0
+        self._schema: Schema | None = None
+        self._least = self._room = 0
+        self._chunk: ByteArray = np.empty(0, np.uint8)
+        self._lent = False
+        # Where the events begin that are no item yet.
+        self._start = 0
+        self._items: list[Item] = []
+        self._numbered = 0
         self._bytes = 0
+        self._blocks = 0
+        self._sealed: str | None = None
         self._changed = threading.Condition()
 
-    def begin(self, schema: Schema) -> None:
-        """Sets the schema of the events in the buffer; to be called once."""
-        self.schema = schema
-        self.room = self._max_events * (schema.width or SMALL)
-        if schema.width is None:
-            self.room = min(self.room, self._max_bytes)
+    def begin(self, schema: Schema, thread: int) -> None:
+        """Makes room for small events, which any thread but one may put where ``words`` say; called once.
+
+        Args:
+            schema: of these events.
+            thread: the identity of that one, the engine's.
+        """
+        with self._changed:
+            self._schema = schema
+            self._least = schema.width or SMALL
+            self._room = min(self._max_events * self._least, self._max_bytes)
+            self._words[2] = thread
+            self._renew()
 
     def put(self, item: Item) -> None:
         """Puts in a batch or an event, for which there is room (see ``wait``).
@@ -110,34 +127,75 @@ class Intake:
             FlowError: it is sealed.
         """
         with self._changed:
-            if self._seal is not None:
+            if self._sealed is not None:
                 raise FlowError(f"stone {self._stone!r}: {self._sealed}")
-            self._items.append((self._taken + len(self.buffer), item))
-            self._bytes += _size(item)
+            self._cut()
+            self._items.append(item)
+            if isinstance(item, tuple) and item[0] is self._schema:
+                # It found no room where small events lie, but is one of them.
+                self._blocks += len(item[1])
+            else:
+                self._numbered += 1
+                self._bytes += _size(item)
+            if self._schema is not None and self._words[1] - self._words[0] < self._least:
+                self._renew()
 
     def seal(self, reason: str = "the flow is closed") -> None:
-        """From now on nothing goes in: ``put`` is refused, and extending ``buffer`` raises ``BufferError``.
+        """From now on nothing goes in: ``put`` is refused, and there is no room where ``words`` say.
 
         What went in before is still there to be taken.
         """
         with self._changed:
-            if self._seal is None:
+            if self._sealed is None:
                 self._sealed = reason
-                # A bytearray cannot grow while a view of it exists; what it holds moves to another one.
-                self._seal = memoryview(self.buffer)
-                self.buffer = bytearray(self._seal)
+                self._words[1] = 0
+
+    def _cut(self) -> None:
+        """Makes an item of the events that lie in the chunk."""
+        at = self._words[0]
+        size = at - self._start
+        if size:
+            first = self._start - address_of(self._chunk)
+            data = self._chunk[first : first + size]
+            if size >= _LENT:
+                self._lent = True
+            else:
+                data = data.copy()
+            self._items.append(self._batch(frozen(data)))
+            self._blocks += size
+            self._start = at
+
+    def _batch(self, data: ByteArray) -> EventBatch:
+        schema = self._schema
+        assert schema is not None
+        if schema.width is None:
+            return EventBatch.from_encoded(schema, list(_framed(bytes(data))))
+        return EventBatch(schema, data, len(data) // schema.width)
+
+    def _renew(self) -> None:
+        """Begins a chunk anew, as far as events may wait."""
+        # With the end at 0 no thread puts anything in between.
+        self._words[1] = 0
+        self._cut()
+        if self._lent or not len(self._chunk):
+            self._chunk = np.empty(_CHUNK, np.uint8)
+            self._lent = False
+        self._start = self._words[0] = address_of(self._chunk)
+        if self._sealed is None:
+            self._words[1] = self._start + max(0, min(_CHUNK, self._room - self._blocks))
 
     @property
     def waiting(self) -> bool:
         """Whether anything waits."""
-        return bool(self.buffer or self._items)
+        return bool(self._items) or self._words[0] != self._start
 
     @property
     def full(self) -> bool:
         """Whether a submitter has to wait."""
-        if self.schema is not None and len(self.buffer) >= self.room:
+        small = self._blocks + self._words[0] - self._start
+        if small and small + self._least > self._room:
             return True
-        return len(self._items) >= self._max_events or self._bytes >= self._max_bytes
+        return self._numbered >= self._max_events or self._bytes >= self._max_bytes
 
     def wait(self, timeout: float | None, alive: Callable[[], bool]) -> None:
         """Waits until there is room.
@@ -160,33 +218,16 @@ class Intake:
     def take(self) -> Iterator[EventBatch]:
         """All that waits now, as few batches as its order allows. Called by the engine's thread."""
         with self._changed:
-            data = bytes(self.buffer)
-            # What another thread appends between these two lines stays.
-            del self.buffer[: len(data)]
+            self._cut()
             items, self._items = self._items, []
-            first, self._taken = self._taken, self._taken + len(data)
-            self._bytes = 0
+            self._numbered = self._bytes = self._blocks = 0
             self._changed.notify_all()
-        at = 0
-        for (before, schema), group in groupby(items, _kind):
-            yield from self._events(data[at : before - first])
-            at = before - first
+        for schema, group in groupby(items, _kind):
             if schema is None:
-                yield from _together([item for _, item in group if isinstance(item, EventBatch)])
+                yield from _together([item for item in group if isinstance(item, EventBatch)])
             else:
-                events = [item[1] for _, item in group if isinstance(item, tuple)]
+                events = [item[1] for item in group if isinstance(item, tuple)]
                 yield from (EventBatch.from_encoded(schema, part) for part in _parts(events))
-        yield from self._events(data[at:])
-
-    def _events(self, data: bytes) -> Iterator[EventBatch]:
-        if not data:
-            return
-        assert self.schema is not None
-        width = self.schema.width
-        if width is None:
-            yield EventBatch.from_encoded(self.schema, list(_framed(data)))
-        else:
-            yield EventBatch(self.schema, np.frombuffer(data, np.uint8), len(data) // width)
 
 
 def _parts(events: list[bytes]) -> Iterator[list[bytes]]:
@@ -230,10 +271,9 @@ def _framed(data: bytes) -> Iterator[bytes]:
         yield data[at - size : at]
 
 
-def _kind(entry: tuple[int, Item]) -> tuple[int, Schema | None]:
-    """What entries have in common that may become one batch: no bytes between them, and the schema."""
-    before, item = entry
-    return before, item[0] if isinstance(item, tuple) else None
+def _kind(item: Item) -> Schema | None:
+    """What items have in common that may become one batch: the schema of single events."""
+    return None if isinstance(item, EventBatch) else item[0]
 
 
 def _size(item: Item) -> int:

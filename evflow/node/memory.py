@@ -13,13 +13,13 @@ from functools import cache
 __all__ = ["keep_freed_memory"]
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_KEPT = 64 << 20
+_KEPT = 128 << 20
 _LARGEST = 32 << 20
 
 
 @cache
 def keep_freed_memory() -> None:
-    """From now on up to 64 MiB that were freed stay with the process; does nothing without glibc."""
+    """From now on up to 128 MiB that were freed stay with the process; does nothing without glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGEST)

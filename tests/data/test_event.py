@@ -276,6 +276,48 @@ def test_event_class_without_fields_is_a_base_only() -> None:
         _ = Base.schema
 
 
+def test_event_holds_its_fields_in_slots_and_what_else_is_set_in_its_dict() -> None:
+    trade = Trade("A", 1.0)
+    trade.seen = "today"  # type: ignore[attr-defined]
+    assert vars(trade) == {"seen": "today"}
+    again = pickle.loads(pickle.dumps(trade))
+    assert (again, again.seen) == (trade, "today")
+    del trade.price
+    with pytest.raises(AttributeError, match="price"):
+        _ = trade.price
+
+
+def test_event_class_may_have_a_base_that_is_no_event() -> None:
+    class Priced:
+        def total(self) -> float:
+            return self.price * self.size  # type: ignore[attr-defined,no-any-return]
+
+    class Order(Trade, Priced):
+        venue: str = ""
+
+    assert Order("A", 2.0, 3).total() == 6.0
+    assert list(field_types(Order)) == ["symbol", "price", "size", "venue"]
+
+
+def test_event_of_several_events_with_fields_is_refused() -> None:
+    class Place(ev.Event):
+        x: int
+
+    with pytest.raises(SchemaError, match="event Both: it derives from several events with fields"):
+
+        class Both(Trade, Place):
+            pass
+
+
+def test_event_fields_may_be_named_like_types() -> None:
+    class Odd(ev.Event):
+        list: int
+        items: list[int]
+        str: ev.Str[4] = "a"
+
+    assert field_types(Odd) == {"list": "i64", "items": "list(i64)", "str": "str[4]"}
+
+
 def test_schema_fields_may_be_named_like_parameters() -> None:
     schema = Schema(
         "s", dict.fromkeys(("self", "event", "fields", "value", "read", "at", "data", "cls"), int)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import evflow as ev
+from evflow.codgen.objects import append_bytes
 from evflow.flow.inbox import Intake
 from evflow.stone import Acting, Actor, Context
 
@@ -507,13 +508,13 @@ def test_a_stone_that_fails_costs_its_events_only() -> None:
 def test_an_intake_that_is_sealed_takes_nothing_more() -> None:
     """What went in before the seal can be taken; what comes later is refused on both ways in."""
     intake = Intake("recs", 10, 1000)
-    intake.schema = Rec.schema
-    entrance = intake.buffer
+    intake.begin(Rec.schema, 0)
+    append = append_bytes(intake.words)
+    assert append is not None
     one = ev.EventBatch.from_events([Rec(1)])
-    entrance.extend(one.to_bytes())
+    assert append(one.to_bytes())
     intake.seal()
-    with pytest.raises(BufferError):
-        entrance.extend(one.to_bytes())
+    assert not append(one.to_bytes())
     with pytest.raises(ev.FlowError, match="closed"):
         intake.put(one)
     assert [event.seq for batch in intake.take() for event in batch] == [1]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from evflow.events.event import Event
 from evflow.events.view import View
 from evflow.matching.encoding.events import encode_events
 from evflow.matching.encoding.values import KINDS, MISSING, attributes_of
@@ -116,7 +117,7 @@ class OneEncoder:
             SchemaError: it is no event.
         """
         if type(event) is not dict:
-            event = self._fields(event) if isinstance(event, View) else attributes_of(event)
+            event = self._fields(event) if isinstance(event, Event | View) else attributes_of(event)
         if self._read and type(event) is dict:
             reader, at, made, place = self._buffers.direct
             width = self._read(at, id(event))
@@ -180,13 +181,13 @@ class OneEncoder:
             return False
         return True
 
-    def _fields(self, view: View) -> dict[str, Any]:
-        """What matters of a view."""
-        wanted = self._wanted.get(view.schema)
+    def _fields(self, event: Event | View) -> dict[str, Any]:
+        """What matters of an event."""
+        wanted = self._wanted.get(event.schema)
         if wanted is None:
             known = {*self._names.numbers, *self._names.inner, *(n.partition(".")[0] for n in self._location)}
-            wanted = [field.name for field in view.schema.fields if field.name in known]
-            self._wanted[view.schema] = wanted
-        fields = {name: getattr(view, name) for name in wanted}
-        attributes = view.attrs
+            wanted = [field.name for field in event.schema.fields if field.name in known]
+            self._wanted[event.schema] = wanted
+        fields = {name: getattr(event, name) for name in wanted}
+        attributes = event.attrs if isinstance(event, View) else None
         return {**attributes, **fields} if attributes else fields

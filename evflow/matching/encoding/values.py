@@ -93,11 +93,9 @@ def attributes_of(event: Any) -> Mapping[str, Any]:
     """
     if type(event) is dict:
         return event
-    if isinstance(event, View):
+    if isinstance(event, Event | View):
         fields = {field.name: getattr(event, field.name) for field in event.schema.fields}
-        return {**event.attrs, **fields}
-    if isinstance(event, Event):
-        return vars(event)
+        return {**event.attrs, **fields} if isinstance(event, View) else fields
     if isinstance(event, Mapping):
         return event
     raise SchemaError(f"expected an event: a dict, an Event or a view; found {describe(event)}")

@@ -1,0 +1,160 @@
+"""Functions of machine code that Python calls with an object, and that put its bytes into memory.
+
+They are builtin functions as those of C extensions are, so a call costs some tens of nanoseconds, and nothing
+else runs in Python meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import sysconfig
+from collections.abc import Callable
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+
+from evflow.codgen.llvm import object_ir as ir
+from evflow.codgen.native import Native
+from evflow.schema import Schema
+from evflow.schema.types import Record
+
+__all__ = ["Append", "append_bytes", "append_event"]
+
+Append = Callable[[Any], bool]
+
+
+def append_event(schema: Schema, words: np.ndarray[Any, np.dtype[np.int64]]) -> Append | None:
+    """The function that encodes an event of the schema's class where ``words`` say.
+
+    It gives True if it has taken the event, else False: the event is none of the very class, a value is not
+    plainly right, there is no room, or the calling thread is the one that ``words`` name.
+
+    Args:
+        schema: the events' schema.
+        words: int64[3]: the address where the event goes, that where the memory ends, and the identity of a
+            thread. What is taken moves the first.
+
+    Returns:
+        None if there can be no such function: the schema has fields of varying width or no class, or this
+        Python keeps its objects in another way.
+    """
+    if not _known_layout() or schema.width is None:
+        return None
+    code = schema.made.get("object encoder")
+    if code is None:
+        layouts: dict[Schema, ir.Layout] = {}
+        if not _add_layouts(schema, layouts):
+            return None
+        code = schema.made["object encoder"] = Native(ir.write_encoder(schema, layouts), optimised=False)
+    return _builtin(code, words)
+
+
+def append_bytes(words: np.ndarray[Any, np.dtype[np.int64]]) -> Append | None:
+    """The function that copies ``bytes`` to where ``words`` say; see ``append_event``."""
+    return _builtin(_appender(), words) if _known_layout() else None
+
+
+@cache
+def _appender() -> Native:
+    return Native(ir.write_appender(), optimised=False)
+
+
+def _add_layouts(schema: Schema, layouts: dict[Schema, ir.Layout]) -> bool:
+    """Finds where the classes of a schema and of the records in it have their fields."""
+    kind = schema.made.get("event class")
+    if kind is None:
+        return False
+    slots = {field.name: _slot(kind, field.name) for field in schema.fields}
+    if None in slots.values():
+        return False
+    layouts[schema] = ir.Layout(kind, cast("dict[str, int]", slots))
+    held = [field.type.schema for field in schema.fields if isinstance(field.type, Record)]
+    return all(within in layouts or _add_layouts(within, layouts) for within in held)
+
+
+class _MemberDef(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("kind", ctypes.c_int), ("offset", ctypes.c_ssize_t))
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_MEMBER = 40
+"""Bytes from a member descriptor to the pointer to what defines it."""
+_ONE_ARGUMENT = 8
+_SLOT_OF_OBJECT = 16
+"""The kind of a slot: an object, which may be missing."""
+
+
+def _slot(kind: type, name: str) -> int | None:
+    """Bytes from the beginning of an object to the pointer to a field; None if the field has no slot."""
+    for base in kind.__mro__:
+        member = base.__dict__.get(name)
+        if member is not None:
+            break
+    if type(member) is not _MEMBER_TYPE:
+        return None
+    definition = _MemberDef.from_address(ctypes.c_void_p.from_address(id(member) + _MEMBER).value or 0)
+    return definition.offset if definition.kind == _SLOT_OF_OBJECT else None
+
+
+class _Probe:
+    __slots__ = ("first", "second")
+
+    first: Any
+    second: Any
+
+
+_MEMBER_TYPE = type(_Probe.__dict__["first"])
+
+
+@cache
+def _known_layout() -> bool:
+    """Whether this Python keeps objects where the code looks for them."""
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return False
+    if sys.byteorder != "little" or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return False
+    probe = _Probe()
+    probe.first, probe.second = 1.5, b"some bytes"
+    array = np.arange(6, dtype=np.float64).reshape(2, 3)
+    word = ctypes.c_int64.from_address
+    slots = _slot(_Probe, "first"), _slot(_Probe, "second")
+    if None in slots or [word(id(probe) + cast(int, at)).value for at in slots] != [
+        id(probe.first),
+        id(probe.second),
+    ]:
+        return False
+    return (
+        word(id(probe.first) + ir.TYPE).value == id(float)
+        and ctypes.c_double.from_address(id(probe.first) + ir.FLOAT_VALUE).value == probe.first
+        and word(id(probe.second) + ir.BYTES_SIZE).value == len(probe.second)
+        and ctypes.string_at(id(probe.second) + ir.BYTES_DATA, len(probe.second)) == probe.second
+        and word(id(array) + ir.ARRAY_DATA).value == array.ctypes.data
+        and ctypes.c_int.from_address(id(array) + ir.ARRAY_NDIM).value == 2
+        and struct.unpack("<2q", ctypes.string_at(word(id(array) + ir.ARRAY_SHAPE).value, 16)) == (2, 3)
+        and word(id(array) + ir.ARRAY_DTYPE).value == id(array.dtype)
+        and [ctypes.c_int.from_address(id(a) + ir.ARRAY_FLAGS).value & 1 for a in (array, array.T)] == [1, 0]
+    )
+
+
+_new_builtin = ctypes.pythonapi.PyCFunction_NewEx
+_new_builtin.restype = ctypes.py_object
+_new_builtin.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+
+
+def _builtin(code: Native, words: np.ndarray[Any, np.dtype[np.int64]]) -> Append:
+    """The code as a function of Python with ``words`` as its self."""
+    definition = _MethodDef(b"append", code.address, _ONE_ARGUMENT, None)
+    # What it needs as long as it lives goes with it as the module that it is said to be from.
+    made: Append = _new_builtin(ctypes.addressof(definition), words, (definition, code))
+    return made

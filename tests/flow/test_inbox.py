@@ -1,0 +1,112 @@
+"""What threads submit and the engine's thread takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import evflow as ev
+from evflow.codgen.objects import append_bytes, append_event
+from evflow.events.encode import encoder
+from evflow.flow.inbox import FRAME, Intake
+from tests.examples import tried
+
+
+class Rec(ev.Event):
+    number: int
+
+
+class Note(ev.Event):
+    number: int
+    text: str = "a note"
+
+
+MANY = 1_000_000
+
+
+def opened(kind: type[ev.Event], max_events: int = MANY, max_bytes: int = MANY) -> tuple[Intake, Any]:
+    """An intake and the function that puts small events into it."""
+    intake = Intake("recs", max_events, max_bytes)
+    intake.begin(kind.schema, 0)
+    own = append_event(kind.schema, intake.words)
+    append = append_bytes(intake.words)
+    assert append is not None
+
+    def framed(event: Any) -> bool:
+        data = encoder(kind.schema)(event)
+        return append(FRAME.pack(len(data)) + data)
+
+    return intake, own or framed
+
+
+def numbers(intake: Intake) -> list[int]:
+    return [event.number for batch in intake.take() for event in batch]
+
+
+@settings(deadline=None, max_examples=tried(50))
+@given(
+    st.sampled_from([Rec, Note]),
+    st.lists(
+        st.tuples(st.sampled_from("small small event batch take".split()), st.integers(1, 6000)), max_size=12
+    ),
+)
+def test_an_intake_gives_in_order_what_went_in(kind: type[ev.Event], steps: list[tuple[str, int]]) -> None:
+    """Small events, single ones and batches come out as they went in, whatever fills up meanwhile."""
+    intake, append = opened(kind)
+    given_, taken, number = [], [], 0
+    for step, count in steps:
+        if step == "take":
+            taken += numbers(intake)
+            continue
+        many = range(number, number + (count if step != "event" else 1))
+        number = many.stop
+        given_ += many
+        events = [kind(i) for i in many]  # type: ignore[call-arg]
+        if step == "batch":
+            intake.put(ev.EventBatch.from_events(events))
+        for event in [] if step == "batch" else events:
+            # What finds no room goes the long way, which makes room for what follows.
+            if step == "event" or not append(event):
+                intake.put((kind.schema, encoder(kind.schema)(event)))
+    assert intake.waiting == (len(given_) > len(taken))
+    assert taken + numbers(intake) == given_
+    assert not intake.waiting
+
+
+@pytest.mark.parametrize(("max_events", "max_bytes"), [(10, MANY), (MANY, 200)])
+def test_an_intake_takes_no_more_small_events_than_may_wait(max_events: int, max_bytes: int) -> None:
+    intake, append = opened(Rec, max_events, max_bytes)
+    width = Rec.schema.width or 0
+    for _ in range(3):
+        while not intake.full:
+            if not append(Rec(1)):
+                intake.put((Rec.schema, encoder(Rec.schema)(Rec(1))))
+        assert len(numbers(intake)) == min(max_events, max_bytes // width)
+        assert not intake.full
+
+
+def test_an_intake_that_is_sealed_before_it_has_begun_takes_nothing() -> None:
+    intake = Intake("recs", 10, 1000)
+    intake.seal()
+    intake.begin(Rec.schema, 0)
+    append = append_event(Rec.schema, intake.words)
+    assert append is not None
+    assert not append(Rec(1))
+    assert not intake.waiting
+
+
+def test_batches_of_an_intake_stay_as_they_are_while_more_comes() -> None:
+    """What was taken lies where it was written; what is written later does not touch it."""
+    intake, append = opened(Rec)
+    batches = []
+    number = 0
+    for _ in range(200):
+        for _ in range(997):
+            if not append(Rec(number)):
+                intake.put((Rec.schema, encoder(Rec.schema)(Rec(number))))
+            number += 1
+        batches += list(intake.take())
+    assert [n for batch in batches for n in batch["number"].tolist()] == list(range(number))
