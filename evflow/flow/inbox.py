@@ -33,7 +33,7 @@ _JOINED = 64 << 10
 _TOGETHER = 512 << 10
 """Bytes up to which batches become one where that needs no copy."""
 
-_CHUNK = 256 << 10
+_CHUNK = 1 << 20
 """Bytes of the memory that small events are encoded to."""
 
 _LENT = _CHUNK // 4
@@ -219,6 +219,9 @@ class Intake:
         """All that waits now, as few batches as its order allows. Called by the engine's thread."""
         with self._changed:
             self._cut()
+            if self._start and not self._lent:
+                # So that a source of few events always uses the same little memory.
+                self._renew()
             items, self._items = self._items, []
             self._numbered = self._bytes = self._blocks = 0
             self._changed.notify_all()
