@@ -34,8 +34,9 @@ def append_event(schema: Schema, words: np.ndarray[Any, np.dtype[np.int64]]) -> 
 
     Args:
         schema: the events' schema.
-        words: int64[3]: the address where the event goes, that where the memory ends, and the identity of a
-            thread. What is taken moves the first.
+        words: int64[5]: the address where the event goes, that where the memory ends, the identity of a
+            thread, the address of a gate, and how many events it has rejected; see ``object_ir.WORDS``. What
+            is taken moves the first, or adds to the last.
 
     Returns:
         None if there can be no such function: the schema has fields of varying width or no class, or this

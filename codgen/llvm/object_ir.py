@@ -44,9 +44,10 @@ PYTHON_FUNCTIONS = {
 }
 """The functions of Python that the code calls, and how they are declared."""
 
-WORDS = ("at", "end", "thread")
+WORDS = ("at", "end", "thread", "gate", "rejected")
 """The words behind the array that a function has as its ``self``: the address where the next bytes go, that
-where the memory ends, and the thread whose bytes it does not take."""
+where the memory ends, the thread whose bytes it does not take, the address of a function ``i64 (ptr event)``
+that says by 0 that an event is not to be kept (0 for none), and how many were not."""
 
 # Bytes from the beginning of an object of CPython or numpy to what it is and holds.
 TYPE = 8
@@ -77,14 +78,15 @@ def write_encoder(schema: Schema, layouts: Mapping[Schema, Layout]) -> str:
         layouts: of its class, and of those of the records in it.
 
     Returns:
-        A module whose entry ``run`` is a ``PyCFunction``; it gives True if it has taken the event.
+        A module whose entry ``run`` is a ``PyCFunction``; it gives True if it has taken the event, also where
+        the gate has rejected it.
     """
     assert schema.width is not None
     writer = _Writer(layouts)
     writer.require_type("%event", layouts[schema].kind)
     writer.begin(str(schema.width))
     writer.record(schema, "%event")
-    return writer.finish(str(schema.width))
+    return writer.finish()
 
 
 def write_appender() -> str:
@@ -94,7 +96,7 @@ def write_appender() -> str:
     size = writer.body.load("i64", "%event", BYTES_SIZE)
     writer.begin(size)
     writer.body.copy(writer.target, writer.body.at("%event", BYTES_DATA), size)
-    return writer.finish(size)
+    return writer.finish()
 
 
 def _pointer(value: object) -> str:
@@ -127,18 +129,31 @@ class _Writer:
         """Finds out where the bytes go, and that there is room for them."""
         body = self.body
         self._words = body.load("ptr", "%self", ARRAY_DATA)
-        at, end, thread = (body.load("i64", self._words, 8 * i) for i in range(len(WORDS)))
+        at, end, thread = (body.load("i64", self._words, 8 * i) for i in range(3))
         self._behind = body.let(f"add i64 {at}, {size}")
         self._require(body.let(f"icmp ule i64 {self._behind}, {end}"))
         here = body.call("i64", "@ev_PyThread_get_thread_ident")
         self._require(body.let(f"icmp ne i64 {here}, {thread}"))
         self.target = body.let(f"inttoptr i64 {at} to ptr")
 
-    def finish(self, size: str) -> str:
-        """Tells that so many bytes were taken, and gives the module."""
+    def finish(self) -> str:
+        """Keeps what was written, unless the gate rejects it, and gives the module."""
         body = self.body
         self._flush()
+        gate = body.load("ptr", self._words, 8 * WORDS.index("gate"))
+        ask, reject, keep, done = (body.label() for _ in range(4))
+        body.branch(body.let(f"icmp eq ptr {gate}, null"), keep, ask)
+        body.begin(ask)
+        passed = body.call("i64", gate, f"ptr {self.target}")
+        body.branch(body.let(f"icmp eq i64 {passed}, 0"), reject, keep)
+        body.begin(reject)
+        rejected = body.load("i64", self._words, 8 * WORDS.index("rejected"))
+        more = body.let(f"add i64 {rejected}, 1")
+        body.store("i64", more, self._words, 8 * WORDS.index("rejected"))
+        body.jump(done)
+        body.begin(keep)
         body.store("i64", self._behind, self._words, 8 * WORDS.index("at"))
+        body.begin(done)
         body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 1"))
         body.begin(self._refuse)
         body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 0"))

@@ -45,6 +45,7 @@ class Engine:
         waking: which stones emit by themselves, and when.
         frame: what the frame is known by that a stone handles; see ``evflow.stone.Context``.
         version: another number after each change of the topology, or of what is frozen.
+        ungate: called with each such change, before anything else is done by the new topology.
         adoptions: how often other stones and links were adopted.
 
     Raises:
@@ -64,6 +65,7 @@ class Engine:
         self.frame: Callable[[Slot], tuple[bytes, tuple[int, ...]] | None] = lambda slot: None
         self.waking = Waking(self)
         self.version = 0
+        self.ungate: Callable[[], None] = lambda: None
         self.adoptions = 0
         self._letters = letters
         self._pending: deque[tuple[Slot, str, EventBatch]] = deque()
@@ -119,6 +121,7 @@ class Engine:
     def changed(self) -> None:
         """Forgets every route; to be called after a change of the topology."""
         self.version += 1
+        self.ungate()
         self._asking = None
         self._routes.clear()
         self._adapters.clear()

@@ -86,7 +86,7 @@ def encode_many(schema: Schema, events: Sequence[Any]) -> ByteArray | None:
     data = np.empty(len(events) * schema.width, np.uint8)
     at = address_of(data)
     objects = importlib.import_module("evflow.codgen.objects")
-    append = objects.append_event(schema, np.array([at, at + len(data), 0]))
+    append = objects.append_event(schema, np.array([at, at + len(data), 0, 0, 0]))
     return frozen(data) if append is not None and all(map(append, events)) else None
 
 

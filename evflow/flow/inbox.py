@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from evflow.engine.gate import Gate
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
 from evflow.events.gather import ByteArray, address_of, frozen
@@ -38,6 +39,9 @@ _CHUNK = 1 << 20
 
 _LENT = _CHUNK // 4
 """Bytes from which what lies there is not copied, but becomes a batch where it is."""
+
+_MANY = 20_000
+"""Small events after which a gate pays."""
 
 FRAME = struct.Struct("<I")
 """The length before an event of varying width in an intake's memory."""
@@ -81,25 +85,32 @@ class Intake:
         max_bytes: bytes of batches and other events that may wait.
 
     Attributes:
-        words: int64[3]: where the next small event goes, where the room for them ends (0 while there is
-            none), and the engine's thread; see ``evflow.codgen.objects``. Each event lies behind its length
-            (``FRAME``) where their width varies.
+        words: int64[5]: where the next small event goes, where the room for them ends (0 while there is
+            none), the engine's thread, and the gate; see ``evflow.codgen.objects``. Each event lies behind
+            its length (``FRAME``) where their width varies.
+        schema: of the small events; None while there can be none.
+        gate: what small events have to pass to get in, see ``set_gate``.
+        many: whether so many of them came that a gate pays.
     """
 
     def __init__(self, stone: str, max_events: int, max_bytes: int) -> None:
-        self.words = np.zeros(3, np.int64)
+        self.words = np.zeros(5, np.int64)
         # The same words; to read one of them so takes half the time.
-        self._words: Any = (c_int64 * 3).from_buffer(self.words.data)
+        self._words: Any = (c_int64 * 5).from_buffer(self.words.data)
         self._stone = stone
         self._max_events = max_events
         self._max_bytes = max_bytes
-        self._schema: Schema | None = None
+        self.schema: Schema | None = None
+        self.gate: Gate | None = None
+        self.many = False
+        self._came = 0
         self._least = self._room = 0
         self._chunk: ByteArray = np.empty(0, np.uint8)
         self._lent = False
         # Where the events begin that are no item yet.
         self._start = 0
         self._items: list[Item] = []
+        self._counted = 0
         self._numbered = 0
         self._bytes = 0
         self._blocks = 0
@@ -114,7 +125,7 @@ class Intake:
             thread: the identity of that one, the engine's.
         """
         with self._changed:
-            self._schema = schema
+            self.schema = schema
             self._least = schema.width or SMALL
             self._room = min(self._max_events * self._least, self._max_bytes)
             self._words[2] = thread
@@ -131,13 +142,13 @@ class Intake:
                 raise FlowError(f"stone {self._stone!r}: {self._sealed}")
             self._cut()
             self._items.append(item)
-            if isinstance(item, tuple) and item[0] is self._schema:
+            if isinstance(item, tuple) and item[0] is self.schema:
                 # It found no room where small events lie, but is one of them.
                 self._blocks += len(item[1])
             else:
                 self._numbered += 1
                 self._bytes += _size(item)
-            if self._schema is not None and self._words[1] - self._words[0] < self._least:
+            if self.schema is not None and self._words[1] - self._words[0] < self._least:
                 self._renew()
 
     def seal(self, reason: str = "the flow is closed") -> None:
@@ -163,10 +174,12 @@ class Intake:
                 data = data.copy()
             self._items.append(self._batch(frozen(data)))
             self._blocks += size
+            self._came += size
             self._start = at
+            self.many = self._came > _MANY * self._least
 
     def _batch(self, data: ByteArray) -> EventBatch:
-        schema = self._schema
+        schema = self.schema
         assert schema is not None
         if schema.width is None:
             return EventBatch.from_encoded(schema, list(_framed(bytes(data))))
@@ -183,6 +196,20 @@ class Intake:
         self._start = self._words[0] = address_of(self._chunk)
         if self._sealed is None:
             self._words[1] = self._start + max(0, min(_CHUNK, self._room - self._blocks))
+
+    def set_gate(self, gate: Gate | None) -> None:
+        """From now on a filter is asked for each small event; called by the engine's thread, as ``sync``."""
+        self._words[3] = 0
+        self.sync()
+        self.gate = gate
+        self._words[3] = 0 if gate is None else gate.code.address
+
+    def sync(self) -> None:
+        """Has the gate count what it has rejected."""
+        rejected = self._words[4] - self._counted
+        if rejected and self.gate is not None:
+            self.gate.rejected(rejected)
+            self._counted += rejected
 
     @property
     def waiting(self) -> bool:
@@ -225,6 +252,7 @@ class Intake:
             items, self._items = self._items, []
             self._numbered = self._bytes = self._blocks = 0
             self._changed.notify_all()
+        self.sync()
         for schema, group in groupby(items, _kind):
             if schema is None:
                 yield from _together([item for item in group if isinstance(item, EventBatch)])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from evflow.engine.topology import Slot
+from evflow.engine.gate import gate_of
+from evflow.engine.topology import Slot, Topology
 from evflow.events.batch import EventBatch
 from evflow.flow.inbox import Intake
 
@@ -20,6 +21,7 @@ class Lane:
         intake: what threads have submitted to it.
         backlog: batches taken out of the intake.
         filled, taken: batches that were put into the backlog, and taken out, so far.
+        gated: whether a gate was looked for since the graph changed.
     """
 
     def __init__(self, slot: Slot, intake: Intake) -> None:
@@ -28,6 +30,21 @@ class Lane:
         self.backlog: deque[EventBatch] = deque()
         self.filled = 0
         self.taken = 0
+        self.gated = False
+
+    def gate(self, topology: Topology) -> None:
+        """Has the filter that comes first asked where events are taken in, if many come; counts what it has
+        rejected there."""
+        intake = self.intake
+        if not self.gated and intake.many and intake.schema is not None:
+            self.gated = True
+            intake.set_gate(gate_of(self.slot, intake.schema, topology))
+        intake.sync()
+
+    def ungate(self) -> None:
+        """From now on all events are taken in: the graph changes."""
+        self.gated = False
+        self.intake.set_gate(None)
 
     @property
     def waiting(self) -> bool:

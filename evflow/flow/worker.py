@@ -58,6 +58,7 @@ class Worker:
         self._net = net
         self.bell = self._net.bell
         self.engine.waking.ring = self.bell.ring
+        self.engine.ungate = self._ungate
         self.reserve = self._net.reserve
         self.closing = False
         self._name = name
@@ -386,8 +387,13 @@ class Worker:
 
     def _take(self) -> None:
         for lane in self._lanes:
+            lane.gate(self.engine.topology)
             if lane.waiting:
                 self._run_lane(lane, False)
+
+    def _ungate(self) -> None:
+        for lane in self._lanes:
+            lane.ungate()
 
     def _run_lane(self, lane: Lane, regardless: bool) -> None:
         """Handles what waits in a lane, as far as links take it."""

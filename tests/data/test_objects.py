@@ -56,7 +56,7 @@ class Memory:
     def __init__(self, schema: Schema | None, size: int, thread: int = 0) -> None:
         self.data = np.full(size + 8, 0xAA, np.uint8)
         self.start = self.data.ctypes.data
-        self.words = np.array([self.start, self.start + size, thread], np.int64)
+        self.words = np.array([self.start, self.start + size, thread, 0, 0], np.int64)
         append = append_bytes(self.words) if schema is None else append_event(schema, self.words)
         assert append is not None, "this Python keeps objects in another way"
         self.append = append
@@ -189,7 +189,7 @@ def test_objects_with_fields_of_varying_width_or_without_a_class_have_no_such_fu
     class Note(ev.Event):
         text: str
 
-    words = np.zeros(3, np.int64)
+    words = np.zeros(5, np.int64)
     assert append_event(Note.schema, words) is None
     assert append_event(Schema("bare", {"x": float}), words) is None
 
@@ -210,7 +210,7 @@ def test_functions_outlive_what_they_were_made_with() -> None:
             x: int
 
         data = np.zeros(100, np.uint8)
-        words = np.array([data.ctypes.data, data.ctypes.data + 100, 0], np.int64)
+        words = np.array([data.ctypes.data, data.ctypes.data + 100, 0, 0, 0], np.int64)
         append = append_event(Short.schema, words)
         assert append is not None
         assert append(Short(5))

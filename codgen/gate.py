@@ -1,0 +1,42 @@
+"""A filter as a function of one event, for where events are taken in one by one."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from evflow.codgen.llvm.emitter import Emitter, Host
+from evflow.codgen.llvm.function import write_function
+from evflow.codgen.llvm.ir import Body, Module
+from evflow.codgen.llvm.quiet import is_quiet
+from evflow.codgen.native import Native
+from evflow.codgen.tree import Function, Pos, Root
+
+__all__ = ["gate"]
+
+
+def gate(function: Function) -> Native | None:
+    """The function ``i64 (ptr event)`` that tells, by 1 or 0, whether a filter passes an event.
+
+    Returns:
+        None if the filter is not cheap, looks at more than the event's numbers, or could fault.
+    """
+    if not is_quiet(function) or function.attributes or function.system or function.statics:
+        return None
+    body = Body(Module(), "i64 @run(ptr %event) nounwind")
+    _, exits = write_function(body, function, cast(Host, _OneEvent()))
+    if exits.faults:
+        return None
+    body.begin("return")
+    result = body.phi("i64", exits.returns)
+    body.ret("i64 " + body.let(f"zext i1 {body.let(f'icmp ne i64 {result}, 0')} to i64"))
+    body.finish()
+    return Native(body.module.text(), optimised=True)
+
+
+class _OneEvent:
+    """Where such a function is: of what a ``Host`` gives it needs the event alone."""
+
+    invariant = ""
+
+    def event(self, e: Emitter, root: Root, pos: Pos) -> str:
+        return "%event"

@@ -1,0 +1,66 @@
+"""The filter that comes first behind a source, asked where events are taken in one by one.
+
+An event that it rejects is not taken in at all: that is when its bytes are at hand, and nothing was spent on
+it yet. What it passes goes the usual way, and meets the filter again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evflow.codgen.gate import gate
+from evflow.codgen.native import Native
+from evflow.engine.topology import DROPPED, IN, OUT, Slot, Topology
+from evflow.errors import CodeError, SchemaError
+from evflow.schema import Schema
+from evflow.stone import Compiled, Passing
+
+__all__ = ["Gate", "gate_of"]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A filter, and how events get to it.
+
+    Attributes:
+        code: see ``evflow.codgen.gate``.
+        crossed: the passing stones before it.
+        filter: the filter.
+    """
+
+    code: Native
+    crossed: tuple[Slot, ...]
+    filter: Slot
+
+    def rejected(self, count: int) -> None:
+        """Counts events that were not taken in."""
+        for slot in self.crossed:
+            slot.counts[IN] += count
+            slot.counts[OUT] += count
+        self.filter.counts[IN] += count
+        self.filter.counts[DROPPED] += count
+
+
+def gate_of(slot: Slot, schema: Schema, topology: Topology) -> Gate | None:
+    """The gate for events of a schema at a stone.
+
+    Returns:
+        None if they get elsewhere than to one filter, or it is not of the kind that can be asked before.
+    """
+    crossed: list[Slot] = []
+    input = ""
+    while isinstance(slot.stone, Passing):
+        hops = slot.ports.get(0, ())
+        if slot.frozen or len(hops) != 1 or slot in crossed:
+            return None
+        crossed.append(slot)
+        slot, input = hops[0].slot, hops[0].input
+    stone = slot.stone
+    if slot.frozen or not isinstance(stone, Compiled):
+        return None
+    try:
+        fit = slot.fit(schema, topology.morphs, input)
+        code = None if fit.morph else gate(stone.function(fit.declared, schema))
+    except (SchemaError, CodeError):
+        return None
+    return None if code is None else Gate(code, tuple(crossed), slot)
