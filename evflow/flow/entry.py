@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock, get_ident
@@ -24,6 +25,9 @@ from evflow.stone import Acting, Actor
 __all__ = ["Entry"]
 
 AttributeValues = Mapping[str, int | float | str]
+
+_MANY = 1_000
+"""Events after which it pays to have machine code made for the short way."""
 
 _SETTING = Lock()
 
@@ -83,12 +87,15 @@ class Entry:
         self._slot = slot
         self._intake = worker.intake(slot)
         self._short = _Short(worker.bell)
-        self._shortened = False
+        # Events that went the long way; less than any number once there is a short one, or can be none.
+        self._came: float = 0
 
     def close(self) -> None:
         """From now on nothing may be submitted."""
         # Each submission goes the long way then, which refuses it.
-        self._short.write = _take_none
+        with _SETTING:
+            self._short.write = _take_none
+            self._came = -math.inf
 
     def end(self, reason: str) -> list[EventBatch]:
         """The stone is gone: takes no more, and gives up what waits; called in the engine's thread.
@@ -191,7 +198,8 @@ class Entry:
             self._worker.enter(self._slot, self._intake, batch, timeout)
             return
         self._worker.enter(self._slot, self._intake, item, timeout)
-        if not self._shortened and not hasattr(event, "attrs"):
+        self._came += 1
+        if self._came >= _MANY and not isinstance(event, View):
             self._shorten(event.__class__, schema)
 
     def _encoded(self, schema: Schema, event: Any) -> tuple[Piece, ...]:
@@ -217,11 +225,11 @@ class Entry:
         short, intake = self._short, self._intake
         thread = self._worker.ident
         with _SETTING:
-            if self._shortened or thread is None or (schema.width or 0) > SMALL:
+            if self._came < _MANY:
                 return
-            self._shortened = True
+            self._came = -math.inf
             append = append_bytes(intake.words)
-            if append is None:
+            if append is None or thread is None or (schema.width or 0) > SMALL:
                 return
             own = append_event(schema, intake.words) if schema.made.get("event class") is kind else None
             intake.begin(schema, thread)

@@ -256,7 +256,8 @@ def test_interrupt_handles_what_was_submitted_and_exits_with_130(file: File) -> 
         p.send_signal(signal.SIGINT)
         out, err = p.communicate(timeout=30)
     assert p.returncode == 130
-    assert (printed + out).count("got IBM") == 2
+    # Two threads print, and a line may come between the words of another.
+    assert (printed + out).count("IBM") == 2
     assert rows(out)["trades"][:3] == ["source", "3", "3"]
     assert "Traceback" not in err
     assert "interrupted" in err

@@ -86,8 +86,8 @@ def test_nothing_published_after_subscribe_has_returned_is_missed(two: Two) -> N
 
     def publish() -> None:
         while not halted.wait(0.0002):
-            trades.publish(Size(published[0]))
             published[0] += 1
+            trades.publish(Size(published[0] - 1))
 
     thread = threading.Thread(target=publish)
     thread.start()

@@ -13,7 +13,7 @@ import pytest
 import evflow as ev
 from evflow.codgen.gate import gate
 from evflow.codgen.objects import append_event
-from evflow.flow import inbox
+from evflow.flow import entry, inbox
 
 
 class Rec(ev.Event):
@@ -28,6 +28,7 @@ ALL = range(1000)
 
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "_MANY", 1)
     monkeypatch.setattr(inbox, "_MANY", 10)
 
 

@@ -110,3 +110,21 @@ def test_batches_of_an_intake_stay_as_they_are_while_more_comes() -> None:
             number += 1
         batches += list(intake.take())
     assert [n for batch in batches for n in batch["number"].tolist()] == list(range(number))
+
+
+@pytest.mark.parametrize("kinds", [[Rec], [Note], [Rec, Note], [Note, Rec], [Rec, Rec, Rec, Rec, Note]])
+def test_a_source_gives_in_order_what_is_submitted_on_every_way(kinds: list[type[ev.Event]]) -> None:
+    """Many events of one class take a short way in; others, and batches between them, do not overtake."""
+    seen: list[int] = []
+    g = ev.Graph()
+    g.source("events") >> ev.Terminal(lambda event: seen.append(event.number))
+    with g.run() as flow:
+        for number in range(4000):
+            event = kinds[number % len(kinds)](number)  # type: ignore[call-arg]
+            if number % 1009 == 1008:
+                flow["events"].submit_batch([event])
+            elif number % 1013 == 1012:
+                flow["events"].submit(event, attrs={"hops": 1})
+            else:
+                flow["events"].submit(event)
+    assert seen == list(range(4000))
