@@ -16,8 +16,9 @@ from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE, Piece, encoder, encoder_parts
 from evflow.events.gather import nbytes_of, running, write_parts
 from evflow.events.view import View, encoded
-from evflow.flow.inbox import FRAME, SMALL, Item
+from evflow.flow.inbox import Item
 from evflow.flow.net import Waker
+from evflow.flow.tray import FRAME, SMALL
 from evflow.flow.worker import Worker
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor
@@ -228,10 +229,10 @@ class Entry:
             if self._came < _MANY:
                 return
             self._came = -math.inf
-            append = append_bytes(intake.words)
+            append = append_bytes(intake.tray.words)
             if append is None or thread is None or (schema.width or 0) > SMALL:
                 return
-            own = append_event(schema, intake.words) if schema.made.get("event class") is kind else None
+            own = append_event(schema, intake.tray.words) if schema.made.get("event class") is kind else None
             intake.begin(schema, thread)
             short.write = own or _writer(kind, schema, append)
 

@@ -53,8 +53,8 @@ class Flow(Changeable):
     Args:
         graph: the graph; it is checked first.
         max_events: submissions that may wait at each stone before ``submit`` waits.
-        max_bytes: bytes of batches that may wait at each stone, or of events at all frozen stones together,
-            before ``submit`` waits.
+        max_bytes: bytes that may wait at each stone, or at all frozen stones together, before ``submit``
+            waits.
         dead_letters: the number of dead letters kept; older ones are let go and counted.
         node: run the stones that are placed on this node, with bridges to the others; without, run all stones
             here. It is closed with the flow, also where that cannot begin.

@@ -7,44 +7,24 @@ one batch: batches form exactly while the engine is busy, and an event never wai
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from ctypes import c_int64
 from itertools import groupby
-from typing import Any
 
-import numpy as np
-
-from evflow.engine.gate import Gate
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
-from evflow.events.gather import ByteArray, address_of, frozen
+from evflow.events.gather import address_of
+from evflow.flow.tray import Tray
 from evflow.schema import Schema
 
-__all__ = ["FRAME", "SMALL", "Bell", "Intake", "Item"]
-
-SMALL = 4096
-"""Events of a fixed width up to this many bytes are bounded by their number alone."""
+__all__ = ["Bell", "Intake", "Item"]
 
 _JOINED = 64 << 10
 """Bytes up to which events that were put in one by one are joined to a batch."""
 
 _TOGETHER = 512 << 10
 """Bytes up to which batches become one where that needs no copy."""
-
-_CHUNK = 1 << 20
-"""Bytes of the memory that small events are encoded to."""
-
-_LENT = _CHUNK // 4
-"""Bytes from which what lies there is not copied, but becomes a batch where it is."""
-
-_MANY = 20_000
-"""Small events after which a gate pays."""
-
-FRAME = struct.Struct("<I")
-"""The length before an event of varying width in an intake's memory."""
 
 Item = EventBatch | tuple[Schema, bytes]
 """A batch, or an event with its schema."""
@@ -85,50 +65,32 @@ class Intake:
         max_bytes: bytes of batches and other events that may wait.
 
     Attributes:
-        words: int64[5]: where the next small event goes, where the room for them ends (0 while there is
-            none), the engine's thread, and the gate; see ``evflow.codgen.objects``. Each event lies behind
-            its length (``FRAME``) where their width varies.
-        schema: of the small events; None while there can be none.
-        gate: what small events have to pass to get in, see ``set_gate``.
-        many: whether so many of them came that a gate pays.
+        tray: the small events of one schema that were put in last.
     """
 
     def __init__(self, stone: str, max_events: int, max_bytes: int) -> None:
-        self.words = np.zeros(5, np.int64)
-        # The same words; to read one of them so takes half the time.
-        self._words: Any = (c_int64 * 5).from_buffer(self.words.data)
+        self.tray = Tray()
         self._stone = stone
         self._max_events = max_events
         self._max_bytes = max_bytes
-        self.schema: Schema | None = None
-        self.gate: Gate | None = None
-        self.many = False
-        self._came = 0
-        self._least = self._room = 0
-        self._chunk: ByteArray = np.empty(0, np.uint8)
-        self._lent = False
-        # Where the events begin that are no item yet.
-        self._start = 0
+        # Bytes of small events that may wait, and that do among the items.
+        self._room = self._small = 0
         self._items: list[Item] = []
-        self._counted = 0
-        self._numbered = 0
+        self._count = 0
         self._bytes = 0
-        self._blocks = 0
         self._sealed: str | None = None
         self._changed = threading.Condition()
 
     def begin(self, schema: Schema, thread: int) -> None:
-        """Makes room for small events, which any thread but one may put where ``words`` say; called once.
+        """Makes room for small events in the tray; to be called once.
 
         Args:
             schema: of these events.
-            thread: the identity of that one, the engine's.
+            thread: the identity of the engine's thread, which does not put any there.
         """
         with self._changed:
-            self.schema = schema
-            self._least = schema.width or SMALL
-            self._room = min(self._max_events * self._least, self._max_bytes)
-            self._words[2] = thread
+            self.tray.begin(schema, thread)
+            self._room = min(self._max_events * self.tray.least, self._max_bytes)
             self._renew()
 
     def put(self, item: Item) -> None:
@@ -140,89 +102,51 @@ class Intake:
         with self._changed:
             if self._sealed is not None:
                 raise FlowError(f"stone {self._stone!r}: {self._sealed}")
-            self._cut()
+            self._add(self.tray.take())
             self._items.append(item)
-            if isinstance(item, tuple) and item[0] is self.schema:
-                # It found no room where small events lie, but is one of them.
-                self._blocks += len(item[1])
+            if isinstance(item, tuple) and item[0] is self.tray.schema:
+                # It found no room in the tray, but is one of those.
+                self._small += len(item[1])
             else:
-                self._numbered += 1
+                self._count += 1
                 self._bytes += _size(item)
-            if self.schema is not None and self._words[1] - self._words[0] < self._least:
+            if self.tray.cramped:
                 self._renew()
 
     def seal(self, reason: str = "the flow is closed") -> None:
-        """From now on nothing goes in: ``put`` is refused, and there is no room where ``words`` say.
+        """From now on nothing goes in: ``put`` is refused, and the tray has no room.
 
         What went in before is still there to be taken.
         """
         with self._changed:
             if self._sealed is None:
                 self._sealed = reason
-                self._words[1] = 0
+                self._add(self.tray.shut())
 
-    def _cut(self) -> None:
-        """Makes an item of the events that lie in the chunk."""
-        at = self._words[0]
-        size = at - self._start
-        if size:
-            first = self._start - address_of(self._chunk)
-            data = self._chunk[first : first + size]
-            if size >= _LENT:
-                self._lent = True
-            else:
-                data = data.copy()
-            self._items.append(self._batch(frozen(data)))
-            self._blocks += size
-            self._came += size
-            self._start = at
-            self.many = self._came > _MANY * self._least
-
-    def _batch(self, data: ByteArray) -> EventBatch:
-        schema = self.schema
-        assert schema is not None
-        if schema.width is None:
-            return EventBatch.from_encoded(schema, list(_framed(bytes(data))))
-        return EventBatch(schema, data, len(data) // schema.width)
+    def _add(self, small: EventBatch | None) -> None:
+        """Lays what lay in the tray behind all else."""
+        if small is not None:
+            self._items.append(small)
+            self._small += small.nbytes
 
     def _renew(self) -> None:
-        """Begins a chunk anew, as far as events may wait."""
-        # With the end at 0 no thread puts anything in between.
-        self._words[1] = 0
-        self._cut()
-        if self._lent or not len(self._chunk):
-            self._chunk = np.empty(_CHUNK, np.uint8)
-            self._lent = False
-        self._start = self._words[0] = address_of(self._chunk)
+        """Makes room in the tray, as far as events may wait."""
+        self._add(self.tray.shut())
         if self._sealed is None:
-            self._words[1] = self._start + max(0, min(_CHUNK, self._room - self._blocks))
-
-    def set_gate(self, gate: Gate | None) -> None:
-        """From now on a filter is asked for each small event; called by the engine's thread, as ``sync``."""
-        self._words[3] = 0
-        self.sync()
-        self.gate = gate
-        self._words[3] = 0 if gate is None else gate.code.address
-
-    def sync(self) -> None:
-        """Has the gate count what it has rejected."""
-        rejected = self._words[4] - self._counted
-        if rejected and self.gate is not None:
-            self.gate.rejected(rejected)
-            self._counted += rejected
+            self.tray.renew(self._room - self._small)
 
     @property
     def waiting(self) -> bool:
         """Whether anything waits."""
-        return bool(self._items) or self._words[0] != self._start
+        return bool(self._items) or self.tray.waiting > 0
 
     @property
     def full(self) -> bool:
         """Whether a submitter has to wait."""
-        small = self._blocks + self._words[0] - self._start
-        if small and small + self._least > self._room:
+        small = self._small + self.tray.waiting
+        if small and small + self.tray.least > self._room:
             return True
-        return self._numbered >= self._max_events or self._bytes >= self._max_bytes
+        return self._count >= self._max_events or self._bytes >= self._max_bytes
 
     def wait(self, timeout: float | None, alive: Callable[[], bool]) -> None:
         """Waits until there is room.
@@ -245,14 +169,14 @@ class Intake:
     def take(self) -> Iterator[EventBatch]:
         """All that waits now, as few batches as its order allows. Called by the engine's thread."""
         with self._changed:
-            self._cut()
-            if self._start and not self._lent:
+            self._add(self.tray.take())
+            items, self._items = self._items, []
+            self._count = self._bytes = self._small = 0
+            if self.tray.few:
                 # So that a source of few events always uses the same little memory.
                 self._renew()
-            items, self._items = self._items, []
-            self._numbered = self._bytes = self._blocks = 0
             self._changed.notify_all()
-        self.sync()
+        self.tray.sync()
         for schema, group in groupby(items, _kind):
             if schema is None:
                 yield from _together([item for item in group if isinstance(item, EventBatch)])
@@ -292,14 +216,6 @@ def _one(batches: list[EventBatch]) -> EventBatch:
 
 def _plain(batch: EventBatch) -> bool:
     return batch.selection is None and batch.attributes is None
-
-
-def _framed(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(data):
-        (size,) = FRAME.unpack_from(data, at)
-        at += FRAME.size + size
-        yield data[at - size : at]
 
 
 def _kind(item: Item) -> Schema | None:

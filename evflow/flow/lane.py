@@ -35,16 +35,16 @@ class Lane:
     def gate(self, topology: Topology) -> None:
         """Has the filter that comes first asked where events are taken in, if many come; counts what it has
         rejected there."""
-        intake = self.intake
-        if not self.gated and intake.many and intake.schema is not None:
+        tray = self.intake.tray
+        if not self.gated and tray.many and tray.schema is not None:
             self.gated = True
-            intake.set_gate(gate_of(self.slot, intake.schema, topology))
-        intake.sync()
+            tray.set_gate(gate_of(self.slot, tray.schema, topology))
+        tray.sync()
 
     def ungate(self) -> None:
         """From now on all events are taken in: the graph changes."""
         self.gated = False
-        self.intake.set_gate(None)
+        self.intake.tray.set_gate(None)
 
     @property
     def waiting(self) -> bool:

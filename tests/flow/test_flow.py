@@ -509,7 +509,7 @@ def test_an_intake_that_is_sealed_takes_nothing_more() -> None:
     """What went in before the seal can be taken; what comes later is refused on both ways in."""
     intake = Intake("recs", 10, 1000)
     intake.begin(Rec.schema, 0)
-    append = append_bytes(intake.words)
+    append = append_bytes(intake.tray.words)
     assert append is not None
     one = ev.EventBatch.from_events([Rec(1)])
     assert append(one.to_bytes())

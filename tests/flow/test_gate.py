@@ -13,7 +13,7 @@ import pytest
 import evflow as ev
 from evflow.codgen.gate import gate
 from evflow.codgen.objects import append_event
-from evflow.flow import entry, inbox
+from evflow.flow import entry, tray
 
 
 class Rec(ev.Event):
@@ -29,7 +29,7 @@ ALL = range(1000)
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry, "_MANY", 1)
-    monkeypatch.setattr(inbox, "_MANY", 10)
+    monkeypatch.setattr(tray, "_MANY", 10)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def warm(flow: ev.Flow, events: int = 50) -> None:
 
 
 def gated(flow: ev.Flow) -> bool:
-    return flow["recs"]._intake.gate is not None
+    return flow["recs"]._intake.tray.gated
 
 
 def filtered(code: str = "input.key % 2 == 0") -> tuple[ev.Graph, list[int]]:

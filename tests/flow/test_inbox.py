@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.codgen.objects import append_bytes, append_event
 from evflow.events.encode import encoder
-from evflow.flow.inbox import FRAME, Intake
+from evflow.flow.inbox import Intake
+from evflow.flow.tray import FRAME
 from tests.examples import tried
 
 
@@ -31,8 +32,8 @@ def opened(kind: type[ev.Event], max_events: int = MANY, max_bytes: int = MANY) 
     """An intake and the function that puts small events into it."""
     intake = Intake("recs", max_events, max_bytes)
     intake.begin(kind.schema, 0)
-    own = append_event(kind.schema, intake.words)
-    append = append_bytes(intake.words)
+    own = append_event(kind.schema, intake.tray.words)
+    append = append_bytes(intake.tray.words)
     assert append is not None
 
     def framed(event: Any) -> bool:
@@ -92,7 +93,7 @@ def test_an_intake_that_is_sealed_before_it_has_begun_takes_nothing() -> None:
     intake = Intake("recs", 10, 1000)
     intake.seal()
     intake.begin(Rec.schema, 0)
-    append = append_event(Rec.schema, intake.words)
+    append = append_event(Rec.schema, intake.tray.words)
     assert append is not None
     assert not append(Rec(1))
     assert not intake.waiting
