@@ -66,9 +66,6 @@ MOST_NOTE = 8 << 20
 MOST_TOPIC = 255
 """Characters that its topic may have."""
 
-_MOST = (1 << 63) - 1
-_TEXT = 1 << 20
-_NAME = 4096
 _SMALL = 1024
 
 
@@ -245,83 +242,62 @@ Message = (
 )  # fmt: skip
 
 
-def _number(value: object) -> bool:
-    return type(value) is int and 0 <= value <= _MOST
+# What a value may be, as an expression of it: one function checks all fields of a message. Of a whole number
+# from 0 to 2^63 - 1 nothing is left beyond 63 bits, not even a sign.
+_NUMBER = "{0}.__class__ is int and not {0} >> 63"
+_TEXT = f"{{0}}.__class__ is str and len({{0}}) <= {1 << 20}"
+_NAME = "{0}.__class__ is str and len({0}) <= 4096"
+_IDENTITY = "{0}.__class__ is bytes and len({0}) == 16"
+_NUMBERS = f"{{0}}.__class__ is list and (not {{0}} or all({_NUMBER.format('one')} for one in {{0}}))"
+_PATH = f"{_NUMBERS} and len({{0}}) <= {MOST_PATH}"
+_ROUTE = "{0}.__class__ is bytes and len({0}) in (0, 16)"
+_LIST_OR_NIL = "({0} is None or {0}.__class__ is list)"
+_PLACE = f"({{0}} is None or {{0}}.__class__ is bytes or ({_NUMBERS} and len({{0}}) == 3))"
+_FLAG = "{0}.__class__ is bool"
+_GREETING = (_NUMBER, _NAME, _IDENTITY, _NAME)
 
-
-def _text(value: object) -> bool:
-    return type(value) is str and len(value) <= _TEXT
-
-
-def _name(value: object) -> bool:
-    return type(value) is str and len(value) <= _NAME
-
-
-def _identity(value: object) -> bool:
-    return type(value) is bytes and len(value) == 16
-
-
-def _numbers(value: object) -> bool:
-    return type(value) is list and all(map(_number, value))
-
-
-def _path(value: object) -> bool:
-    return type(value) is list and len(value) <= MOST_PATH and all(map(_number, value))
-
-
-def _route(value: object) -> bool:
-    return type(value) is bytes and len(value) in (0, 16)
-
-
-def _list_or_nil(value: object) -> bool:
-    return value is None or type(value) is list
-
-
-def _place(value: object) -> bool:
-    return (
-        value is None
-        or type(value) is bytes
-        or (type(value) is list and len(value) == 3 and all(map(_number, value)))
-    )
-
-
-def _flag(value: object) -> bool:
-    return type(value) is bool
-
-
-_GREETING = (_number, _name, _identity, _name)
-
-MESSAGES: dict[int, tuple[Callable[..., Message], tuple[Callable[[object], bool], ...]]] = {
+MESSAGES: dict[int, tuple[type[Any], tuple[str, ...]]] = {
     1: (Hello, _GREETING),
     2: (Welcome, _GREETING),
-    3: (Refuse, (_name,)),
-    4: (Reset, (_name,)),
-    5: (Ping, (_number,)),
-    6: (Pong, (_number,)),
-    7: (Open, (_number, _name, _name, _name, _identity, _number, _number)),
-    8: (Accept, (_number, _number, _number)),
-    9: (Reject, (_number, _name)),
-    10: (SchemaText, (_number, _text)),
-    11: (Data, (_number, _number, _number, _number, _route, _path, _list_or_nil, _place)),
-    12: (Ack, (_number, _number, _number, _number)),
-    13: (Share, (_name, _number, _identity)),
-    14: (Shared, (_flag,)),
-    15: (Released, (_numbers,)),
-    16: (Close, (_number,)),
-    17: (Bye, (_name,)),
-    18: (Held, (_number, _number)),
-    19: (Note, (_name,)),
-    20: (Retry, (_number,)),
-    21: (Sent, (_number, _number)),
+    3: (Refuse, (_NAME,)),
+    4: (Reset, (_NAME,)),
+    5: (Ping, (_NUMBER,)),
+    6: (Pong, (_NUMBER,)),
+    7: (Open, (_NUMBER, _NAME, _NAME, _NAME, _IDENTITY, _NUMBER, _NUMBER)),
+    8: (Accept, (_NUMBER, _NUMBER, _NUMBER)),
+    9: (Reject, (_NUMBER, _NAME)),
+    10: (SchemaText, (_NUMBER, _TEXT)),
+    11: (Data, (_NUMBER, _NUMBER, _NUMBER, _NUMBER, _ROUTE, _PATH, _LIST_OR_NIL, _PLACE)),
+    12: (Ack, (_NUMBER, _NUMBER, _NUMBER, _NUMBER)),
+    13: (Share, (_NAME, _NUMBER, _IDENTITY)),
+    14: (Shared, (_FLAG,)),
+    15: (Released, (_NUMBERS,)),
+    16: (Close, (_NUMBER,)),
+    17: (Bye, (_NAME,)),
+    18: (Held, (_NUMBER, _NUMBER)),
+    19: (Note, (_NAME,)),
+    20: (Retry, (_NUMBER,)),
+    21: (Sent, (_NUMBER, _NUMBER)),
 }
-"""Number → the message, and for each field whether a value is one."""
+"""Number → the message, and for each field what its value may be, as an expression of ``{0}``."""
 
-_NUMBERS = {kind: number for number, (kind, _) in MESSAGES.items()}
+_NUMBER_OF = {kind: number for number, (kind, _) in MESSAGES.items()}
+
+
+def _checker(*checks: str) -> Callable[..., bool]:
+    """A function that says whether its arguments are what they may be."""
+    names = [f"field{number}" for number in range(len(checks))]
+    text = " and ".join(check.format(name) for check, name in zip(checks, names, strict=True))
+    made: Callable[..., bool] = eval(f"lambda {', '.join(names)}: {text}")
+    return made
+
+
+_CHECKERS = {number: _checker(*checks) for number, (_, checks) in MESSAGES.items()}
 
 
 def pack(message: Message) -> bytes:
     """A message as bytes."""
-    packed: bytes = msgpack.packb((_NUMBERS[type(message)], *message))
+    packed: bytes = msgpack.packb((_NUMBER_OF[type(message)], *message))
     return packed
 
 
@@ -349,11 +325,12 @@ def unpack(data: Any) -> Message:
         raise LinkError(f"a message of {len(data)} bytes: expected msgpack, found {error!r:.100}") from None
     if type(fields) is not list or not fields or type(fields[0]) is not int or fields[0] not in MESSAGES:
         raise LinkError(f"a message: expected an array that begins with 1 to 21, found {fields!r:.100}")
-    kind, checks = MESSAGES[fields.pop(0)]
-    name = getattr(kind, "__name__", "")
+    number = fields.pop(0)
+    kind, checks = MESSAGES[number]
     if len(fields) != len(checks):
-        raise LinkError(f"message {name}: expected {len(checks)} fields, found {len(fields)}")
-    for check, value in zip(checks, fields, strict=True):
-        if not check(value):
-            raise LinkError(f"message {name}: field {fields.index(value) + 1} cannot be {value!r:.100}")
-    return kind(*fields)
+        raise LinkError(f"message {kind.__name__}: expected {len(checks)} fields, found {len(fields)}")
+    if not _CHECKERS[number](*fields):
+        wrong = next(at for at, value in enumerate(fields) if not _checker(checks[at])(value))
+        raise LinkError(f"message {kind.__name__}: field {wrong + 1} cannot be {fields[wrong]!r:.100}")
+    message: Message = tuple.__new__(kind, fields)
+    return message

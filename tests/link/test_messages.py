@@ -18,16 +18,16 @@ NUMBER = st.integers(0, (1 << 63) - 1)
 IDENTITY = st.binary(min_size=16, max_size=16)
 NAME = st.text(max_size=50)
 FIELDS: dict[Any, st.SearchStrategy[Any]] = {
-    m._number: NUMBER,
-    m._text: st.text(max_size=200),
-    m._name: NAME,
-    m._identity: IDENTITY,
-    m._numbers: st.lists(NUMBER, max_size=5),
-    m._path: st.lists(NUMBER, max_size=m.MOST_PATH),
-    m._route: st.just(b"") | IDENTITY,
-    m._list_or_nil: st.none() | st.lists(st.none() | st.text() | NUMBER | st.binary(), max_size=4),
-    m._place: st.none() | st.binary(max_size=20) | st.lists(NUMBER, min_size=3, max_size=3),
-    m._flag: st.booleans(),
+    m._NUMBER: NUMBER,
+    m._TEXT: st.text(max_size=200),
+    m._NAME: NAME,
+    m._IDENTITY: IDENTITY,
+    m._NUMBERS: st.lists(NUMBER, max_size=5),
+    m._PATH: st.lists(NUMBER, max_size=m.MOST_PATH),
+    m._ROUTE: st.just(b"") | IDENTITY,
+    m._LIST_OR_NIL: st.none() | st.lists(st.none() | st.text() | NUMBER | st.binary(), max_size=4),
+    m._PLACE: st.none() | st.binary(max_size=20) | st.lists(NUMBER, min_size=3, max_size=3),
+    m._FLAG: st.booleans(),
 }
 MESSAGE = st.sampled_from(list(m.MESSAGES.values())).flatmap(
     lambda entry: st.builds(entry[0], *(FIELDS[check] for check in entry[1]))
