@@ -6,7 +6,9 @@ the bytes. So whatever comes from another process or a file is checked here firs
 
 from __future__ import annotations
 
+import ctypes
 from collections import OrderedDict
+from ctypes import addressof, c_int64
 
 import numpy as np
 
@@ -21,7 +23,11 @@ from evflow.schema.types import FieldType, Maybe, Record
 __all__ = ["Validator", "validator"]
 
 _VALIDATORS = 1024
-_WORDS = {name: i for i, name in enumerate(HEAD)}
+_Words = c_int64 * (len(HEAD) + PATH)
+_ROWS, _SITE, _AT, _STEPS = (HEAD.index(name) for name in ("rows", "site", "at", "steps"))
+
+_SHORT = 4096
+"""Bytes that are checked before another thread could take over."""
 
 
 class Validator:
@@ -63,27 +69,28 @@ class Validator:
                 f"found {size} bytes"
             )
         rows = size // self._least if count is None else count
-        offsets = np.zeros(rows + 1 if self.schema.width is None else 1, np.int64)
-        words = np.zeros(len(HEAD) + PATH, np.int64)
-        words[:6] = address(data), size, -1 if count is None else count, address(offsets), 0, -1
+        offsets = np.zeros(rows + 1, np.int64) if self.schema.width is None else None
+        written = 0 if offsets is None else address(offsets)
+        words = _Words(address(data), size, -1 if count is None else count, written, 0, -1)
         self._code.saw(rows)
-        self._code.free(address(words))
-        if words[_WORDS["site"]] >= 0:
+        run = self._code.held if size <= _SHORT else self._code.free
+        run(addressof(words))
+        if words[_SITE] >= 0:
             raise self._error(words, data)
-        if self.schema.width is not None:
+        if offsets is None:
             return None
-        found = int(words[_WORDS["rows"]]) + 1
+        found = words[_ROWS] + 1
         return offsets if found == len(offsets) else offsets[:found].copy()
 
-    def _error(self, words: Array, data: Array) -> SchemaError:
-        site, at = self._sites[words[_WORDS["site"]]], int(words[_WORDS["at"]])
-        steps = words[len(HEAD) : len(HEAD) + words[_WORDS["steps"]]].tolist()
+    def _error(self, words: ctypes.Array[c_int64], data: Array) -> SchemaError:
+        site, at = self._sites[words[_SITE]], words[_AT]
+        steps = words[len(HEAD) : len(HEAD) + words[_STEPS]]
         path = "".join(f".{self._names[s]}" if s >= 0 else f"[{-1 - s}]" for s in reversed(steps))
         path = (f"{path}.{site.name}" if site.name else path).removeprefix(".")
         shown = data[at : at + 8].tobytes().hex(" ") or "the end of the bytes"
         field = f"field {path}, " if path else ""
         return SchemaError(
-            f"bytes of {self.schema.name}: event {words[_WORDS['rows']]}, {field}byte {at}: "
+            f"bytes of {self.schema.name}: event {words[_ROWS]}, {field}byte {at}: "
             f"expected {site.expected}, found {shown}"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, repeat
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from evflow.events.gather import (
     starts_of,
 )
 from evflow.events.view import View, view_class
-from evflow.events.wirecheck import check
+from evflow.events.wirecheck import check, is_one
 from evflow.schema import Schema
 from evflow.schema.values import describe
 
@@ -48,11 +48,14 @@ class EventBatch:
 
     Args:
         schema: the schema of the events.
-        data: uint8, 1-D, C-contiguous, not writeable: exactly ``rows`` events.
+        data: bytes, or uint8, 1-D, C-contiguous, not writeable: exactly ``rows`` events.
         rows: how many events are in ``data``.
         offsets: int64, ``rows + 1``: where each event starts and the last ends, if their width varies.
         selection: int32, increasing: the rows that are meant; None for all.
         attributes: columns as long as the batch (the selected events), or None.
+
+    Attributes:
+        size: bytes of ``data``.
 
     Example:
         >>> import evflow as ev
@@ -64,24 +67,30 @@ class EventBatch:
         (np.float64(4.0), 4, 38)
     """
 
-    __slots__ = ("_buffer", "attributes", "data", "offsets", "rows", "schema", "selection")
+    __slots__ = ("_buffer", "_data", "attributes", "offsets", "rows", "schema", "selection", "size")
 
     def __init__(
         self,
         schema: Schema,
-        data: ByteArray,
+        data: ByteArray | bytes,
         rows: int,
         offsets: Offsets | None = None,
         selection: _Rows | None = None,
         attributes: Attributes | None = None,
     ) -> None:
         self.schema = schema
-        self.data = data
+        # A few events go from socket to socket without ever being an array.
+        self._data: ByteArray | None = None
+        self._buffer: bytes | memoryview | None = None
+        if isinstance(data, bytes):
+            self._buffer = data
+        else:
+            self._data = data
         self.rows = rows
         self.offsets = offsets
         self.selection = selection
         self.attributes = attributes
-        self._buffer: bytes | memoryview | None = None
+        self.size = len(data)
 
     @classmethod
     def from_encoded(
@@ -90,13 +99,9 @@ class EventBatch:
         """A batch of events that ``encoder(schema)`` encoded; one alone is not copied."""
         rows = len(events)
         offsets = None if schema.width else running(map(len, events), rows)
-        if rows == 1:
-            alone = events[0]
-            return cls(schema, np.frombuffer(alone, _UINT8), 1, offsets, None, attributes)
-        joined = b"".join(events)
-        batch = cls(schema, np.frombuffer(joined, _UINT8), rows, offsets, None, attributes)
-        batch._buffer = joined
-        return batch
+        alone = events[0] if rows == 1 else b"".join(events)
+        data = alone if isinstance(alone, bytes) else np.frombuffer(alone, _UINT8)
+        return cls(schema, data, rows, offsets, None, attributes)
 
     @classmethod
     def from_bytes(
@@ -113,12 +118,15 @@ class EventBatch:
             SchemaError: the bytes are not exactly so many valid events; names event, field, byte, expected
                 and found.
         """
-        schema = Schema.of(schema)
+        if not isinstance(schema, Schema):
+            schema = Schema.of(schema)
+        if isinstance(data, bytes) and count == 1 and is_one(schema, data):
+            return cls(schema, data, 1)
         try:
             held = data if memoryview(data).readonly else bytes(data)
         except TypeError:
             raise SchemaError(f"bytes of {schema.name}: expected bytes, found {describe(data)}") from None
-        array = np.frombuffer(held, np.uint8)
+        array = np.frombuffer(held, _UINT8)
         rows, offsets = check(schema, array, count)
         return cls(schema, array, rows, offsets)
 
@@ -194,6 +202,13 @@ class EventBatch:
         if table.schema is not schema and table.schema != schema:
             raise SchemaError(f"expected a batch of {schema!r}, found one of {table.schema!r}")
         return table
+
+    @property
+    def data(self) -> ByteArray:
+        """The events back to back: uint8, 1-D, not writeable."""
+        if self._data is None:
+            self._data = np.frombuffer(cast(bytes, self._buffer), _UINT8)
+        return self._data
 
     @property
     def buffer(self) -> bytes | memoryview:
@@ -364,7 +379,7 @@ class EventBatch:
     def nbytes(self) -> int:
         """Bytes of the selected events."""
         if self.selection is None:
-            return len(self.data)
+            return self.size
         if self.offsets is None:
             return len(self.selection) * (self.schema.width or 0)
         return int((self.offsets[1:][self.selection] - self.offsets[self.selection]).sum())

@@ -3,7 +3,8 @@
 Events of fixed width are checked all at once: what is constant in every event is compared column by
 column, and of what varies only text, bytes and booleans can be wrong. Events of variable width are walked,
 value by value. Once either becomes much, a validator is compiled for their schema. The walk states the rules
-in the plainest way, and the compiled validator is tested against it.
+in the plainest way, and the compiled validator is tested against it. One small event of numbers, as it comes
+where each is awaited, is compared as one whole number with what all such events have in common.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ from evflow.schema.types import (
     Text,
 )
 
-__all__ = ["check", "check_fixed", "compile_check", "walk"]
+__all__ = ["check", "check_fixed", "compile_check", "is_one", "walk"]
 
 # So many bytes of a schema are walked over before a validator is compiled for it.
 _MUCH = 65_536
 # A call counts as so many bytes at least.
 _CALL = 512
+# Bytes up to which one event alone is checked as a whole number, if all it takes is to compare bits.
+_ALONE = 1024
 
 
 def check(schema: Schema, data: ByteArray, count: int | None = None) -> tuple[int, Offsets | None]:
@@ -99,6 +102,30 @@ def check_fixed(schema: Schema, data: ByteArray, count: int | None = None) -> in
         for at, path, kind in _leaves(schema, 0, ""):
             _check_leaf(schema, matrix, at, path, kind)
     return rows
+
+
+def is_one(schema: Schema, data: bytes) -> bool:
+    """Whether bytes are one event, where comparing bits is enough to see that; else only ``check`` tells."""
+    if schema.width != len(data) or len(data) > _ALONE:
+        return False
+    mask, bits = schema.made.get("constant bits") or _constant_bits(schema)
+    return mask != 0 and int.from_bytes(data) & mask == bits
+
+
+def _constant_bits(schema: Schema) -> tuple[int, int]:
+    """The bits that are the same in every event, as a mask of a whole event and what they are there; an empty
+    mask if these are not all that can be wrong. It is kept with the schema."""
+    mask, bits = bytearray(schema.width or 0), bytearray(schema.width or 0)
+    for at, _, kind in _leaves(schema, 0, ""):
+        if isinstance(kind, bytes):
+            mask[at : at + len(kind)], bits[at : at + len(kind)] = b"\xff" * len(kind), kind
+        elif isinstance(kind, Number) and kind.kind == "b":
+            mask[at], bits[at] = 0xFE, 0xC2
+        elif not isinstance(kind, Number) and not (isinstance(kind, Array) and kind.element.kind != "b"):
+            mask.clear()
+            break
+    schema.made["constant bits"] = found = int.from_bytes(mask), int.from_bytes(bits)
+    return found
 
 
 def _leaves(schema: Schema, at: int, prefix: str) -> Iterator[tuple[int, str, FieldType | bytes]]:

@@ -14,7 +14,7 @@ from evflow.codgen.validate import validator
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import encode_dict
-from evflow.events.wirecheck import check, check_fixed, walk
+from evflow.events.wirecheck import check, check_fixed, is_one, walk
 from evflow.schema import Schema
 from evflow.schema.types import Array, Bytes, ListOf, Maybe, Str, f64, i8, u8
 from tests.examples import tried
@@ -98,6 +98,34 @@ def test_check_of_changed_bytes_accepts_exactly_what_msgpack_reads_as_events(dat
     assert [encode_dict(schema, event.to_dict()) for event in batch] == [
         changed[a:b] for a, b in pairwise(walked)
     ]
+
+
+def test_check_of_one_event_refuses_just_the_bits_that_the_walk_refuses() -> None:
+    """All that can be wrong in such an event are bits that are the same in each."""
+    inner = Schema("inner", {"x": u8, "ok": bool})
+    fields: dict[str, Any] = {"n": i8, "f": f64, "ok": bool, "a": Array[f64, 2], "inner": inner}
+    plain = Schema("plain", fields)
+    values = {"n": -3, "f": 1.5, "ok": True, "a": [1.0, 2.0], "inner": {"x": 7, "ok": False}}
+    for schema, event in [
+        (plain, values),
+        (Schema("text", fields | {"s": Str[4]}), values | {"s": "ä"}),
+        (Schema("raw", fields | {"b": Bytes[3]}), values | {"b": b"x"}),
+        (Schema("flags", fields | {"flags": Array[bool, 2]}), values | {"flags": [True, False]}),
+    ]:
+        data = encode_dict(schema, event)
+        for bit in range(8 * len(data)):
+            changed = bytearray(data)
+            changed[bit // 8] ^= 1 << bit % 8
+            try:
+                right = len(walk(schema, array(bytes(changed)), 1)) == 2
+            except SchemaError:
+                right = False
+            assert is_one(schema, bytes(changed)) == (right and schema is plain)
+            if right:
+                assert EventBatch.from_bytes(schema, bytes(changed), 1).to_bytes() == changed
+            else:
+                with pytest.raises(SchemaError):
+                    EventBatch.from_bytes(schema, bytes(changed), 1)
 
 
 @some
