@@ -26,7 +26,6 @@ from evflow.node.sockets import NetBell, Sockets
 
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
-    from evflow.link.transport import Conduit
     from evflow.stone import Actor
 
 __all__ = ["Node"]
@@ -206,14 +205,17 @@ class Node:
 
 
 class Links:
-    """The links of a node, driven by the thread of a flow; a ``Net``."""
+    """The links of a node, driven by the thread of a flow; a ``Net``.
+
+    Attributes:
+        leads: told that a handler behind a stone has submitted to another; see ``Reach.leads``.
+    """
 
     def __init__(self, node: Node, hub: Hub, sockets: Sockets) -> None:
         self._node = node
         self._hub = hub
         self._sockets = sockets
-        self._more = False
-        self._now = 0.0
+        self.leads = hub.reach.leads
         self._give_up: Callable[[str, EventBatch, str], None] = lambda bridge, batch, reason: None
 
     @property
@@ -386,12 +388,8 @@ class Links:
         use_network(self._hub.measure)
 
     def receive(self, now: float) -> None:
-        """Takes what has come over the sockets."""
-        self._now = now
-        self._more = self._sockets.receive(self._take)
-
-    def _take(self, conduit: Conduit, header: Any, body: Any) -> None:
-        self._hub.receive(conduit, header, body, self._now)
+        """Takes what had come over the sockets when the bell slept last."""
+        self._sockets.receive(self._hub.receive, now)
 
     def finish(self, now: float) -> None:
         """Sends what is to go."""
@@ -399,16 +397,12 @@ class Links:
 
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next."""
-        return now if self._more else self._hub.next_due(now)
+        return self._hub.next_due(now)
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
         """Whether events at a stone, or those that it emits, would get to a stone or a bridge that takes
         no more."""
         return self._hub.reach.blocked(slot, leaving=leaving)
-
-    def leads(self, entry: Slot, onward: Slot) -> None:
-        """A handler behind ``entry`` has submitted to ``onward``."""
-        self._hub.reach.leads(entry, onward)
 
     def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
         """Moves what a stone has emitted by itself; see ``Custody.run_numbered``."""

@@ -26,7 +26,11 @@ from evflow.node.sharing import Sharing
 
 __all__ = ["Dialled", "Guest", "NetBell", "Sockets"]
 
-Receive = Callable[[Conduit, Any, Any], None]
+Socket = zmq.Socket[bytes]
+Receive = Callable[[Conduit, Any, Any, float], None]
+
+# As plain numbers: those of zmq are enumerations, which take their time.
+_IN, _NOW, _MORE = int(zmq.POLLIN), int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
 _AT_ONCE = 64
 """Messages taken from one socket before the next has its turn."""
@@ -38,6 +42,9 @@ _RECONNECT_MS = (50, 1000)
 _MOST_BYTES = 1 << 31
 _LINGER_MS = 2000
 _MOST_SENT, _MOST_RECEIVED = 100_000, 1_000
+
+# What ``zmq.Socket.send`` calls after it has looked at options of sockets of other kinds.
+_send = zmq.backend.Socket.send
 
 
 class Dialled(NamedTuple):
@@ -59,6 +66,7 @@ class NetBell:
 
     Attributes:
         asleep: whether it has to be rung.
+        ready: the sockets over which something had come when it slept last, and zmq's flags for them.
     """
 
     def __init__(self) -> None:
@@ -66,8 +74,16 @@ class NetBell:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed = False
         self._closing = threading.Lock()
-        self.poller = zmq.Poller()
-        self.poller.register(self._fd, zmq.POLLIN)
+        self._watched: list[tuple[Any, int]] = [(self._fd, _IN)]
+        self.ready: list[tuple[Any, int]] = []
+
+    def watch(self, socket: Socket) -> None:
+        """From now on what comes over a socket wakes it."""
+        self._watched.append((socket, _IN))
+
+    def leave(self, socket: Socket) -> None:
+        """From now on it does not."""
+        self._watched.remove((socket, _IN))
 
     def ring(self) -> None:
         """Wakes the sleeper; rings on when it is awake, so it does not fall asleep."""
@@ -79,14 +95,17 @@ class NetBell:
                 os.eventfd_write(self._fd, 1)
 
     def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
-        """Sleeps until rung, until something comes over a socket, or for ``seconds``."""
+        """Sleeps until rung, until something comes over a socket, or for ``seconds``; not at all if
+        ``waiting()``, but finds which sockets are ready."""
         self.asleep = True
-        if not waiting():
-            # Rounded up, or it would wake just before what is due.
-            ready = self.poller.poll(None if seconds is None else math.ceil(max(seconds, 0.0) * 1e3))
-            if any(socket == self._fd for socket, _ in ready):
-                os.eventfd_read(self._fd)
+        # Rounded up, or it would wake just before what is due.
+        milliseconds = -1 if seconds is None else math.ceil(max(seconds, 0.0) * 1e3)
+        self.ready = zmq.zmq_poll(self._watched, 0 if waiting() else milliseconds)
         self.asleep = False
+        # The first that is watched is the bell itself.
+        if self.ready and self.ready[0][0] == self._fd:
+            del self.ready[0]
+            os.eventfd_read(self._fd)
 
     def close(self) -> None:
         """Gives back what it holds; from now on ringing does nothing."""
@@ -110,23 +129,25 @@ class Sockets:
 
     def __init__(self, keys: KeyRing | None, heartbeat: float, shared_memory: bool) -> None:
         self.bell = NetBell()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: zmq.Context[Socket] = zmq.Context()
         self._keys = keys
         self._gate: Gate | None = None
         if keys is not None:
             self._gate = Gate(self._context, keys)
             self._gate.start()
         self._heartbeat = heartbeat
-        self._listeners: list[zmq.Socket[bytes]] = []
+        self._listeners: list[Socket] = []
         self._secured: list[bool] = []
-        self._dialled: dict[Dialled, zmq.Socket[bytes]] = {}
+        self._dialled: dict[Dialled, Socket] = {}
+        # The number of a listening socket, or the connection that was dialled.
+        self._of: dict[Socket, int | Dialled] = {}
         self._numbers = count()
         self._sharing: dict[Conduit, Sharing] = {}
         self._shared_memory = shared_memory
         self._arena = Arena()
         self.reserve = self._arena.reserve
 
-    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+    def _socket(self, kind: int) -> Socket:
         socket = self._context.socket(kind)
         # Credit bounds honest peers; this those that send and never read.
         socket.set(zmq.SNDHWM, _MOST_SENT)
@@ -164,9 +185,10 @@ class Sockets:
                 f"contact {contact}: this node cannot listen there: {error}; "
                 "is another process at that address, or is it none of this host's?"
             ) from error
+        self._of[socket] = len(self._listeners)
         self._listeners.append(socket)
         self._secured.append(secured)
-        self.bell.poller.register(socket, zmq.POLLIN)
+        self.bell.watch(socket)
         if contact.scheme != "tcp" or contact.port != 0:
             return contact
         bound = bytes(socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
@@ -189,24 +211,26 @@ class Sockets:
             socket.close()
             raise LinkError(f"contact {contact} of {peer}: {error}") from error
         conduit = Dialled(next(self._numbers))
+        self._of[socket] = conduit
         self._dialled[conduit] = socket
-        self.bell.poller.register(socket, zmq.POLLIN)
+        self.bell.watch(socket)
         return conduit
 
     def send(self, conduit: Conduit, header: bytes, body: memoryview | None = None) -> bool:
         """Sends a message; see ``Transport``."""
-        socket = self._dialled.get(conduit) if isinstance(conduit, Dialled) else None
         try:
-            if socket is None:
-                if not isinstance(conduit, Guest):
-                    return False
+            if isinstance(conduit, Guest):
                 socket = self._listeners[conduit.listener]
-                socket.send(conduit.identity, zmq.SNDMORE | zmq.NOBLOCK)
-            if body is None:
-                socket.send(header, zmq.NOBLOCK)
+                _send(socket, conduit.identity, _MORE)
+            elif conduit in self._dialled:
+                socket = self._dialled[conduit]
             else:
-                socket.send(header, zmq.SNDMORE | zmq.NOBLOCK)
-                socket.send(body, zmq.NOBLOCK, copy=body.nbytes < _COPY)
+                return False
+            if body is None:
+                _send(socket, header, _NOW)
+            else:
+                _send(socket, header, _MORE)
+                socket.send(body, _NOW, copy=body.nbytes < _COPY)
         except zmq.ZMQError as error:
             # The peer is gone (EHOSTUNREACH); its next message will begin a session anew.
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
@@ -222,7 +246,8 @@ class Sockets:
         if isinstance(conduit, Dialled):
             socket = self._dialled.pop(conduit, None)
             if socket is not None:
-                self.bell.poller.unregister(socket)
+                del self._of[socket]
+                self.bell.leave(socket)
                 socket.close()
 
     def proven_name(self, conduit: Conduit) -> str | None:
@@ -268,44 +293,43 @@ class Sockets:
 
     # --- what comes
 
-    def receive(self, take: Receive) -> bool:
-        """Takes what has come, a bounded number of messages from each socket.
+    def receive(self, take: Receive, now: float) -> None:
+        """Takes what had come when the bell slept last, a bounded number of messages from each socket.
 
         Args:
-            take: called with connection, header and body (or None) of each.
-
-        Returns:
-            Whether there may be more.
+            take: called with connection, header and body (or None) of each, and the time.
+            now: the time.
         """
-        more = False
-        for number, listener in enumerate(self._listeners):
-            more |= self._receive_guests(number, listener, take)
-        for conduit, socket in list(self._dialled.items()):
-            more |= self._receive_dialled(conduit, socket, take)
-        return more
+        for watched in self.bell.ready:
+            socket = watched[0]
+            for _ in range(_AT_ONCE):
+                # A connection may be given up because of what came before.
+                of = self._of.get(socket)
+                if (
+                    of is None
+                    or not self._receive_one(socket, of, take, now)
+                    or not zmq.zmq_poll((watched,), 0)
+                ):
+                    break
 
-    def _receive_guests(self, number: int, socket: zmq.Socket[bytes], take: Receive) -> bool:
-        for _ in range(_AT_ONCE):
-            identity = _next(socket)
-            if identity is None:
-                return False
-            user, header = "", b""
-            if socket.get(zmq.RCVMORE):
-                if self._secured[number]:
-                    frame = socket.recv(copy=False)
-                    user, header = _user_id(frame), frame.bytes
-                else:
-                    header = socket.recv()
-            take(Guest(number, identity, user), *_rest(socket, header))
-        return True
-
-    @staticmethod
-    def _receive_dialled(conduit: Dialled, socket: zmq.Socket[bytes], take: Receive) -> bool:
-        for _ in range(_AT_ONCE):
-            header = None if socket.closed else _next(socket)
-            if header is None:
-                return False
-            take(conduit, *_rest(socket, header))
+    def _receive_one(self, socket: Socket, of: int | Dialled, take: Receive, now: float) -> bool:
+        """Takes a message from a socket; False if there was none after all, its peer being gone."""
+        try:
+            identity = b"" if isinstance(of, Dialled) else socket.recv(_NOW)
+            header = socket.recv(_NOW, copy=False)
+            data, body = header.bytes, None
+            if header.more:
+                part = socket.recv(_NOW, copy=False)
+                body = part.buffer.toreadonly()
+                while part.more:
+                    # A message has no more parts, and no message has an empty header.
+                    part, data = socket.recv(_NOW, copy=False), b""
+        except zmq.Again:
+            return False
+        if isinstance(of, Dialled):
+            take(of, data, body, now)
+        else:
+            take(Guest(of, identity, _user_id(header) if self._secured[of] else ""), data, body, now)
         return True
 
     def close(self) -> None:
@@ -316,30 +340,12 @@ class Sockets:
             socket.close(linger=_LINGER_MS)
         self._listeners.clear()
         self._dialled.clear()
+        self._of.clear()
         if self._gate is not None:
             self._gate.stop()
         self._context.term()
         self._arena.close()
         self.bell.close()
-
-
-def _next(socket: zmq.Socket[bytes]) -> bytes | None:
-    """The first part of the next message, or None if there is none."""
-    try:
-        return socket.recv(zmq.NOBLOCK)
-    except zmq.Again:
-        return None
-
-
-def _rest(socket: zmq.Socket[bytes], header: bytes) -> tuple[bytes, memoryview | None]:
-    """A message's header and its body, which is not copied; a header that is none if there are more parts."""
-    if not socket.get(zmq.RCVMORE):
-        return header, None
-    body = socket.recv(copy=False).buffer.toreadonly()
-    while socket.get(zmq.RCVMORE):
-        socket.recv()
-        header = b""
-    return header, body
 
 
 def _user_id(frame: zmq.Frame) -> str:

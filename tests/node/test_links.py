@@ -41,6 +41,7 @@ class End:
         self.links.receive(time.monotonic())
         self.engine.run()
         self.links.finish(time.monotonic())
+        self.links.bell.sleep(lambda: False, 0.001)
 
 
 @pytest.fixture
@@ -58,7 +59,6 @@ def until(ends: tuple[End, ...], done: Callable[[], bool]) -> None:
         assert time.monotonic() < end
         for one in ends:
             one.turn()
-        ends[0].links.bell.sleep(lambda: False, 0.001)
 
 
 class Ping(ev.Event):
