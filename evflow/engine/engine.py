@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from operator import add
 from typing import TYPE_CHECKING
 
 from evflow.engine.adapter import Adapter
@@ -323,15 +324,15 @@ class Engine:
             return str(error)
 
     def _account(self, route: Route, result: Result, seconds: float) -> None:
-        counts = result.counts
-        total = max(int(counts[:, IN].sum()), 1)
+        counts = result.counts.tolist()
+        total = max(sum(row[IN] for row in counts), 1)
         for (slot, own), row in zip(route.stages, counts, strict=True):
             if own:
-                slot.counts += row
+                slot.counts[:] = map(add, slot.counts, row)
             else:
                 slot.counts[IN] += row[ERRORS]
                 slot.counts[ERRORS] += row[ERRORS]
-            slot.busy += seconds * int(row[IN]) / total
+            slot.busy += seconds * row[IN] / total
 
     def _leave(self, route: Route, result: Result, batch: EventBatch) -> None:
         for hops, segments in zip(route.exits, result.exits, strict=True):

@@ -73,7 +73,7 @@ def take_parts(engine: Engine, slot: Slot, seen: bytes = b"") -> Parts:
     content = {
         "version": _VERSION,
         "kind": slot.stone.kind,
-        "counts": slot.counts.tolist(),
+        "counts": list(slot.counts),
         "unmatched": slot.unmatched,
         "busy": slot.busy,
         "frozen": slot.frozen,

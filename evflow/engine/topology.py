@@ -55,7 +55,7 @@ class Slot:
         stone: its description.
         ports: port → where it leads, in the order linked.
         arrivals: the schemas that are expected to arrive; None among them for any.
-        counts: int64[4], events in, out, dropped, errors.
+        counts: events in, out, dropped, errors.
         unmatched: events that no input took.
         busy: seconds spent in it.
         state: the statics of its function, once it ran (uint8 array), and their ``layout``; those that are
@@ -72,7 +72,7 @@ class Slot:
     stone: Stone
     ports: dict[int, list[Hop]] = field(default_factory=dict)
     arrivals: tuple[Schema | None, ...] = ()
-    counts: np.ndarray[Any, np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(4, np.int64))
+    counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     unmatched: int = 0
     busy: float = 0.0
     state: np.ndarray[Any, np.dtype[np.uint8]] | None = None

@@ -227,10 +227,10 @@ class Flow(Changeable):
         events, and ``busy`` seconds. Exact after ``drain``."""
         return {
             name: {
-                "in": int(slot.counts[IN]),
-                "out": int(slot.counts[OUT]),
-                "dropped": int(slot.counts[DROPPED]),
-                "errors": int(slot.counts[ERRORS]),
+                "in": slot.counts[IN],
+                "out": slot.counts[OUT],
+                "dropped": slot.counts[DROPPED],
+                "errors": slot.counts[ERRORS],
                 "unmatched": slot.unmatched,
                 "queued": slot.queued,
                 "busy": slot.busy,

@@ -45,7 +45,7 @@ def test_a_stone_that_stays_goes_on_as_it_is() -> None:
     rig.send("recs", 3, 4, 5, 6)
     assert seen == [5, 6]
     assert rig.topology is topology and rig.slot("x") is slot and slot.attributes == {"k": 5}
-    assert slot.counts.tolist() == [5, 2, 3, 0]
+    assert slot.counts == [5, 2, 3, 0]
 
 
 def test_a_replaced_function_begins_anew_and_keeps_its_counts() -> None:
@@ -58,7 +58,7 @@ def test_a_replaced_function_begins_anew_and_keeps_its_counts() -> None:
     adopted(rig, g)
     rig.send("recs", 3, 4, 5, 6)
     assert seen == [6]
-    assert rig.slot("x").counts.tolist() == [6, 1, 5, 0]
+    assert rig.slot("x").counts == [6, 1, 5, 0]
     assert rig.slot("x").attributes == {"k": 5}
 
 
@@ -102,7 +102,7 @@ def test_what_a_stone_held_goes_to_one_of_another_kind() -> None:
     g.replace("x", ev.Filter("input.seq != 2"))
     adopted(rig, g)
     assert seen == [1, 3]
-    assert rig.slot("x").counts.tolist() == [3, 2, 1, 0]
+    assert rig.slot("x").counts == [3, 2, 1, 0]
 
 
 def test_what_the_new_stone_cannot_take_becomes_dead_letters() -> None:

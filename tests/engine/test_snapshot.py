@@ -111,7 +111,7 @@ def test_a_stone_that_moves_behaves_as_one_that_never_moved(kind: str, seed: int
     for port in (0, 1):
         assert [one for one in moved if one[0] == port] == [one for one in stayed if one[0] == port]
     one, other = still.slot("x"), second.slot("x")
-    assert other.counts.tolist() == one.counts.tolist()
+    assert other.counts == one.counts
     assert (other.attributes, other.unmatched) == (one.attributes, one.unmatched)
 
 
@@ -177,7 +177,7 @@ def test_what_another_kind_cannot_hold_arrives_there() -> None:
     restore(other.engine, other.slot("x"), data)
     other.engine.run()
     assert [seq for _, seq, _ in seen] == [1, 3]
-    assert other.slot("x").counts.tolist() == [3, 2, 1, 0]
+    assert other.slot("x").counts == [3, 2, 1, 0]
     seen.clear()
     small = rig_of(ev.Queue("{ int n = 0; }", inputs={"a": Rec}, limit=2, name="x"), seen)
     restore(small.engine, small.slot("x"), data)
@@ -236,7 +236,7 @@ def full(kind: str) -> bytes:
 def state_of(rig: Rig) -> tuple[Any, ...]:
     slot = rig.slot("x")
     return (
-        slot.counts.tolist(), slot.unmatched, slot.busy, slot.frozen, slot.attributes, slot.state,
+        list(slot.counts), slot.unmatched, slot.busy, slot.frozen, slot.attributes, slot.state,
         slot.queued, rig.engine.rhythm(slot),
     )  # fmt: skip
 
