@@ -25,6 +25,7 @@ class Adapter:
 
     Attributes:
         input: the input that takes them.
+        idle: whether events are taken as they are.
     """
 
     def __init__(self, fit: Fit, schema: Schema, exact: bool) -> None:
@@ -34,11 +35,7 @@ class Adapter:
         if steps:
             self._kernel = kernel((_chain(steps),), schema)
             self._states = [new_state(function) for function in steps]
-
-    @property
-    def idle(self) -> bool:
-        """Whether events are taken as they are."""
-        return self._kernel is None and self._slow is None
+        self.idle = self._kernel is None and self._slow is None
 
     def apply(self, batch: EventBatch) -> Iterator[tuple[EventBatch, list[Rejected]]]:
         """The converted events, in order, with those that were rejected."""

@@ -45,6 +45,13 @@ class Waking:
         self.ring()
 
     @property
+    def wakes(self) -> bool:
+        """Whether there is a stone that emits by itself, or one was called."""
+        if self._version != self._engine.version:
+            self._sort_out()
+        return bool(self._wakers or self._called)
+
+    @property
     def waiting(self) -> bool:
         """Whether a stone was called, and not woken since."""
         return bool(self._called)
@@ -82,7 +89,8 @@ class Waking:
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
         """Whether events at a stone, or those that it emits itself, would get to one that takes no more."""
-        self._sort_out()
+        if self._version != self._engine.version:
+            self._sort_out()
         if not self._stoppers:
             return False
         ahead = self._ahead.get((slot, leaving))

@@ -150,7 +150,7 @@ class Flow(Changeable):
         self._worker = worker = Worker(self.engine, graph.name, max_events, max_bytes, net)
         if links is not None:
             entrances = {name: topology.slots[name] for name in topology.entrances}
-            links.attach(self.engine, entrances, worker.run_arrived, worker.run_after, self._give_up)
+            links.attach(self.engine, entrances, worker.run_arrived, worker.run_inner, self._give_up)
         self._questions = None if links is None else Questions(self.engine, links)
         if self._questions is not None:
             worker.each_turn(self._questions.tick)

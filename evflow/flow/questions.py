@@ -36,12 +36,16 @@ class Questions:
     Args:
         engine: whose stones answer.
         links: the node's.
+
+    Attributes:
+        tick: asks again what is not answered; to be called in each turn.
     """
 
     def __init__(self, engine: Engine, links: _Links) -> None:
         self._engine = engine
         self._links = links
         self._asker = Asker(links.tell, os.urandom(8), _ASK)
+        self.tick = self._asker.tick
         answers = Answers({"stone": self._answer}, lambda peer, verb: "", links.tell, _ANSWER)
         links.listen(_ASK, lambda peer, body, now: answers.receive(peer, body))
         links.listen(_ANSWER, lambda peer, body, now: self._asker.receive(peer, body))
@@ -55,10 +59,6 @@ class Questions:
         if slot.actor is None or not isinstance(question, dict):
             raise FlowError(f"stone {stone!r} is a {slot.stone.kind}, which takes no questions")
         reply(slot.actor.answer(question))
-
-    def tick(self, now: float) -> float | None:
-        """Asks again what is not answered; called in each turn."""
-        return self._asker.tick(now)
 
     def ask(
         self,

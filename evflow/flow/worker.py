@@ -73,16 +73,18 @@ class Worker:
         self._end: tuple[float, Callable[[], None]] | None = None
         self._finished = False
         self._failure: BaseException | None = None
+        self._ident: int | None = None
         self._thread = threading.Thread(target=self._work, name=f"evflow {name}", daemon=True)
 
     def start(self) -> None:
         """Begins."""
         self._thread.start()
+        self._ident = self._thread.ident
 
     @property
     def ident(self) -> int | None:
         """The thread's identity; None until it has begun."""
-        return self._thread.ident
+        return self._ident
 
     def intake(self, slot: Slot) -> Intake:
         """A new intake for a stone."""
@@ -142,7 +144,7 @@ class Worker:
         Raises:
             FlowError: the flow is closed, or there was no room within ``timeout`` seconds.
         """
-        if threading.get_ident() == self.ident:
+        if threading.get_ident() == self._ident:
             # Also while the flow closes, which handles everything first.
             self._enter_inner(slot, item)
             return
@@ -284,10 +286,7 @@ class Worker:
         self._net.stop()
         self._end = (time.monotonic() + timeout, finish)
 
-    def _end_if_quiet(self) -> None:
-        if self._end is None:
-            return
-        deadline, finish = self._end
+    def _end_if_quiet(self, deadline: float, finish: Callable[[], None]) -> None:
         waits = any(lane.waiting for lane in self._lanes) or bool(self.engine.waking.busy())
         quiet = not waits and not self._net.owes
         if not quiet and time.monotonic() < deadline:
@@ -299,11 +298,13 @@ class Worker:
         self._finished = True
 
     def _work(self) -> None:
+        self._ident = threading.get_ident()
         try:
             self._net.begin()
             while not self._finished:
                 self._turn()
-                self._end_if_quiet()
+                if self._end is not None:
+                    self._end_if_quiet(*self._end)
                 if not self._finished:
                     self.bell.sleep(self._waiting, self._seconds())
         except BaseException as error:  # noqa: BLE001  whoever waits for this thread must hear of it
@@ -316,14 +317,13 @@ class Worker:
     def _seconds(self) -> float | None:
         """How long the thread may sleep."""
         now = time.monotonic()
-        due = [self._net.next_due(now)]
+        due = [self._net.next_due(now), *[hook.due for hook in self._hooks]]
         if self.engine.rhythmic:
             due.append(self.engine.next_due(now))
         if self._end is not None:
             due.append(self._end[0])
-        if not self._held_up():
+        if self.engine.waking.wakes and not self._held_up():
             due.append(self.engine.waking.next_due(now, self._held))
-        due.extend(hook.due for hook in self._hooks)
         known = [at for at in due if at is not None]
         return min(known) - now if known else None
 
@@ -333,8 +333,12 @@ class Worker:
             lane.intake.seal()
 
     def _waiting(self) -> bool:
-        ready = (lane.waiting and not self._net.blocked(lane.slot) for lane in self._lanes)
-        return bool(self._tasks) or self.engine.waking.waiting or (not self._held_up() and any(ready))
+        if self._tasks or self.engine.waking.waiting:
+            return True
+        for lane in self._lanes:
+            if lane.waiting and not self._net.blocked(lane.slot):
+                return not self._held_up()
+        return False
 
     def _held(self, slot: Slot) -> bool:
         """Whether what a stone emits itself would get to one, or to a bridge, that takes no more."""
@@ -342,14 +346,15 @@ class Worker:
 
     def _turn(self) -> None:
         # Tasks are picked before the events, so that all that was submitted before them goes first.
-        tasks = [self._tasks.popleft() for _ in range(len(self._tasks))]
+        tasks = [self._tasks.popleft() for _ in range(len(self._tasks))] if self._tasks else ()
         if self.engine.rhythmic:
             self.engine.tick(time.monotonic(), time.time(), self._net.blocked)
         self._net.receive(time.monotonic())
         self.run()
         if not self._held_up():
             self._take()
-            self._wake()
+            if self.engine.waking.wakes:
+                self._wake()
         for task in tasks:
             task()
             self.run()
@@ -370,7 +375,6 @@ class Worker:
                 self.run()
             else:
                 self._net.run_numbered(slot, number, self.run)
-        self._entry = None
 
     def _end_drains(self) -> None:
         if self.engine.waking.busy() and not self._held_up():
@@ -404,27 +408,26 @@ class Worker:
             self._entry = lane.slot
             self.engine.submit(lane.slot, lane.next())
             self.run()
-        self._entry = None
 
     def run(self) -> None:
         """Moves events, and those that handlers submit meanwhile, until none moves any more."""
         self.engine.run()
-        while self._inner:
-            self.engine.submit(*self._inner.popleft())
-            self.engine.run()
-        emitted = self.engine.emitted()
-        if emitted:
-            self._net.settle_actors(emitted)
+        self.run_inner()
 
     def run_arrived(self, slot: Slot) -> None:
         """Moves events that came over a link to a stone, but not those that handlers submit meanwhile."""
         self._entry = slot
         self.engine.run()
 
-    def run_after(self, slot: Slot) -> None:
-        """Moves the events that handlers have submitted behind a stone."""
-        self.run()
+    def run_inner(self) -> None:
+        """Moves what handlers have submitted, and has what stones have emitted be settled."""
+        while self._inner:
+            self.engine.submit(*self._inner.popleft())
+            self.engine.run()
         self._entry = None
+        emitted = self.engine.emitted()
+        if emitted:
+            self._net.settle_actors(emitted)
 
 
 def _logged(task: Callable[[], Any]) -> None:

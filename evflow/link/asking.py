@@ -94,6 +94,8 @@ class Asker:
 
     def tick(self, now: float) -> float | None:
         """Asks again what is not answered; returns when that is next."""
+        if not self._asked:
+            return None
         for number, asked in list(self._asked.items()):
             if now >= asked.until:
                 del self._asked[number]

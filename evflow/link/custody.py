@@ -89,51 +89,49 @@ class Custody:
         """Gives events to a bridge, as a part of what the frame at hand leads to."""
         tag = None
         if outlet.terms.exact:
-            if self._tagged(outlet):
-                assert self._current is not None
+            if self._current is not None and self._tagged(outlet, self._current):
                 number = self._counts[outlet] = self._counts.get(outlet, -1) + 1
                 tag = Tag(self._current.route, (*self._current.path, number))
             self._touched[outlet] = outlet.head + 1
         outlet.put(batch, tag)
 
-    def _tagged(self, outlet: Outlet) -> bool:
-        known = self._current is not None and len(self._current.path) < _LONGEST_PATH
+    def _tagged(self, outlet: Outlet, current: Tag) -> bool:
         # What a stone that keeps events lets go is something else after a restart; one name would mean both.
-        return known and not self._reach.behind_keeper(outlet)
+        return len(current.path) < _LONGEST_PATH and not self._reach.behind_keeper(outlet)
 
     def frame(self, slot: Slot) -> Tag | None:
         """The frame at hand; None if what comes of it to a stone may be something else another time."""
         known = self._current is not None and len(self._current.path) < _LONGEST_PATH
         return self._current if known and not self._reach.after_keeper(slot) else None
 
-    def handle(self, inlet: Inlet, arrived: Arrived, run: Callable[[EventBatch], None]) -> None:
+    def handle(self, inlet: Inlet, arrived: Arrived, run: Callable[[Inlet, EventBatch], None]) -> None:
         """Has a frame handled, unless it was before.
 
         Args:
             inlet: where it came.
             arrived: the frame.
-            run: moves its events until none moves any more.
+            run: moves its events, which came at an inlet, until none moves any more.
         """
         pending = Pending(arrived.sequence, arrived.tag, [], [])
         if inlet.exact:
             inlet.pending.append(pending)
         if arrived.batch is None:
             return
-        if inlet.exact and not self._is_new(inlet, arrived):
-            inlet.duplicates += 1
-            # It was handled before, but what it led to may not be safe yet.
-            owed = _now([*self._reach.outlets(inlet.slot), *self._retired])
-            pending.again, pending.holds, pending.owed = True, self._reach.holds(), owed
-            return
         if inlet.exact:
+            if not self._is_new(inlet, arrived):
+                inlet.duplicates += 1
+                # It was handled before, but what it led to may not be safe yet.
+                owed = _now([*self._reach.outlets(inlet.slot), *self._retired])
+                pending.again, pending.holds, pending.owed = True, self._reach.holds(), owed
+                return
             self._current = Tag(inlet.route_onward(arrived.tag), arrived.tag.path)
         self._counts, self._touched = {}, {}
         try:
-            run(arrived.batch)
+            run(inlet, arrived.batch)
         finally:
             self._current = None
-        pending.owed = list(self._touched.items())
-        pending.holds = self._reach.holds() if inlet.exact else []
+        if inlet.exact:
+            pending.owed, pending.holds = list(self._touched.items()), self._reach.holds()
 
     def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
         """Moves what a stone has emitted by itself as if it were a frame that came, and tells its actor when
@@ -257,25 +255,36 @@ class Custody:
             # What the stones let go went on meanwhile.
             before = [(outlet, ticket) for outlet, ticket in pending.owed if outlet.retired]
             pending.holds, pending.owed = [], before + self._all_owed()
-        pending.owed = _unresolved(pending.owed)
+        if pending.owed:
+            pending.owed = _unresolved(pending.owed)
         return not pending.owed
 
     def settle(self, inlets: Iterable[Inlet]) -> None:
         """Finds which frames are safe now, and tells whoever waits for that."""
         safe: Paths = {}
         for inlet in inlets:
-            before = inlet.safe
-            while inlet.pending and self._is_safe(inlet.pending[0]):
-                pending = inlet.pending.popleft()
-                inlet.safe = pending.sequence
-                if not pending.again:  # a later one may be safe already
-                    key = inlet.bridge, inlet.slot.name, pending.tag.route
-                    safe[key] = max(pending.tag.path, safe.get(key, ()))
-            if inlet.exact and inlet.safe > before:
-                safe[inlet.bridge, inlet.slot.name, inlet.stream] = (inlet.safe,)
-            self._find_held(inlet)
+            if inlet.pending:
+                self._settle(inlet, safe)
         if safe:
             self._keep(safe)
+        if self._emitted or self._settling or self._waiters:
+            self._tell_waiters()
+
+    def _settle(self, inlet: Inlet, safe: Paths) -> None:
+        """Finds which frames of an inlet are safe, and which wait only for what stones hold."""
+        before = inlet.safe
+        while inlet.pending and self._is_safe(inlet.pending[0]):
+            pending = inlet.pending.popleft()
+            inlet.safe = pending.sequence
+            if not pending.again:  # a later one may be safe already
+                key = inlet.bridge, inlet.slot.name, pending.tag.route
+                safe[key] = max(pending.tag.path, safe.get(key, ()))
+        if inlet.safe > before:
+            safe[inlet.bridge, inlet.slot.name, inlet.stream] = (inlet.safe,)
+        self._find_held(inlet)
+
+    def _tell_waiters(self) -> None:
+        """Calls whoever waits for what is safe by now."""
         while self._emitted and self._is_safe(self._emitted[0][0]):
             _, actor, mark = self._emitted.popleft()
             actor.settled(mark)

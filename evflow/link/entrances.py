@@ -224,8 +224,10 @@ class Entrances:
 
     def tidy(self) -> None:
         """Lets former inlets go that are settled, and those of stones that stayed for a while."""
-        self.former = [inlet for inlet in self.former if inlet.unsettled]
-        for name in [name for name in self._staying if name not in self._hub.reach]:
+        if self.former:
+            self.former = [inlet for inlet in self.former if inlet.unsettled]
+        gone = [name for name in self._staying if name not in self._hub.reach] if self._staying else ()
+        for name in gone:
             self._staying.discard(name)
             self._depart(name, f"stone {name!r} has moved or was removed", along=True)
 

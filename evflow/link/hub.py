@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evflow.engine.topology import DROPPED, OUT, Crossing, Slot
@@ -87,7 +88,7 @@ class Hub:
         self.refused: Counter[str] = Counter()
         self.greeting = (m.VERSION, name, entropy(16), contact)
         self.run: Callable[[Slot], None] = lambda slot: None
-        self._after: Callable[[Slot], None] = lambda slot: None
+        self._after: Callable[[], None] = lambda: None
         self.stopped = False
         self.reach = Reach(self.outlets)
         self.retired = Retired(self)
@@ -106,7 +107,7 @@ class Hub:
         engine: Engine,
         entrances: dict[str, Slot],
         run: Callable[[Slot], None],
-        after: Callable[[Slot], None] = lambda slot: None,
+        after: Callable[[], None] = lambda: None,
     ) -> None:
         """Sets what the links lead to.
 
@@ -187,7 +188,7 @@ class Hub:
         outlet.dropped, outlet.left, outlet.failed = dropped, left, failed
         self.peer(address.peer).add(outlet)
         self.reach.changed()
-        return lambda batch: self.custody.emit(outlet, batch)
+        return partial(self.custody.emit, outlet)
 
     def _outlet(self, bridge: str) -> Outlet:
         outlet = self.outlets.get(bridge)
@@ -282,10 +283,12 @@ class Hub:
         link = self.conduits.get(conduit)
         try:
             message = m.unpack(header)
+            if link is not None and link.session is not None and link.session.receive(message, body, now):
+                return
             if isinstance(message, m.Hello):
                 self._greet(message, conduit, now)
             elif link is not None:
-                link.receive(message, body, now)
+                link.receive(message, now)
             elif not isinstance(message, m.Bye | m.Reset):
                 self._answer(conduit, m.Reset("no session on this connection"))
         except LinkError as error:
@@ -363,11 +366,11 @@ class Hub:
     def arrived(self, inlet: Inlet) -> None:
         """Takes in the frames that came for an inlet, unless their way is blocked."""
         reach = self.reach
-        while inlet.queue and not self.stopped and not reach.blocked(inlet.slot, inlet.bridge, inlet.repeats):
-            if len(inlet.pending) >= _MAX_PENDING:
+        while inlet.queue and not self.stopped and len(inlet.pending) < _MAX_PENDING:
+            if reach.blocked(inlet.slot, inlet.bridge, inlet.consumed < inlet.sent_before):
                 return
-            self.custody.handle(inlet, inlet.take(), lambda batch: self._move(inlet, batch))
-            self._after(inlet.slot)
+            self.custody.handle(inlet, inlet.take(), self._move)
+            self._after()
 
     def _move(self, inlet: Inlet, batch: EventBatch) -> None:
         assert self._engine is not None
@@ -385,14 +388,13 @@ class Hub:
         self.custody.settle(inlets)
         self.entrances.tidy()
         self.retired.tidy(now)
-        for link in list(self.links.values()):
+        for link in [*self.links.values()]:
             link.tick(now)
-            link.flush(now)
 
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next, if nothing comes before; None if never."""
-        due = [link.next_due for link in self.links.values()]
-        return min((at for at in due if at is not None), default=None)
+        due = [at for link in self.links.values() if (at := link.next_due) is not None]
+        return min(due) if due else None
 
     def measure(self, name: str) -> float:
         """What stone functions may know of the network, by name (``evflow.codgen.library.SYSTEM``)."""

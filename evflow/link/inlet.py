@@ -25,7 +25,8 @@ ACK_DELAY = 0.005
 """Seconds that it waits otherwise for more to say."""
 
 
-class Arrived(NamedTuple):
+@dataclass(slots=True)
+class Arrived:
     """A frame that came; ``batch`` is None if its events were malformed and are refused."""
 
     sequence: int
@@ -78,6 +79,7 @@ class Inlet:
         consumed: of the last one taken in.
         safe: of the last one that may be forgotten.
         held: of the last one of which nothing is left to do, but what stones here hold in memory.
+        ack_due: when ``acknowledgement`` has something to tell at the latest.
         queue: frames that came while their way was blocked.
         duplicates, refused: frames that were seen before, and that were malformed.
     """
@@ -100,10 +102,10 @@ class Inlet:
     refused: int = 0
     ended: bool = False
     sent_before: int = 0
+    ack_due: float | None = None
     _gone: int = 0
     _credit: int = 0
     _told: tuple[int, int, int, int] = (0, 0, 0, 0)
-    _since: float | None = None
     _routes: dict[bytes, bytes] = field(default_factory=dict)
 
     @property
@@ -127,7 +129,7 @@ class Inlet:
         self._credit = max(self.window - self.queued_bytes, 0)
         # What was acknowledged in the session before may not have arrived.
         self._told = (-1, self.received, self._credit, 0)
-        self._since = None
+        self.ack_due = None
         return self._credit
 
     def arrive(self, arrived: Arrived) -> None:
@@ -177,14 +179,9 @@ class Inlet:
             self.window // 2, ACK_BYTES
         )
         if not much and not at_once:
-            if self._since is None:
-                self._since = now
-            if now < self._since + ACK_DELAY:
+            if self.ack_due is None:
+                self.ack_due = now + ACK_DELAY
+            if now < self.ack_due:
                 return None
-        self._told, self._since = state, None
+        self._told, self.ack_due = state, None
         return state
-
-    @property
-    def ack_due(self) -> float | None:
-        """When ``acknowledgement`` has something to tell at the latest."""
-        return None if self._since is None else self._since + ACK_DELAY

@@ -62,6 +62,7 @@ class Link:
         trouble: why it is not UP, or was not the last time.
         outlets: channel number → outlet.
         sessions: how many there were.
+        session: what is agreed with the peer while it is UP; None otherwise.
         lasting: whether it was asked for here, so is not forgotten when the peer is gone.
     """
 
@@ -84,17 +85,17 @@ class Link:
         self._node = ""
         self._channels = 0
         self._idle_since: float | None = None
-        self._session: Session | None = None
+        self.session: Session | None = None
 
     @property
     def round_trip(self) -> float:
         """Seconds, smoothed; 0.0 until measured in this session."""
-        return 0.0 if self._session is None else self._session.round_trip
+        return 0.0 if self.session is None else self.session.round_trip
 
     @property
     def inlets(self) -> dict[int, Inlet]:
         """The peer's channel number → inlet, in this session."""
-        return {} if self._session is None else self._session.inlets
+        return {} if self.session is None else self.session.inlets
 
     @property
     def why(self) -> str:
@@ -107,7 +108,7 @@ class Link:
     @property
     def heard(self) -> float | None:
         """When the peer was heard last in this session; None without one."""
-        return None if self._session is None else self._session.heard
+        return None if self.session is None else self.session.heard
 
     def report(self) -> dict[str, Any]:
         """What there is to know about it; see ``Node.links``."""
@@ -173,28 +174,28 @@ class Link:
         if contact and not self.contact and self._hub.permits(contact):
             self.contact = contact
         assert self.conduit is not None
-        self._session = Session(self.peer, self.conduit, self._hub, self.outlets, now)
+        self.session = Session(self.peer, self.conduit, self._hub, self.outlets, now)
 
     def add(self, outlet: Outlet) -> None:
         """From now on the outlet's frames go over this link."""
         channel = outlet.channel = self._channels
         self._channels += 1
         self.outlets[channel] = outlet
-        outlet.pump, outlet.room = self.pump, self._hub.transport.room
-        if self._session is not None:
-            self._session.open(channel, outlet)
+        outlet.room = self._hub.transport.room
+        if self.session is not None:
+            self.session.open(channel, outlet)
 
     def reopen(self, outlet: Outlet) -> None:
         """Tells the peer that an outlet is another than when its channel was opened."""
-        if self._session is not None:
-            self._session.open(outlet.channel, outlet)
+        if self.session is not None:
+            self.session.open(outlet.channel, outlet)
 
     def remove(self, outlet: Outlet) -> None:
         """From now on the outlet's frames do not go over this link; its channel is closed for good."""
         del self.outlets[outlet.channel]
         outlet.pump = lambda outlet: None
-        if self._session is not None:
-            self._session.close(outlet.channel)
+        if self.session is not None:
+            self.session.close(outlet.channel)
 
     def _brief(self, now: float) -> bool:
         """Whether the session has lasted so short that the next one should wait."""
@@ -221,10 +222,10 @@ class Link:
             self.conduit = None
 
     def _end_session(self) -> None:
-        if self._session is not None:
+        if self.session is not None:
             for outlet in self.outlets.values():
                 outlet.disconnected()
-        self._session = None
+        self.session = None
         self.state = State.DOWN
 
     # --- time
@@ -235,7 +236,7 @@ class Link:
         return bool(self.contact and (self.outlets or self.lasting))
 
     def tick(self, now: float) -> None:
-        """Does what is due."""
+        """Does what is due, sends what is ready, and says what was taken in."""
         if self.state is State.DOWN:
             if self._wanted and now >= self.retry_at:
                 self.dial(now)
@@ -245,15 +246,16 @@ class Link:
         elif self.state is State.DIALING:
             if now >= self._deadline:
                 self.down(f"no answer from {self.contact or 'the peer'}", now)
-        elif self._session is not None:
+        elif self.session is not None:
             limit = _SILENCES * self._hub.heartbeat
-            if self._session.broken:
+            if self.session.broken:
                 self.down("the connection is gone, or the peer reads nothing", now)
-            elif now > self._session.heard + limit:
+            elif now > self.session.heard + limit:
                 self.down(f"silent for more than {limit:g} s", now)
             else:
-                self._session.tick(now)
-                self._watch_idleness(self._session, now)
+                self._watch_idleness(self.session, now)
+        if self.session is not None:
+            self.session.tick(now)
 
     def _watch_idleness(self, session: Session, now: float) -> None:
         """Ends a session that neither side has used for a heartbeat, if it was this side that dialled."""
@@ -274,32 +276,31 @@ class Link:
 
     @property
     def next_due(self) -> float | None:
-        """When ``tick`` and ``flush`` are needed next; None if never."""
+        """When ``tick`` is needed next; None if never."""
         if self.state is State.DOWN:
             if self._wanted:
                 return self.retry_at
             return None if self._idle_since is None else self._idle_since + 2 * self._hub.heartbeat
         if self.state is State.DIALING:
             return self._deadline
-        return None if self._session is None else self._session.next_due
+        return None if self.session is None else self.session.next_due
 
     # --- what comes
 
-    def receive(self, message: m.Message, body: Any, now: float) -> None:
-        """Takes a message of this link's connection.
+    def receive(self, message: m.Message, now: float) -> None:
+        """Takes a message of this link's connection that is none of a session's.
 
         Raises:
             LinkError: it cannot come now, or is wrong.
         """
         if isinstance(message, m.Reset):
             self._on_reset(message, now)
-        elif self._session is not None:
-            if isinstance(message, m.Bye):
-                self.down(f"the peer has ended: {message.reason}", now, expected=True)
-                if message.reason == UNNEEDED:
-                    self.end_if_idle()
-            else:
-                self._session.receive(message, body, now)
+        elif self.session is not None:
+            if not isinstance(message, m.Bye):
+                raise LinkError(f"peer {self.peer}: a {type(message).__name__} cannot come within a session")
+            self.down(f"the peer has ended: {message.reason}", now, expected=True)
+            if message.reason == UNNEEDED:
+                self.end_if_idle()
         elif self.state is State.DIALING and isinstance(message, m.Welcome):
             self._on_welcome(message, now)
         elif self.state is State.DIALING and isinstance(message, m.Refuse):
@@ -361,32 +362,22 @@ class Link:
 
     def tell(self, topic: str, body: bytes) -> bool:
         """Sends a note; False if that cannot be done now."""
-        return self._session is not None and self._session.tell(topic, body)
+        return self.session is not None and self.session.tell(topic, body)
 
     def reject(self, inlets: Collection[Inlet], reason: str) -> None:
         """Closes the channels of these inlets."""
-        if self._session is not None:
-            self._session.reject(inlets, reason)
+        if self.session is not None:
+            self.session.reject(inlets, reason)
 
     def invite(self, stone: str) -> None:
         """A stone is there now, so the peer may send to it."""
-        if self._session is not None:
-            self._session.invite(stone)
-
-    def pump(self, outlet: Outlet) -> None:
-        """Sends what an outlet has and the peer has room for."""
-        if self._session is not None:
-            self._session.pump(outlet)
-
-    def flush(self, now: float) -> None:
-        """Sends what is ready, and says what was taken in."""
-        if self._session is not None:
-            self._session.flush(now)
+        if self.session is not None:
+            self.session.invite(stone)
 
     def bye(self, reason: str) -> None:
         """Ends the session orderly."""
-        if self._session is not None:
-            self._session.bye(reason)
+        if self.session is not None:
+            self.session.bye(reason)
             self._end_session()
         else:
             # What was said to a peer that never answered need not be sent still.

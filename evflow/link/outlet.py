@@ -107,13 +107,22 @@ class Outlet:
         failed: called with what a congestion handler raised.
         left: called with the number of events of each new frame.
         room: gives memory for what is copied together, from which it can be sent; set by the link.
-        pump: sends what can be sent; set by the link, as is the number of the ``channel``.
+        pump: sends what can be sent; set by the session, while there is one.
+        channel: its number, set by the link.
         state: "closed", "opening", "open" or "rejected".
         reason: why it is rejected.
         again: when it is to be opened again, once rejected.
         refused_since: since when it has been rejected within the session; None if it is not.
         retired: whether its bridge has ended, and it only keeps what the receiver holds in memory.
     """
+
+    # Python finds attributes of an object with more than thirty of them slowly without this.
+    __slots__ = (
+        "_consumed", "_credit", "_held", "_kept_bytes", "_last", "_last_sent", "_most", "_rejections",
+        "_sent", "_sent_ever", "_spent", "_unsent", "address", "again", "bridge", "channel", "dropped",
+        "failed", "head", "left", "meter", "pump", "reason", "refused_since", "retired", "room",
+        "round_trip", "state", "stream", "terms", "waiting",
+    )  # fmt: skip
 
     def __init__(self, bridge: str, address: Crossing, terms: Terms, stream: bytes) -> None:
         self.bridge = bridge
@@ -145,6 +154,7 @@ class Outlet:
         self._held = 0
         self._rejections = 0
         self._spent, self._credit = 0, 0
+        self._most = terms.least  # bytes of a frame of many events, if that is less than ``_FRAME``
 
     @property
     def resolved(self) -> int:
@@ -196,7 +206,9 @@ class Outlet:
     @property
     def blocked(self) -> bool:
         """Whether no more may be emitted, by the policy."""
-        return self.terms.policy == "block" and self.owed_bytes >= self.terms.limit
+        # The same as ``owed_bytes``, which takes longer: this is asked for each frame.
+        owed = self._kept_bytes + self.waiting.bytes
+        return owed >= self.terms.limit and self.terms.policy == "block"
 
     def put(self, batch: EventBatch, tag: Tag | None) -> None:
         """Takes an emission; sends it if the receiver has room.
@@ -212,7 +224,7 @@ class Outlet:
         self.head += 1
         self.waiting.append(Entry(batch, self.head, tag))
         self.pump(self)
-        if self.waiting.first is not None:
+        if self.waiting.entries:
             self._relieve()
 
     def _relieve(self) -> None:
@@ -235,6 +247,7 @@ class Outlet:
 
     def disconnected(self) -> None:
         """The session ended; what was sent may not have arrived."""
+        self.pump = lambda outlet: None
         self.state, self.refused_since = "closed", None
         if self.terms.exact:
             self._unsent.extendleft(reversed(self._sent))
@@ -306,6 +319,8 @@ class Outlet:
         self._consumed = max(consumed, self._consumed)
         self._credit = max(credit, self._credit)
         self.meter.note(now, self._credit, self._last_sent > self._consumed)
+        # A slow receiver has no more in hand than the work of a moment.
+        self._most = max(self.terms.least, int(self.meter.rate * _MOMENT))
         through = safe if self.terms.exact else consumed
         while self._sent and self._sent[0].sequence <= through:
             self._forget(self._sent.popleft())
@@ -338,18 +353,16 @@ class Outlet:
     def ready(self) -> bool:
         """Whether a frame is there and may be sent."""
         return (
-            self.state == "open"
+            # Frames that are sent again are kept already.
+            bool(self._unsent or (self.waiting.entries and self._kept_bytes < self.terms.limit))
+            and self.state == "open"
             and self._spent < self._credit
             and self._last_sent - self._consumed < DEPTH
-            # Frames that are sent again are kept already.
-            and bool(self._unsent or (self.waiting.first is not None and self._kept_bytes < self.terms.limit))
         )
 
     def next(self) -> Frame:
         """The next frame, which counts as sent; only when ``ready``."""
-        if not self._unsent:
-            self._unsent.append(self._build())
-        frame = self._unsent.popleft()
+        frame = self._unsent.popleft() if self._unsent else self._build()
         self._last_sent = max(self._last_sent, frame.sequence)
         self._sent_ever = max(self._sent_ever, frame.sequence)
         self._spent += frame.size
@@ -364,34 +377,29 @@ class Outlet:
 
     def _build(self) -> Frame:
         first = self.waiting.popleft()
-        batches = [first.batch]
-        if first.tag is None:
-            batches = self._gather(first)
-        batch = EventBatch.concat(batches, self.room)
+        batches = [first.batch] if first.tag is not None else self._gather(first)
+        batch = batches[0]
+        if len(batches) > 1 or batch.selection is not None:
+            batch = EventBatch.concat(batches, self.room)
         attributes = None if batch.attributes is None else pack_attributes(batch.attributes)
         self._last += 1
-        size = len(batch.data)
+        size, count = batch.size, len(batch)
         self._kept_bytes += size
-        self.left(len(batch))
-        return Frame(self._last, first.low, batch, len(batch), size, first.tag, attributes)
-
-    @property
-    def _most_bytes(self) -> int:
-        """Bytes of a frame of many events: a slow receiver has no more in hand than the work of a moment."""
-        return min(_FRAME, max(self.terms.least, int(self.meter.rate * _MOMENT)))
+        self.left(count)
+        return Frame(self._last, first.low, batch, count, size, first.tag, attributes)
 
     def _gather(self, first: Entry) -> list[EventBatch]:
         """What of the untagged entries becomes one frame: a part of a large one, or several small ones."""
-        size, most = first.batch.nbytes, self._most_bytes
-        limit = _most_events(first.batch)
-        if (size > most or len(first.batch) > limit) and len(first.batch) > 1:
-            count = min(max(1, len(first.batch) * most // max(size, 1)), limit)
-            if count < len(first.batch):
-                rest = first.batch.slice(count, len(first.batch))
-                self.waiting.appendleft(Entry(rest, first.low, None))
-            return [first.batch.slice(0, count)]
+        size, most = first.batch.nbytes, min(self._most, _FRAME)
+        if size > most or first.batch.attributes is not None:
+            rows = len(first.batch)
+            count = min(max(1, rows * most // max(size, 1)), _most_events(first.batch))
+            if count < rows:
+                self.waiting.appendleft(Entry(first.batch.slice(count, rows), first.low, None))
+                return [first.batch.slice(0, count)]
         batches = [first.batch]
-        while (entry := self.waiting.first) is not None and size < most // 2:
+        while self.waiting.entries and size < most // 2:
+            entry = self.waiting.entries[0]
             size += entry.batch.nbytes
             if entry.tag is not None or entry.batch.schema != first.batch.schema or size > most:
                 break

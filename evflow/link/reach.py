@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,13 +29,12 @@ class Reach:
     def __init__(self, outlets: Mapping[str, Outlet]) -> None:
         self.engine: Engine | None = None
         self._outlets = outlets
-        self._leads: dict[str, set[str]] = {}
+        self._leads: defaultdict[str, set[str]] = defaultdict(set)
         self._found: dict[tuple[str, bool], list[Outlet]] = {}
         self._keepers: list[Slot] = []
         self._behind_keepers: set[Outlet] = set()
         self._after_keepers: set[str] = set()
-        self._version = (-1, -1)
-        self._changes = 0
+        self._version = -1  # that of the graph when all this was found
         self._closed: Counter[str] = Counter()
         self._passing: Counter[str] = Counter()
         self._repeating: Counter[str] = Counter()
@@ -61,11 +60,11 @@ class Reach:
 
     def changed(self) -> None:
         """There are other outlets."""
-        self._changes += 1
+        self._version = -1
 
     def leads(self, entry: Slot, onward: Slot) -> None:
         """A handler behind ``entry`` has submitted to ``onward``: what blocks this blocks that."""
-        known = self._leads.setdefault(entry.name, set())
+        known = self._leads[entry.name]
         if onward.name not in known:
             known.add(onward.name)
             self._found.clear()
@@ -88,7 +87,10 @@ class Reach:
             return True
         if self.engine is not None and self.engine.waking.blocked(slot, leaving):
             return True
-        return any(outlet.blocked for outlet in self.outlets(slot, leaving))
+        for outlet in self.outlets(slot, leaving):  # noqa: SIM110  asked for each frame: any() takes longer
+            if outlet.blocked:
+                return True
+        return False
 
     def __contains__(self, stone: str) -> bool:
         """Whether there is a stone of that name."""
@@ -111,7 +113,8 @@ class Reach:
         """The outlets that events at a stone, or those that it emits, get to before they wait somewhere."""
         if not self._outlets:
             return ()
-        self._refresh()
+        if self.engine is None or self._version != self.engine.version:
+            self._refresh()
         found = self._found.get((slot.name, leaving))
         if found is None:
             found = self._found[slot.name, leaving] = self._find(slot, leaving)
@@ -130,6 +133,8 @@ class Reach:
     def holds(self) -> list[Hold]:
         """The stones that keep events in memory now."""
         self._refresh()
+        if not self._keepers:
+            return []
         return [Hold(slot, *slot.kept_ever) for slot in self._keepers if slot.keeps_events]
 
     def remaining(self, holds: list[Hold]) -> list[Hold]:
@@ -146,13 +151,11 @@ class Reach:
 
     def _refresh(self) -> None:
         assert self.engine is not None
-        version = (self.engine.version, self._changes)
-        if self._version != version:
-            self._version = version
+        if self._version != self.engine.version:
+            self._version = self.engine.version
             slots = self.engine.topology.slots
-            self._leads = {
-                name: onward & slots.keys() for name, onward in self._leads.items() if name in slots
-            }
+            known = {name: onward & slots.keys() for name, onward in self._leads.items() if name in slots}
+            self._leads = defaultdict(set, known)
             self._found.clear()
             self._keepers = [slot for slot in slots.values() if slot.may_keep_events]
             self._behind_keepers = {outlet for slot in self._keepers for outlet in self._find(slot)}

@@ -58,6 +58,7 @@ class Session:
         heard: when the peer was heard last.
         broken: whether something could not be sent.
         round_trip: seconds, smoothed; 0.0 until measured.
+        next_due: when ``tick`` is needed next, as it has found.
         inlets: the peer's channel number → inlet.
     """
 
@@ -70,7 +71,7 @@ class Session:
         self._conduit = conduit
         self._hub = hub
         self._outlets = outlets
-        self._ping_at = now
+        self.next_due = self._ping_at = now
         self._pings: dict[int, float] = {}
         self._ping = 0
         self._unheard = 0
@@ -101,24 +102,25 @@ class Session:
         for channel, outlet in outlets.items():
             self.open(channel, outlet)
 
-    def receive(self, message: m.Message, body: Any, now: float) -> None:
-        """Takes a message of the session.
+    def receive(self, message: m.Message, body: Any, now: float) -> bool:
+        """Takes a message, if it is one of a session; gives whether it is.
 
         Raises:
-            LinkError: it cannot come within one, or is wrong.
+            LinkError: it is wrong.
         """
         self.heard = now
         self._unheard = 0
         handle = self._on.get(type(message))
         if handle is None:
-            raise LinkError(f"peer {self.peer}: a {type(message).__name__} cannot come within a session")
+            return False
         handle(message, body, now)
+        return True
 
     # --- time
 
     def open(self, channel: int, outlet: Outlet) -> None:
         """Asks the peer to open an outlet's channel."""
-        outlet.state = "opening"
+        outlet.state, outlet.pump = "opening", self.pump
         self._opened = max(self._opened, channel)
         address = outlet.address
         self._send(
@@ -177,23 +179,40 @@ class Session:
                 self._send(m.Retry(channel))
 
     def tick(self, now: float) -> None:
-        """Does what is due."""
+        """Does what is due, sends what is ready, says what was taken in, and finds when it is needed next."""
         if now >= self._ping_at:
-            self._ping += 1
-            self._pings = {n: at for n, at in self._pings.items() if n > self._ping - 16}
-            self._pings[self._ping] = now
-            self._ping_at = now + self._hub.heartbeat
-            self._send(m.Ping(self._ping))
+            self._say_ping(now)
+        due = self._ping_at
         for channel, outlet in self._outlets.items():
-            if outlet.state == "rejected" and now >= outlet.again:
-                self.open(channel, outlet)
+            if outlet.state == "rejected":
+                if now >= outlet.again:
+                    self.open(channel, outlet)
+                else:
+                    due = min(due, outlet.again)
+            elif outlet.ready:
+                self.pump(outlet)
+        # While a change is made the peer may wait for it, to be quiet.
+        at_once = self._hub.reach.closes
+        more = False
+        for channel, inlet in self.inlets.items():
+            told = inlet.acknowledgement(now, at_once)
+            if told is not None:
+                self._tell(channel, *told)
+            elif inlet.ack_due is not None:
+                more, due = True, min(due, inlet.ack_due)
+        # Along with an acknowledgement, if one is to follow soon: each message costs the peer a turn.
+        if not more:
+            blocks = self._hub.transport.released(self._conduit)
+            if blocks:
+                self._send(m.Released(blocks))
+        self.next_due = due
 
-    @property
-    def next_due(self) -> float:
-        """When ``tick`` and ``flush`` are needed next."""
-        due = [outlet.again for outlet in self._outlets.values() if outlet.state == "rejected"]
-        due += [at for inlet in self.inlets.values() if (at := inlet.ack_due) is not None]
-        return min([self._ping_at, *due])
+    def _say_ping(self, now: float) -> None:
+        self._ping += 1
+        self._pings = {n: at for n, at in self._pings.items() if n > self._ping - 16}
+        self._pings[self._ping] = now
+        self._ping_at = now + self._hub.heartbeat
+        self._send(m.Ping(self._ping))
 
     # --- what comes
 
@@ -273,27 +292,27 @@ class Session:
             raise LinkError(f"peer {self.peer}: schema {message.number}: {error}") from error
 
     def _on_data(self, message: m.Data, body: Any, now: float) -> None:
-        inlet = self.inlets.get(message.channel)
+        channel, sequence, _, _, route, path, _, place = message
+        inlet = self.inlets.get(channel)
         if inlet is None:
-            if message.channel in self._rejected:
+            if channel in self._rejected:
                 self._let_go(message)
                 return
-            raise LinkError(f"peer {self.peer}: a frame in channel {message.channel}, which is not open")
-        if isinstance(message.place, bytes):
-            body = message.place
-        elif message.place is not None:
-            body = self._hub.transport.view(self._conduit, message.place)
+            raise LinkError(f"peer {self.peer}: a frame in channel {channel}, which is not open")
+        if isinstance(place, bytes):
+            body = place
+        elif place is not None:
+            body = self._hub.transport.view(self._conduit, place)
         if body is None:
-            raise LinkError(f"peer {self.peer}: a frame in channel {message.channel} without its events")
+            raise LinkError(f"peer {self.peer}: a frame in channel {channel} without its events")
         try:
             batch = self._batch(message, body)
         except (SchemaError, LinkError) as error:
             batch = None
             inlet.refused += 1
             self._hub.refuse("malformed", f"bridge {inlet.bridge!r} of {self.peer}: {error}")
-        path = tuple(message.path)
-        tag = Tag(message.route, path) if message.route else Tag(inlet.stream, (message.sequence,))
-        inlet.arrive(Arrived(message.sequence, batch, len(memoryview(body)), tag))
+        tag = Tag(route, tuple(path)) if route else Tag(inlet.stream, (sequence,))
+        inlet.arrive(Arrived(sequence, batch, len(memoryview(body)), tag))
         self._hub.arrived(inlet)
 
     def _let_go(self, message: m.Data) -> None:
@@ -357,13 +376,12 @@ class Session:
             schema = self._told[batch.schema.fingerprint] = len(self._told)
             description = json.dumps(batch.schema.description, separators=(",", ":"), ensure_ascii=False)
             self._send(m.SchemaText(schema, description))
-        body: memoryview | None = batch.data.data
         place: bytes | list[int] | None = None
         if frame.size >= LARGE:
             place = self._place(batch.data.data)
-            body = None if place is not None else body
         elif frame.size <= SMALL:
-            place, body = batch.data.tobytes(), None
+            place = bytes(batch.buffer)
+        body = batch.data.data if place is None else None
         route, path = (b"", []) if frame.tag is None else (frame.tag.route, list(frame.tag.path))
         self._send(
             m.Data(outlet.channel, frame.sequence, schema, frame.count, route, path, frame.attributes, place),
@@ -378,22 +396,6 @@ class Session:
             if offer is not None:
                 self._send(m.Share(*offer))
         return self._hub.transport.place(self._conduit, body)
-
-    def flush(self, now: float) -> None:
-        """Sends what is ready, and says what was taken in."""
-        for outlet in self._outlets.values():
-            self.pump(outlet)
-        # While a change is made the peer may wait for it, to be quiet.
-        at_once = self._hub.reach.closes
-        for channel, inlet in self.inlets.items():
-            told = inlet.acknowledgement(now, at_once)
-            if told is not None:
-                self._tell(channel, *told)
-        # Along with an acknowledgement, if one is to follow soon: each message costs the peer a turn.
-        if all(inlet.ack_due is None for inlet in self.inlets.values()):
-            blocks = self._hub.transport.released(self._conduit)
-            if blocks:
-                self._send(m.Released(blocks))
 
     def _tell(self, channel: int, safe: int, consumed: int, credit: int, held: int) -> None:
         if held > safe:

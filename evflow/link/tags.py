@@ -21,7 +21,7 @@ another way now. What it sends is known by its own stream and number only; each 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from typing import NamedTuple
 
 __all__ = ["Known", "Seen", "Tag", "next_route"]
@@ -66,7 +66,7 @@ class Seen:
         self._paths: dict[bytes, tuple[int, ...]] = {}
         self._safe: dict[bytes, tuple[int, ...]] = {}
         self._ends: dict[bytes, tuple[str, str]] = {}
-        self._routes: dict[str, OrderedDict[bytes, None]] = {}
+        self._routes: defaultdict[str, OrderedDict[bytes, None]] = defaultdict(OrderedDict)
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -84,16 +84,17 @@ class Seen:
             peer: who has sent it; "" if that is known from elsewhere.
             stone: the stone that it came for.
         """
-        if self.has(tag):
-            return False
         route = tag.route
+        last = self._paths.get(route)
+        if last is not None and tag.path <= last:
+            return False
         before, now = self._ends.get(route), (peer, stone)
         if before != now:
             if before is not None:
                 del self._routes[before[0]][route]
             self._ends[route] = now
         self._paths[route] = tag.path
-        routes = self._routes.setdefault(peer, OrderedDict())
+        routes = self._routes[peer]
         routes[route] = None
         routes.move_to_end(route)
         if len(routes) > (_ROUTES if peer else _LEARNT_ROUTES):

@@ -86,23 +86,28 @@ class Waiting:
 
         A selection of few events is copied out, so that the others are not held in memory.
         """
-        entry.batch = self._settled(entry.batch)
-        if len(entry.batch):
-            self.entries.append(self._counted(entry))
-            self.fresh += len(entry.batch)
+        if entry.batch.selection is not None:
+            entry.batch = self._settled(entry.batch)
+        count = len(entry.batch)
+        if count:
+            self.entries.append(entry)
+            self.bytes += entry.batch.size
+            self.events += count
+            self.fresh += count
 
     def appendleft(self, entry: Entry) -> None:
         """Puts an entry back before the others."""
-        entry.batch = self._settled(entry.batch)
+        if entry.batch.selection is not None:
+            entry.batch = self._settled(entry.batch)
         if len(entry.batch):
             self.entries.appendleft(self._counted(entry))
 
     def _settled(self, batch: EventBatch) -> EventBatch:
-        dense = self._whole and batch.nbytes >= _DENSE * len(batch.data)
+        dense = self._whole and batch.nbytes >= _DENSE * batch.size
         return batch if dense else batch.compact()
 
     def _counted(self, entry: Entry) -> Entry:
-        self.bytes += len(entry.batch.data)
+        self.bytes += entry.batch.size
         self.events += len(entry.batch)
         return entry
 
@@ -112,7 +117,10 @@ class Waiting:
         Raises:
             IndexError: nothing waits.
         """
-        return self._taken(self.entries.popleft())
+        entry = self.entries.popleft()
+        self.bytes -= entry.batch.size
+        self.events -= len(entry.batch)
+        return entry
 
     def pop(self) -> Entry:
         """Takes the newest entry out.
@@ -120,17 +128,15 @@ class Waiting:
         Raises:
             IndexError: nothing waits.
         """
-        return self._taken(self.entries.pop())
-
-    def _taken(self, entry: Entry) -> Entry:
-        self.bytes -= len(entry.batch.data)
+        entry = self.entries.pop()
+        self.bytes -= entry.batch.size
         self.events -= len(entry.batch)
         return entry
 
     def trim(self, place: int, batch: EventBatch) -> None:
         """Leaves only some events of the entry at ``place``; it keeps its ``low`` and its tag."""
         entry = self.entries[place]
-        self.bytes += len(batch.data) - len(entry.batch.data)
+        self.bytes += batch.size - entry.batch.size
         self.events += len(batch) - len(entry.batch)
         entry.batch = batch
 

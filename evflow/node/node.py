@@ -376,7 +376,7 @@ class Links:
         engine: Engine,
         entrances: dict[str, Slot],
         run: Callable[[Slot], None],
-        after: Callable[[Slot], None],
+        after: Callable[[], None],
         give_up: Callable[[str, EventBatch, str], None],
     ) -> None:
         """Sets what the links lead to; see ``Hub.attach``."""

@@ -278,7 +278,7 @@ def test_rejected_channels_have_a_bound() -> None:
     _, b, raw, arrived = receiver()
     for start in range(0, 7000, 1000):
         raw.say(*(m.Open(n + 1, f"x{n}", "nobody", "", bytes(16), 1, 0) for n in range(start, start + 1000)))
-    session = b.link("a")._session
+    session = b.link("a").session
     assert session is not None and len(session._rejected) <= 5000
     raw.say(frame(1, 5))
     assert arrived == [5]

@@ -30,7 +30,7 @@ class End:
         )
         self.engine = Engine(Topology({"end": self.slot}), LetterBox(10, lambda stone, batch: None))
         self.links.attach(
-            self.engine, {"end": self.slot}, lambda slot: self.engine.run(), lambda slot: None, self._give_up
+            self.engine, {"end": self.slot}, lambda slot: self.engine.run(), lambda: None, self._give_up
         )
         self.given: list[str] = []
 
