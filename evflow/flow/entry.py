@@ -74,10 +74,14 @@ class _Short:
         bell: wakes the engine's thread.
         write: takes an event of that class to where small events lie, and gives True; else it gives False, or
             the parts of the event if it has encoded it already.
+        kind: the class; None where the way of ``hand_over`` is closed.
+        hand_over: takes an event of that class in the engine's thread, where ``write`` does not.
     """
 
     bell: Waker
     write: Callable[[Any], bool | tuple[Piece, ...]] = _take_none
+    kind: type | None = None
+    hand_over: Callable[[Any], object] = _take_none
 
 
 class Entry:
@@ -95,7 +99,7 @@ class Entry:
         """From now on nothing may be submitted."""
         # Each submission goes the long way then, which refuses it.
         with _SETTING:
-            self._short.write = _take_none
+            self._short.write, self._short.kind = _take_none, None
             self._came = -math.inf
 
     def end(self, reason: str) -> list[EventBatch]:
@@ -127,10 +131,13 @@ class Entry:
         """
         short = self._short
         taken = short.write(event) if attrs is None else False
-        if taken is not True:
+        if taken is True:
+            if short.bell.asleep:
+                short.bell.ring()
+        elif event.__class__ is short.kind and attrs is None and get_ident() == self._worker.ident:
+            short.hand_over(event)
+        else:
             self._submit_any(event, attrs, timeout, taken or None)
-        elif short.bell.asleep:
-            short.bell.ring()
 
     def submit_batch(
         self,
@@ -235,6 +242,14 @@ class Entry:
             own = append_event(schema, intake.tray.words) if schema.made.get("event class") is kind else None
             intake.begin(schema, thread)
             short.write = own or _writer(kind, schema, append)
+            if schema.width is not None:
+                short.hand_over = self._handing(schema)
+                short.kind = kind
+
+    def _handing(self, schema: Schema) -> Callable[[Any], None]:
+        """What takes events of a schema of fixed width that handlers submit."""
+        enter, slot, encode = self._worker.enter_inner, self._slot, encoder(schema)
+        return lambda event: enter(slot, EventBatch(schema, encode(event), 1))
 
     def __getattr__(self, name: str) -> Any:
         """What the stone itself has programs do with it; see ``Acting.controls``."""

@@ -146,7 +146,8 @@ class Worker:
         """
         if threading.get_ident() == self._ident:
             # Also while the flow closes, which handles everything first.
-            self._enter_inner(slot, item)
+            batch = item if isinstance(item, EventBatch) else EventBatch.from_encoded(item[0], [item[1]])
+            self.enter_inner(slot, batch)
             return
         self._refuse_if_closed()
         if intake.full:
@@ -159,14 +160,18 @@ class Worker:
         if self.bell.asleep:
             self.bell.ring()
 
-    def _enter_inner(self, slot: Slot, item: Item) -> None:
-        # A handler submits. It would wait for itself if it waited for room, so it is refused instead.
+    def enter_inner(self, slot: Slot, batch: EventBatch) -> None:
+        """Puts in what a handler submits, in the engine's thread.
+
+        Raises:
+            FlowError: so many events of handlers wait already that there is no room.
+        """
+        # It would wait for itself if it waited for room, so it is refused instead.
         if len(self._inner) >= self._max_events:
             raise FlowError(
                 f"stone {slot.name!r}: handlers have submitted {len(self._inner)} events that wait; "
                 "a handler must not submit more than it takes"
             )
-        batch = item if isinstance(item, EventBatch) else EventBatch.from_encoded(item[0], [item[1]])
         self._inner.append((slot, batch))
         if self._entry is not None:
             self._net.leads(self._entry, slot)

@@ -129,3 +129,15 @@ def test_a_source_gives_in_order_what_is_submitted_on_every_way(kinds: list[type
             else:
                 flow["events"].submit(event)
     assert seen == list(range(4000))
+
+
+@pytest.mark.parametrize("kind", [Rec, Note])
+def test_what_handlers_submit_arrives_in_order_however_much_it_is(kind: type[ev.Event]) -> None:
+    seen: list[int] = []
+    g = ev.Graph()
+    g.source("first", Rec) >> ev.Terminal(lambda event: flow["second"].submit(kind(event.number)))  # type: ignore[call-arg]
+    g.source("second", kind) >> ev.Terminal(lambda event: seen.append(event.number))
+    with g.run() as flow:
+        for number in range(3000):
+            flow["first"].submit(Rec(number))
+    assert seen == list(range(3000))
