@@ -18,6 +18,7 @@ from evflow.events.numeric import AnyArray, array_of, convert_array
 from evflow.schema import REQUIRED, Field, Schema, array_dtype
 from evflow.schema.types import (
     MAX_DEPTH,
+    MAX_DIMENSIONS,
     NUMBERS,
     Array,
     Blob,
@@ -45,6 +46,8 @@ __all__ = [
 _MAX_LENGTH = (1 << 32) - 1
 _MAX_SHOWN = 16
 _head5 = struct.Struct(">BI").pack
+_array_start = struct.Struct(">BIBB").pack
+_dimensions = [struct.Struct(f"<{n}I").pack for n in range(MAX_DIMENSIONS + 1)]
 _packers = {name: struct.Struct(f">B{number.letter}").pack for name, number in NUMBERS.items()}
 _MISSING = object()
 
@@ -201,11 +204,11 @@ def array_head(kind: Array, shape: tuple[int, ...]) -> bytes:
     Raises:
         Misfit: the array is larger than msgpack can say.
     """
-    size = 1 + 4 * len(shape) + kind.item_size * prod(shape)
+    n = len(shape)
+    size = 1 + 4 * n + kind.item_size * prod(shape)
     if size > _MAX_LENGTH:
         raise Misfit(f"an array of at most {_MAX_LENGTH} bytes", shape)
-    head = struct.pack(">BIBB", 0xC9, size, kind.element.code, len(shape))
-    return head + struct.pack(f"<{len(shape)}I", *shape)
+    return _array_start(0xC9, size, kind.element.code, n) + _dimensions[n](*shape)
 
 
 def array_elements(kind: Array, value: Any) -> AnyArray:

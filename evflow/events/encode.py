@@ -282,7 +282,10 @@ def _elements(kind: Array, dtype: np.dtype[Any], value: Any) -> AnyArray:
 
 def _is_of(wanted: tuple[int | None, ...], shape: tuple[int, ...]) -> bool:
     """Whether an array of this shape is one of the shape that is wanted."""
-    return len(wanted) == len(shape) and all(n in (None, m) for n, m in zip(wanted, shape, strict=True))
+    n = len(shape)
+    return wanted == (None,) * n or (
+        len(wanted) == n and all(n in (None, m) for n, m in zip(wanted, shape, strict=True))
+    )
 
 
 def _element_bytes(kind: Array, dtype: np.dtype[Any], value: Any) -> memoryview:

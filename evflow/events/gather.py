@@ -49,6 +49,9 @@ class Place(NamedTuple):
 _LONG = 128
 # Pieces up to this length are padded and moved as rows of a matrix.
 _SHORT = 64
+# More bytes than these are copied while other threads run. To have the interpreter back costs more than to
+# copy fewer.
+_BRIEF = 2 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,17 +91,21 @@ def frozen(data: ByteArray) -> ByteArray:
 
 
 def write_parts(target: ByteArray, parts: Iterable[Any]) -> None:
-    """Copies buffers back to back to where ``target`` begins; other threads run meanwhile.
+    """Copies buffers back to back to where ``target`` begins.
 
     Args:
         target: uint8, 1-D, with room for all of them.
         parts: anything contiguous that exports its bytes, arrays of any dtype included.
     """
-    at = 0
+    at, into = 0, target.data
     for part in parts:
-        source = np.frombuffer(part, np.uint8)
-        np.copyto(target[at : at + len(source)], source)
-        at += len(source)
+        source = memoryview(part)
+        size = source.nbytes
+        if size > _BRIEF:
+            np.copyto(target[at : at + size], np.frombuffer(source, np.uint8))
+        elif size:
+            into[at : at + size] = source.cast("B")
+        at += size
 
 
 def nbytes_of(parts: Iterable[bytes | memoryview]) -> int:

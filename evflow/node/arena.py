@@ -217,11 +217,13 @@ class Arena:
         if not self._lock.acquire(timeout=_PATIENCE):
             return None
         try:
-            self._make_once()
+            if not self._tried:
+                self._make_once()
             target = self._bytes
             if target is None:
                 return None
-            self._collect()
+            if self._returned:
+                self._collect()
             offset = self._room.take(length)
             if offset is None and self._left:
                 self._forget_left()
