@@ -15,11 +15,24 @@ import numpy as np
 from evflow.events.event import Event, event_class
 from evflow.events.numeric import AnyArray
 from evflow.schema import Schema, array_dtype
-from evflow.schema.types import NUMBERS, Array, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.types import (
+    MAX_DIMENSIONS,
+    NUMBERS,
+    Array,
+    Bytes,
+    FieldType,
+    ListOf,
+    Maybe,
+    Number,
+    Record,
+    Str,
+    Text,
+)
 
 __all__ = ["array_at", "decode", "decode_event"]
 
 _u32 = struct.Struct(">I").unpack_from
+_shapes = [struct.Struct(f"<{n}I").unpack_from for n in range(MAX_DIMENSIONS + 1)]
 _unpackers = {name: struct.Struct(f">{number.letter}").unpack_from for name, number in NUMBERS.items()}
 _New = Callable[[Schema], tuple[Any, Any]]
 
@@ -149,5 +162,4 @@ def _read(kind: FieldType, data: Any, at: int) -> tuple[Any, int]:
 def array_at(kind: Array, data: Any, at: int) -> AnyArray:
     """The array at an offset as a view of the bytes, which is read-only if they are."""
     n = len(kind.shape)
-    shape = struct.unpack_from(f"<{n}I", data, at + 7)
-    return np.ndarray(shape, array_dtype(kind), data, at + 7 + 4 * n)
+    return np.ndarray(_shapes[n](data, at + 7), array_dtype(kind), data, at + 7 + 4 * n)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evflow.codgen.memory import address as address_of
+
 __all__ = [
     "ByteArray",
     "Offsets",
@@ -111,12 +113,6 @@ def write_parts(target: ByteArray, parts: Iterable[Any]) -> None:
 def nbytes_of(parts: Iterable[bytes | memoryview]) -> int:
     """Bytes of all parts together."""
     return sum([part.nbytes if isinstance(part, memoryview) else len(part) for part in parts])
-
-
-def address_of(data: ByteArray) -> int:
-    """Where an array's bytes begin in memory."""
-    address: int = data.__array_interface__["data"][0]
-    return address
 
 
 def interface_of(address: int, length: int) -> dict[str, Any]:

@@ -14,7 +14,18 @@ import numpy as np
 from evflow.errors import SchemaError
 from evflow.schema.description import Row, describe, fingerprint, held_record, held_records, read
 from evflow.schema.specs import FieldSpec, Scope, check_field_name, check_name, field_type
-from evflow.schema.types import MAX_WIDTH, Array, Bytes, FieldType, ListOf, Maybe, Number, Record, Str
+from evflow.schema.types import (
+    MAX_WIDTH,
+    NUMBERS,
+    Array,
+    Bytes,
+    FieldType,
+    ListOf,
+    Maybe,
+    Number,
+    Record,
+    Str,
+)
 from evflow.schema.values import Misfit, to_scalar
 from evflow.schema.values import describe as show
 
@@ -295,7 +306,10 @@ def _members(name: str, kind: FieldType, at: int) -> Iterator[tuple[str, Any, in
 
 def array_dtype(kind: Array) -> np.dtype[Any]:
     """The numpy type of an array's elements as they stand on the wire."""
-    return kind.element.dtype.newbyteorder("<")
+    return _ELEMENTS[kind.element.name]
+
+
+_ELEMENTS = {name: number.dtype.newbyteorder("<") for name, number in NUMBERS.items()}
 
 
 def _default(schema: str, name: str, kind: FieldType, defaults: Mapping[str, Any]) -> Any:
