@@ -18,7 +18,7 @@ ACK_FRAMES = 8
 
 _MOST_QUEUED = 10_000
 
-ACK_BYTES = 4 << 20
+ACK_BYTES = 8 << 20
 """Bytes after which it does, at the latest: a sender reuses the memory of what was taken in."""
 
 ACK_DELAY = 0.005

@@ -48,7 +48,7 @@ DEFAULT_SIZE = 96 << 20
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 """What can never happen to the memory: readers rely on its size."""
 
-PACE = 16 << 20
+PACE = 32 << 20
 """Bytes in use from which a submitter lets others go first: more would no longer be in the caches."""
 
 _PAUSE = 0.01
