@@ -8,6 +8,8 @@ byte before it: 114 B for 100 B, 1,014 B for 1 KB.
 - batches: ``encoded`` submits batches that were encoded before, ``columns`` numpy columns, which evflow
   encodes each time. The terminal takes batches and adds up a column.
 - arrays: ``submit`` of an event with one array of float64, which evflow copies, as it does all events;
+  ``loaned`` writes the bytes into the array of a loan, as *zenoh, shared memory* does. As that is one copy
+  too, it costs what ``submit`` costs, and the loan; programs that make the array in place save the copy.
   ``encoded`` submits what was encoded before and cannot change, as ``copy=False`` of pyzmq sends bytes that
   must not.
 - ping-pong: a terminal's handler there submits to a source that leads back, where a handler submits the next.
@@ -30,7 +32,7 @@ from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
-from bridge_pair import BATCH, Events, Way, Work, events, expected
+from bridge_pair import BATCH, Events, Way, Work, events, expected, pieces
 
 import evflow as ev
 
@@ -165,6 +167,7 @@ class Setup:
         handler: the method of ``Tally`` that takes them at the terminal.
         tables: whether the messages are batches, which go through ``submit_batch``.
         batch: whether the terminal takes batches.
+        loaned: whether each event is made anew, as a loan.
         wanted: the schema that the terminal asks for; None takes what comes.
     """
 
@@ -175,6 +178,7 @@ class Setup:
     delivery: str = "at_least_once"
     shared_memory: bool = True
     wanted: ev.Schema | None = None
+    loaned: bool = False
 
     def graph(self, work: Work, handler: Callable[[Any], None]) -> ev.Graph:
         graph = ev.Graph("bridge")
@@ -227,6 +231,8 @@ class Sender:
         self.flow = setup.graph(work, ignore).run(node=node)
         source = self.flow["events"]
         self.submit: Callable[[Any], None] = source.submit_batch if setup.tables else source.submit
+        if setup.loaned:
+            self.submit = partial(submit_loaned, source)
 
     def send(self, count: int) -> Sequence[int]:
         submit = self.submit
@@ -236,6 +242,13 @@ class Sender:
 
     def close(self) -> None:
         self.flow.close()
+
+
+def submit_loaned(source: Any, message: Any) -> None:
+    """Submits an event with these bytes as its array, which are written to where it is sent from."""
+    loaned = source.loan(Samples, samples=len(message) // 8)
+    memoryview(loaned.samples).cast("B")[:] = message
+    source.submit(loaned)
 
 
 def there_and_back(work: Work, ping: Callable[[Any], None], pong: Callable[[Any], None]) -> ev.Graph:
@@ -315,6 +328,7 @@ ONE_TO_BATCHES = Setup(single_events, Tally.batch, tables=False)
 ENCODED = Setup(encoded, Tally.batch)
 COLUMNS = Setup(columns, Tally.batch)
 ARRAYS = Setup(arrays, Tally.array, tables=False, batch=False)
+LOANED_ARRAYS = replace(ARRAYS, made=pieces, loaned=True)
 ENCODED_ARRAYS = Setup(encoded_arrays, Tally.array, batch=False)
 SAME = "the same schema"
 WAYS: dict[str, Sequence[Way]] = {
@@ -334,6 +348,8 @@ WAYS: dict[str, Sequence[Way]] = {
     "arrays": (
         ARRAYS.way("evflow, shared memory", 0.5),
         over_tcp(ARRAYS).way("evflow, TCP", 0.25),
+        LOANED_ARRAYS.way("evflow, shared memory, loaned", 0.5),
+        over_tcp(LOANED_ARRAYS).way("evflow, TCP, loaned", 0.25),
         ENCODED_ARRAYS.way("evflow, shared memory, encoded", 0.5),
         over_tcp(ENCODED_ARRAYS).way("evflow, TCP, encoded", 0.25),
     ),

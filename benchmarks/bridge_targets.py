@@ -81,7 +81,9 @@ TARGETS = [
     Target(BATCHES[0], "evflow, TCP, encoded", BYTES, 0.5),
     *(Target(title, "evflow, TCP", ("pyzmq, copy=False",), 0.9) for title in LARGE),
     *(Target(title, "evflow, TCP, encoded", ("pyzmq, copy=False",), 0.9) for title in LARGE),
+    *(Target(title, "evflow, TCP, loaned", ("pyzmq, copy=False",), 0.9) for title in LARGE),
     *(Target(title, "evflow, shared memory", SHARED, 1) for title in LARGE),
+    *(Target(title, "evflow, shared memory, loaned", SHARED, 1) for title in LARGE),
     Target("100 B there and back", "evflow", ("pyzmq",), 1.5),
     Target(SINGLE[0], "evflow", (f"evflow, {ONCE}",), 0.85),
     *(

@@ -115,9 +115,9 @@ def nbytes_of(parts: Iterable[bytes | memoryview]) -> int:
     return sum([part.nbytes if isinstance(part, memoryview) else len(part) for part in parts])
 
 
-def interface_of(address: int, length: int) -> dict[str, Any]:
-    """What ``__array_interface__`` of an object has to be, so that numpy sees read-only bytes in memory."""
-    return {"version": 3, "shape": (length,), "typestr": "|u1", "data": (address, True)}
+def interface_of(address: int, length: int, writeable: bool = False) -> dict[str, Any]:
+    """What ``__array_interface__`` of an object has to be, so that numpy sees bytes in memory."""
+    return {"version": 3, "shape": (length,), "typestr": "|u1", "data": (address, not writeable)}
 
 
 def back_to_back(pieces: Sequence[ByteArray]) -> ByteArray | None:

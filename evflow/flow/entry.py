@@ -14,9 +14,10 @@ from evflow.errors import FlowError, SchemaError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE, Piece, encoder, encoder_parts
-from evflow.events.gather import nbytes_of, running, write_parts
+from evflow.events.gather import ByteArray, Place, nbytes_of, running, write_parts
 from evflow.events.view import View, encoded
 from evflow.flow.inbox import Item
+from evflow.flow.loan import lend, taken_up
 from evflow.flow.net import Waker
 from evflow.flow.tray import FRAME, SMALL
 from evflow.flow.worker import Worker
@@ -139,6 +140,43 @@ class Entry:
         else:
             self._submit_any(event, attrs, timeout, taken or None)
 
+    def loan(self, schema: Any, /, **fields: Any) -> Any:
+        """An event with arrays to be filled in place: ``submit`` takes them as they are, without a copy.
+
+        They lie where the event will be sent from: in memory that nodes on this host share, or that is handed
+        to the network. The event is an ordinary one, whose other fields may be changed until it is submitted.
+        Then its arrays become read-only; nothing may be written to them any more, also not through views of
+        them made before. Events of less than 64 KiB are copied all the same, and so is one that gets an
+        array of another length instead, or that is submitted once more.
+
+        Args:
+            schema: the class of the event, or its schema.
+            fields: the fields' values, but of an array to be filled its shape: an int, or a tuple. Where the
+                schema has the shape it need not be given.
+
+        Returns:
+            The event. Its arrays hold whatever was in that memory before (of ``bool``: False), so all of them
+            has to be written.
+
+        Raises:
+            SchemaError: a field is missing, or a shape or value does not fit.
+
+        Example:
+            >>> import evflow as ev
+            >>> class Scan(ev.Event):
+            ...     station: ev.Str[8]
+            ...     samples: ev.Array[ev.f64, None]
+            >>> g = ev.Graph("scans")
+            >>> show = ev.Terminal(lambda scan: print(scan.station, scan.samples.sum()))
+            >>> _ = g.source("scans", Scan) >> show
+            >>> with g.run() as flow:
+            ...     scan = flow["scans"].loan(Scan, station="Jena", samples=100_000)
+            ...     scan.samples[:] = 0.5
+            ...     flow["scans"].submit(scan)
+            Jena 50000.0
+        """
+        return lend(Schema.of(schema), fields, self._reserve)
+
     def submit_batch(
         self,
         table: Any,
@@ -219,14 +257,22 @@ class Entry:
 
     def _stored(self, schema: Schema, parts: tuple[Piece, ...]) -> Item:
         size = nbytes_of(parts)
-        if size >= LARGE:
-            # To where it is sent from, if there is such a place: then nobody has to copy it again.
-            place = self._worker.reserve(size, get_ident() != self._worker.ident)
-            if place is not None:
-                write_parts(place.target, parts)
-                return EventBatch(schema, place.held, 1, None if schema.width else running((size,), 1))
-        # What is one piece of bytes already is not copied by this.
-        return schema, b"".join(parts)
+        placed = self._placed(size, parts) if size >= LARGE else None
+        if placed is None:
+            # What is one piece of bytes already is not copied by this.
+            return schema, b"".join(parts)
+        return EventBatch(schema, placed, 1, None if schema.width else running((size,), 1))
+
+    def _placed(self, size: int, parts: tuple[Piece, ...]) -> ByteArray | None:
+        """A large event where it is sent from, if there is such a place: then nobody has to copy it again."""
+        placed = taken_up(parts)
+        if placed is None and (place := self._reserve(size)) is not None:
+            write_parts(place.target, parts)
+            return place.held
+        return placed
+
+    def _reserve(self, size: int) -> Place | None:
+        return self._worker.reserve(size, get_ident() != self._worker.ident)
 
     def _shorten(self, kind: type, schema: Schema) -> None:
         """Lets events of a class take the short way from now on, unless they are large."""
