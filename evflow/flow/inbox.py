@@ -141,6 +141,11 @@ class Intake:
         return bool(self._items) or self.tray.waiting > 0
 
     @property
+    def nbytes(self) -> int:
+        """Bytes that wait, but for those in the buffer."""
+        return self._bytes
+
+    @property
     def full(self) -> bool:
         """Whether a submitter has to wait."""
         small = self._small + self.tray.waiting
