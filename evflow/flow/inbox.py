@@ -142,7 +142,7 @@ class Intake:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that wait, but for those in the buffer."""
+        """Bytes that wait, but for those of small events."""
         return self._bytes
 
     @property
