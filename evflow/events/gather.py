@@ -53,7 +53,7 @@ _LONG = 128
 _SHORT = 64
 # More bytes than these are copied while other threads run. To have the interpreter back costs more than to
 # copy fewer.
-_BRIEF = 2 << 20
+_BRIEF = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,19 +92,18 @@ def frozen(data: ByteArray) -> ByteArray:
     return data
 
 
-def write_parts(target: ByteArray, parts: Iterable[Any], aside: bool = False) -> None:
+def write_parts(target: ByteArray, parts: Iterable[Any]) -> None:
     """Copies buffers back to back to where ``target`` begins.
 
     Args:
         target: uint8, 1-D, with room for all of them.
         parts: anything contiguous that exports its bytes, arrays of any dtype included.
-        aside: whether other threads run meanwhile, also where little is copied.
     """
     at, into = 0, target.data
     for part in parts:
         source = memoryview(part)
         size = source.nbytes
-        if size > _BRIEF or aside:
+        if size > _BRIEF:
             np.copyto(target[at : at + size], np.frombuffer(source, np.uint8))
         elif size:
             into[at : at + size] = source.cast("B")

@@ -33,9 +33,6 @@ _MANY = 1_000
 
 _SETTING = Lock()
 
-_SPELL = 8 << 20
-"""Bytes that wait when a submitter lets the engine's thread run, which else may have to wait for 5 ms."""
-
 
 def _writer(
     kind: type, schema: Schema, append: Callable[[bytes], bool]
@@ -270,7 +267,7 @@ class Entry:
         """A large event where it is sent from, if there is such a place: then nobody has to copy it again."""
         placed = taken_up(parts)
         if placed is None and (place := self._reserve(size)) is not None:
-            write_parts(place.target, parts, aside=self._intake.nbytes >= _SPELL)
+            write_parts(place.target, parts)
             return place.held
         return placed
 

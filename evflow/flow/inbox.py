@@ -141,11 +141,6 @@ class Intake:
         return bool(self._items) or self.tray.waiting > 0
 
     @property
-    def nbytes(self) -> int:
-        """Bytes that wait, but for those of small events."""
-        return self._bytes
-
-    @property
     def full(self) -> bool:
         """Whether a submitter has to wait."""
         small = self._small + self.tray.waiting
@@ -182,6 +177,9 @@ class Intake:
                 self._renew()
             self._changed.notify_all()
         self.tray.sync()
+        if len(items) == 1 and isinstance(items[0], EventBatch):
+            yield items[0]
+            return
         for schema, group in groupby(items, _kind):
             if schema is None:
                 yield from _together([item for item in group if isinstance(item, EventBatch)])
