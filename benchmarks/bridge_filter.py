@@ -144,7 +144,7 @@ def measure(quick: bool) -> list[Line]:
     rounds = 2 if quick else 5
     return [
         line("batches of 1,000", BATCH, 400 // part, rounds),
-        line("one by one", 1, 100_000 // part, rounds),
+        line("one by one", 1, 300_000 // part, rounds),
     ]
 
 
