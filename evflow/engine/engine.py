@@ -359,11 +359,7 @@ class Engine:
         slot.counts[IN] += len(batch)
         start = time.perf_counter()
         if adapter.idle:
-            # As ``_receive`` does it, without the call: most stones take what comes as it is.
-            try:
-                slot.actor.receive(batch, adapter.input)  # type: ignore[union-attr]
-            except Exception as error:  # noqa: BLE001  as there
-                self.fault(slot, batch, error)
+            self._receive(slot, adapter.input, batch)
         else:
             for converted, rejected in adapter.apply(batch):
                 for event, reason in rejected:
