@@ -100,8 +100,12 @@ def _find(code: CodeType, text: str) -> FunctionNode | None:
     found = [n for n in _functions(text) if _matches(n, code)]
     if len(found) > 1:
         spans = set(code.co_positions())
-        exact: list[FunctionNode] = [n for n in found if isinstance(n, ast.Lambda) and _span(n.body) in spans]
-        found = exact or found
+        lambdas = [n for n in found if isinstance(n, ast.Lambda)]
+        # A constant has no position in the code of some versions of Python.
+        exact = [n for n in lambdas if _span(n.body) in spans] or [
+            n for n in lambdas if _is_only(n.body, code)
+        ]
+        found = [*exact] or found
     if len({ast.get_source_segment(text, n) for n in found}) > 1:
         raise CodeError(
             f"there are several functions {code.co_name} on line {code.co_firstlineno} of "
@@ -118,6 +122,11 @@ def _matches(node: FunctionNode, code: CodeType) -> bool:
         return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
     return node.name == code.co_name and first == code.co_firstlineno
+
+
+def _is_only(body: ast.expr, code: CodeType) -> bool:
+    """Whether a body is a constant, and code has no other."""
+    return isinstance(body, ast.Constant) and code.co_consts in ((body.value,), (None, body.value))
 
 
 def _span(node: ast.expr) -> tuple[int | None, int | None, int | None, int | None]:
