@@ -14,12 +14,12 @@ from evflow.matching.globe import unit_vector
 from evflow.matching.ids import ALL, LARGEST, Ids
 from evflow.matching.space import Space
 
-__all__ = ["Moves", "OneMove", "checked_moves"]
+__all__ = ["EVERY", "KEPT", "Moves", "OneMove", "checked_moves"]
 
 Moves = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any], NDArray[Any] | None]
 """The arguments of ``Engine.move``."""
 
-_ALL, _KEPT = -1, -1.0
+EVERY, KEPT = -1, -1.0
 """Stand for all filters, and for the radius that there is."""
 
 
@@ -61,8 +61,8 @@ class OneMove:
             and id <= LARGEST
             and self._quick
         ):
-            number = _ALL if which is None else self._number(which)
-            reach = _KEPT if radius is None else self._reach_of(radius)
+            number = EVERY if which is None else self._number(which)
+            reach = KEPT if radius is None else self._reach_of(radius)
             if self._globe:
                 moved = self._quick(id, number, *unit_vector(x, y), reach)
             else:

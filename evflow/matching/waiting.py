@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.ids import Ids
-from evflow.matching.moving import OneMove
+from evflow.matching.moving import EVERY, KEPT, OneMove
 from evflow.matching.space import Space
 
 __all__ = ["ALONE", "MOST", "WaitingMoves"]
@@ -33,8 +33,6 @@ _FEW = 8
 
 _ROW = Struct("=iiddd")
 _COLUMNS = np.dtype([("id", "i4"), ("which", "i4"), ("x", "f8"), ("y", "f8"), ("radius", "f8")])
-_ALL, _KEPT = -1, -1.0
-"""Stand for all filters, and for the radius that there is."""
 
 
 class WaitingMoves:
@@ -76,7 +74,7 @@ class WaitingMoves:
             return False
         # Bytes are added in one step, whatever other threads do.
         self.rows += _ROW.pack(
-            id, _ALL if which is None else which, x, y, _KEPT if radius is None else radius
+            id, EVERY if which is None else which, x, y, KEPT if radius is None else radius
         )
         return True
 
@@ -93,7 +91,7 @@ class WaitingMoves:
             for id, which, x, y, radius in _ROW.iter_unpack(rows):
                 with suppress(SubscriptionError):
                     self._one.move(
-                        id, x, y, radius if radius != _KEPT else None, which if which != _ALL else None
+                        id, x, y, radius if radius != KEPT else None, which if which != EVERY else None
                     )
         # Not before, so that who is interrupted makes them again.
         del self.rows[: len(rows)]
@@ -101,7 +99,7 @@ class WaitingMoves:
     def _make_many(self, moves: NDArray[Any]) -> None:
         ids, which = moves["id"], moves["which"]
         centre = self._space.places(moves["x"], moves["y"])
-        kept = moves["radius"] == _KEPT
+        kept = moves["radius"] == KEPT
         if kept.all():
             self._engine.move(ids, which, centre, None)
             return
