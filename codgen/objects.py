@@ -17,16 +17,33 @@ from typing import Any, cast
 import numpy as np
 
 from evflow.codgen.llvm import object_ir as ir
+from evflow.codgen.memory import Array, address
 from evflow.codgen.native import Native
 from evflow.schema import Schema
 from evflow.schema.types import Record
 
-__all__ = ["Append", "append_bytes", "append_event"]
+__all__ = ["Append", "Words", "append_bytes", "append_event", "words_over"]
 
 Append = Callable[[Any], bool]
+Words = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def append_event(schema: Schema, words: np.ndarray[Any, np.dtype[np.int64]]) -> Append | None:
+def words_over(memory: Array) -> Words:
+    """The words by which a function puts bytes into memory from its first byte on, without a gate.
+
+    Args:
+        memory: uint8, 1-D.
+
+    Returns:
+        int64, one for each of ``object_ir.WORDS``.
+    """
+    words = np.zeros(len(ir.WORDS), np.int64)
+    at = address(memory)
+    words[:2] = at, at + len(memory)
+    return words
+
+
+def append_event(schema: Schema, words: Words) -> Append | None:
     """The function that encodes an event of the schema's class where ``words`` say.
 
     It gives True if it has taken the event, else False: the event is none of the very class, a value is not
@@ -53,7 +70,7 @@ def append_event(schema: Schema, words: np.ndarray[Any, np.dtype[np.int64]]) -> 
     return _builtin(code, words)
 
 
-def append_bytes(words: np.ndarray[Any, np.dtype[np.int64]]) -> Append | None:
+def append_bytes(words: Words) -> Append | None:
     """The function that copies ``bytes`` to where ``words`` say; see ``append_event``."""
     return _builtin(_appender(), words) if _known_layout() else None
 
@@ -153,7 +170,7 @@ _new_builtin.restype = ctypes.py_object
 _new_builtin.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
 
 
-def _builtin(code: Native, words: np.ndarray[Any, np.dtype[np.int64]]) -> Append:
+def _builtin(code: Native, words: Words) -> Append:
     """The code as a function of Python with ``words`` as its self."""
     definition = _MethodDef(b"append", code.address, _ONE_ARGUMENT, None)
     # What it needs as long as it lives goes with it as the module that it is said to be from.

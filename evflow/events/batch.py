@@ -118,8 +118,7 @@ class EventBatch:
             SchemaError: the bytes are not exactly so many valid events; names event, field, byte, expected
                 and found.
         """
-        if not isinstance(schema, Schema):
-            schema = Schema.of(schema)
+        schema = Schema.of(schema)
         if isinstance(data, bytes) and count == 1 and is_one(schema, data):
             return cls(schema, data, 1)
         try:

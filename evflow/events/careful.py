@@ -221,9 +221,7 @@ def array_elements(kind: Array, value: Any) -> AnyArray:
     if not array.size and array.ndim < len(kind.shape):
         # A list without elements does not say what dimensions they would have.
         array = array.reshape(*array.shape, *(n or 0 for n in kind.shape[array.ndim :]))
-    if len(array.shape) != len(kind.shape) or any(
-        n not in (None, m) for n, m in zip(kind.shape, array.shape, strict=True)
-    ):
+    if not kind.takes(array.shape):
         wanted = " × ".join("any" if n is None else str(n) for n in kind.shape)
         raise Misfit(f"an array of {wanted} elements ({kind.text})", array.shape)
     converted = convert_array(kind.element, array)

@@ -27,7 +27,7 @@ from evflow.events.careful import (
     encode_value,
     str_head,
 )
-from evflow.events.gather import ByteArray, address_of, frozen
+from evflow.events.gather import ByteArray, frozen
 from evflow.events.numeric import AnyArray
 from evflow.schema import Schema, array_dtype
 from evflow.schema.description import held_record
@@ -84,9 +84,8 @@ def encode_many(schema: Schema, events: Sequence[Any]) -> ByteArray | None:
     if len(events) < _MANY or schema.width is None:
         return None
     data = np.empty(len(events) * schema.width, np.uint8)
-    at = address_of(data)
     objects = importlib.import_module("evflow.codgen.objects")
-    append = objects.append_event(schema, np.array([at, at + len(data), 0, 0, 0]))
+    append = objects.append_event(schema, objects.words_over(data))
     return frozen(data) if append is not None and all(map(append, events)) else None
 
 
@@ -274,18 +273,10 @@ def _check_text(encoded: bytes, capacity: int) -> None:
 
 def _elements(kind: Array, dtype: np.dtype[Any], value: Any) -> AnyArray:
     ready = value.__class__ is np.ndarray and value.dtype == dtype and value.flags.c_contiguous
-    if ready and (value.shape == kind.shape or _is_of(kind.shape, value.shape)):
+    if ready and kind.takes(value.shape):
         array: AnyArray = value
         return array
     return array_elements(kind, value)
-
-
-def _is_of(wanted: tuple[int | None, ...], shape: tuple[int, ...]) -> bool:
-    """Whether an array of this shape is one of the shape that is wanted."""
-    n = len(shape)
-    return wanted == (None,) * n or (
-        len(wanted) == n and all(n in (None, m) for n, m in zip(wanted, shape, strict=True))
-    )
 
 
 def _element_bytes(kind: Array, dtype: np.dtype[Any], value: Any) -> memoryview:

@@ -38,24 +38,15 @@ def _writer(
     kind: type, schema: Schema, append: Callable[[bytes], bool]
 ) -> Callable[[Any], bool | tuple[Piece, ...]]:
     """What takes the events of a class that no machine code encodes; see ``_Short.write``."""
-    if schema.width is not None:
-        encode = encoder(schema)
-
-        def write_fixed(event: Any) -> bool | tuple[Piece, ...]:
-            if event.__class__ is not kind:
-                return False
-            data = encode(event)
-            return append(data) or (data,)
-
-        return write_fixed
-    encode_parts, frame = encoder_parts(schema), FRAME.pack
+    encode, framed = encoder_parts(schema), schema.width is None
 
     def write(event: Any) -> bool | tuple[Piece, ...]:
         if event.__class__ is not kind:
             return False
-        parts = encode_parts(event)
+        parts = encode(event)
         size = nbytes_of(parts)
-        return (size < LARGE and append(b"".join((frame(size), *parts)))) or parts
+        head = FRAME.pack(size) if framed else b""
+        return (size < LARGE and append(b"".join((head, *parts)))) or parts
 
     return write
 

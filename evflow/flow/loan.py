@@ -110,10 +110,7 @@ def _fields(schema: Schema) -> dict[str, _Field]:
 
 def _shape(where: str, kind: Array, given: Any) -> _Shape:
     shape: _Shape = given if isinstance(given, tuple) else (given,)
-    if len(shape) == len(kind.shape) and all(
-        isinstance(n, int | np.integer) and n >= 0 and wanted in (None, n)
-        for n, wanted in zip(shape, kind.shape, strict=True)
-    ):
+    if all(isinstance(n, int | np.integer) and n >= 0 for n in shape) and kind.takes(shape):
         return shape
     raise SchemaError(
         f"loan of {where}: expected an array, or the shape of one ({kind.text}), found {describe(given)}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from evflow.codgen.llvm.object_ir import WORDS
 from evflow.engine.gate import Gate
 from evflow.events.batch import EventBatch
 from evflow.events.gather import ByteArray, address_of, frozen
@@ -35,7 +36,7 @@ _LENT = _CHUNK // 4
 _MANY = 20_000
 """Events after which a gate pays."""
 
-_AT, _END, _THREAD, _GATE, _REJECTED = range(5)
+_AT, _END, _THREAD, _GATE, _REJECTED = map(WORDS.index, ("at", "end", "thread", "gate", "rejected"))
 
 
 class Tray:
@@ -51,9 +52,9 @@ class Tray:
     """
 
     def __init__(self) -> None:
-        self.words = np.zeros(5, np.int64)
+        self.words = np.zeros(len(WORDS), np.int64)
         # The same words; to read one of them so takes half the time.
-        self._words: Any = (c_int64 * 5).from_buffer(self.words.data)
+        self._words: Any = (c_int64 * len(WORDS)).from_buffer(self.words.data)
         self.schema: Schema | None = None
         self.least = 0
         self.many = False
@@ -91,10 +92,6 @@ class Tray:
             return None
         first = self._start - address_of(self._chunk)
         data = self._chunk[first : first + size]
-        if size >= _LENT:
-            self._lent = True
-        else:
-            data = data.copy()
         self._start += size
         self._taken += size
         self.many = self._taken > _MANY * self.least
@@ -102,6 +99,10 @@ class Tray:
         assert schema is not None
         if schema.width is None:
             return EventBatch.from_encoded(schema, list(_framed(data.tobytes())))
+        if size >= _LENT:
+            self._lent = True
+        else:
+            data = data.copy()
         return EventBatch(schema, frozen(data), size // schema.width)
 
     def shut(self) -> EventBatch | None:

@@ -8,6 +8,7 @@ what each means, byte by byte.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgpack
@@ -284,6 +285,7 @@ MESSAGES: dict[int, tuple[type[Any], tuple[str, ...]]] = {
 _NUMBER_OF = {kind: number for number, (kind, _) in MESSAGES.items()}
 
 
+@cache
 def _checker(*checks: str) -> Callable[..., bool]:
     """A function that says whether its arguments are what they may be."""
     names = [f"field{number}" for number in range(len(checks))]

@@ -317,6 +317,13 @@ class Array(FieldType):
         """Bytes from the ext marker to the first element."""
         return self.HEAD + 1 + 4 * len(self.shape)
 
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape is one of these."""
+        wanted, n = self.shape, len(shape)
+        return wanted in (shape, (None,) * n) or (
+            len(wanted) == n and all(n in (None, m) for n, m in zip(wanted, shape, strict=True))
+        )
+
     @property
     def static(self) -> bool:
         """Whether every dimension is known."""
