@@ -176,7 +176,6 @@ class Intake:
                 # So that a source of few events always uses the same little memory.
                 self._renew()
             self._changed.notify_all()
-        self.tray.sync()
         if len(items) == 1 and isinstance(items[0], EventBatch):
             yield items[0]
             return

@@ -52,7 +52,8 @@ class Lane:
         return bool(self.backlog) or self.intake.waiting
 
     def fill(self, drains: Sequence[Drain]) -> None:
-        """Takes what is in the intake, if the backlog is empty."""
+        """Takes what is in the intake, if the backlog is empty; what the gate has rejected is counted."""
+        self.intake.tray.sync()
         if self.backlog:
             return
         if self.intake.waiting:

@@ -13,7 +13,11 @@ import pytest
 import evflow as ev
 from evflow.codgen.gate import gate
 from evflow.codgen.objects import append_event
+from evflow.engine.gate import Gate
+from evflow.engine.topology import DROPPED, IN, Slot
 from evflow.flow import entry, tray
+from evflow.flow.inbox import Intake
+from evflow.flow.lane import Lane
 
 
 class Rec(ev.Event):
@@ -152,6 +156,22 @@ def test_what_a_gate_has_rejected_is_counted_when_the_flow_is_closed() -> None:
             flow["recs"].submit(Rec(i))
     assert flow.stats()["even"]["in"] == 150 + len(ALL)
     assert flow.stats()["even"]["dropped"] == 150 + len(ALL) - len(seen)
+
+
+def test_what_a_gate_has_rejected_last_is_counted_though_nothing_waits() -> None:
+    """A lane that is asked for the last time, as when a flow ends, has nothing to give but this count."""
+    slot = Slot("none", ev.Filter("0"))
+    code = gate(ev.Filter("0").function(Rec.schema, Rec.schema))
+    assert code is not None
+    lane = Lane(slot, Intake("recs", 100, 1 << 20))
+    lane.intake.begin(Rec.schema, 0)
+    lane.intake.tray.set_gate(Gate(code, (), slot))
+    append = append_event(Rec.schema, lane.intake.tray.words)
+    assert append is not None
+    assert append(Rec(1))
+    assert not lane.waiting
+    lane.fill([])
+    assert (slot.counts[IN], slot.counts[DROPPED]) == (1, 1)
 
 
 def test_a_frozen_filter_queues_what_a_gate_would_have_rejected() -> None:
