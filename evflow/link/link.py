@@ -150,7 +150,7 @@ class Link:
         self.conduit, self.dialled, self._node = conduit, False, hello.node
         self._hub.conduits[conduit] = self
         self._send(m.Welcome(*self._hub.greeting))
-        self._begin(hello.incarnation, hello.contact, now)
+        self._begin(hello.incarnation, hello.contact, now).offer_shortcut()
 
     def yields_to(self, hello: m.Hello) -> bool:
         """Whether the connection that the peer has opened is taken, although there may be one already."""
@@ -166,7 +166,7 @@ class Link:
         self._send(m.Reset(reason[:MOST_REASON]))
         self.down(reason, now)
 
-    def _begin(self, incarnation: bytes, contact: str, now: float) -> None:
+    def _begin(self, incarnation: bytes, contact: str, now: float) -> Session:
         self.state, self.trouble = State.UP, ""
         self.sessions += 1
         self._began = now
@@ -175,6 +175,7 @@ class Link:
             self.contact = contact
         assert self.conduit is not None
         self.session = Session(self.peer, self.conduit, self._hub, self.outlets, now)
+        return self.session
 
     def add(self, outlet: Outlet) -> None:
         """From now on the outlet's frames go over this link."""
@@ -225,6 +226,8 @@ class Link:
         if self.session is not None:
             for outlet in self.outlets.values():
                 outlet.disconnected()
+        if self.conduit is not None:
+            self._hub.transport.leave_shortcut(self.conduit)
         self.session = None
         self.state = State.DOWN
 

@@ -30,6 +30,7 @@ __all__ = [
     "Data",
     "Held",
     "Hello",
+    "Joined",
     "Message",
     "Note",
     "Open",
@@ -44,6 +45,7 @@ __all__ = [
     "Sent",
     "Share",
     "Shared",
+    "Shortcut",
     "Welcome",
     "pack",
     "unpack",
@@ -152,9 +154,7 @@ class Data(NamedTuple):
     """A frame of events.
 
     ``place`` is where their bytes are: they themselves, if few; None if they follow as a part of their own;
-    in
-    shared memory:
-    block number, offset, length.
+    in shared memory: block number, offset, length.
     """
 
     channel: int
@@ -237,9 +237,22 @@ class Sent(NamedTuple):
     sequence: int
 
 
+class Shortcut(NamedTuple):
+    """A socket of the system at which this side listens for the other, if that runs on the same host."""
+
+    name: str
+    token: bytes
+
+
+class Joined(NamedTuple):
+    """Whether the other side has connected to the socket of ``Shortcut``."""
+
+    opened: bool
+
+
 Message = (
     Hello | Welcome | Refuse | Reset | Ping | Pong | Open | Accept | Reject | SchemaText | Data | Ack
-    | Share | Shared | Released | Close | Bye | Held | Note | Retry | Sent
+    | Share | Shared | Released | Close | Bye | Held | Note | Retry | Sent | Shortcut | Joined
 )  # fmt: skip
 
 
@@ -279,6 +292,8 @@ MESSAGES: dict[int, tuple[type[Any], tuple[str, ...]]] = {
     19: (Note, (_NAME,)),
     20: (Retry, (_NUMBER,)),
     21: (Sent, (_NUMBER, _NUMBER)),
+    22: (Shortcut, (_NAME, _IDENTITY)),
+    23: (Joined, (_FLAG,)),
 }
 """Number → the message, and for each field what its value may be, as an expression of ``{0}``."""
 
@@ -326,7 +341,7 @@ def unpack(data: Any) -> Message:
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise LinkError(f"a message of {len(data)} bytes: expected msgpack, found {error!r:.100}") from None
     if type(fields) is not list or not fields or type(fields[0]) is not int or fields[0] not in MESSAGES:
-        raise LinkError(f"a message: expected an array that begins with 1 to 21, found {fields!r:.100}")
+        raise LinkError(f"a message: expected an array that begins with 1 to 23, found {fields!r:.100}")
     number = fields.pop(0)
     kind, checks = MESSAGES[number]
     if len(fields) != len(checks):

@@ -98,6 +98,8 @@ class Session:
             m.Note: self._on_note,
             m.Retry: self._on_retry,
             m.Sent: self._on_sent,
+            m.Shortcut: self._on_shortcut,
+            m.Joined: self._on_joined,
         }
         for channel, outlet in outlets.items():
             self.open(channel, outlet)
@@ -136,6 +138,12 @@ class Session:
         )
         if outlet.sent_before:
             self._send(m.Sent(channel, outlet.sent_before))
+
+    def offer_shortcut(self) -> None:
+        """Tells the peer of a shorter way than the connection, if there is one."""
+        offer = self._hub.transport.offer_shortcut(self._conduit)
+        if offer is not None:
+            self._send(m.Shortcut(*offer))
 
     @property
     def wanted_by_peer(self) -> bool:
@@ -350,6 +358,13 @@ class Session:
 
     def _on_released(self, message: m.Released, body: Any, now: float) -> None:
         self._hub.transport.release(self._conduit, message.blocks)
+
+    def _on_shortcut(self, message: m.Shortcut, body: Any, now: float) -> None:
+        opened = self._hub.transport.open_shortcut(self._conduit, message.name, message.token)
+        self._send(m.Joined(opened))
+
+    def _on_joined(self, message: m.Joined, body: Any, now: float) -> None:
+        self._hub.transport.joined(self._conduit, message.opened)
 
     def _on_close(self, message: m.Close, body: Any, now: float) -> None:
         self._rejected.pop(message.channel, None)

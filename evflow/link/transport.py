@@ -63,3 +63,20 @@ class Transport(Protocol):
 
     def released(self, conduit: Conduit) -> list[int]:
         """Blocks of the other side that are no longer used here, each once."""
+
+    def offer_shortcut(self, conduit: Conduit) -> tuple[str, bytes] | None:
+        """A new shortcut, for both directions: its name and token; None if there is none. The next message
+        that is sent tells of it."""
+
+    def open_shortcut(self, conduit: Conduit, name: str, token: bytes) -> bool:
+        """Opens what the other side offers; if that comes about, the next message that is sent tells so.
+
+        Raises:
+            LinkError: it is none that may be opened.
+        """
+
+    def joined(self, conduit: Conduit, opened: bool) -> None:
+        """The other side has opened what was offered to it, or could not."""
+
+    def leave_shortcut(self, conduit: Conduit) -> None:
+        """From now on all goes over the connection itself."""

@@ -18,11 +18,12 @@ from evflow.events.gather import Place
 from evflow.link.hub import Hub
 from evflow.link.link import State
 from evflow.link.moved import pack_seen, unpack_seen
+from evflow.node.bell import NetBell
 from evflow.node.contact import Contact
 from evflow.node.journal import FileJournal
 from evflow.node.keys import KeyRing
 from evflow.node.memory import keep_freed_memory
-from evflow.node.sockets import NetBell, Sockets
+from evflow.node.sockets import Sockets
 
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
@@ -53,7 +54,8 @@ class Node:
         heartbeat: seconds between two signs of life; a peer that is silent for five is given up, and dialled
             again.
         window: bytes of events that may be on their way to each stone.
-        shared_memory: let large events go through shared memory where the peer is on the same host.
+        shared_memory: where the peer is on the same host, let large events go through shared memory, and
+            small ones over a socket of the system's own; otherwise all goes over the contact.
 
     Raises:
         LinkError: a contact, key or name is wrong, or the address is taken; or this is not Linux.

@@ -1,4 +1,4 @@
-"""The sockets of a node: ZeroMQ connections as the links' transport, and the bell that sleeps at them.
+"""The sockets of a node: ZeroMQ connections, and shortcuts beside them, as the links' transport.
 
 A ROUTER for each contact listened at, a DEALER for each peer dialled; all used by one thread. ZeroMQ
 reconnects by itself, and notices dead hosts by its own heartbeat; what was lost meanwhile is a matter of the
@@ -7,9 +7,6 @@ links.
 
 from __future__ import annotations
 
-import math
-import os
-import threading
 from collections.abc import Callable
 from itertools import count
 from typing import Any, NamedTuple
@@ -20,23 +17,31 @@ from evflow.errors import LinkError
 from evflow.events.gather import Place
 from evflow.link.transport import Conduit
 from evflow.node.arena import Arena
+from evflow.node.bell import NetBell
 from evflow.node.contact import Contact
 from evflow.node.keys import Gate, KeyRing
 from evflow.node.sharing import Sharing
+from evflow.node.shortcut import Shortcut
 
-__all__ = ["Dialled", "Guest", "NetBell", "Sockets"]
+__all__ = ["Dialled", "Guest", "Sockets"]
 
 Socket = zmq.Socket[bytes]
 Receive = Callable[[Conduit, Any, Any, float], None]
 
 # As plain numbers: those of zmq are enumerations, which take their time.
-_IN, _NOW, _MORE = int(zmq.POLLIN), int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+_NOW, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
 _AT_ONCE = 64
 """Messages taken from one socket before the next has its turn."""
 
 _COPY = 64 << 10
 """Bytes up to which a body is copied into ZeroMQ, which is quicker than lending it."""
+
+_MOST_SHORTCUTS = 64
+"""Peers that may have a shortcut: each is a file, and one more to look at when the thread sleeps."""
+
+_MOST_AHEAD = 10_000
+"""More messages than a shortcut can hold at one time, as they have hundreds of bytes each for the system."""
 
 _RECONNECT_MS = (50, 1000)
 _MOST_BYTES = 1 << 31
@@ -61,67 +66,14 @@ class Guest(NamedTuple):
     key: str
 
 
-class NetBell:
-    """Wakes a thread that sleeps at sockets.
-
-    Attributes:
-        asleep: whether it has to be rung.
-        ready: the sockets over which something had come when it slept last, and zmq's flags for them.
-    """
-
-    def __init__(self) -> None:
-        self.asleep = False
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._closed = False
-        self._closing = threading.Lock()
-        self._watched: list[tuple[Any, int]] = [(self._fd, _IN)]
-        self.ready: list[tuple[Any, int]] = []
-
-    def watch(self, socket: Socket) -> None:
-        """From now on what comes over a socket wakes it."""
-        self._watched.append((socket, _IN))
-
-    def leave(self, socket: Socket) -> None:
-        """From now on it does not."""
-        self._watched.remove((socket, _IN))
-
-    def ring(self) -> None:
-        """Wakes the sleeper; rings on when it is awake, so it does not fall asleep."""
-        # Until it sleeps again nobody else needs to.
-        self.asleep = False
-        # Whoever rings may be late, and the number may belong to another file by then.
-        with self._closing:
-            if not self._closed:
-                os.eventfd_write(self._fd, 1)
-
-    def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
-        """Sleeps until rung, until something comes over a socket, or for ``seconds``; not at all if
-        ``waiting()``, but finds which sockets are ready."""
-        self.asleep = True
-        # Rounded up, or it would wake just before what is due.
-        milliseconds = -1 if seconds is None else math.ceil(max(seconds, 0.0) * 1e3)
-        self.ready = zmq.zmq_poll(self._watched, 0 if waiting() else milliseconds)
-        self.asleep = False
-        # The first that is watched is the bell itself.
-        if self.ready and self.ready[0][0] == self._fd:
-            del self.ready[0]
-            os.eventfd_read(self._fd)
-
-    def close(self) -> None:
-        """Gives back what it holds; from now on ringing does nothing."""
-        with self._closing:
-            if not self._closed:
-                self._closed = True
-                os.close(self._fd)
-
-
 class Sockets:
     """The connections of one node; a ``Transport``.
 
     Args:
         keys: the node's keys; None for plain connections.
         heartbeat: seconds between two signs of life of a connection.
-        shared_memory: whether large frames go through shared memory to peers on this host.
+        shared_memory: whether large frames go through shared memory to peers on this host, and small messages
+            by shortcuts.
 
     Attributes:
         reserve: gives room where large events are sent from; see ``Arena.reserve``.
@@ -144,6 +96,9 @@ class Sockets:
         self._numbers = count()
         self._sharing: dict[Conduit, Sharing] = {}
         self._shared_memory = shared_memory
+        self._shortcuts: dict[Conduit, Shortcut] = {}
+        # Those that the bell watches, by their descriptors.
+        self._watched: dict[int, Conduit] = {}
         self._arena = Arena()
         self.reserve = self._arena.reserve
 
@@ -218,6 +173,11 @@ class Sockets:
 
     def send(self, conduit: Conduit, header: bytes, body: memoryview | None = None) -> bool:
         """Sends a message; see ``Transport``."""
+        shortcut = self._shortcuts.get(conduit)
+        if shortcut is not None:
+            if body is None and shortcut.send(header):
+                return True
+            shortcut.passed += 1
         try:
             if isinstance(conduit, Guest):
                 socket = self._listeners[conduit.listener]
@@ -240,6 +200,7 @@ class Sockets:
 
     def hang_up(self, conduit: Conduit) -> None:
         """Forgets a connection; see ``Transport``."""
+        self.leave_shortcut(conduit)
         sharing = self._sharing.pop(conduit, None)
         if sharing is not None:
             sharing.close()
@@ -291,6 +252,69 @@ class Sockets:
         sharing = self._sharing.get(conduit)
         return [] if sharing is None else sharing.released()
 
+    # --- shortcuts
+
+    @property
+    def _may_have_shortcut(self) -> bool:
+        return self._shared_memory and len(self._shortcuts) < _MOST_SHORTCUTS
+
+    def offer_shortcut(self, conduit: Conduit) -> tuple[str, bytes] | None:
+        self.leave_shortcut(conduit)
+        offered = Shortcut.offer() if self._may_have_shortcut else None
+        if offered is None:
+            return None
+        self._shortcuts[conduit], name, token = offered
+        return name, token
+
+    def open_shortcut(self, conduit: Conduit, name: str, token: bytes) -> bool:
+        self.leave_shortcut(conduit)
+        shortcut = Shortcut.open(name, token) if self._may_have_shortcut else None
+        if shortcut is None:
+            return False
+        self._shortcuts[conduit] = shortcut
+        self._tend(conduit, shortcut)
+        return True
+
+    def joined(self, conduit: Conduit, opened: bool) -> None:
+        shortcut = self._shortcuts.get(conduit)
+        if shortcut is not None:
+            if not opened or shortcut.accept() is None:
+                self.leave_shortcut(conduit)
+            else:
+                self._tend(conduit, shortcut)
+
+    def leave_shortcut(self, conduit: Conduit) -> None:
+        shortcut = self._shortcuts.pop(conduit, None)
+        if shortcut is not None:
+            self._unwatch(shortcut)
+            shortcut.close()
+
+    def _tend(self, conduit: Conduit, shortcut: Shortcut) -> None:
+        """Watches a shortcut as long as something is to be read there, and forgets one that has ended."""
+        if shortcut.ended:
+            self.leave_shortcut(conduit)
+        elif shortcut.waits:
+            self._unwatch(shortcut)
+        elif shortcut.descriptor is not None and shortcut.descriptor not in self._watched:
+            self._watched[shortcut.descriptor] = conduit
+            self.bell.watch(shortcut.descriptor)
+
+    def _unwatch(self, shortcut: Shortcut) -> None:
+        if shortcut.descriptor is not None and self._watched.pop(shortcut.descriptor, None) is not None:
+            self.bell.leave(shortcut.descriptor)
+
+    def _take_due(self, conduit: Conduit, shortcut: Shortcut, take: Receive, now: float, most: int) -> None:
+        """Takes what has come by a shortcut and need not wait, at most so many messages."""
+        for _ in range(most):
+            data = shortcut.receive()
+            if data is None:
+                break
+            take(conduit, data, None, now)
+            # The connection may be given up because of what came.
+            if self._shortcuts.get(conduit) is not shortcut:
+                return
+        self._tend(conduit, shortcut)
+
     # --- what comes
 
     def receive(self, take: Receive, now: float) -> None:
@@ -302,6 +326,11 @@ class Sockets:
         """
         for watched in self.bell.ready:
             socket = watched[0]
+            if isinstance(socket, int):
+                conduit = self._watched.get(socket)
+                if conduit is not None:
+                    self._take_due(conduit, self._shortcuts[conduit], take, now, _AT_ONCE)
+                continue
             for _ in range(_AT_ONCE):
                 # A connection may be given up because of what came before.
                 of = self._of.get(socket)
@@ -326,14 +355,23 @@ class Sockets:
                     part, data = socket.recv(_NOW, copy=False), b""
         except zmq.Again:
             return False
-        if isinstance(of, Dialled):
-            take(of, data, body, now)
-        else:
-            take(Guest(of, identity, _user_id(header) if self._secured[of] else ""), data, body, now)
+        conduit: Conduit = of
+        if not isinstance(of, Dialled):
+            conduit = Guest(of, identity, _user_id(header) if self._secured[of] else "")
+        shortcut = self._shortcuts.get(conduit)
+        if shortcut is not None:
+            # All that had taken the shortcut before this was sent is there by now.
+            self._take_due(conduit, shortcut, take, now, _MOST_AHEAD)
+            shortcut.came()
+        take(conduit, data, body, now)
+        if shortcut is not None and shortcut.waits and self._shortcuts.get(conduit) is shortcut:
+            self._take_due(conduit, shortcut, take, now, _AT_ONCE)
         return True
 
     def close(self) -> None:
         """Closes everything; what was sent last is still sent, for up to two seconds."""
+        for conduit in list(self._shortcuts):
+            self.leave_shortcut(conduit)
         for conduit in list(self._sharing):
             self._sharing.pop(conduit).close()
         for socket in (*self._listeners, *self._dialled.values()):

@@ -281,6 +281,7 @@ class Stranger:
                 [12, 0, number, number, 1 << random.randrange(64)],
                 [13, "evflow-" + "0" * 32, 4096, bytes(16)], [14, True], [15, [number]], [16, number],
                 [18, 0, number], [19, random.choice(["", "x" * 300, "topic"])], [20, number],
+                [21, 0, random.choice(_INTS[:5])], [22, "evflow-" + "0" * 32, bytes(16)], [23, number > 2],
                 [4, "r"], [17, "bye"], [3, "no"], [2, m.VERSION, self.name, bytes(16), ""],
             ]
         )  # fmt: skip

@@ -91,6 +91,18 @@ class Port:
     def released(self, conduit: Any) -> list[int]:
         return []
 
+    def offer_shortcut(self, conduit: Any) -> tuple[str, bytes] | None:
+        return None
+
+    def open_shortcut(self, conduit: Any, name: str, token: bytes) -> bool:
+        return False
+
+    def joined(self, conduit: Any, opened: bool) -> None:
+        pass
+
+    def leave_shortcut(self, conduit: Any) -> None:
+        pass
+
 
 class Network:
     """What is on its way, and what was; messages are delivered in order, when told to.

@@ -46,7 +46,7 @@ EXAMPLES: list[m.Message] = [
         ["weight", "f", None, bytes.fromhex("000000000000f03f00000000000000c0000000000000f87f")],
     ], None),
     m.Ack(0, 1, 3, 8388638),
-    m.Share("evflow-000102030405060708090a0b0c0d0e0f", 67108864, bytes(range(16))),
+    m.Share("evflow-4711-9-1-000102030405060708090a0b0c0d0e0f", 67108864, bytes(range(16))),
     m.Shared(True),
     m.Released([5, 7]),
     m.Close(0),
@@ -55,6 +55,8 @@ EXAMPLES: list[m.Message] = [
     m.Note("change"),
     m.Retry(1),
     m.Sent(0, 17),
+    m.Shortcut("evflow-000102030405060708090a0b0c0d0e0f", bytes(range(16))),
+    m.Joined(False),
 ]  # fmt: skip
 
 WRONG: list[tuple[str, bytes]] = [
@@ -65,7 +67,7 @@ WRONG: list[tuple[str, bytes]] = [
     ("no array", b"\x05"),
     ("an empty array", b"\x90"),
     ("no message of that number", b"\x91\x00"),
-    ("no message of that number", b"\x91\x16"),
+    ("no message of that number", b"\x91\x18"),
     ("a number that is true", b"\x92\xc3\xa1r"),
     ("a field too few", b"\x91\x05"),
     ("a field too many", b"\x93\x05\x01\x01"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,6 +100,26 @@ def test_random_bytes_are_refused_and_disturb_nobody() -> None:
         _stays_healthy(flow, seen, 1000)
 
 
+def test_random_bytes_by_the_shortcut_are_refused_and_disturb_nobody() -> None:
+    """Whoever takes the shortcut has a session, which ends with the first packet that is no message."""
+    randomness = random.Random(6)
+    with _node_with_a_healthy_peer() as (node, seen, flow, rogue):
+        for number in range(30):
+            rogue.greet()
+            name, token = rogue.hear(22)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as shortcut:
+                shortcut.settimeout(10)
+                shortcut.connect("\0" + name)
+                shortcut.send(token)
+                rogue.say(23, True)
+                sizes, count = ([0, 6], b"") if number % 3 else ([0, 7, 100, 9000], bytes(8))
+                shortcut.send(count + b"\xc1" + randomness.randbytes(randomness.choice(sizes)))
+                while msgpack.unpackb(shortcut.recv(10_000)[8:])[0] != 4:
+                    pass
+        _stays_healthy(flow, seen)
+        assert node.refused == {"protocol": 30}
+
+
 WRONG: dict[str, Callable[[Rogue], None]] = {
     "a frame in a channel that is not open": lambda rogue: rogue.data(1, 1, b"", channel=7),
     "an acknowledgement of a channel that is none": lambda rogue: rogue.say(12, 0, 1, 1, 1),
@@ -111,6 +132,7 @@ WRONG: dict[str, Callable[[Rogue], None]] = {
     "a message with a field of another kind": lambda rogue: rogue.say(5, "one"),
     "a schema that is none": lambda rogue: rogue.say(10, 0, "{"),
     "a message of three parts": lambda rogue: rogue.send(msgpack.packb([5, 1]), b"", b""),
+    "a shortcut to something else": lambda rogue: rogue.say(22, "/run/dbus", bytes(16)),
     "shared memory that is nowhere": lambda rogue: rogue.say(11, 0, 1, 0, 1, b"", [], None, [0, 0, 10]),
 }
 

@@ -345,3 +345,15 @@ class SimTransport:
     def released(self, conduit: Conduit) -> list[int]:
         sharing = self._sharing.get(conduit)
         return [] if sharing is None else sharing.released()
+
+    def offer_shortcut(self, conduit: Conduit) -> tuple[str, bytes] | None:
+        return None
+
+    def open_shortcut(self, conduit: Conduit, name: str, token: bytes) -> bool:
+        return False
+
+    def joined(self, conduit: Conduit, opened: bool) -> None:
+        pass
+
+    def leave_shortcut(self, conduit: Conduit) -> None:
+        pass
