@@ -35,6 +35,7 @@ class Table:
 
     Attributes:
         base: ratios are to the best case whose name begins so.
+        rounds: of each case; more where they differ more.
     """
 
     title: str
@@ -42,6 +43,7 @@ class Table:
     work: Work
     messages: int
     base: str = "pyzmq"
+    rounds: int = 5
 
     @property
     def unit(self) -> str:
@@ -60,8 +62,8 @@ TABLES = [
     Table("100 B events, batches of 1,000", "batches", Batches(100), 20_000),
     Table("1 KB events, batches of 1,000", "batches", Batches(1_000), 2_000),
     Table("64 KiB arrays", "arrays", Arrays(1 << 16), 16_000),
-    Table("1 MiB arrays", "arrays", Arrays(1 << 20), 2_000),
-    Table("8 MiB arrays", "arrays", Arrays(8 << 20), 250),
+    Table("1 MiB arrays", "arrays", Arrays(1 << 20), 4_000, rounds=9),
+    Table("8 MiB arrays", "arrays", Arrays(8 << 20), 400, rounds=9),
     Table("100 B there and back", TRIPS, Events(100), 5_000),
     Table(
         "evflow: a receiver with another schema, batches of 1,000 of 100 B",
@@ -181,7 +183,7 @@ def main() -> None:
     for of in TABLES:
         if ways := of.ways(chosen.only):
             messages = of.messages // 10 if chosen.quick else of.messages
-            measured = measure(of, ways, 2 if chosen.quick else 5, messages)
+            measured = measure(of, ways, 2 if chosen.quick else of.rounds, messages)
             results[of] = summed_up(of, measured)
             show(of, results[of])
     filtered = None

@@ -14,9 +14,9 @@ byte before it: 114 B for 100 B, 1,014 B for 1 KB.
   must not.
 - ping-pong: a terminal's handler there submits to a source that leads back, where a handler submits the next.
 
-Nodes of one host use shared memory for what is large; a way called ``TCP`` has that off. Events are delivered
-at least once, unless the way says otherwise. Each handler adds up what it touched; a receiver returns what
-the peers' touches add up to if its own are right.
+Nodes of one host use shared memory for what is large, and a shortcut for what is small; a way called ``TCP``
+has both off. Events are delivered at least once, unless the way says otherwise. Each handler adds up what it
+touched; a receiver returns what the peers' touches add up to if its own are right.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class Sender:
 def submit_loaned(source: Any, message: Any) -> None:
     """Submits an event with these bytes as its array, which are written to where it is sent from."""
     loaned = source.loan(Samples, samples=len(message) // 8)
-    memoryview(loaned.samples).cast("B")[:] = message
+    loaned.samples[:] = np.frombuffer(message, "<f8")
     source.submit(loaned)
 
 
@@ -353,7 +353,10 @@ WAYS: dict[str, Sequence[Way]] = {
         ENCODED_ARRAYS.way("evflow, shared memory, encoded", 0.5),
         over_tcp(ENCODED_ARRAYS).way("evflow, TCP, encoded", 0.25),
     ),
-    "ping-pong": (Way("evflow", partial(Echo, True), partial(Ping, True)),),
+    "ping-pong": (
+        Way("evflow", partial(Echo, True), partial(Ping, True)),
+        Way("evflow, TCP", partial(Echo, False), partial(Ping, False)),
+    ),
     "schemas": (
         ENCODED.way(SAME),
         replace(ENCODED, wanted=SUBSET).way("2 of 13 fields"),

@@ -7,7 +7,8 @@ What is exact of each:
   buffer that is used again.
 - pyzmq: ``PUSH`` and ``PULL`` over TCP, both ends with the same ``copy``. Below 64 KiB ``copy=False`` of
   pyzmq still copies at the sender. ``columns`` fills a new structured array for each batch from numpy
-  columns, and sends it with ``copy=False``; the other batches are bytes that are there already.
+  columns, and sends it with ``copy=False``; the other batches are bytes that are there already. ``made
+  anew`` does so with arrays, as a program must whose data change while what it sent is on its way.
 - zenoh: two peers over TCP, reliable, ``CongestionControl.BLOCK``, no scouting, its shared memory off.
   *Shared memory* allocates each message in the provider's pool, copies the bytes in and puts that; *by
   itself* puts bytes, and zenoh moves them through its pool while that has room. The receiver copies with
@@ -232,6 +233,18 @@ class ZmqColumns(ZmqSender):
         return ()
 
 
+class ZmqAnew(ZmqSender):
+    """Writes each message to a new array, since those sent before may still be on their way."""
+
+    def send(self, count: int) -> Sequence[int]:
+        send = self.socket.send
+        for message in self.work.messages(count):
+            made = np.empty(len(message), np.uint8)
+            made[:] = np.frombuffer(message, np.uint8)
+            send(made, copy=False)
+        return ()
+
+
 class ZmqPing(ZmqSender):
     """Waits for each message to come back."""
 
@@ -416,6 +429,7 @@ WAYS: dict[str, Sequence[Way]] = {
     ),
     "arrays": (
         *PYZMQ,
+        Way("pyzmq, made anew", partial(ZmqReceiver, copy=False), partial(ZmqAnew, copy=False)),
         ZENOH,
         Way("zenoh, shared memory", ZenohSharedReceiver, ZenohShared),
         Way(
