@@ -1,7 +1,7 @@
 """Functions of machine code that Python calls with an object, and that put its bytes into memory.
 
 They are builtin functions as those of C extensions are, so a call costs some tens of nanoseconds, and nothing
-else runs in Python meanwhile.
+else runs in Python meanwhile, unless much is copied.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ def append_event(schema: Schema, words: Words) -> Append | None:
     """The function that encodes an event of the schema's class where ``words`` say.
 
     It gives True if it has taken the event, else False: the event is none of the very class, a value is not
-    plainly right, there is no room, or the calling thread is the one that ``words`` name.
+    plainly right, there is no room, another thread is writing a large one, or the calling thread is the one
+    that ``words`` name.
 
     Args:
         schema: the events' schema.
-        words: int64[5]: the address where the event goes, that where the memory ends, the identity of a
-            thread, the address of a gate, and how many events it has rejected; see ``object_ir.WORDS``. What
-            is taken moves the first, or adds to the last.
+        words: int64, one for each of ``object_ir.WORDS``: the address where the event goes, that where the
+            memory ends, the identity of a thread, the address of a gate, how many events it has rejected, and
+            where the ends of events of varying width are noted. What is taken moves the first.
 
     Returns:
-        None if there can be no such function: the schema has fields of varying width or no class, or this
-        Python keeps its objects in another way.
+        None if there can be no such function: the schema has lists, fields that may be missing, or no class;
+        or this Python keeps its objects in another way.
     """
-    if not _known_layout() or schema.width is None:
+    if not _known_layout() or not ir.can_encode(schema):
         return None
     code = schema.made.get("object encoder")
     if code is None:
@@ -70,14 +71,14 @@ def append_event(schema: Schema, words: Words) -> Append | None:
     return _builtin(code, words)
 
 
-def append_bytes(words: Words) -> Append | None:
-    """The function that copies ``bytes`` to where ``words`` say; see ``append_event``."""
-    return _builtin(_appender(), words) if _known_layout() else None
+def append_bytes(words: Words, varying: bool) -> Append | None:
+    """The function that copies ``bytes``, an event each, to where ``words`` say; see ``append_event``."""
+    return _builtin(_appender(varying), words) if _known_layout() else None
 
 
 @cache
-def _appender() -> Native:
-    return Native(ir.write_appender(), optimised=False)
+def _appender(varying: bool) -> Native:
+    return Native(ir.write_appender(varying), optimised=False)
 
 
 def _add_layouts(schema: Schema, layouts: dict[Schema, ir.Layout]) -> bool:

@@ -50,8 +50,8 @@ def _escaped(data: bytes) -> str:
 
 
 class Module:
-    """The declarations, constants and functions of one module; each routine is added once, when first used.
-    The declarations, constants and functions of one module; each routine is added once, when first used."""
+    """The declarations, constants and functions of one module; each routine is added once, when first
+    used."""
 
     def __init__(self) -> None:
         self._declarations: dict[str, None] = {}

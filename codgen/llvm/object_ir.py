@@ -2,12 +2,14 @@
 
 It reads objects of CPython where they lie, and takes exactly what leaves no doubt: a float where a float
 belongs, an int that fits, an array of the very type and shape. All else is left to an encoder that takes
-more, and says what is wrong.
+more, and says what is wrong. Where the width of an event varies, its size is found out before anything is
+written. Other threads of Python run while much is copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -16,7 +18,7 @@ import numpy as np
 from evflow.codgen.llvm.empty import empty_value
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.schema import Schema
-from evflow.schema.types import Array, Bytes, FieldType, Number, Record, Str
+from evflow.schema.types import Array, Blob, Bytes, FieldType, Number, Record, Str, Text
 
 __all__ = [
     "ARRAY_DATA",
@@ -31,6 +33,7 @@ __all__ = [
     "TYPE",
     "WORDS",
     "Layout",
+    "can_encode",
     "write_appender",
     "write_encoder",
 ]
@@ -38,16 +41,22 @@ __all__ = [
 PYTHON_FUNCTIONS = {
     "PyBool_FromLong": "ptr @ev_PyBool_FromLong(i64)",
     "PyErr_Clear": "void @ev_PyErr_Clear()",
+    "PyEval_RestoreThread": "void @ev_PyEval_RestoreThread(ptr)",
+    "PyEval_SaveThread": "ptr @ev_PyEval_SaveThread()",
     "PyLong_AsLongLongAndOverflow": "i64 @ev_PyLong_AsLongLongAndOverflow(ptr, ptr)",
     "PyThread_get_thread_ident": "i64 @ev_PyThread_get_thread_ident()",
     "PyUnicode_AsUTF8AndSize": "ptr @ev_PyUnicode_AsUTF8AndSize(ptr, ptr)",
+    "Py_DecRef": "void @ev_Py_DecRef(ptr)",
+    "Py_IncRef": "void @ev_Py_IncRef(ptr)",
 }
 """The functions of Python that the code calls, and how they are declared."""
 
-WORDS = ("at", "end", "thread", "gate", "rejected")
+WORDS = ("at", "end", "thread", "gate", "rejected", "writing", "mark", "marks")
 """The words behind the array that a function has as its ``self``: the address where the next bytes go, that
 where the memory ends, the thread whose bytes it does not take, the address of a function ``i64 (ptr event)``
-that says by 0 that an event is not to be kept (0 for none), and how many were not."""
+that says by 0 that an event is not to be kept (0 for none), how many were not, and whether an event is being
+written while other threads run, so that no other one is taken. Where the width of events varies, also the
+address where that of the next one's end is noted, and that where the memory for it ends."""
 
 # Bytes from the beginning of an object of CPython or numpy to what it is and holds.
 TYPE = 8
@@ -55,6 +64,13 @@ FLOAT_VALUE = 16
 BYTES_SIZE, BYTES_DATA = 16, 32
 ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_DTYPE, ARRAY_FLAGS = 16, 24, 32, 56, 64
 _C_CONTIGUOUS = 1
+
+_MOST = (1 << 32) - 1
+"""What msgpack and the wire can say of a length."""
+
+_BRIEF = 256 << 10
+"""Bytes up to which an event is copied while no other thread runs; to have the interpreter back would take
+longer."""
 
 
 @dataclass(frozen=True)
@@ -70,31 +86,43 @@ class Layout:
     slots: Mapping[str, int]
 
 
+def can_encode(schema: Schema) -> bool:
+    """Whether ``write_encoder`` takes a schema: it has no lists, and nothing that may be missing."""
+    if schema.recursive:
+        return False
+    return all(
+        can_encode(kind.schema)
+        if isinstance(kind, Record)
+        else kind.width is not None or isinstance(kind, Array | Blob | Text)
+        for kind in (field.type for field in schema.fields)
+    )
+
+
 def write_encoder(schema: Schema, layouts: Mapping[Schema, Layout]) -> str:
     """The function that takes an event of a class, and puts its bytes where the words of ``self`` say.
 
     Args:
-        schema: the schema, of fixed width.
+        schema: the schema, one that ``can_encode`` takes.
         layouts: of its class, and of those of the records in it.
 
     Returns:
         A module whose entry ``run`` is a ``PyCFunction``; it gives True if it has taken the event, also where
         the gate has rejected it.
     """
-    assert schema.width is not None
     writer = _Writer(layouts)
     writer.require_type("%event", layouts[schema].kind)
-    writer.begin(str(schema.width))
+    writer.begin(writer.size_of(schema, "%event"), schema.width)
     writer.record(schema, "%event")
     return writer.finish()
 
 
-def write_appender() -> str:
-    """The function that takes bytes, and puts them where the words of ``self`` say; see ``write_encoder``."""
+def write_appender(varying: bool) -> str:
+    """The function that takes the bytes of an event, and puts them where the words of ``self`` say; see
+    ``write_encoder``."""
     writer = _Writer({})
     writer.require_type("%event", bytes)
     size = writer.body.load("i64", "%event", BYTES_SIZE)
-    writer.begin(size)
+    writer.begin(size, None if varying else 0)
     writer.body.copy(writer.target, writer.body.at("%event", BYTES_DATA), size)
     return writer.finish()
 
@@ -118,57 +146,151 @@ class _Writer:
         for signature in PYTHON_FUNCTIONS.values():
             module.declare(signature)
         self.body = Body(module, "ptr @run(ptr %self, ptr %event) nounwind")
-        self.target = ""
+        self.target = self._first = ""
         self._refuse = self.body.label()
         self._constant = b""
         self._at = 0
+        self._mark = ""
+        # What writes the fields of varying width, whose sizes were found out, in the order of the wire.
+        self._sized: deque[Callable[[], None]] = deque()
+        # What may be large is copied last: target, source, size, and the object that has it.
+        self._copies: list[tuple[str, str, str, str]] = []
         # Where functions of Python put a second result.
         self._second = self.body.alloca("i64")
 
-    def begin(self, size: str) -> None:
-        """Finds out where the bytes go, and that there is room for them."""
+    def begin(self, size: str, width: int | None) -> None:
+        """Finds out where the bytes go, and that there is room for them.
+
+        Args:
+            size: how many they are.
+            width: of every event; None if it varies.
+        """
         body = self.body
         self._words = body.load("ptr", "%self", ARRAY_DATA)
-        at, end, thread = (body.load("i64", self._words, 8 * i) for i in range(3))
+        at, end, thread = (self._word(name) for name in ("at", "end", "thread"))
         self._behind = body.let(f"add i64 {at}, {size}")
         self._require(body.let(f"icmp ule i64 {self._behind}, {end}"))
+        if width is None or width > _BRIEF:
+            self._require(body.let(f"icmp eq i64 {self._word('writing')}, 0"))
+        if width is None:
+            self._mark = self._word("mark")
+            self._require(body.let(f"icmp ult i64 {self._mark}, {self._word('marks')}"))
         here = body.call("i64", "@ev_PyThread_get_thread_ident")
         self._require(body.let(f"icmp ne i64 {here}, {thread}"))
-        self.target = body.let(f"inttoptr i64 {at} to ptr")
+        self.target = self._first = body.let(f"inttoptr i64 {at} to ptr")
+        self._much = body.let(f"icmp ugt i64 {size}, {_BRIEF}")
+
+    def _word(self, name: str) -> str:
+        return self.body.load("i64", self._words, 8 * WORDS.index(name))
+
+    def _set_word(self, name: str, value: str) -> None:
+        self.body.store("i64", value, self._words, 8 * WORDS.index(name))
 
     def finish(self) -> str:
         """Keeps what was written, unless the gate rejects it, and gives the module."""
         body = self.body
         self._flush()
-        gate = body.load("ptr", self._words, 8 * WORDS.index("gate"))
+        let_go = self._copy_last()
+        gate = self._gate()
         ask, reject, keep, done = (body.label() for _ in range(4))
         body.branch(body.let(f"icmp eq ptr {gate}, null"), keep, ask)
         body.begin(ask)
-        passed = body.call("i64", gate, f"ptr {self.target}")
+        passed = body.call("i64", gate, f"ptr {self._first}")
         body.branch(body.let(f"icmp eq i64 {passed}, 0"), reject, keep)
         body.begin(reject)
-        rejected = body.load("i64", self._words, 8 * WORDS.index("rejected"))
-        more = body.let(f"add i64 {rejected}, 1")
-        body.store("i64", more, self._words, 8 * WORDS.index("rejected"))
+        self._set_word("rejected", body.let(f"add i64 {self._word('rejected')}, 1"))
         body.jump(done)
         body.begin(keep)
-        body.store("i64", self._behind, self._words, 8 * WORDS.index("at"))
+        self._set_word("at", self._behind)
+        if self._mark:
+            body.store("i64", self._behind, body.let(f"inttoptr i64 {self._mark} to ptr"))
+            self._set_word("mark", body.let(f"add i64 {self._mark}, 8"))
         body.begin(done)
+        if let_go:
+            self._let_go_of_objects(let_go)
         body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 1"))
         body.begin(self._refuse)
         body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 0"))
         body.finish()
         return body.module.text()
 
-    def record(self, schema: Schema, value: str) -> None:
-        """Writes the fields of an event of the right class."""
-        self._constant += schema.header
-        slots = self._layouts[schema].slots
+    def _gate(self) -> str:
+        return self.body.load("ptr", self._words, 8 * WORDS.index("gate"))
+
+    def _copy_last(self) -> str:
+        """Copies what may be large, while other threads run if it is; gives a pointer that is null if it was
+        not, "" if nothing can be."""
+        if not self._copies:
+            return ""
+        body = self.body
+        let_go, copy, go_on, done = (body.label() for _ in range(4))
+        no_gate = body.let(f"icmp eq ptr {self._gate()}, null")
+        before = body.block
+        body.branch(body.let(f"and i1 {self._much}, {no_gate}"), let_go, copy)
+        body.begin(let_go)
+        self._set_word("writing", "1")
+        for *_, holder in self._copies:
+            body.do(f"call void @ev_Py_IncRef(ptr {holder})")
+        thread = body.call("ptr", "@ev_PyEval_SaveThread")
+        body.begin(copy)
+        state = body.phi("ptr", [("null", before), (thread, let_go)])
+        for target, source, size, _ in self._copies:
+            body.copy(target, source, size)
+        body.branch(body.let(f"icmp eq ptr {state}, null"), done, go_on)
+        body.begin(go_on)
+        body.do(f"call void @ev_PyEval_RestoreThread(ptr {state})")
+        self._set_word("writing", "0")
+        body.begin(done)
+        return state
+
+    def _let_go_of_objects(self, state: str) -> None:
+        # Last, since an object that goes may run anything.
+        body = self.body
+        release, done = body.label(), body.label()
+        body.branch(body.let(f"icmp eq ptr {state}, null"), done, release)
+        body.begin(release)
+        for *_, holder in self._copies:
+            body.do(f"call void @ev_Py_DecRef(ptr {holder})")
+        body.begin(done)
+
+    def size_of(self, schema: Schema, value: str) -> str:
+        """Bytes of an event of the right class, whose fields of varying width are checked."""
+        size = str(schema.fixed_width)
         for field in schema.wire_fields:
-            held = self.body.load("ptr", value, slots[field.name])
-            # A field that was deleted, or never set.
-            self._require(self.body.let(f"icmp ne ptr {held}, null"))
-            self._value(field.type, held)
+            if field.offset is None:
+                more = self._size(field.type, self._field(schema, field.name, value))
+                size = self.body.let(f"add i64 {size}, {more}")
+        return size
+
+    def _size(self, kind: FieldType, value: str) -> str:
+        if isinstance(kind, Text):
+            return self._sized_bytes(0xDB, value, *self._utf8(value))
+        if isinstance(kind, Blob):
+            self.require_type(value, bytes)
+            data, size = self.body.at(value, BYTES_DATA), self.body.load("i64", value, BYTES_SIZE)
+            return self._sized_bytes(0xC6, value, data, size)
+        if isinstance(kind, Array):
+            return self._sized_array(kind, value)
+        assert isinstance(kind, Record)
+        record = kind.schema
+        self.require_type(value, self._layouts[record].kind)
+        self._sized.append(lambda: self.record(record, value))
+        return self.size_of(record, value)
+
+    def record(self, schema: Schema, value: str) -> None:
+        """Writes the fields of an event of the right class; ``size_of`` was called before."""
+        self._constant += schema.header
+        for field in schema.wire_fields:
+            if field.offset is None:
+                self._sized.popleft()()
+            else:
+                self._value(field.type, self._field(schema, field.name, value))
+
+    def _field(self, schema: Schema, name: str, value: str) -> str:
+        held = self.body.load("ptr", value, self._layouts[schema].slots[name])
+        # A field that was deleted, or never set.
+        self._require(self.body.let(f"icmp ne ptr {held}, null"))
+        return held
 
     def _value(self, kind: FieldType, value: str) -> None:
         if isinstance(kind, Number):
@@ -210,6 +332,23 @@ class _Writer:
         at = self.body.at(self.target, self._at)
         self._at += size
         return at
+
+    def _copy(self, value: str, source: str, size: str) -> None:
+        """Writes bytes of an object, of which it is known only now how many there are."""
+        target = self._place(0)
+        self._copies.append((target, source, size, value))
+        self.target, self._at = self.body.at(target, size), 0
+
+    def _sized_bytes(self, marker: int, value: str, source: str, size: str) -> str:
+        self._require(self.body.let(f"icmp ule i64 {size}, {_MOST}"))
+
+        def write() -> None:
+            self._constant += bytes([marker])
+            self._store(32, self.body.let(f"trunc i64 {size} to i32"))
+            self._copy(value, source, size)
+
+        self._sized.append(write)
+        return self.body.let(f"add i64 {size}, 5")
 
     def _store(self, bits: int, value: str) -> None:
         self.body.store(f"i{bits}", self.body.swap(bits, value), self._place(bits // 8))
@@ -288,7 +427,8 @@ class _Writer:
         self.body.zero(target, capacity)
         self.body.copy(target, source, size)
 
-    def _str(self, kind: Str, value: str) -> None:
+    def _utf8(self, value: str) -> tuple[str, str]:
+        """Where the UTF-8 of a str is, and how long."""
         body = self.body
         self.require_type(value, str)
         text = body.call("ptr", "@ev_PyUnicode_AsUTF8AndSize", f"ptr {value}", f"ptr {self._second}")
@@ -298,7 +438,11 @@ class _Writer:
         body.do("call void @ev_PyErr_Clear()")
         body.jump(self._refuse)
         body.begin(right)
-        size = body.load("i64", self._second)
+        return text, body.load("i64", self._second)
+
+    def _str(self, kind: Str, value: str) -> None:
+        body = self.body
+        text, size = self._utf8(value)
         self._require(body.let(f"icmp ule i64 {size}, {kind.capacity}"))
         # Padding is NUL, so a text must not end with one.
         last = body.let(f"call i64 @llvm.usub.sat.i64(i64 {size}, i64 1)")
@@ -320,17 +464,49 @@ class _Writer:
     def _array(self, kind: Array, value: str) -> None:
         body = self.body
         shape = [n or 0 for n in kind.shape]
+        self._require_shape(kind, value)
+        size = kind.item_size * prod(shape)
+        image = empty_value(kind)
+        self._constant += image[: len(image) - size]
+        source, target = body.load("ptr", value, ARRAY_DATA), self._place(size)
+        if size > _BRIEF:
+            self._copies.append((target, source, str(size), value))
+        else:
+            body.copy(target, source, size)
+
+    def _sized_array(self, kind: Array, value: str) -> str:
+        body = self.body
+        shape = self._require_shape(kind, value)
+        size = str(kind.item_size)
+        for n in shape:
+            size = body.let(f"mul i64 {size}, {n}")
+        said = body.let(f"add i64 {size}, {1 + 4 * len(shape)}")
+        self._require(body.let(f"icmp ule i64 {said}, {_MOST}"))
+
+        def write() -> None:
+            self._constant += b"\xc9"
+            self._store(32, body.let(f"trunc i64 {said} to i32"))
+            self._constant += bytes([kind.element.code, len(shape)])
+            for n in shape:
+                body.store("i32", body.let(f"trunc i64 {n} to i32"), self._place(4))
+            self._copy(value, body.load("ptr", value, ARRAY_DATA), size)
+
+        self._sized.append(write)
+        return body.let(f"add i64 {said}, {Array.HEAD}")
+
+    def _require_shape(self, kind: Array, value: str) -> list[str]:
+        """Goes on only with an array of the very type, whose elements lie in order; gives its shape."""
+        body = self.body
         self.require_type(value, np.ndarray)
         # Numpy has one object for each number type in this machine's byte order, which is that of the wire.
         dtype = body.load("ptr", value, ARRAY_DTYPE)
         self._require(body.let(f"icmp eq ptr {dtype}, {_pointer(kind.element.dtype)}"))
-        self._require(body.let(f"icmp eq i32 {body.load('i32', value, ARRAY_NDIM)}, {len(shape)}"))
+        self._require(body.let(f"icmp eq i32 {body.load('i32', value, ARRAY_NDIM)}, {len(kind.shape)}"))
         contiguous = body.let(f"and i32 {body.load('i32', value, ARRAY_FLAGS)}, {_C_CONTIGUOUS}")
         self._require(body.let(f"icmp ne i32 {contiguous}, 0"))
         sizes = body.load("ptr", value, ARRAY_SHAPE)
-        for axis, n in enumerate(shape):
-            self._require(body.let(f"icmp eq i64 {body.load('i64', sizes, 8 * axis)}, {n}"))
-        size = kind.item_size * prod(shape)
-        image = empty_value(kind)
-        self._constant += image[: len(image) - size]
-        body.copy(self._place(size), body.load("ptr", value, ARRAY_DATA), size)
+        shape = [body.load("i64", sizes, 8 * axis) for axis in range(len(kind.shape))]
+        for found, n in zip(shape, kind.shape, strict=True):
+            known = f"icmp ule i64 {found}, {_MOST}" if n is None else f"icmp eq i64 {found}, {n}"
+            self._require(body.let(known))
+        return shape

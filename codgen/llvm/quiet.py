@@ -1,8 +1,7 @@
 """Which filters may run for an event that an earlier filter has rejected.
 
-In a chain of filters a branch after each costs more than the next filter where it is mispredicted. A
-filter that is
-cheap, changes nothing and cannot fault is therefore run without a branch, and its result masked.
+In a chain of filters a branch after each costs more than the next filter where it is mispredicted. A filter
+that is cheap, changes nothing and cannot fault is therefore run without a branch, and its result masked.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 Two encoders make the same bytes. The *quick* one is generated Python source: it reads the attributes,
 makes the cheap checks that leave no doubt, and packs everything of fixed width in one call. Whatever it is
 not sure of it hands to the *careful* one (``evflow.events.careful``), which walks the schema, takes
-everything
-that is allowed, and otherwise says exactly what is wrong. So the usual event costs one call of ``struct``,
-and an error costs what a good message costs.
+everything that is allowed, and otherwise says exactly what is wrong. So the usual event costs one call of
+``struct``, and an error costs what a good message costs.
 """
 
 from __future__ import annotations

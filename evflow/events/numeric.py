@@ -1,8 +1,7 @@
 """Arrays of numbers as arrays of a field's number type: exactly, or not at all.
 
-The rule is that of ``evflow.schema.values``, for whole arrays and columns; here, where a column of
-integers often
-comes as floats, integral floats are taken for integers, and 0 and 1 for booleans.
+The rule is that of ``evflow.schema.values``, for whole arrays and columns; here, where a column of integers
+often comes as floats, integral floats are taken for integers, and 0 and 1 for booleans.
 """
 
 from __future__ import annotations

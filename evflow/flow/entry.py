@@ -19,7 +19,7 @@ from evflow.events.view import View, encoded
 from evflow.flow.inbox import Item
 from evflow.flow.loan import lend, taken_up
 from evflow.flow.net import Waker
-from evflow.flow.tray import FRAME, SMALL
+from evflow.flow.tray import MOST, SMALL
 from evflow.flow.worker import Worker
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor
@@ -29,7 +29,10 @@ __all__ = ["Entry"]
 AttributeValues = Mapping[str, int | float | str]
 
 _MANY = 1_000
-"""Events after which it pays to have machine code made for the short way."""
+"""Events after which it pays to have machine code made for the short way; one of ``LARGE`` is as good as
+``_LARGE_AS`` of them."""
+
+_LARGE_AS = 10
 
 _SETTING = Lock()
 
@@ -38,15 +41,13 @@ def _writer(
     kind: type, schema: Schema, append: Callable[[bytes], bool]
 ) -> Callable[[Any], bool | tuple[Piece, ...]]:
     """What takes the events of a class that no machine code encodes; see ``_Short.write``."""
-    encode, framed = encoder_parts(schema), schema.width is None
+    encode = encoder_parts(schema)
 
     def write(event: Any) -> bool | tuple[Piece, ...]:
         if event.__class__ is not kind:
             return False
         parts = encode(event)
-        size = nbytes_of(parts)
-        head = FRAME.pack(size) if framed else b""
-        return (size < LARGE and append(b"".join((head, *parts)))) or parts
+        return (nbytes_of(parts) < LARGE and append(b"".join(parts))) or parts
 
     return write
 
@@ -57,15 +58,15 @@ def _take_none(event: Any) -> bool:
 
 @dataclass(slots=True)
 class _Short:
-    """The short way in, for small events of one class.
+    """The short way in, for events of one class.
 
     It is an object of its own since an ``Entry`` has ``__getattr__``: where there is one, Python takes longer
     to find any attribute.
 
     Attributes:
         bell: wakes the engine's thread.
-        write: takes an event of that class to where small events lie, and gives True; else it gives False, or
-            the parts of the event if it has encoded it already.
+        write: takes an event of that class to where they lie, and gives True; else it gives False, or the
+            parts of the event if it has encoded it already.
         kind: the class; None where the way of ``hand_over`` is closed.
         hand_over: takes an event of that class in the engine's thread, where ``write`` does not.
     """
@@ -128,7 +129,7 @@ class Entry:
                 short.bell.ring()
         elif event.__class__ is short.kind and attrs is None and get_ident() == self._worker.ident:
             short.hand_over(event)
-        else:
+        elif not self._retaken(event, attrs, timeout, taken):
             self._submit_any(event, attrs, timeout, taken or None)
 
     def loan(self, schema: Any, /, **fields: Any) -> Any:
@@ -215,6 +216,23 @@ class Entry:
             )
         return declared[0]
 
+    def _retaken(
+        self,
+        event: Any,
+        attrs: AttributeValues | None,
+        timeout: float | None,
+        taken: bool | tuple[Piece, ...],
+    ) -> bool:
+        """Whether an event took the short way after all, once there was room again."""
+        short = self._short
+        if taken is not False or attrs is not None or short.write is _take_none:
+            return False
+        if not self._worker.make_room(self._intake, timeout) or short.write(event) is not True:
+            return False
+        if short.bell.asleep:
+            short.bell.ring()
+        return True
+
     def _submit_any(
         self,
         event: Any,
@@ -235,7 +253,7 @@ class Entry:
             self._worker.enter(self._slot, self._intake, batch, timeout)
             return
         self._worker.enter(self._slot, self._intake, item, timeout)
-        self._came += 1
+        self._came += _LARGE_AS if isinstance(item, EventBatch) else 1
         if self._came >= _MANY and not isinstance(event, View):
             self._shorten(event.__class__, schema)
 
@@ -263,23 +281,28 @@ class Entry:
         return placed
 
     def _reserve(self, size: int) -> Place | None:
-        return self._worker.reserve(size, get_ident() != self._worker.ident)
+        if get_ident() != self._worker.ident:
+            self._worker.pace(size)
+        return self._worker.reserve(size)
 
     def _shorten(self, kind: type, schema: Schema) -> None:
-        """Lets events of a class take the short way from now on, unless they are large."""
+        """Lets events of a class take the short way from now on, unless they are too large."""
         short, intake = self._short, self._intake
         thread = self._worker.ident
         with _SETTING:
             if self._came < _MANY:
                 return
             self._came = -math.inf
-            append = append_bytes(intake.tray.words)
-            if append is None or thread is None or (schema.width or 0) > SMALL:
+            width, words = schema.width or 0, intake.tray.words
+            append = append_bytes(words, varying=not width)
+            if append is None or thread is None or width > MOST:
                 return
-            own = append_event(schema, intake.tray.words) if schema.made.get("event class") is kind else None
-            intake.begin(schema, thread)
+            own = append_event(schema, words) if schema.made.get("event class") is kind else None
+            if own is None and width > SMALL:
+                return
+            intake.begin(schema, thread, self._worker.spare)
             short.write = own or _writer(kind, schema, append)
-            if schema.width is not None:
+            if 0 < width <= SMALL:
                 short.hand_over = self._handing(schema)
                 short.kind = kind
 

@@ -1,8 +1,8 @@
 """The inbox of a flow: what threads submit and the engine's thread takes, bounded.
 
-Each stone that is submitted to has its own ``Intake``, so events from one source stay in order. Small events
-of one schema are encoded to where they lie, back to back, and the engine's thread takes all that lie there as
-one batch: batches form exactly while the engine is busy, and an event never waits for a batch to fill.
+Each stone that is submitted to has its own ``Intake``, so events from one source stay in order. Events of one
+schema are encoded to where they lie, back to back, and the engine's thread takes all that lie there as one
+batch: batches form exactly while the engine is busy, and an event never waits for a batch to fill.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 
 from evflow.errors import FlowError
-from evflow.events.batch import EventBatch
+from evflow.events.batch import EventBatch, Room
 from evflow.events.gather import address_of
-from evflow.flow.tray import Tray
+from evflow.flow.tray import MOST, Tray
 from evflow.schema import Schema
 
 __all__ = ["Bell", "Intake", "Item"]
@@ -65,7 +65,7 @@ class Intake:
         max_bytes: bytes of batches and other events that may wait.
 
     Attributes:
-        tray: the small events of one schema that were put in last.
+        tray: the events of one schema that were put in last.
     """
 
     def __init__(self, stone: str, max_events: int, max_bytes: int) -> None:
@@ -73,25 +73,26 @@ class Intake:
         self._stone = stone
         self._max_events = max_events
         self._max_bytes = max_bytes
-        # Bytes of small events that may wait, and that do among the items.
-        self._room = self._small = 0
+        # Bytes of events of the tray that may wait, and that do among the items.
+        self._room = self._laid = 0
         self._items: list[Item] = []
         self._count = 0
         self._bytes = 0
         self._sealed: str | None = None
         self._changed = threading.Condition()
 
-    def begin(self, schema: Schema, thread: int) -> None:
-        """Makes room for small events in the tray; to be called once.
+    def begin(self, schema: Schema, thread: int, room: Room) -> None:
+        """Makes room for events in the tray; to be called once.
 
         Args:
             schema: of these events.
             thread: the identity of the engine's thread, which does not put any there.
+            room: see ``Tray.begin``.
         """
         with self._changed:
-            self.tray.begin(schema, thread)
+            self.tray.begin(schema, thread, room)
             self._room = min(self._max_events * self.tray.least, self._max_bytes)
-            self._renew()
+            self._renew(self.tray.least)
 
     def put(self, item: Item) -> None:
         """Puts in a batch or an event, for which there is room (see ``wait``).
@@ -102,16 +103,33 @@ class Intake:
         with self._changed:
             if self._sealed is not None:
                 raise FlowError(f"stone {self._stone!r}: {self._sealed}")
-            self._add(self.tray.take())
+            tray = self.tray
+            self._add(tray.take())
             self._items.append(item)
-            if isinstance(item, tuple) and item[0] is self.tray.schema:
+            needed, size = tray.least, _size(item)
+            if isinstance(item, tuple) and item[0] is tray.schema:
                 # It found no room in the tray, but is one of those.
-                self._small += len(item[1])
+                self._laid += size
+                needed = max(needed, size)
             else:
                 self._count += 1
-                self._bytes += _size(item)
-            if self.tray.cramped:
-                self._renew()
+                self._bytes += size
+                if isinstance(item, EventBatch) and item.rows == 1 and item.schema is tray.schema:
+                    needed = max(needed, size)
+            if needed <= MOST and tray.lacks(needed):
+                self._renew(needed)
+
+    @property
+    def cramped(self) -> bool:
+        """Whether the tray has no room for a further event."""
+        return self.tray.schema is not None and self.tray.lacks(self.tray.wanted)
+
+    def make_room(self) -> bool:
+        """Gives the tray room again, if it is cramped; False if there is none, or nothing may go in."""
+        with self._changed:
+            if self.cramped:
+                self._renew(self.tray.wanted)
+            return not self.cramped
 
     def seal(self, reason: str = "the flow is closed") -> None:
         """From now on nothing goes in: ``put`` is refused, and the tray has no room.
@@ -123,17 +141,17 @@ class Intake:
                 self._sealed = reason
                 self._add(self.tray.shut())
 
-    def _add(self, small: EventBatch | None) -> None:
+    def _add(self, laid: EventBatch | None) -> None:
         """Lays what lay in the tray behind all else."""
-        if small is not None:
-            self._items.append(small)
-            self._small += small.nbytes
+        if laid is not None:
+            self._items.append(laid)
+            self._laid += laid.nbytes
 
-    def _renew(self) -> None:
-        """Makes room in the tray, as far as events may wait."""
+    def _renew(self, size: int) -> None:
+        """Makes room in the tray for events of so many bytes, as far as events may wait."""
         self._add(self.tray.shut())
         if self._sealed is None:
-            self.tray.renew(self._room - self._small)
+            self.tray.renew(self._room - self._laid, size)
 
     @property
     def waiting(self) -> bool:
@@ -143,8 +161,8 @@ class Intake:
     @property
     def full(self) -> bool:
         """Whether a submitter has to wait."""
-        small = self._small + self.tray.waiting
-        if small and small + self.tray.least > self._room:
+        laid = self._laid + self.tray.waiting
+        if laid and laid + self.tray.least > self._room:
             return True
         return self._count >= self._max_events or self._bytes >= self._max_bytes
 
@@ -171,10 +189,10 @@ class Intake:
         with self._changed:
             self._add(self.tray.take())
             items, self._items = self._items, []
-            self._count = self._bytes = self._small = 0
+            self._count = self._bytes = self._laid = 0
             if self.tray.few:
                 # So that a source of few events always uses the same little memory.
-                self._renew()
+                self._renew(self.tray.least)
             self._changed.notify_all()
         if len(items) == 1 and isinstance(items[0], EventBatch):
             yield items[0]

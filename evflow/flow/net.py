@@ -39,15 +39,19 @@ class Net(Protocol):
     @property
     def bell(self) -> Waker: ...
 
-    def reserve(self, length: int, patient: bool) -> Place | None:
-        """Where large events are sent from: room for ``length`` bytes; called in any thread.
+    def pace(self, length: int) -> None:
+        """Waits a moment if much is on its way before so many bytes are reserved; not for the net's own
+        thread."""
 
-        Args:
-            patient: wait a moment if much is on its way already; not for the net's own thread.
+    def reserve(self, length: int) -> Place | None:
+        """Where large events are sent from: room for ``length`` bytes; called in any thread.
 
         Returns:
             None if there is no room.
         """
+
+    def spare(self, length: int) -> Place | None:
+        """The same for what is kept for a while: half of the room is left to others."""
 
     def begin(self) -> None:
         """The thread begins."""
@@ -137,7 +141,12 @@ class Alone:
         self.bell: Waker = Bell()
         self.owes = False
 
-    def reserve(self, length: int, patient: bool) -> None:
+    def pace(self, length: int) -> None: ...
+
+    def reserve(self, length: int) -> None:
+        return None
+
+    def spare(self, length: int) -> None:
         return None
 
     def begin(self) -> None: ...

@@ -1,13 +1,15 @@
-"""Where small events lie that were submitted one by one: encoded, back to back, in the order they came.
+"""Where events lie that were submitted one by one: encoded, back to back, in the order they came.
 
-Machine code puts them there (``evflow.codgen.objects``), each in one step of the interpreter, so threads need
-no lock for it. The engine's thread takes what lies there as one batch.
+Machine code puts them there (``evflow.codgen.objects``), each in one step of the interpreter, or large ones
+one at a time, so threads need no lock for it. The engine's thread takes what lies there as one batch: a few
+small events are copied out, more become a batch where they are. What comes in such masses lies where links
+send it from, if there is room.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
+import sys
+import time
 from ctypes import c_int64
 from typing import Any
 
@@ -15,39 +17,45 @@ import numpy as np
 
 from evflow.codgen.llvm.object_ir import WORDS
 from evflow.engine.gate import Gate
-from evflow.events.batch import EventBatch
-from evflow.events.gather import ByteArray, address_of, frozen
+from evflow.events.batch import EventBatch, Room
+from evflow.events.encode import LARGE
+from evflow.events.gather import Offsets, address_of, frozen
 from evflow.schema import Schema
 
-__all__ = ["FRAME", "SMALL", "Tray"]
+__all__ = ["MOST", "SMALL", "Tray"]
 
 SMALL = 4096
-"""Bytes up to which events of a fixed width are small."""
+"""Bytes that an event of varying width is reckoned with."""
 
-FRAME = struct.Struct("<I")
-"""The length before an event of varying width."""
+MOST = 2 << 20
+"""Bytes of the largest event that lies here."""
 
 _CHUNK = 1 << 20
 """Bytes of the memory that is filled before another is taken."""
 
-_LENT = _CHUNK // 4
-"""Bytes from which what lies there is not copied, but becomes a batch where it is."""
+_LARGE_CHUNK = 2 << 20
+"""The same where events are large."""
+
+_MARKS = _CHUNK // 64
+"""Events of varying width that may lie here, for which as many ends are noted."""
 
 _MANY = 20_000
 """Events after which a gate pays."""
 
-_AT, _END, _THREAD, _GATE, _REJECTED = map(WORDS.index, ("at", "end", "thread", "gate", "rejected"))
+_WINK = 20e-6
+"""Seconds between two looks whether a large event is written."""
+
+_AT, _END, _THREAD, _GATE, _REJECTED, _WRITING, _MARK, _MARKS_END = map(WORDS.index, WORDS)
 
 
 class Tray:
-    """Memory that small events of one schema are encoded to.
+    """Memory that events of one schema are encoded to.
 
     Attributes:
-        words: int64[5]: where the next event goes, where the room ends (0 while there is none), the engine's
-            thread, the gate, and how many events it has rejected; see ``evflow.codgen.objects``. Events of
-            varying width lie behind their lengths (``FRAME``).
+        words: int64, one for each of ``object_ir.WORDS``; see ``evflow.codgen.objects``.
         schema: the schema; None while there is no room for any.
         least: bytes that an event takes at least; for varying widths, those of a small one.
+        wanted: bytes of the events that there was to be room for last.
         many: whether so many events came that a gate pays.
     """
 
@@ -56,22 +64,36 @@ class Tray:
         # The same words; to read one of them so takes half the time.
         self._words: Any = (c_int64 * len(WORDS)).from_buffer(self.words.data)
         self.schema: Schema | None = None
-        self.least = 0
+        self.least = self.wanted = 0
         self.many = False
-        self._chunk: ByteArray = np.empty(0, np.uint8)
+        self._room: Room = lambda length: None
+        # What is written to, and the same bytes as they are handed on.
+        self._chunk = self._held = np.empty(0, np.uint8)
         # Whether batches lie in the chunk, so that it must not be written to again.
         self._lent = False
+        # Where events of varying width end, by address; and how many of those are taken out.
+        self._ends: Offsets = np.empty(0, np.int64)
+        self._ended = 0
         # Where the events begin that were not taken out.
         self._start = 0
         self._taken = 0
         self._gate: Gate | None = None
         self._counted = 0
 
-    def begin(self, schema: Schema, thread: int) -> None:
-        """Says whose events will lie here, and the one thread that does not put any; see ``renew``."""
+    def begin(self, schema: Schema, thread: int, room: Room) -> None:
+        """Says whose events will lie here; see ``renew``.
+
+        Args:
+            schema: the events'.
+            thread: the one thread that does not put any here.
+            room: gives memory from which links send, if there is any.
+        """
         self.schema = schema
         self.least = schema.width or SMALL
+        self._room = room
         self._words[_THREAD] = thread
+        if schema.width is None:
+            self._ends = np.empty(_MARKS, np.int64)
 
     @property
     def waiting(self) -> int:
@@ -79,53 +101,81 @@ class Tray:
         waiting: int = self._words[_AT] - self._start
         return waiting
 
+    def lacks(self, size: int) -> bool:
+        """Whether there is no room for a further event of so many bytes."""
+        lacks: bool = self._words[_END] - self._words[_AT] < size
+        return lacks or (self.schema is not None and not self.schema.width and self._marks_left <= 0)
+
     @property
-    def cramped(self) -> bool:
-        """Whether there is no room for a further event."""
-        cramped: bool = self._words[_END] - self._words[_AT] < self.least
-        return cramped
+    def _marks_left(self) -> int:
+        left: int = self._words[_MARKS_END] - self._words[_MARK]
+        return left // self._ends.itemsize
 
     def take(self) -> EventBatch | None:
         """Takes out what lies here."""
-        size = self.waiting
-        if not size:
+        if not self.waiting:
             return None
+        schema = self.schema
+        assert schema is not None
+        offsets = self._offsets() if schema.width is None else None
+        size = self.waiting if offsets is None else int(offsets[-1])
         first = self._start - address_of(self._chunk)
-        data = self._chunk[first : first + size]
         self._start += size
         self._taken += size
         self.many = self._taken > _MANY * self.least
-        schema = self.schema
-        assert schema is not None
-        if schema.width is None:
-            return EventBatch.from_encoded(schema, list(_framed(data.tobytes())))
-        if size >= _LENT:
+        if size >= LARGE:
             self._lent = True
+            data = self._held[first : first + size]
         else:
-            data = data.copy()
-        return EventBatch(schema, frozen(data), size // schema.width)
+            data = frozen(self._chunk[first : first + size].copy())
+        rows = len(offsets) - 1 if offsets is not None else size // (schema.width or 1)
+        return EventBatch(schema, data, rows, offsets)
+
+    def _offsets(self) -> Offsets:
+        # Read at once: another thread may put in an event meanwhile.
+        ended = len(self._ends) - self._marks_left
+        offsets = np.zeros(ended - self._ended + 1, np.int64)
+        np.subtract(self._ends[self._ended : ended], self._start, out=offsets[1:])
+        self._ended = ended
+        return offsets
 
     def shut(self) -> EventBatch | None:
-        """From now on there is no room; takes out what lies here."""
+        """From now on there is no room; takes out what lies here, also what is just being written."""
         self._words[_END] = 0
+        # When Python ends, other threads stand still.
+        while self._words[_WRITING] and not sys.is_finalizing():
+            time.sleep(_WINK)
         return self.take()
 
-    def renew(self, room: int) -> None:
+    def renew(self, room: int, size: int) -> None:
         """Gives room again, after ``shut``.
 
         Args:
             room: the most bytes that may lie here.
+            size: bytes of the events that come.
         """
-        if self._lent or not len(self._chunk):
-            self._chunk = np.empty(_CHUNK, np.uint8)
-            self._lent = False
+        self.wanted = size
+        length = size * -(-_LARGE_CHUNK // size) if size >= LARGE else _CHUNK
+        if self._lent or len(self._chunk) < length:
+            self._take_chunk(length)
         self._start = self._words[_AT] = address_of(self._chunk)
-        self._words[_END] = self._start + max(0, min(_CHUNK, room))
+        if len(self._ends):
+            self._ended = 0
+            self._words[_MARK] = address_of(self._ends)
+            self._words[_MARKS_END] = address_of(self._ends) + self._ends.nbytes
+        self._words[_END] = self._start + max(0, min(len(self._chunk), room))
+
+    def _take_chunk(self, length: int) -> None:
+        # A source of few events need not have any of the memory that others send from.
+        place = self._room(length) if self._lent or length > _CHUNK else None
+        self._chunk = np.empty(length, np.uint8) if place is None else place.target
+        self._held = frozen(self._chunk[:]) if place is None else place.held
+        self._lent = False
 
     @property
     def few(self) -> bool:
         """Whether the chunk could begin anew without another one."""
-        return self.schema is not None and not self._lent
+        return self.schema is not None and not self._lent and not self._words[_WRITING]
 
     # --- the gate
 
@@ -147,11 +197,3 @@ class Tray:
         if rejected and self._gate is not None:
             self._gate.rejected(rejected)
             self._counted += rejected
-
-
-def _framed(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(data):
-        (size,) = FRAME.unpack_from(data, at)
-        at += FRAME.size + size
-        yield data[at - size : at]

@@ -18,6 +18,7 @@ from evflow.engine.engine import Engine
 from evflow.engine.topology import Slot
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
+from evflow.events.encode import LARGE
 from evflow.flow.inbox import Intake, Item
 from evflow.flow.lane import Drain, Lane
 from evflow.flow.net import Net
@@ -50,7 +51,7 @@ class Worker:
     Attributes:
         bell: wakes it.
         closing: set once no more may be submitted.
-        reserve: see ``Net.reserve``; gives None where there are no links.
+        pace, reserve, spare: see ``Net``; nobody waits and there is no room where there are no links.
     """
 
     def __init__(self, engine: Engine, name: str, max_events: int, max_bytes: int, net: Net) -> None:
@@ -59,7 +60,7 @@ class Worker:
         self.bell = self._net.bell
         self.engine.waking.ring = self.bell.ring
         self.engine.ungate = self._ungate
-        self.reserve = self._net.reserve
+        self.pace, self.reserve, self.spare = self._net.pace, self._net.reserve, self._net.spare
         self.closing = False
         self._name = name
         self._max_events, self._max_bytes = max_events, max_bytes
@@ -149,6 +150,28 @@ class Worker:
             batch = item if isinstance(item, EventBatch) else EventBatch.from_encoded(item[0], [item[1]])
             self.enter_inner(slot, batch)
             return
+        self._wait_for_room(intake, timeout)
+        intake.put(item)
+        if self.bell.asleep:
+            self.bell.ring()
+
+    def make_room(self, intake: Intake, timeout: float | None) -> bool:
+        """Has an intake give its tray room again, if that is what it lacks and once events may wait.
+
+        Returns:
+            Whether it does; if not, an event has to be put in by ``enter``.
+
+        Raises:
+            FlowError: see ``enter``.
+        """
+        if threading.get_ident() == self._ident or not intake.cramped:
+            return False
+        self._wait_for_room(intake, timeout)
+        if intake.tray.wanted >= LARGE:
+            self.pace(intake.tray.wanted)
+        return intake.make_room()
+
+    def _wait_for_room(self, intake: Intake, timeout: float | None) -> None:
         self._refuse_if_closed()
         if intake.full:
             try:
@@ -156,9 +179,6 @@ class Worker:
             except FlowError as error:
                 raise FlowError("; ".join([str(error), *self._troubles()])) from None
             self._refuse_if_closed()
-        intake.put(item)
-        if self.bell.asleep:
-            self.bell.ring()
 
     def enter_inner(self, slot: Slot, batch: EventBatch) -> None:
         """Puts in what a handler submits, in the engine's thread.

@@ -18,6 +18,7 @@ from typing import Any
 from evflow.engine.topology import Crossing
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch, Room
+from evflow.events.gather import address_of
 from evflow.link.attributes import MOST_COLUMNS
 from evflow.link.attributes import pack as pack_attributes
 from evflow.link.congestion import Congestion, CongestionHandler, relieve
@@ -30,9 +31,12 @@ __all__ = ["DEPTH", "Frame", "Outlet", "Terms"]
 DEPTH = 32
 """Frames that may be on their way; more wait and become larger ones."""
 
-_FRAME, _LEAST_FRAME = 1 << 20, 32 << 10
+_FRAME, _LEAST_FRAME = 4 << 20, 32 << 10
 """Bytes at which a frame of many events is cut, and up to which small ones are put together: the most, and
 the least where the receiver is slow or its speed is not known yet."""
+
+_COPIED = 1 << 20
+"""Bytes up to which they are put together where that takes a copy."""
 
 _MOST_WITH_ATTRIBUTES, _MOST_WITH_FEW = 8192, 65_536
 """Events of a frame with attributes, which travel in its header; and with no more than a few numbers."""
@@ -398,6 +402,8 @@ class Outlet:
         batches = [first.batch]
         while self.waiting.entries and size < most // 2:
             entry = self.waiting.entries[0]
+            if not _follows(batches[-1], entry.batch):
+                most = min(most, _COPIED)
             size += entry.batch.nbytes
             if entry.tag is not None or entry.batch.schema != first.batch.schema or size > most:
                 break
@@ -446,6 +452,12 @@ def _most_events(batch: EventBatch) -> int:
         return len(batch)
     few = len(columns) <= _FEW and all(column.kind != "s" for column in columns)
     return _MOST_WITH_FEW if few else _MOST_WITH_ATTRIBUTES
+
+
+def _follows(one: EventBatch, other: EventBatch) -> bool:
+    """Whether a batch begins in memory where another ends."""
+    plain = one.selection is None and other.selection is None
+    return plain and address_of(one.data) + one.size == address_of(other.data)
 
 
 def _joinable(one: EventBatch, other: EventBatch) -> bool:

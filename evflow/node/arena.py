@@ -156,39 +156,31 @@ class Arena:
             self._close_file()
             raise
 
-    def hold(self, parts: Sequence[Part], patient: bool = False) -> ByteArray | None:
+    def hold(self, parts: Sequence[Part]) -> ByteArray | None:
         """Copies buffers back to back into a free place; other threads run meanwhile.
 
         Args:
             parts: anything contiguous that exports its bytes, arrays of any dtype included.
-            patient: see ``reserve``.
 
         Returns:
             uint8, 1-D, not writeable. The place is free again when nothing refers to it any more. None if
             there is no room, or no memory.
         """
         sources = [np.frombuffer(part, np.uint8) for part in parts]
-        place = self.reserve(sum(map(len, sources)), patient)
+        place = self.reserve(sum(map(len, sources)))
         if place is None:
             return None
         write_parts(place.target, sources)
         return place.held
 
-    def reserve(self, length: int, patient: bool = False) -> Place | None:
-        """A free place, to be written into.
-
-        Args:
-            length: its bytes.
-            patient: first wait a moment if much is in use already, so that pages are used again while they
-                are in the caches; not for the thread that sends.
+    def reserve(self, length: int) -> Place | None:
+        """A free place of so many bytes, to be written into.
 
         Returns:
             None if there is no room, or no memory.
         """
         # Without a gap between, since then several blocks make one frame as they are.
         taken = max(1, length)
-        if patient and self._used + taken > self._parked + PACE:
-            self._pause(taken)
         place = self._take(taken)
         if place is None:
             return None
@@ -198,9 +190,19 @@ class Arena:
         )
         return Place(memory[offset : offset + length], held)
 
-    def _pause(self, length: int) -> None:
-        """Waits until less is in use, or nothing changes for a while."""
-        while True:
+    def spare(self, length: int) -> Place | None:
+        """A free place to be kept for a while, as ``reserve`` gives it; half of the memory is left to others.
+
+        Returns:
+            None if there is no such room, or no memory.
+        """
+        place = self.reserve(length)
+        return place if self._used <= self._size // 2 else None
+
+    def pace(self, length: int) -> None:
+        """Waits a moment if much is in use before so many bytes are reserved, so that pages are used again
+        while they are in the caches; not for the thread that sends."""
+        while self._used + length > self._parked + PACE:
             if not self._lock.acquire(timeout=_PATIENCE):
                 return
             self._collect()

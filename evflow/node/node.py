@@ -225,9 +225,17 @@ class Links:
         """Wakes the thread."""
         return self._sockets.bell
 
-    def reserve(self, length: int, patient: bool) -> Place | None:
+    def pace(self, length: int) -> None:
+        """Waits while much is on its way; see ``Arena.pace``."""
+        self._sockets.pace(length)
+
+    def reserve(self, length: int) -> Place | None:
         """Room where large events are sent from; see ``Arena.reserve``."""
-        return self._sockets.reserve(length, patient)
+        return self._sockets.reserve(length)
+
+    def spare(self, length: int) -> Place | None:
+        """Room to be kept for a while; see ``Arena.spare``."""
+        return self._sockets.spare(length)
 
     def sender(self, slot: Slot, address: Crossing) -> Callable[[EventBatch], None]:
         """What a bridge gives its events to.

@@ -76,7 +76,7 @@ class Sockets:
             by shortcuts.
 
     Attributes:
-        reserve: gives room where large events are sent from; see ``Arena.reserve``.
+        pace, reserve, spare: give room where large events are sent from; see ``Arena``.
     """
 
     def __init__(self, keys: KeyRing | None, heartbeat: float, shared_memory: bool) -> None:
@@ -100,7 +100,7 @@ class Sockets:
         # Those that the bell watches, by their descriptors.
         self._watched: dict[int, Conduit] = {}
         self._arena = Arena()
-        self.reserve = self._arena.reserve
+        self.pace, self.reserve, self.spare = self._arena.pace, self._arena.reserve, self._arena.spare
 
     def _socket(self, kind: int) -> Socket:
         socket = self._context.socket(kind)

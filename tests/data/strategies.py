@@ -1,9 +1,10 @@
 """Hypothesis strategies for schemas and for values that fit them, and what plain msgpack makes of the values.
 
-``schemas()`` draws any schema, ``schemas(fixed=True)`` one whose events have one width. ``events(schema)``
-draws the fields of one event as a dict. ``plain`` and ``plain_event`` say what the ``msgpack`` package must
-read, ``wire`` and ``wire_event`` which bytes must be written; they follow ``docs/wire-format.md`` and know
-nothing of evflow's encoder.
+``schemas()`` draws any schema, ``schemas(fixed=True)`` one whose events have one width,
+``schemas(listless=True)`` one without lists and optional fields. ``events(schema)`` draws the fields of one
+event as a dict. ``plain`` and ``plain_event`` say what the ``msgpack`` package must read, ``wire`` and
+``wire_event`` which bytes must be written; they follow ``docs/wire-format.md`` and know nothing of evflow's
+encoder.
 """
 
 from __future__ import annotations
@@ -78,15 +79,17 @@ def _simple(*, fixed: bool) -> st.SearchStrategy[FieldType]:
 
 
 @st.composite
-def types(draw: st.DrawFn, fixed: bool = False, depth: int = 2, names: Any = None) -> FieldType:
+def types(
+    draw: st.DrawFn, fixed: bool = False, depth: int = 2, names: Any = None, listless: bool = False
+) -> FieldType:
     """Any type of a field; ``names`` gives records names of their own."""
-    kinds = ["simple", "simple", "record"] + ([] if fixed else ["list", "optional"])
+    kinds = ["simple", "simple", "record"] + ([] if fixed or listless else ["list", "optional"])
     kind = draw(st.sampled_from(kinds)) if depth else "simple"
     if kind == "simple":
         return draw(_simple(fixed=fixed))
     names = names if names is not None else iter(f"R{i}" for i in range(1_000_000))
     if kind == "record":
-        schema = draw(schemas(fixed=fixed, depth=depth - 1, names=names))
+        schema = draw(schemas(fixed=fixed, depth=depth - 1, names=names, listless=listless))
         return Record(schema.name, {schema.name: schema})
     element = draw(types(fixed=False, depth=depth - 1, names=names))
     if kind == "optional":
@@ -95,15 +98,17 @@ def types(draw: st.DrawFn, fixed: bool = False, depth: int = 2, names: Any = Non
 
 
 @st.composite
-def schemas(draw: st.DrawFn, fixed: bool = False, depth: int = 2, names: Any = None) -> Schema:
-    """Any schema; not of one width, it may hold itself."""
+def schemas(
+    draw: st.DrawFn, fixed: bool = False, depth: int = 2, names: Any = None, listless: bool = False
+) -> Schema:
+    """Any schema; with lists and optional fields, it may hold itself."""
     names = names if names is not None else iter(f"R{i}" for i in range(1_000_000))
     name = next(names)
     fields: dict[str, Any] = {
-        key: draw(types(fixed=fixed, depth=depth, names=names))
+        key: draw(types(fixed=fixed, depth=depth, names=names, listless=listless))
         for key in draw(st.lists(_NAMES, min_size=1, max_size=5, unique=True))
     }
-    if not fixed and draw(st.integers(0, 5)) == 0:
+    if not fixed and not listless and draw(st.integers(0, 5)) == 0:
         fields["self_"] = draw(st.sampled_from([f"optional(record({name}))", f"list(record({name}))"]))
     return Schema(name, fields)
 

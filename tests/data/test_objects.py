@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from strategies import events, schemas, some, wire_event
 
 import evflow as ev
 from evflow.codgen import objects
+from evflow.codgen.llvm.object_ir import WORDS
 from evflow.codgen.objects import append_bytes, append_event
 from evflow.events.careful import encode_careful
 from evflow.events.event import event_class
@@ -38,6 +41,25 @@ class Mixed(ev.Event):
     point: Point
 
 
+class Note(ev.Event):
+    text: str
+
+
+class Further(Note):
+    more: int = 0
+
+
+class Loose(ev.Event):
+    """Every type of varying width, between fields of fixed width."""
+
+    text: str
+    number: int
+    blob: bytes
+    note: Note
+    grid: ev.Array[ev.f64, None, 2]
+    point: Point
+
+
 GRID = np.array([[1.0, 2.0], [3.0, 4.0]])
 FIELDS = {
     "flag": True,
@@ -50,14 +72,39 @@ FIELDS = {
 }
 
 
-class Memory:
-    """Memory with a margin, and the function that fills it."""
+LOOSE = {
+    "text": "größer",
+    "number": 5,
+    "blob": b"a\0b",
+    "note": {"text": ""},
+    "grid": np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
+    "point": {"x": 1.5, "y": 2.5},
+}
 
-    def __init__(self, schema: Schema | None, size: int, thread: int = 0) -> None:
+
+def loose(**changed: Any) -> Loose:
+    return Loose(**(LOOSE | {"note": Note(""), "point": Point(1.5, 2.5)} | changed))
+
+
+class Memory:
+    """Memory with a margin, and the function that fills it.
+
+    Args:
+        schema: of the events; None for a function that takes bytes.
+        size: bytes of the memory.
+        thread: whose events are not taken.
+        marks: of events of varying width, how many may come.
+    """
+
+    def __init__(self, schema: Schema | None, size: int, thread: int = 0, marks: int = 0) -> None:
         self.data = np.full(size + 8, 0xAA, np.uint8)
         self.start = self.data.ctypes.data
-        self.words = np.array([self.start, self.start + size, thread, 0, 0], np.int64)
-        append = append_bytes(self.words) if schema is None else append_event(schema, self.words)
+        self.ends = np.zeros(marks, np.int64)
+        mark = self.ends.ctypes.data
+        self.words = np.array(
+            [self.start, self.start + size, thread, 0, 0, 0, mark, mark + self.ends.nbytes], np.int64
+        )
+        append = append_bytes(self.words, bool(marks)) if schema is None else append_event(schema, self.words)
         assert append is not None, "this Python keeps objects in another way"
         self.append = append
 
@@ -65,6 +112,11 @@ class Memory:
         """What was written so far; nothing was written behind the end."""
         assert set(self.data[-8:].tolist()) == {0xAA}
         return bytes(self.data[: int(self.words[0]) - self.start])
+
+    def marked(self) -> list[int]:
+        """Where the events end, as far as that was noted."""
+        noted = (int(self.words[WORDS.index("mark")]) - self.ends.ctypes.data) // 8
+        return [end - self.start for end in self.ends[:noted].tolist()]
 
 
 def made(schema: Schema, fields: dict[str, Any]) -> Any:
@@ -110,10 +162,66 @@ def test_objects_are_encoded_to_the_documented_bytes(data: st.DataObject) -> Non
     assert memory.taken() == b"".join(expected)
 
 
+@some
+@given(st.data())
+def test_objects_of_varying_width_are_encoded_and_their_ends_noted(data: st.DataObject) -> None:
+    schema = data.draw(schemas(listless=True).filter(lambda drawn: drawn.width is None))
+    fields = [data.draw(events(schema)) for _ in range(3)]
+    listed = [made(schema, one) for one in fields]
+    wires = [wire_event(schema, one) for one in fields]
+    memory = Memory(schema, sum(map(len, wires)), marks=3)
+    taken = [memory.append(event) for event in listed]
+    assert taken == [not beyond_i64(schema, one) for one in fields]
+    expected = [wire for wire, there in zip(wires, taken, strict=True) if there]
+    assert memory.taken() == b"".join(expected)
+    assert memory.marked() == list(accumulate(map(len, expected)))
+
+
 def test_objects_of_a_class_are_encoded_with_every_type() -> None:
     memory = Memory(Mixed.schema, Mixed.schema.width or 0)
     assert memory.append(mixed())
     assert memory.taken() == wire_event(Mixed.schema, FIELDS)
+    memory = Memory(Loose.schema, 1000, marks=1)
+    assert memory.append(loose())
+    assert memory.taken() == wire_event(Loose.schema, LOOSE)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"text": "\ud800"},
+        {"text": b"abc"},
+        {"text": None},
+        {"blob": "abc"},
+        {"blob": bytearray(b"abc")},
+        {"grid": np.zeros((2, 3))},
+        {"grid": np.zeros((3, 2), np.float32)},
+        {"grid": np.zeros((3, 2), ">f8")},
+        {"grid": np.zeros((2, 3)).T},
+        {"grid": np.zeros(2)},
+        {"grid": [[1.0, 2.0]]},
+        {"note": None},
+        {"note": Further("x")},
+        {"point": None},
+    ],
+)  # fmt: skip
+def test_objects_of_varying_width_that_leave_a_doubt_are_refused(changed: dict[str, Any]) -> None:
+    memory = Memory(Loose.schema, 1000, marks=3)
+    assert memory.append(loose())
+    before = memory.taken()
+    assert memory.append(loose(**changed)) is False
+    assert memory.taken() == before
+    assert memory.marked() == [len(before)]
+
+
+def test_objects_of_varying_width_are_refused_where_there_is_no_room_for_them_or_their_end() -> None:
+    size = len(wire_event(Note.schema, {"text": "abc"}))
+    memory = Memory(Note.schema, 2 * size, marks=3)
+    assert [memory.append(Note("abc")) for _ in range(3)] == [True, True, False]
+    assert memory.marked() == [size, 2 * size]
+    memory = Memory(Note.schema, 1000, marks=2)
+    assert [memory.append(Note("abc")) for _ in range(3)] == [True, True, False]
+    assert memory.marked() == [size, 2 * size]
 
 
 @pytest.mark.parametrize(
@@ -185,16 +293,49 @@ def test_objects_are_refused_where_there_is_no_room_and_in_the_thread_that_takes
     assert Memory(Point.schema, width, threading.get_ident()).append(Point(1.0)) is False
 
 
-def test_objects_with_fields_of_varying_width_or_without_a_class_have_no_such_function() -> None:
-    class Note(ev.Event):
-        text: str
+class Wave(ev.Event):
+    samples: ev.Array[ev.f64, None]
 
-    words = np.zeros(5, np.int64)
-    assert append_event(Note.schema, words) is None
+
+class Grid(ev.Event):
+    samples: ev.Array[ev.f64, 300, 300]
+
+
+@pytest.mark.parametrize("kind", [Wave, Grid])
+def test_large_objects_are_encoded_while_other_threads_run_and_one_at_a_time(kind: type[ev.Event]) -> None:
+    shape = (300, 300) if kind is Grid else (90_000,)
+    samples = np.random.default_rng(3).normal(size=shape)
+    wire = wire_event(kind.schema, {"samples": samples})
+    memory = Memory(kind.schema, 2 * len(wire), marks=2 if kind is Wave else 0)
+    event = kind(samples)  # type: ignore[call-arg]
+    before = sys.getrefcount(samples)
+    memory.words[WORDS.index("writing")] = 1
+    assert memory.append(event) is False
+    memory.words[WORDS.index("writing")] = 0
+    assert [memory.append(event) for _ in range(3)] == [True, True, False]
+    assert memory.taken() == 2 * wire
+    assert memory.words[WORDS.index("writing")] == 0
+    assert sys.getrefcount(samples) == before
+
+
+def test_objects_with_lists_or_what_may_be_missing_or_without_a_class_have_no_such_function() -> None:
+    class Listed(ev.Event):
+        texts: list[str]
+
+    class Perhaps(ev.Event):
+        inner: Listed
+        x: float | None
+
+    words = np.zeros(8, np.int64)
+    assert append_event(Listed.schema, words) is None
+    assert append_event(Perhaps.schema, words) is None
     assert append_event(Schema("bare", {"x": float}), words) is None
 
 
 def test_bytes_are_appended_as_they_are() -> None:
+    memory = Memory(None, 10, marks=4)
+    assert [memory.append(data) for data in (b"abc", b"12", b"123456")] == [True, True, False]
+    assert memory.marked() == [3, 5]
     memory = Memory(None, 10)
     assert [memory.append(data) for data in (b"abc", b"", b"12345678", bytearray(b"ab"), b"defg")] == [
         True, True, False, False, True,
@@ -210,7 +351,7 @@ def test_functions_outlive_what_they_were_made_with() -> None:
             x: int
 
         data = np.zeros(100, np.uint8)
-        words = np.array([data.ctypes.data, data.ctypes.data + 100, 0, 0, 0], np.int64)
+        words = np.array([data.ctypes.data, data.ctypes.data + 100, 0, 0, 0, 0, 0, 0], np.int64)
         append = append_event(Short.schema, words)
         assert append is not None
         assert append(Short(5))

@@ -508,8 +508,8 @@ def test_a_stone_that_fails_costs_its_events_only() -> None:
 def test_an_intake_that_is_sealed_takes_nothing_more() -> None:
     """What went in before the seal can be taken; what comes later is refused on both ways in."""
     intake = Intake("recs", 10, 1000)
-    intake.begin(Rec.schema, 0)
-    append = append_bytes(intake.tray.words)
+    intake.begin(Rec.schema, 0, lambda length: None)
+    append = append_bytes(intake.tray.words, varying=False)
     assert append is not None
     one = ev.EventBatch.from_events([Rec(1)])
     assert append(one.to_bytes())

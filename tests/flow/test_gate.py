@@ -164,7 +164,7 @@ def test_what_a_gate_has_rejected_last_is_counted_though_nothing_waits() -> None
     code = gate(ev.Filter("0").function(Rec.schema, Rec.schema))
     assert code is not None
     lane = Lane(slot, Intake("recs", 100, 1 << 20))
-    lane.intake.begin(Rec.schema, 0)
+    lane.intake.begin(Rec.schema, 0, lambda length: None)
     lane.intake.tray.set_gate(Gate(code, (), slot))
     append = append_event(Rec.schema, lane.intake.tray.words)
     assert append is not None

@@ -12,7 +12,6 @@ import evflow as ev
 from evflow.codgen.objects import append_bytes, append_event
 from evflow.events.encode import encoder
 from evflow.flow.inbox import Intake
-from evflow.flow.tray import FRAME
 from tests.examples import tried
 
 
@@ -31,16 +30,11 @@ MANY = 1_000_000
 def opened(kind: type[ev.Event], max_events: int = MANY, max_bytes: int = MANY) -> tuple[Intake, Any]:
     """An intake and the function that puts small events into it."""
     intake = Intake("recs", max_events, max_bytes)
-    intake.begin(kind.schema, 0)
+    intake.begin(kind.schema, 0, lambda length: None)
     own = append_event(kind.schema, intake.tray.words)
-    append = append_bytes(intake.tray.words)
+    append = append_bytes(intake.tray.words, varying=kind.schema.width is None)
     assert append is not None
-
-    def framed(event: Any) -> bool:
-        data = encoder(kind.schema)(event)
-        return append(FRAME.pack(len(data)) + data)
-
-    return intake, own or framed
+    return intake, own or (lambda event: append(encoder(kind.schema)(event)))
 
 
 def numbers(intake: Intake) -> list[int]:
@@ -92,7 +86,7 @@ def test_an_intake_takes_no_more_small_events_than_may_wait(max_events: int, max
 def test_an_intake_that_is_sealed_before_it_has_begun_takes_nothing() -> None:
     intake = Intake("recs", 10, 1000)
     intake.seal()
-    intake.begin(Rec.schema, 0)
+    intake.begin(Rec.schema, 0, lambda length: None)
     append = append_event(Rec.schema, intake.tray.words)
     assert append is not None
     assert not append(Rec(1))

@@ -280,12 +280,26 @@ def test_a_submitter_waits_for_room_that_becomes_free(monkeypatch: pytest.Monkey
     arena = Arena(64 * KIB)
     held = [arena.hold([bytes(16 * KIB)])]
     threading.Timer(0.05, held.clear).start()
-    second = arena.hold([bytes(8 * KIB)], patient=True)
+    arena.pace(8 * KIB)
+    second = arena.hold([bytes(8 * KIB)])
     assert second is not None
     assert (held, arena.held) == ([], 1)
     monkeypatch.setattr(arena_module, "_PAUSE", 0.001)
-    others = [arena.hold([bytes(8 * KIB)], patient=True) for _ in range(6)]
+    others = []
+    for _ in range(6):
+        arena.pace(8 * KIB)
+        others.append(arena.hold([bytes(8 * KIB)]))
     assert all(other is not None for other in others)
+
+
+def test_half_of_the_room_is_left_to_what_is_not_kept() -> None:
+    arena = Arena(64 * KIB)
+    kept = [arena.spare(10 * KIB) for _ in range(4)]
+    assert [place is not None for place in kept] == [True, True, True, False]
+    assert arena.hold([bytes(30 * KIB)]) is not None
+    kept.clear()
+    gc.collect()
+    assert arena.spare(30 * KIB) is not None
 
 
 def test_the_memory_cannot_be_cut() -> None:

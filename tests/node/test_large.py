@@ -11,6 +11,7 @@ import pytest
 
 import evflow as ev
 from evflow.events.encode import encoder, encoder_parts
+from evflow.flow import entry
 from evflow.node import sockets as sockets_module
 from evflow.node.arena import Arena
 from tests.node.processes import wait_for
@@ -31,6 +32,19 @@ class Track(ev.Event):
     points: ev.Array[ev.f64, None, 3]
     raw: bytes
     maybe: ev.Array[ev.f32, None] | None = None
+
+
+class Wave(ev.Event):
+    """Of varying width, small or large, and nothing that may be missing."""
+
+    number: int
+    samples: ev.Array[ev.f64, None]
+    text: str = "a wave"
+
+
+def wave(number: int) -> Wave:
+    chance = np.random.default_rng(number)
+    return Wave(number, chance.normal(size=int(chance.choice([0, 2, 9_000, 50_000, 150_000, 300_000]))))
 
 
 def image(number: int) -> Image:
@@ -70,12 +84,60 @@ def crossed(kind: type[ev.Event], events: list[Any], receivers: int = 1, **setti
     return [seen[name] for name in names]
 
 
+@pytest.fixture(params=["the long way", "the short way"])
+def way_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How events are taken in: as the first ones of a source, or as all that follow many."""
+    if request.param == "the short way":
+        monkeypatch.setattr(entry, "_MANY", 1)
+
+
+@pytest.mark.usefixtures("way_in")
 @pytest.mark.parametrize("shared_memory", [True, False])
-@pytest.mark.parametrize(("kind", "make"), [(Image, image), (Track, track)])
+@pytest.mark.parametrize(("kind", "make"), [(Image, image), (Track, track), (Wave, wave)])
 def test_large_events_arrive_as_they_were(kind: type[ev.Event], make: Any, shared_memory: bool) -> None:
     """Through shared memory and over TCP, with every kind of large field, small ones between."""
-    sent = [make(number) for number in range(40)]
+    sent = [make(number) for number in range(60)]
     assert crossed(kind, sent, shared_memory=shared_memory) == [sent]
+
+
+@pytest.mark.usefixtures("way_in")
+def test_what_several_threads_submit_arrives_in_the_order_of_each() -> None:
+    """Large and small events, singly and in batches, with attributes, and some that leave a doubt."""
+    seen: dict[str, list[tuple[int, int]]] = {name: [] for name in "abc"}
+
+    def handle(event: Any) -> None:
+        right = np.all(event.samples == event.number)
+        seen[event.text].append((event.number, len(event.samples) if right else -1))
+
+    sizes = [int(n) for n in np.random.default_rng(5).choice([3, 9_000, 50_000, 150_000, 300_000], 60)]
+
+    def submit(name: str) -> None:
+        samples = np.empty(max(sizes))
+        for number, size in enumerate(sizes):
+            samples[:] = number
+            event = Wave(number, samples[:size], name)
+            if number % 7 == 3:
+                flow["events"].submit_batch([event])
+            elif number % 11 == 5:
+                flow["events"].submit(event, attrs={"odd": 1})
+            elif number % 13 == 6:
+                flow["events"].submit(Wave(number, list(samples[:3]), name))
+            else:
+                flow["events"].submit(event)
+
+    there = ev.Node("there", listen="tcp://127.0.0.1:0")
+    both = graph(Wave, {"there": handle})
+    with both.run(node=there), both.run(node=ev.Node("here", peers={"there": there.contact})) as flow:
+        threads = [threading.Thread(target=submit, args=(name,)) for name in seen]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        flow.drain(60)
+    # A list is no array, which the short way leaves to the long one.
+    listed = [n for n in range(60) if n % 7 != 3 and n % 11 != 5 and n % 13 == 6]
+    expected = [(n, 3 if n in listed else size) for n, size in enumerate(sizes)]
+    assert seen == dict.fromkeys("abc", expected)
 
 
 class Row(ev.Event):
@@ -103,11 +165,13 @@ def test_what_a_filter_leaves_of_batches_arrives(left_out: int, shared_memory: b
     assert seen == [(n, values[n, -1]) for n in range(23_000) if n % left_out]
 
 
+@pytest.mark.usefixtures("way_in")
 def test_two_receivers_get_the_same_events() -> None:
     sent = [image(number) for number in range(20)]
     assert crossed(Image, sent, receivers=2) == [sent, sent]
 
 
+@pytest.mark.usefixtures("way_in")
 @pytest.mark.parametrize("size", [4096, 1 << 20])
 def test_without_room_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """The arena has room for one event, or none; the others go another way."""
@@ -116,6 +180,7 @@ def test_without_room_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, size: int
     assert crossed(Image, sent) == [sent]
 
 
+@pytest.mark.usefixtures("way_in")
 def test_an_event_may_be_changed_after_submit() -> None:
     """What was submitted is what it was then."""
     values = np.zeros((600, 500), np.uint16)
@@ -130,6 +195,7 @@ def test_an_event_may_be_changed_after_submit() -> None:
     assert seen == list(range(30))
 
 
+@pytest.mark.usefixtures("way_in")
 def test_events_kept_by_the_receiver_stay_as_they_are() -> None:
     """Views of more events than the arena has room for, and through the end of both nodes."""
     kept: list[Any] = []

@@ -23,6 +23,7 @@ import numpy as np
 
 from evflow.errors import EvflowError, FlowError, LinkError, SparkError
 from evflow.events.attributes import AttributeColumn, Attributes
+from evflow.events.gather import Place
 from evflow.flow.flow import Flow
 from evflow.graph import Graph
 from evflow.link.outlet import Terms
@@ -191,8 +192,13 @@ class Way(Line):
             return
         assert links is not None
         task, schema = self._begun
-        # To where frames are sent from, so that nobody copies them again.
-        batch = encode_all(schema, gathered, lambda length: links.reserve(length, True))
+
+        def room(length: int) -> Place | None:
+            """Where frames are sent from, so that nobody copies them again."""
+            links.pace(length)
+            return links.reserve(length)
+
+        batch = encode_all(schema, gathered, room)
         gathered.clear()
         numbered = batch.with_attributes(_numbers(task, self.rows, len(batch)))
         until = time.monotonic() + self.options.timeout
