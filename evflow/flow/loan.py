@@ -35,7 +35,11 @@ _Shape = tuple[int, ...]
 
 
 class _Field(NamedTuple):
-    """A field that is an array; its ``shape`` if it need not be told."""
+    """A field that is an array; its ``shape`` if it need not be told.
+
+    The ``dtype`` is not numpy's own object of that type: those arrays would be copied by machine code
+    (``evflow.codgen.objects``), these are left to who takes them up.
+    """
 
     kind: Array
     dtype: np.dtype[Any]

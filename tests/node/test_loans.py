@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.events.encode import encoder, encoder_parts
 from evflow.events.gather import Place
+from evflow.flow import entry
 from evflow.flow import loan as loan_module
 from evflow.flow.loan import lend, taken_up
 from evflow.node import sockets as sockets_module
@@ -123,6 +124,36 @@ def test_nothing_is_copied(size: int) -> None:
     run_here(work, Scan, lambda scan: seen.append((scan.samples.ctypes.data, scan.samples.sum())))
     assert seen == [(loaned[0].samples.ctypes.data, 2.0 * size)]
     assert size < 100_000 or loaned[0].samples.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize(
+    ("usual", "name", "fields"),
+    [
+        (Scan("a", np.zeros(9_000)), "samples", {"station": "b", "samples": 9_000}),
+        (Image(1, np.zeros((600, 500), np.uint16)), "pixels", {"number": 2}),
+    ],
+)
+def test_nothing_is_copied_by_the_short_way_of_many_events(
+    monkeypatch: pytest.MonkeyPatch, usual: ev.Event, name: str, fields: dict[str, Any]
+) -> None:
+    """The machine code that takes the events of a class leaves arrays on loan, and views of them."""
+    monkeypatch.setattr(entry, "_MANY", 1)
+    seen: list[int] = []
+    loaned: list[Any] = []
+
+    def work(source: Any) -> None:
+        for _ in range(3):
+            source.submit(usual)
+        for whole in (True, False):
+            event = source.loan(type(usual), **fields)
+            if not whole:
+                setattr(event, name, getattr(event, name).reshape(-1).reshape(getattr(event, name).shape))
+            getattr(event, name)[...] = 7
+            source.submit(event)
+            loaned.append(event)
+
+    run_here(work, type(usual), lambda event: seen.append(getattr(event, name).ctypes.data))
+    assert seen[3:] == [getattr(event, name).ctypes.data for event in loaned]
 
 
 def test_one_block_of_the_arena_serves() -> None:
