@@ -18,8 +18,8 @@ import llvmlite.binding as llvm
 from llvmlite.binding.ffi import ObjectRef
 from llvmlite.binding.newpassmanagers import NewPassManager
 
+from evflow.codgen.llvm.append_ir import PYTHON_FUNCTIONS
 from evflow.codgen.llvm.maths import C_FUNCTIONS
-from evflow.codgen.llvm.object_ir import PYTHON_FUNCTIONS
 
 __all__ = ["HOT", "LOCK", "Code", "Native", "target"]
 

@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from evflow.codgen.llvm import object_ir as ir
+from evflow.codgen.llvm import append_ir as ir
+from evflow.codgen.llvm.object_ir import Layout, can_encode, write_encoder
 from evflow.codgen.memory import Array, address
 from evflow.codgen.native import Native
 from evflow.schema import Schema
@@ -35,7 +36,7 @@ def words_over(memory: Array) -> Words:
         memory: uint8, 1-D.
 
     Returns:
-        int64, one for each of ``object_ir.WORDS``.
+        int64, one for each of ``append_ir.WORDS``.
     """
     words = np.zeros(len(ir.WORDS), np.int64)
     at = address(memory)
@@ -52,7 +53,7 @@ def append_event(schema: Schema, words: Words) -> Append | None:
 
     Args:
         schema: the events' schema.
-        words: int64, one for each of ``object_ir.WORDS``: the address where the event goes, that where the
+        words: int64, one for each of ``append_ir.WORDS``: the address where the event goes, that where the
             memory ends, the identity of a thread, the address of a gate, how many events it has rejected, and
             where the ends of events of varying width are noted. What is taken moves the first.
 
@@ -60,14 +61,14 @@ def append_event(schema: Schema, words: Words) -> Append | None:
         None if there can be no such function: the schema has lists, fields that may be missing, or no class;
         or this Python keeps its objects in another way.
     """
-    if not _known_layout() or not ir.can_encode(schema):
+    if not _known_layout() or not can_encode(schema):
         return None
     code = schema.made.get("object encoder")
     if code is None:
-        layouts: dict[Schema, ir.Layout] = {}
+        layouts: dict[Schema, Layout] = {}
         if not _add_layouts(schema, layouts):
             return None
-        code = schema.made["object encoder"] = Native(ir.write_encoder(schema, layouts), optimised=False)
+        code = schema.made["object encoder"] = Native(write_encoder(schema, layouts), optimised=False)
     return _builtin(code, words)
 
 
@@ -81,7 +82,7 @@ def _appender(varying: bool) -> Native:
     return Native(ir.write_appender(varying), optimised=False)
 
 
-def _add_layouts(schema: Schema, layouts: dict[Schema, ir.Layout]) -> bool:
+def _add_layouts(schema: Schema, layouts: dict[Schema, Layout]) -> bool:
     """Finds where the classes of a schema and of the records in it have their fields."""
     kind = schema.made.get("event class")
     if kind is None:
@@ -89,7 +90,7 @@ def _add_layouts(schema: Schema, layouts: dict[Schema, ir.Layout]) -> bool:
     slots = {field.name: _slot(kind, field.name) for field in schema.fields}
     if None in slots.values():
         return False
-    layouts[schema] = ir.Layout(kind, cast("dict[str, int]", slots))
+    layouts[schema] = Layout(kind, cast("dict[str, int]", slots))
     held = [field.type.schema for field in schema.fields if isinstance(field.type, Record)]
     return all(within in layouts or _add_layouts(within, layouts) for within in held)
 

@@ -3,7 +3,7 @@
 It reads objects of CPython where they lie, and takes exactly what leaves no doubt: a float where a float
 belongs, an int that fits, an array of the very type and shape. All else is left to an encoder that takes
 more, and says what is wrong. Where the width of an event varies, its size is found out before anything is
-written. Other threads of Python run while much is copied.
+written.
 """
 
 from __future__ import annotations
@@ -15,62 +15,29 @@ from math import prod
 
 import numpy as np
 
+from evflow.codgen.llvm.append_ir import (
+    ARRAY_DATA,
+    ARRAY_DTYPE,
+    ARRAY_FLAGS,
+    ARRAY_NDIM,
+    ARRAY_SHAPE,
+    BRIEF,
+    BYTES_DATA,
+    BYTES_SIZE,
+    FLOAT_VALUE,
+    Append,
+    pointer,
+)
 from evflow.codgen.llvm.empty import empty_value
-from evflow.codgen.llvm.ir import Body, Module
 from evflow.schema import Schema
 from evflow.schema.types import Array, Blob, Bytes, FieldType, Number, Record, Str, Text
 
-__all__ = [
-    "ARRAY_DATA",
-    "ARRAY_DTYPE",
-    "ARRAY_FLAGS",
-    "ARRAY_NDIM",
-    "ARRAY_SHAPE",
-    "BYTES_DATA",
-    "BYTES_SIZE",
-    "FLOAT_VALUE",
-    "PYTHON_FUNCTIONS",
-    "TYPE",
-    "WORDS",
-    "Layout",
-    "can_encode",
-    "write_appender",
-    "write_encoder",
-]
+__all__ = ["Layout", "can_encode", "write_encoder"]
 
-PYTHON_FUNCTIONS = {
-    "PyBool_FromLong": "ptr @ev_PyBool_FromLong(i64)",
-    "PyErr_Clear": "void @ev_PyErr_Clear()",
-    "PyEval_RestoreThread": "void @ev_PyEval_RestoreThread(ptr)",
-    "PyEval_SaveThread": "ptr @ev_PyEval_SaveThread()",
-    "PyLong_AsLongLongAndOverflow": "i64 @ev_PyLong_AsLongLongAndOverflow(ptr, ptr)",
-    "PyThread_get_thread_ident": "i64 @ev_PyThread_get_thread_ident()",
-    "PyUnicode_AsUTF8AndSize": "ptr @ev_PyUnicode_AsUTF8AndSize(ptr, ptr)",
-    "Py_DecRef": "void @ev_Py_DecRef(ptr)",
-    "Py_IncRef": "void @ev_Py_IncRef(ptr)",
-}
-"""The functions of Python that the code calls, and how they are declared."""
-
-WORDS = ("at", "end", "thread", "gate", "rejected", "writing", "mark", "marks")
-"""The words behind the array that a function has as its ``self``: the address where the next bytes go, that
-where the memory ends, the thread whose bytes it does not take, the address of a function ``i64 (ptr event)``
-that says by 0 that an event is not to be kept (0 for none), how many were not, and whether an event is being
-written while other threads run, so that no other one is taken. Where the width of events varies, also the
-address where that of the next one's end is noted, and that where the memory for it ends."""
-
-# Bytes from the beginning of an object of CPython or numpy to what it is and holds.
-TYPE = 8
-FLOAT_VALUE = 16
-BYTES_SIZE, BYTES_DATA = 16, 32
-ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_DTYPE, ARRAY_FLAGS = 16, 24, 32, 56, 64
 _C_CONTIGUOUS = 1
 
 _MOST = (1 << 32) - 1
 """What msgpack and the wire can say of a length."""
-
-_BRIEF = 256 << 10
-"""Bytes up to which an event is copied while no other thread runs; to have the interpreter back would take
-longer."""
 
 
 @dataclass(frozen=True)
@@ -116,142 +83,16 @@ def write_encoder(schema: Schema, layouts: Mapping[Schema, Layout]) -> str:
     return writer.finish()
 
 
-def write_appender(varying: bool) -> str:
-    """The function that takes the bytes of an event, and puts them where the words of ``self`` say; see
-    ``write_encoder``."""
-    writer = _Writer({})
-    writer.require_type("%event", bytes)
-    size = writer.body.load("i64", "%event", BYTES_SIZE)
-    writer.begin(size, None if varying else 0)
-    writer.body.copy(writer.target, writer.body.at("%event", BYTES_DATA), size)
-    return writer.finish()
-
-
-def _pointer(value: object) -> str:
-    """An object that lives as long as the code."""
-    return f"inttoptr (i64 {id(value)} to ptr)"
-
-
-class _Writer:
-    """Writes a function: each value is checked, then stored behind the one before.
-
-    Attributes:
-        body: the function.
-        target: where its bytes go.
-    """
+class _Writer(Append):
+    """Writes the function that takes objects: each value is checked, then stored behind the one before."""
 
     def __init__(self, layouts: Mapping[Schema, Layout]) -> None:
+        super().__init__()
         self._layouts = layouts
-        module = Module()
-        for signature in PYTHON_FUNCTIONS.values():
-            module.declare(signature)
-        self.body = Body(module, "ptr @run(ptr %self, ptr %event) nounwind")
-        self.target = self._first = ""
-        self._refuse = self.body.label()
-        self._constant = b""
-        self._at = 0
-        self._mark = ""
         # What writes the fields of varying width, whose sizes were found out, in the order of the wire.
         self._sized: deque[Callable[[], None]] = deque()
-        # What may be large is copied last: target, source, size, and the object that has it.
-        self._copies: list[tuple[str, str, str, str]] = []
         # Where functions of Python put a second result.
         self._second = self.body.alloca("i64")
-
-    def begin(self, size: str, width: int | None) -> None:
-        """Finds out where the bytes go, and that there is room for them.
-
-        Args:
-            size: how many they are.
-            width: of every event; None if it varies.
-        """
-        body = self.body
-        self._words = body.load("ptr", "%self", ARRAY_DATA)
-        at, end, thread = (self._word(name) for name in ("at", "end", "thread"))
-        self._behind = body.let(f"add i64 {at}, {size}")
-        self._require(body.let(f"icmp ule i64 {self._behind}, {end}"))
-        if width is None or width > _BRIEF:
-            self._require(body.let(f"icmp eq i64 {self._word('writing')}, 0"))
-        if width is None:
-            self._mark = self._word("mark")
-            self._require(body.let(f"icmp ult i64 {self._mark}, {self._word('marks')}"))
-        here = body.call("i64", "@ev_PyThread_get_thread_ident")
-        self._require(body.let(f"icmp ne i64 {here}, {thread}"))
-        self.target = self._first = body.let(f"inttoptr i64 {at} to ptr")
-        self._much = body.let(f"icmp ugt i64 {size}, {_BRIEF}")
-
-    def _word(self, name: str) -> str:
-        return self.body.load("i64", self._words, 8 * WORDS.index(name))
-
-    def _set_word(self, name: str, value: str) -> None:
-        self.body.store("i64", value, self._words, 8 * WORDS.index(name))
-
-    def finish(self) -> str:
-        """Keeps what was written, unless the gate rejects it, and gives the module."""
-        body = self.body
-        self._flush()
-        let_go = self._copy_last()
-        gate = self._gate()
-        ask, reject, keep, done = (body.label() for _ in range(4))
-        body.branch(body.let(f"icmp eq ptr {gate}, null"), keep, ask)
-        body.begin(ask)
-        passed = body.call("i64", gate, f"ptr {self._first}")
-        body.branch(body.let(f"icmp eq i64 {passed}, 0"), reject, keep)
-        body.begin(reject)
-        self._set_word("rejected", body.let(f"add i64 {self._word('rejected')}, 1"))
-        body.jump(done)
-        body.begin(keep)
-        self._set_word("at", self._behind)
-        if self._mark:
-            body.store("i64", self._behind, body.let(f"inttoptr i64 {self._mark} to ptr"))
-            self._set_word("mark", body.let(f"add i64 {self._mark}, 8"))
-        body.begin(done)
-        if let_go:
-            self._let_go_of_objects(let_go)
-        body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 1"))
-        body.begin(self._refuse)
-        body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 0"))
-        body.finish()
-        return body.module.text()
-
-    def _gate(self) -> str:
-        return self.body.load("ptr", self._words, 8 * WORDS.index("gate"))
-
-    def _copy_last(self) -> str:
-        """Copies what may be large, while other threads run if it is; gives a pointer that is null if it was
-        not, "" if nothing can be."""
-        if not self._copies:
-            return ""
-        body = self.body
-        let_go, copy, go_on, done = (body.label() for _ in range(4))
-        no_gate = body.let(f"icmp eq ptr {self._gate()}, null")
-        before = body.block
-        body.branch(body.let(f"and i1 {self._much}, {no_gate}"), let_go, copy)
-        body.begin(let_go)
-        self._set_word("writing", "1")
-        for *_, holder in self._copies:
-            body.do(f"call void @ev_Py_IncRef(ptr {holder})")
-        thread = body.call("ptr", "@ev_PyEval_SaveThread")
-        body.begin(copy)
-        state = body.phi("ptr", [("null", before), (thread, let_go)])
-        for target, source, size, _ in self._copies:
-            body.copy(target, source, size)
-        body.branch(body.let(f"icmp eq ptr {state}, null"), done, go_on)
-        body.begin(go_on)
-        body.do(f"call void @ev_PyEval_RestoreThread(ptr {state})")
-        self._set_word("writing", "0")
-        body.begin(done)
-        return state
-
-    def _let_go_of_objects(self, state: str) -> None:
-        # Last, since an object that goes may run anything.
-        body = self.body
-        release, done = body.label(), body.label()
-        body.branch(body.let(f"icmp eq ptr {state}, null"), done, release)
-        body.begin(release)
-        for *_, holder in self._copies:
-            body.do(f"call void @ev_Py_DecRef(ptr {holder})")
-        body.begin(done)
 
     def size_of(self, schema: Schema, value: str) -> str:
         """Bytes of an event of the right class, whose fields of varying width are checked."""
@@ -306,39 +147,6 @@ class _Writer:
             self.require_type(value, self._layouts[kind.schema].kind)
             self.record(kind.schema, value)
 
-    def _require(self, condition: str) -> None:
-        right = self.body.label()
-        self.body.branch(condition, right, self._refuse)
-        self.body.begin(right)
-
-    def _is_type(self, value: str, kind: type) -> str:
-        found = self.body.load("ptr", value, TYPE)
-        return self.body.let(f"icmp eq ptr {found}, {_pointer(kind)}")
-
-    def require_type(self, value: str, kind: type) -> None:
-        """Goes on only if an object is of this very type."""
-        self._require(self._is_type(value, kind))
-
-    def _flush(self) -> None:
-        if self._constant:
-            data, size = self._constant, len(self._constant)
-            self.body.copy(self.body.at(self.target, self._at), self.body.module.constant(data), size)
-            self._at += size
-            self._constant = b""
-
-    def _place(self, size: int) -> str:
-        """Where the next bytes of the event go."""
-        self._flush()
-        at = self.body.at(self.target, self._at)
-        self._at += size
-        return at
-
-    def _copy(self, value: str, source: str, size: str) -> None:
-        """Writes bytes of an object, of which it is known only now how many there are."""
-        target = self._place(0)
-        self._copies.append((target, source, size, value))
-        self.target, self._at = self.body.at(target, size), 0
-
     def _sized_bytes(self, marker: int, value: str, source: str, size: str) -> str:
         self._require(self.body.let(f"icmp ule i64 {size}, {_MOST}"))
 
@@ -355,7 +163,7 @@ class _Writer:
 
     def _boolean(self, value: str) -> None:
         body = self.body
-        true, false = (body.let(f"icmp eq ptr {value}, {_pointer(known)}") for known in (True, False))
+        true, false = (body.let(f"icmp eq ptr {value}, {pointer(known)}") for known in (True, False))
         self._require(body.let(f"or i1 {true}, {false}"))
         self._store(8, body.let(f"select i1 {true}, i8 -61, i8 -62"))
 
@@ -469,7 +277,7 @@ class _Writer:
         image = empty_value(kind)
         self._constant += image[: len(image) - size]
         source, target = body.load("ptr", value, ARRAY_DATA), self._place(size)
-        if size > _BRIEF:
+        if size > BRIEF:
             self._copies.append((target, source, str(size), value))
         else:
             body.copy(target, source, size)
@@ -500,7 +308,7 @@ class _Writer:
         self.require_type(value, np.ndarray)
         # Numpy has one object for each number type in this machine's byte order, which is that of the wire.
         dtype = body.load("ptr", value, ARRAY_DTYPE)
-        self._require(body.let(f"icmp eq ptr {dtype}, {_pointer(kind.element.dtype)}"))
+        self._require(body.let(f"icmp eq ptr {dtype}, {pointer(kind.element.dtype)}"))
         self._require(body.let(f"icmp eq i32 {body.load('i32', value, ARRAY_NDIM)}, {len(kind.shape)}"))
         contiguous = body.let(f"and i32 {body.load('i32', value, ARRAY_FLAGS)}, {_C_CONTIGUOUS}")
         self._require(body.let(f"icmp ne i32 {contiguous}, 0"))

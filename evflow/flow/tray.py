@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evflow.codgen.llvm.object_ir import WORDS
+from evflow.codgen.llvm.append_ir import WORDS
 from evflow.engine.gate import Gate
 from evflow.events.batch import EventBatch, Room
 from evflow.events.encode import LARGE
@@ -52,7 +52,7 @@ class Tray:
     """Memory that events of one schema are encoded to.
 
     Attributes:
-        words: int64, one for each of ``object_ir.WORDS``; see ``evflow.codgen.objects``.
+        words: int64, one for each of ``append_ir.WORDS``; see ``evflow.codgen.objects``.
         schema: the schema; None while there is no room for any.
         least: bytes that an event takes at least; for varying widths, those of a small one.
         wanted: bytes of the events that there was to be room for last.

@@ -99,15 +99,11 @@ class Shortcut:
             return None
         return cls(connected, None, token)
 
-    def accept(self) -> int | None:
-        """The other side says that it has connected, so it has.
-
-        Returns:
-            As ``descriptor``; None if nobody has shown the token.
-        """
+    def accept(self) -> bool:
+        """The other side says that it has connected, so it has; False if nobody has shown the token."""
         listener, self._listener = self._listener, None
         if listener is None:
-            return None
+            return False
         with listener:
             for _ in range(_BACKLOG):
                 try:
@@ -119,7 +115,7 @@ class Shortcut:
                     self._socket, self._came = connected, 1
                     break
                 connected.close()
-        return self.descriptor
+        return self._socket is not None
 
     @property
     def descriptor(self) -> int | None:

@@ -278,7 +278,7 @@ class Sockets:
     def joined(self, conduit: Conduit, opened: bool) -> None:
         shortcut = self._shortcuts.get(conduit)
         if shortcut is not None:
-            if not opened or shortcut.accept() is None:
+            if not opened or not shortcut.accept():
                 self.leave_shortcut(conduit)
             else:
                 self._tend(conduit, shortcut)

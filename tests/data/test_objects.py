@@ -16,7 +16,7 @@ from strategies import events, schemas, some, wire_event
 
 import evflow as ev
 from evflow.codgen import objects
-from evflow.codgen.llvm.object_ir import WORDS
+from evflow.codgen.llvm.append_ir import WORDS
 from evflow.codgen.objects import append_bytes, append_event
 from evflow.events.careful import encode_careful
 from evflow.events.event import event_class

@@ -17,6 +17,7 @@ from evflow.link import messages as m
 from evflow.link.hub import Hub, Journal
 from evflow.link.link import Link
 from evflow.placement import bridged, placed_on
+from tests.link.remote import Remote
 
 __all__ = [
     "DESCRIPTION", "End", "Network", "Pair", "Peer", "Ping", "Port", "Raw", "chain", "frame", "pings",
@@ -34,7 +35,7 @@ class End:
         self.closed = False
 
 
-class Port:
+class Port(Remote):
     """A node's transport. Only who has dialled can close a connection."""
 
     def __init__(self, network: Network) -> None:
@@ -66,42 +67,6 @@ class Port:
 
     def proven_name(self, conduit: Any) -> str | None:
         return self.names.get(conduit)
-
-    def room(self, length: int) -> None:
-        return None
-
-    def share(self, conduit: Any) -> tuple[str, int, bytes] | None:
-        return None
-
-    def shared(self, conduit: Any, opened: bool) -> None:
-        pass
-
-    def place(self, conduit: Any, body: memoryview) -> list[int] | None:
-        return None
-
-    def release(self, conduit: Any, blocks: list[int]) -> None:
-        pass
-
-    def open_share(self, conduit: Any, name: str, size: int, nonce: bytes) -> bool:
-        return False
-
-    def view(self, conduit: Any, place: list[int]) -> Any:
-        raise LinkError("a frame in shared memory: there is none with this peer")
-
-    def released(self, conduit: Any) -> list[int]:
-        return []
-
-    def offer_shortcut(self, conduit: Any) -> tuple[str, bytes] | None:
-        return None
-
-    def open_shortcut(self, conduit: Any, name: str, token: bytes) -> bool:
-        return False
-
-    def joined(self, conduit: Any, opened: bool) -> None:
-        pass
-
-    def leave_shortcut(self, conduit: Any) -> None:
-        pass
 
 
 class Network:

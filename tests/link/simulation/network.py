@@ -17,6 +17,7 @@ from typing import Any
 
 from evflow.errors import LinkError
 from evflow.link.transport import Conduit
+from tests.link.remote import Remote
 from tests.link.simulation.clock import Clock
 from tests.link.simulation.sharing import Sharing
 
@@ -230,7 +231,7 @@ class _Wires:
         return list(self._wires.values())
 
 
-class SimTransport:
+class SimTransport(Remote):
     """A process's end of the network; a ``Transport``.
 
     Args:
@@ -321,9 +322,6 @@ class SimTransport:
             sharing = self._sharing[conduit] = Sharing(self.network)
         return sharing
 
-    def room(self, length: int) -> None:
-        return None
-
     def share(self, conduit: Conduit) -> tuple[str, int, bytes] | None:
         return self._shares(conduit).offer()
 
@@ -345,15 +343,3 @@ class SimTransport:
     def released(self, conduit: Conduit) -> list[int]:
         sharing = self._sharing.get(conduit)
         return [] if sharing is None else sharing.released()
-
-    def offer_shortcut(self, conduit: Conduit) -> tuple[str, bytes] | None:
-        return None
-
-    def open_shortcut(self, conduit: Conduit, name: str, token: bytes) -> bool:
-        return False
-
-    def joined(self, conduit: Conduit, opened: bool) -> None:
-        pass
-
-    def leave_shortcut(self, conduit: Conduit) -> None:
-        pass

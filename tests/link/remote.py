@@ -1,0 +1,49 @@
+"""What every transport of the tests has in common: its two ends are on different hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evflow.errors import LinkError
+
+__all__ = ["Remote"]
+
+
+class Remote:
+    """The part of a ``Transport`` that needs one host: shared memory and shortcuts; there are none."""
+
+    def room(self, length: int) -> None:
+        return None
+
+    def share(self, conduit: Any) -> tuple[str, int, bytes] | None:
+        return None
+
+    def shared(self, conduit: Any, opened: bool) -> None:
+        pass
+
+    def place(self, conduit: Any, body: memoryview) -> list[int] | None:
+        return None
+
+    def release(self, conduit: Any, blocks: list[int]) -> None:
+        pass
+
+    def open_share(self, conduit: Any, name: str, size: int, nonce: bytes) -> bool:
+        return False
+
+    def view(self, conduit: Any, place: list[int]) -> Any:
+        raise LinkError("a frame in shared memory: there is none with this peer")
+
+    def released(self, conduit: Any) -> list[int]:
+        return []
+
+    def offer_shortcut(self, conduit: Any) -> tuple[str, bytes] | None:
+        return None
+
+    def open_shortcut(self, conduit: Any, name: str, token: bytes) -> bool:
+        return False
+
+    def joined(self, conduit: Any, opened: bool) -> None:
+        pass
+
+    def leave_shortcut(self, conduit: Any) -> None:
+        pass
