@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, repeat
 from typing import Any, cast
 
@@ -19,10 +19,11 @@ from evflow.events.event import Event
 from evflow.events.gather import (
     ByteArray,
     Offsets,
-    Place,
+    Room,
     back_to_back,
     frozen,
     gather,
+    no_room,
     running,
     starts_of,
 )
@@ -36,7 +37,6 @@ __all__ = ["EventBatch"]
 _UINT8 = np.dtype(np.uint8)
 
 _Rows = np.ndarray[Any, np.dtype[np.int32]]
-Room = Callable[[int], Place | None]
 _Positions = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -151,21 +151,25 @@ class EventBatch:
 
     @classmethod
     def from_columns(
-        cls, schema: Schema | type[Event], columns: Mapping[str, Any], attributes: Attributes | None = None
+        cls,
+        schema: Schema | type[Event],
+        columns: Mapping[str, Any],
+        attributes: Attributes | None = None,
+        room: Room = no_room,
     ) -> EventBatch:
         """A batch of rows given as columns: field name → array, sequence, column of pandas or pyarrow.
 
         A field of a nested record may be a column of its own, ``position.x``. A column of floats may stand
         for integers if all are integral. Columns that are no field are ignored; fields without a column take
-        their defaults.
+        their defaults. ``room`` gives a place for so many bytes, if they are to be in a certain one.
 
         Raises:
             SchemaError: a column is missing or of another length, or a value does not fit; names column
                 and first row.
         """
         schema = Schema.of(schema)
-        data, rows, offsets = encode_columns(schema, columns)
-        return cls(schema, frozen(data), rows, offsets, None, attributes)
+        data, rows, offsets = encode_columns(schema, columns, room)
+        return cls(schema, data, rows, offsets, None, attributes)
 
     @classmethod
     def from_numpy(cls, schema: Schema | type[Event], rows: np.ndarray[Any, np.dtype[Any]]) -> EventBatch:
@@ -186,9 +190,9 @@ class EventBatch:
         return cls.from_columns(schema, columns_of(schema, table))
 
     @classmethod
-    def from_table(cls, schema: Schema | type[Event], table: Any) -> EventBatch:
+    def from_table(cls, schema: Schema | type[Event], table: Any, room: Room = no_room) -> EventBatch:
         """A batch of the rows of any table: dict of columns, structured array, DataFrame, Table, list of
-        events, or a batch itself.
+        events, or a batch itself. ``room`` is as ``from_columns`` has it.
 
         Raises:
             SchemaError: see ``from_columns``; or a batch of another schema.
@@ -197,7 +201,7 @@ class EventBatch:
         if isinstance(table, list | tuple) and (not table or isinstance(table[0], Event | View)):
             return cls.from_events(table, schema)
         if not isinstance(table, EventBatch):
-            return cls.from_columns(schema, columns_of(schema, table))
+            return cls.from_columns(schema, columns_of(schema, table), room=room)
         if table.schema is not schema and table.schema != schema:
             raise SchemaError(f"expected a batch of {schema!r}, found one of {table.schema!r}")
         return table
@@ -341,7 +345,7 @@ class EventBatch:
         return self if self.selection is None else self.take(np.arange(len(self.selection)))
 
     @classmethod
-    def concat(cls, batches: Sequence[EventBatch], room: Room = lambda length: None) -> EventBatch:
+    def concat(cls, batches: Sequence[EventBatch], room: Room = no_room) -> EventBatch:
         """The events of several batches of one schema, in order, with nothing between them.
 
         Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ __all__ = [
     "Offsets",
     "Place",
     "Ragged",
+    "Room",
     "address_of",
     "back_to_back",
     "expand",
@@ -25,7 +26,9 @@ __all__ = [
     "interleave",
     "join",
     "nbytes_of",
+    "no_room",
     "put_into_rows",
+    "repeat",
     "running",
     "starts_of",
     "write_parts",
@@ -45,6 +48,14 @@ class Place(NamedTuple):
 
     target: ByteArray
     held: ByteArray
+
+
+Room = Callable[[int], Place | None]
+"""Gives a place for so many bytes; None if there is none."""
+
+
+def no_room(length: int) -> None:
+    """The ``Room`` that there is none of."""
 
 
 # An index takes eight bytes for each byte that it moves; longer pieces are copied one by one.
@@ -108,6 +119,16 @@ def write_parts(target: ByteArray, parts: Iterable[Any]) -> None:
         elif size:
             into[at : at + size] = source.cast("B")
         at += size
+
+
+def repeat(target: ByteArray, piece: bytes) -> None:
+    """Fills memory, whose size is a multiple of the piece's, with one piece behind the other."""
+    into, done = target.data, len(piece)
+    into[:done] = piece
+    while done < len(into):
+        more = min(done, len(into) - done)
+        into[done : done + more] = into[:more]
+        done += more
 
 
 def nbytes_of(parts: Iterable[bytes | memoryview]) -> int:

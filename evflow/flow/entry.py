@@ -193,7 +193,7 @@ class Entry:
         if isinstance(table, EventBatch):
             batch = table
         else:
-            batch = EventBatch.from_table(self._schema(schema, table), table)
+            batch = EventBatch.from_table(self._schema(schema, table), table, self._reserve)
         if attrs:
             batch = batch.with_attributes(Attributes.constant(attrs, len(batch)))
         if len(batch):

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 
 from evflow.errors import FlowError
-from evflow.events.batch import EventBatch, Room
-from evflow.events.gather import address_of
+from evflow.events.batch import EventBatch
+from evflow.events.gather import Room, address_of
 from evflow.flow.tray import MOST, Tray
 from evflow.schema import Schema
 

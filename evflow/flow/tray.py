@@ -17,9 +17,9 @@ import numpy as np
 
 from evflow.codgen.llvm.append_ir import WORDS
 from evflow.engine.gate import Gate
-from evflow.events.batch import EventBatch, Room
+from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE
-from evflow.events.gather import Offsets, address_of, frozen
+from evflow.events.gather import Offsets, Room, address_of, frozen, no_room
 from evflow.schema import Schema
 
 __all__ = ["MOST", "SMALL", "Tray"]
@@ -66,7 +66,7 @@ class Tray:
         self.schema: Schema | None = None
         self.least = self.wanted = 0
         self.many = False
-        self._room: Room = lambda length: None
+        self._room: Room = no_room
         # What is written to, and the same bytes as they are handed on.
         self._chunk = self._held = np.empty(0, np.uint8)
         # Whether batches lie in the chunk, so that it must not be written to again.

@@ -17,8 +17,8 @@ from typing import Any
 
 from evflow.engine.topology import Crossing
 from evflow.errors import LinkError
-from evflow.events.batch import EventBatch, Room
-from evflow.events.gather import address_of
+from evflow.events.batch import EventBatch
+from evflow.events.gather import Room, address_of, no_room
 from evflow.link.attributes import MOST_COLUMNS
 from evflow.link.attributes import pack as pack_attributes
 from evflow.link.congestion import Congestion, CongestionHandler, relieve
@@ -145,7 +145,7 @@ class Outlet:
         self.dropped: Callable[[int], None] = lambda count: None
         self.failed: Callable[[BaseException], None] = lambda error: None
         self.left: Callable[[int], None] = lambda count: None
-        self.room: Room = lambda length: None
+        self.room: Room = no_room
         self.channel = 0
         self.pump: Callable[[Outlet], None] = lambda outlet: None
         self._unsent: deque[Frame] = deque()

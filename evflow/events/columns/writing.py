@@ -25,8 +25,19 @@ from evflow.events.columns.intake import (
 )
 from evflow.events.columns.plain import fill_plain, plain_length
 from evflow.events.columns.texts import bytes_pieces, padded_text, text_pieces
-from evflow.events.encode import value_encoder
-from evflow.events.gather import ByteArray, Offsets, Ragged, expand, interleave, join, put_into_rows
+from evflow.events.encode import LARGE, value_encoder
+from evflow.events.gather import (
+    ByteArray,
+    Offsets,
+    Ragged,
+    Room,
+    expand,
+    frozen,
+    interleave,
+    join,
+    put_into_rows,
+    repeat,
+)
 from evflow.events.numeric import AnyArray, array_of, convert_array
 from evflow.schema import Schema, array_dtype
 from evflow.schema.description import held_record
@@ -36,14 +47,18 @@ from evflow.schema.values import Misfit, describe
 __all__ = ["encode_columns"]
 
 
-def encode_columns(schema: Schema, columns: Mapping[str, Any]) -> tuple[ByteArray, int, Offsets | None]:
-    """Encoded rows: the bytes, how many rows, and their offsets where their width varies.
+def encode_columns(
+    schema: Schema, columns: Mapping[str, Any], room: Room
+) -> tuple[ByteArray, int, Offsets | None]:
+    """Encoded rows: the bytes, not writeable, how many rows, and their offsets where their width varies.
 
     Args:
         schema: the schema of the rows.
         columns: field name → column: a numpy array, a sequence, a column of pandas or pyarrow, for a
             nested record a mapping of columns (or columns named ``record.field``). Columns that are no
             field are ignored.
+        room: gives a place for so many bytes; None for memory of their own. Asked where they are many, and
+            of one width.
 
     Raises:
         SchemaError: a column is missing and the field has no default, columns differ in length, or a value
@@ -55,9 +70,14 @@ def encode_columns(schema: Schema, columns: Mapping[str, Any]) -> tuple[ByteArra
     place = f"schema {schema.name}: column "
     given = member_columns(schema, columns)
     if schema.width is not None:
-        return _fixed_rows(schema, given, n, place).reshape(-1), n, None
+        there = room(n * schema.width) if n * schema.width >= LARGE else None
+        if there is None:
+            return frozen(_fixed_rows(schema, given, n, place).reshape(-1)), n, None
+        repeat(there.target, _template(schema))
+        _fill_record(there.target.reshape(n, schema.width), 0, schema, given, place)
+        return there.held, n, None
     data, offsets = interleave(_record_parts(schema, given, n, place))
-    return data, n, offsets
+    return frozen(data), n, offsets
 
 
 def _common_length(schema: Schema, columns: Mapping[str, Any]) -> int:
