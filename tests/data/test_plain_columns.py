@@ -42,7 +42,15 @@ def careful(schema: Schema, columns: Any) -> Any:
     def fields_of(rows: Any, at: int, schema: Schema, given: Any) -> list[Any]:
         return [field for field in schema.fields if field.offset is not None]
 
-    with mock.patch.multiple(writing, plain_length=lambda *_: None, fill_plain=fields_of):
+    with mock.patch.multiple(
+        writing, plain_length=lambda *_: None, fill_plain=fields_of, fill_rows=lambda *_: False
+    ):
+        return outcome(schema, columns)
+
+
+def by_code(schema: Schema, columns: Any) -> Any:
+    """The same from machine code, where that takes the columns."""
+    with mock.patch.object(plain, "_MANY", 0), mock.patch.object(writing, "LARGE", 1):
         return outcome(schema, columns)
 
 
@@ -146,7 +154,7 @@ def test_plain_columns_give_what_the_careful_way_gives(data: st.DataObject) -> N
         columns["x0"] = data.draw(st.sampled_from([np.array(5), "text", None, {}, 7]))
     elif twist == "order":
         columns = dict(reversed(columns.items()))
-    assert outcome(schema, columns) == careful(schema, columns)
+    assert outcome(schema, columns) == by_code(schema, columns) == careful(schema, columns)
 
 
 @some
@@ -166,7 +174,8 @@ def test_plain_numbers_encode_what_events_do(data: st.DataObject) -> None:
         dtype = data.draw(st.sampled_from([kind.dtype, kind.dtype.newbyteorder()]))
         columns[f"x{i}"] = data.draw(laid_out(values.astype(dtype)))
     rows = [{name: column[row].item() for name, column in columns.items()} for row in range(n)]
-    assert outcome(schema, columns) == (n, b"".join(encode_dict(schema, row) for row in rows))
+    expected = n, b"".join(encode_dict(schema, row) for row in rows)
+    assert outcome(schema, columns) == by_code(schema, columns) == expected
 
 
 @pytest.mark.parametrize(("kind", "bits"), [(f32, 0x7F800001), (f64, 0xFFF0000000000123)])
@@ -174,8 +183,9 @@ def test_plain_columns_keep_the_bits_of_nan(kind: Number, bits: int) -> None:
     column = np.array([bits], f"u{kind.size}").view(kind.dtype)
     swapped = column.byteswap().view(kind.dtype.newbyteorder())
     for given_ in (column, swapped):
-        _, data = outcome(Schema("s", {"x": kind}), {"x": given_})
-        assert data[2:] == bits.to_bytes(kind.size, "big")
+        for encoded in (outcome, by_code):
+            _, data = encoded(Schema("s", {"x": kind}), {"x": given_})
+            assert data[2:] == bits.to_bytes(kind.size, "big")
 
 
 @pytest.mark.parametrize("source", NUMERIC)
@@ -209,6 +219,25 @@ def test_plain_columns_need_no_closer_look(n: int) -> None:
         mock.patch.object(writing, "padded_text", side_effect=AssertionError),
     ):
         assert outcome(schema, columns) == expected
+
+
+@pytest.mark.parametrize("kinds", [["f8"], ["i4", "f8", "S4", "?", "(2,)f8", "u2", "S1"], ["(200,)f8", "?"]])
+@pytest.mark.parametrize("n", [1, 7, 1000, 25_001])
+def test_rows_of_many_are_written_by_machine_code(kinds: list[str], n: int) -> None:
+    """A few rows at a time, of columns that lie anywhere; and once so many have come by itself."""
+    chance = np.random.default_rng(n)
+    of = {"S4": Str(5), "S1": Str(1), "(2,)f8": Array(f64, (2,)), "(200,)f8": Array(f64, (200,))}
+    simple = {"f8": f64, "i4": i32, "?": boolean, "u2": NUMBERS["u16"]}
+    schema = Schema("s", {f"x{i}": (of | simple)[kind] for i, kind in enumerate(kinds)})
+    table = np.zeros(n, [(f"x{i}", kind) for i, kind in enumerate(kinds)])
+    for name, kind in zip(table.dtype.names or (), kinds, strict=True):
+        drawn = chance.integers(0, 2 if kind == "?" else 90, table[name].shape)
+        table[name] = np.char.add("t", drawn.astype("U2")) if kind[0] == "S" else drawn
+    columns = {name: table[name] for name in table.dtype.names or ()}
+    expected = careful(schema, columns)
+    with mock.patch.object(writing, "fill_plain", side_effect=AssertionError):
+        assert by_code(schema, columns) == expected
+        assert n < 25_000 or outcome(schema, columns) == expected
 
 
 def test_plain_columns_of_long_text_are_checked_too() -> None:

@@ -1,12 +1,14 @@
 """Columns that need no second look: arrays whose every value a field can hold, assigned as they are.
 
 Most columns are numpy arrays of just the field's type, or of one that always fits. A structured array over
-the encoded rows takes such a column with one assignment, byte order and all. Whatever is not certain to
-fit is left to the careful way, which also finds the words for what is wrong.
+the encoded rows takes such a column with one assignment, byte order and all; if all columns are such ones,
+and many rows have come, machine code writes whole rows. Whatever is not certain to fit is left to the careful
+way, which also finds the words for what is wrong.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,11 +16,14 @@ import numpy as np
 
 from evflow.events.gather import ByteArray
 from evflow.events.numeric import AnyArray, always_fits, array_of
-from evflow.schema import Field, Schema
+from evflow.schema import Field, Schema, array_dtype
 from evflow.schema.types import NUMBERS, Array, Number, Str
 from evflow.schema.values import Misfit
 
-__all__ = ["fill_plain", "plain_length"]
+__all__ = ["fill_plain", "fill_rows", "plain_length"]
+
+_MANY = 20_000
+"""Rows of a schema after which it pays to have machine code made."""
 
 # The columns whose length is what len says, and which hold no columns themselves.
 _SIZED = frozenset({np.ndarray, list, tuple})
@@ -45,6 +50,7 @@ class _Plain(NamedTuple):
         name: its name.
         shape: of the value in one row; None for a field that takes no plain column.
         dtypes: what a column of numbers may be of; None for text.
+        exact: what a column of single numbers need not be converted from.
         single: whether the value is one number, so that a list of numbers is a column.
         marked: whether the value is the marker itself, as that of ``bool`` is.
         capacity: of text, in bytes.
@@ -55,6 +61,7 @@ class _Plain(NamedTuple):
     name: str
     shape: tuple[int, ...] | None
     dtypes: frozenset[np.dtype[Any]] | None = None
+    exact: np.dtype[Any] | None = None
     single: bool = False
     marked: bool = False
     capacity: int = 0
@@ -64,7 +71,8 @@ class _Plain(NamedTuple):
 def _plain(field: Field) -> _Plain:
     kind = field.type
     if isinstance(kind, Number):
-        return _Plain(field, field.name, (), _FITTING[kind], single=True, marked=kind.kind == "b")
+        marked = kind.kind == "b"
+        return _Plain(field, field.name, (), _FITTING[kind], kind.dtype, single=True, marked=marked)
     if isinstance(kind, Array):
         shape = tuple(n for n in kind.shape if n is not None)
         return _Plain(field, field.name, shape, _FITTING[kind.element])
@@ -94,6 +102,71 @@ def plain_length(schema: Schema, columns: Mapping[str, Any]) -> int | None:
     return lengths.pop() if len(lengths) == 1 else None
 
 
+def _plan(schema: Schema) -> tuple[_Plain, ...]:
+    """The fields of fixed width, in declared order."""
+    plan: tuple[_Plain, ...] | None = schema.made.get("plain fields")
+    if plan is None:
+        fixed = [field for field in schema.fields if field.offset is not None]
+        plan = schema.made["plain fields"] = tuple(map(_plain, fixed))
+    return plan
+
+
+def fill_rows(target: ByteArray, schema: Schema, given: Mapping[str, Any], n: int) -> bool:
+    """Writes whole rows, if that takes no second look and many have come; else writes nothing.
+
+    Other threads do not run meanwhile, unless they are very many: numpy lets them run at each assignment, and
+    to have the interpreter back costs more than that.
+
+    Args:
+        target: uint8, 1-D, where the rows go.
+        schema: of fixed width.
+        given: a column of any kind for each of its fields.
+        n: how many rows.
+
+    Returns:
+        Whether it has written them.
+    """
+    rows = schema.made["rows"] = schema.made.get("rows", 0) + n
+    if rows < _MANY:
+        return False
+    encoder = importlib.import_module("evflow.codgen.rows").rows_encoder(schema)
+    if encoder is None:
+        return False
+    columns, even = [], (n,)
+    for plain in _plan(schema):
+        column = given[plain.name]
+        if type(column) is not np.ndarray or column.dtype is not plain.exact or column.shape != even:
+            column = _as_in_rows(plain, column, n)
+            if column is None:
+                return False
+        columns.append(column)
+    encoder.encode(columns, n, target)
+    width = schema.fixed_width
+    for plain, column in zip(_plan(schema), columns, strict=True):
+        if plain.dtypes is None:
+            # Of the column's own width: zeros are behind it already.
+            np.ndarray((n,), column.dtype, target, plain.start, (width,))[...] = column
+    return True
+
+
+def _as_in_rows(plain: _Plain, column: Any, n: int) -> AnyArray | None:
+    """A column as machine code takes it; None if that takes a closer look."""
+    if plain.single and type(column) is list:
+        column = _listed(column)
+    if type(column) is not np.ndarray or plain.shape is None or column.shape != (n, *plain.shape):
+        return None
+    if plain.dtypes is None:
+        return _plain_text(column, plain.capacity)
+    if column.dtype not in plain.dtypes:
+        return None
+    kind = plain.field.type
+    if isinstance(kind, Array):
+        elements = column.astype(array_dtype(kind), copy=False)
+        return elements if elements[0].flags.c_contiguous else np.ascontiguousarray(elements)
+    assert isinstance(kind, Number)
+    return column.astype(kind.dtype, copy=False)
+
+
 def fill_plain(rows: ByteArray, at: int, schema: Schema, given: Mapping[str, Any]) -> list[Field]:
     """Writes the columns of a record that are certain to fit; returns the fields left, in declared order.
 
@@ -103,15 +176,12 @@ def fill_plain(rows: ByteArray, at: int, schema: Schema, given: Mapping[str, Any
         schema: the record's.
         given: a column of any kind for each of its fields.
     """
-    plan: tuple[_Plain, ...] | None = schema.made.get("plain fields")
-    if plan is None:
-        fixed = [field for field in schema.fields if field.offset is not None]
-        plan = schema.made["plain fields"] = tuple(map(_plain, fixed))
+    plan = _plan(schema)
     n, width = rows.shape
     even = (n,)
     cells: AnyArray = np.ndarray(even, schema.dtype, rows, at, (width,))
     left: list[Field] = []
-    for field, name, shape, dtypes, single, marked, capacity, start in plan:
+    for field, name, shape, dtypes, _, single, marked, capacity, start in plan:
         column = given[name]
         if single and type(column) is list:
             column = _listed(column)

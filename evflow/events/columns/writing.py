@@ -1,8 +1,9 @@
 """Tables in: columns of numbers, text and records as encoded rows.
 
 What all rows have in common, the markers, is written once and repeated; each column of fixed width is then
-one strided assignment into the rows. Columns of variable width become pieces, and the pieces of a row are
-put behind its fixed part. Only lists and arrays of varying shape take a Python step for each row.
+one strided assignment into the rows, or machine code writes whole rows. Columns of variable width become
+pieces, and the pieces of a row are put behind its fixed part. Only lists and arrays of varying shape take a
+Python step for each row.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from evflow.events.columns.intake import (
     required_values,
     split_missing,
 )
-from evflow.events.columns.plain import fill_plain, plain_length
+from evflow.events.columns.plain import fill_plain, fill_rows, plain_length
 from evflow.events.columns.texts import bytes_pieces, padded_text, text_pieces
 from evflow.events.encode import LARGE, value_encoder
 from evflow.events.gather import (
@@ -70,12 +71,15 @@ def encode_columns(
     place = f"schema {schema.name}: column "
     given = member_columns(schema, columns)
     if schema.width is not None:
-        there = room(n * schema.width) if n * schema.width >= LARGE else None
-        if there is None:
+        size = n * schema.width
+        if size < LARGE:
             return frozen(_fixed_rows(schema, given, n, place).reshape(-1)), n, None
-        repeat(there.target, _template(schema))
-        _fill_record(there.target.reshape(n, schema.width), 0, schema, given, place)
-        return there.held, n, None
+        there = room(size)
+        rows = np.empty(size, np.uint8) if there is None else there.target
+        if not fill_rows(rows, schema, given, n):
+            repeat(rows, _template(schema))
+            _fill_record(rows.reshape(n, schema.width), 0, schema, given, place)
+        return frozen(rows) if there is None else there.held, n, None
     data, offsets = interleave(_record_parts(schema, given, n, place))
     return frozen(data), n, offsets
 
