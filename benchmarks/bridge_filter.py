@@ -141,7 +141,7 @@ class Line:
 def measure(quick: bool) -> list[Line]:
     """A line for batches, and one for events submitted one by one."""
     part = 10 if quick else 1
-    rounds = 2 if quick else 5
+    rounds = 2 if quick else 9
     return [
         line("batches of 1,000", BATCH, 400 // part, rounds),
         line("one by one", 1, 300_000 // part, rounds),

@@ -25,7 +25,7 @@ from evflow.schema import Schema
 __all__ = ["MOST", "SMALL", "Tray"]
 
 SMALL = 4096
-"""Bytes that an event of varying width is reckoned with."""
+"""Bytes that an event of varying width is reckoned with, and up to which one of fixed width is small."""
 
 MOST = 2 << 20
 """Bytes of the largest event that lies here."""
