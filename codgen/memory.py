@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "address", "packed_texts"]
+__all__ = ["BRIEF", "Array", "address", "packed_texts"]
+
+BRIEF = 256 << 10
+"""Bytes up to which memory is copied while no other thread runs; to have the interpreter back would take
+longer."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -8,6 +8,7 @@ and the gate that may reject them. Other threads of Python run while much is cop
 from __future__ import annotations
 
 from evflow.codgen.llvm.ir import Body, Module
+from evflow.codgen.memory import BRIEF
 
 __all__ = [
     "ARRAY_DATA",
@@ -15,7 +16,6 @@ __all__ = [
     "ARRAY_FLAGS",
     "ARRAY_NDIM",
     "ARRAY_SHAPE",
-    "BRIEF",
     "BYTES_DATA",
     "BYTES_SIZE",
     "FLOAT_VALUE",
@@ -52,10 +52,6 @@ TYPE = 8
 FLOAT_VALUE = 16
 BYTES_SIZE, BYTES_DATA = 16, 32
 ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_DTYPE, ARRAY_FLAGS = 16, 24, 32, 56, 64
-
-BRIEF = 256 << 10
-"""Bytes up to which an event is copied while no other thread runs; to have the interpreter back would take
-longer."""
 
 
 def write_appender(varying: bool) -> str:

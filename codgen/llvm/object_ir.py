@@ -21,7 +21,6 @@ from evflow.codgen.llvm.append_ir import (
     ARRAY_FLAGS,
     ARRAY_NDIM,
     ARRAY_SHAPE,
-    BRIEF,
     BYTES_DATA,
     BYTES_SIZE,
     FLOAT_VALUE,
@@ -29,6 +28,7 @@ from evflow.codgen.llvm.append_ir import (
     pointer,
 )
 from evflow.codgen.llvm.empty import empty_value
+from evflow.codgen.memory import BRIEF
 from evflow.schema import Schema
 from evflow.schema.types import Array, Blob, Bytes, FieldType, Number, Record, Str, Text
 

@@ -7,7 +7,6 @@ same place of a page.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 from evflow.codgen.llvm.empty import empty_value
 from evflow.codgen.llvm.ir import Body, Module
@@ -104,9 +103,9 @@ class _Column:
         self._body, self._kind, self._offset = body, kind, offset
         self._address, self._step = address, step
         image = empty_value(kind)
-        # An empty text is constant, too.
-        self._size = 0 if isinstance(kind, Str) else _value_size(kind)
-        self._constant = header + image[: len(image) - self._size]
+        head = _head(kind)
+        self._size = len(image) - head
+        self._constant = header + image[:head]
 
     def write(self, start: str, end: str, target: str, width: int) -> None:
         """Writes the values from one number up to another to rows of some width, of which the first begins at
@@ -134,9 +133,10 @@ class _Column:
             body.store(f"i{bits}", body.swap(bits, value), place)
 
 
-def _value_size(kind: FieldType) -> int:
-    if isinstance(kind, Array):
-        return kind.item_size * prod(n or 0 for n in kind.shape)
-    assert isinstance(kind, Number)
-    # A bool is its marker.
-    return max(kind.size, 1)
+def _head(kind: FieldType) -> int:
+    """Bytes of a value that are the same in all rows."""
+    if isinstance(kind, Number):
+        # A bool is its marker.
+        return 0 if kind.kind == "b" else 1
+    # An empty text is constant, too.
+    return kind.data_offset if isinstance(kind, Array) else kind.width or 0

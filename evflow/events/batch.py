@@ -24,6 +24,7 @@ from evflow.events.gather import (
     frozen,
     gather,
     no_room,
+    own_place,
     running,
     starts_of,
 )
@@ -426,8 +427,7 @@ class EventBatch:
 def _copied(batches: Sequence[EventBatch], room: Room) -> ByteArray:
     """The bytes of batches without a selection, or of events of one width, back to back."""
     sizes = [batch.nbytes for batch in batches]
-    place = room(sum(sizes))
-    target = np.empty(sum(sizes), np.uint8) if place is None else place.target
+    target, held = room(sum(sizes)) or own_place(sum(sizes))
     at = 0
     for batch, size in zip(batches, sizes, strict=True):
         part = target[at : at + size]
@@ -439,4 +439,4 @@ def _copied(batches: Sequence[EventBatch], room: Room) -> ByteArray:
             rows = batch.data.reshape(batch.rows, width)
             # Unless numpy may clip rows out of range, it copies to somewhere else first.
             rows.take(batch.selection, axis=0, out=part.reshape(len(batch), width), mode="clip")
-    return frozen(target) if place is None else place.held
+    return held

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evflow.codgen.memory import BRIEF
 from evflow.codgen.memory import address as address_of
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "join",
     "nbytes_of",
     "no_room",
+    "own_place",
     "put_into_rows",
     "repeat",
     "running",
@@ -62,9 +64,6 @@ def no_room(length: int) -> None:
 _LONG = 128
 # Pieces up to this length are padded and moved as rows of a matrix.
 _SHORT = 64
-# More bytes than these are copied while other threads run. To have the interpreter back costs more than to
-# copy fewer.
-_BRIEF = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +102,12 @@ def frozen(data: ByteArray) -> ByteArray:
     return data
 
 
+def own_place(length: int) -> Place:
+    """A place in memory of its own, for where a ``Room`` has given none."""
+    memory = np.empty(length, np.uint8)
+    return Place(memory, frozen(memory[:]))
+
+
 def write_parts(target: ByteArray, parts: Iterable[Any]) -> None:
     """Copies buffers back to back to where ``target`` begins.
 
@@ -114,7 +119,7 @@ def write_parts(target: ByteArray, parts: Iterable[Any]) -> None:
     for part in parts:
         source = memoryview(part)
         size = source.nbytes
-        if size > _BRIEF:
+        if size > BRIEF:
             np.copyto(target[at : at + size], np.frombuffer(source, np.uint8))
         elif size:
             into[at : at + size] = source.cast("B")

@@ -16,7 +16,15 @@ import numpy as np
 from evflow.errors import SchemaError
 from evflow.events.encode import LARGE, Piece, encoder_parts
 from evflow.events.event import Event, make_event
-from evflow.events.gather import ByteArray, Place, address_of, frozen, interface_of, nbytes_of, write_parts
+from evflow.events.gather import (
+    ByteArray,
+    Place,
+    address_of,
+    interface_of,
+    nbytes_of,
+    own_place,
+    write_parts,
+)
 from evflow.events.numeric import AnyArray
 from evflow.schema import Schema, array_dtype
 from evflow.schema.types import Array, Maybe
@@ -148,10 +156,7 @@ def _layout(schema: Schema, fields: Mapping[str, Any], shapes: dict[str, _Shape]
 def _place(size: int, start: int, reserve: _Reserve) -> Place:
     """A place for an event of which an array starts at an offset."""
     spare = _LINE if size >= _APART else 0
-    place = reserve(size + spare)
-    if place is None:
-        memory = np.empty(size + spare, np.uint8)
-        place = Place(memory, frozen(memory[:]))
+    place = reserve(size + spare) or own_place(size + spare)
     if not spare:
         return place
     shift = -(address_of(place.target) + start) % _LINE

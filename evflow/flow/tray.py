@@ -19,7 +19,7 @@ from evflow.codgen.llvm.append_ir import WORDS
 from evflow.engine.gate import Gate
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE
-from evflow.events.gather import Offsets, Room, address_of, frozen, no_room
+from evflow.events.gather import Offsets, Room, address_of, frozen, no_room, own_place
 from evflow.schema import Schema
 
 __all__ = ["MOST", "SMALL", "Tray"]
@@ -168,8 +168,7 @@ class Tray:
     def _take_chunk(self, length: int) -> None:
         # A source of few events need not have any of the memory that others send from.
         place = self._room(length) if self._lent or length > _CHUNK else None
-        self._chunk = np.empty(length, np.uint8) if place is None else place.target
-        self._held = frozen(self._chunk[:]) if place is None else place.held
+        self._chunk, self._held = place or own_place(length)
         self._lent = False
 
     @property

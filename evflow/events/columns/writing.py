@@ -36,6 +36,7 @@ from evflow.events.gather import (
     frozen,
     interleave,
     join,
+    own_place,
     put_into_rows,
     repeat,
 )
@@ -74,12 +75,11 @@ def encode_columns(
         size = n * schema.width
         if size < LARGE:
             return frozen(_fixed_rows(schema, given, n, place).reshape(-1)), n, None
-        there = room(size)
-        rows = np.empty(size, np.uint8) if there is None else there.target
+        rows, held = room(size) or own_place(size)
         if not fill_rows(rows, schema, given, n):
             repeat(rows, _template(schema))
             _fill_record(rows.reshape(n, schema.width), 0, schema, given, place)
-        return frozen(rows) if there is None else there.held, n, None
+        return held, n, None
     data, offsets = interleave(_record_parts(schema, given, n, place))
     return frozen(data), n, offsets
 
