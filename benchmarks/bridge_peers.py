@@ -9,6 +9,8 @@ What is exact of each:
   pyzmq still copies at the sender. ``columns`` fills a new structured array for each batch from numpy
   columns, and sends it with ``copy=False``; the other batches are bytes that are there already. ``made
   anew`` does so with arrays, as a program must whose data change while what it sent is on its way.
+  ``send buffer`` has the system take no more than evflow has it take on loopback; all others leave that
+  to the system, as pyzmq does if it is not told.
 - zenoh: two peers over TCP, reliable, ``CongestionControl.BLOCK``, no scouting, its shared memory off.
   *Shared memory* allocates each message in the provider's pool, copies the bytes in and puts that; *by
   itself* puts bytes, and zenoh moves them through its pool while that has room. The receiver copies with
@@ -206,9 +208,12 @@ class ZmqEcho(ZmqReceiver):
 class ZmqSender(ZmqEnd):
     """PUSH, or for round trips PAIR."""
 
-    def __init__(self, work: Work, contact: Any, copy: bool = True, kind: str = "PUSH") -> None:
+    def __init__(
+        self, work: Work, contact: Any, copy: bool = True, kind: str = "PUSH", buffer: int = -1
+    ) -> None:
         super().__init__(kind, work)
         self.copy = copy
+        self.socket.sndbuf = buffer
         self.socket.connect(contact)
 
     def send(self, count: int) -> Sequence[int]:
@@ -429,6 +434,11 @@ WAYS: dict[str, Sequence[Way]] = {
     ),
     "arrays": (
         *PYZMQ,
+        Way(
+            "pyzmq, copy=False, send buffer",
+            partial(ZmqReceiver, copy=False),
+            partial(ZmqSender, copy=False, buffer=512 << 10),
+        ),
         Way("pyzmq, made anew", partial(ZmqReceiver, copy=False), partial(ZmqAnew, copy=False)),
         ZENOH,
         Way("zenoh, shared memory", ZenohSharedReceiver, ZenohShared),
