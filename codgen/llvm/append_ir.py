@@ -88,7 +88,7 @@ class Append:
         self._constant = b""
         self._at = 0
         self._mark = ""
-        # What may be large is copied last: target, source, size, and the object that has it.
+        # What is copied last: target, source, size, and the object that has it.
         self._copies: list[tuple[str, str, str, str]] = []
 
     def begin(self, size: str, width: int | None) -> None:
@@ -103,7 +103,8 @@ class Append:
         at, end, thread = (self._word(name) for name in ("at", "end", "thread"))
         self._behind = body.let(f"add i64 {at}, {size}")
         self._require(body.let(f"icmp ule i64 {self._behind}, {end}"))
-        if width is None or width > BRIEF:
+        self._may_be_much = width is None or width > BRIEF
+        if self._may_be_much:
             self._require(body.let(f"icmp eq i64 {self._word('writing')}, 0"))
         if width is None:
             self._mark = self._word("mark")
@@ -120,10 +121,12 @@ class Append:
         self.body.store("i64", value, self._words, 8 * WORDS.index(name))
 
     def finish(self) -> str:
-        """Keeps what was written, unless the gate rejects it, and gives the module."""
+        """Keeps what was written, unless the gate rejects it, and gives the module.
+
+        A gate looks at numbers alone (see ``evflow.codgen.gate``), so it is asked before arrays are copied.
+        """
         body = self.body
         self._flush()
-        let_go = self._copy_last()
         gate = self._gate()
         ask, reject, keep, done = (body.label() for _ in range(4))
         body.branch(body.let(f"icmp eq ptr {gate}, null"), keep, ask)
@@ -134,13 +137,14 @@ class Append:
         self._set_word("rejected", body.let(f"add i64 {self._word('rejected')}, 1"))
         body.jump(done)
         body.begin(keep)
+        let_go = self._copy_last()
         self._set_word("at", self._behind)
         if self._mark:
             body.store("i64", self._behind, body.let(f"inttoptr i64 {self._mark} to ptr"))
             self._set_word("mark", body.let(f"add i64 {self._mark}, 8"))
-        body.begin(done)
         if let_go:
             self._let_go_of_objects(let_go)
+        body.begin(done)
         body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 1"))
         body.begin(self._refuse)
         body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 0"))
@@ -151,29 +155,29 @@ class Append:
         return self.body.load("ptr", self._words, 8 * WORDS.index("gate"))
 
     def _copy_last(self) -> str:
-        """Copies what may be large, while other threads run if it is; gives a pointer that is null if it was
-        not, "" if nothing can be."""
-        if not self._copies:
-            return ""
+        """Copies arrays and the like, while other threads run if they are much; gives a pointer that is null
+        if they were not, "" if they cannot be."""
         body = self.body
-        let_go, copy, go_on, done = (body.label() for _ in range(4))
-        no_gate = body.let(f"icmp eq ptr {self._gate()}, null")
-        before = body.block
-        body.branch(body.let(f"and i1 {self._much}, {no_gate}"), let_go, copy)
-        body.begin(let_go)
-        self._set_word("writing", "1")
-        for *_, holder in self._copies:
-            body.do(f"call void @ev_Py_IncRef(ptr {holder})")
-        thread = body.call("ptr", "@ev_PyEval_SaveThread")
-        body.begin(copy)
-        state = body.phi("ptr", [("null", before), (thread, let_go)])
+        state = before = ""
+        copy, go_on, done = (body.label() for _ in range(3))
+        if self._copies and self._may_be_much:
+            let_go, before = body.label(), body.block
+            body.branch(self._much, let_go, copy)
+            body.begin(let_go)
+            self._set_word("writing", "1")
+            for *_, holder in self._copies:
+                body.do(f"call void @ev_Py_IncRef(ptr {holder})")
+            thread = body.call("ptr", "@ev_PyEval_SaveThread")
+            body.begin(copy)
+            state = body.phi("ptr", [("null", before), (thread, let_go)])
         for target, source, size, _ in self._copies:
             body.copy(target, source, size)
-        body.branch(body.let(f"icmp eq ptr {state}, null"), done, go_on)
-        body.begin(go_on)
-        body.do(f"call void @ev_PyEval_RestoreThread(ptr {state})")
-        self._set_word("writing", "0")
-        body.begin(done)
+        if state:
+            body.branch(body.let(f"icmp eq ptr {state}, null"), done, go_on)
+            body.begin(go_on)
+            body.do(f"call void @ev_PyEval_RestoreThread(ptr {state})")
+            self._set_word("writing", "0")
+            body.begin(done)
         return state
 
     def _let_go_of_objects(self, state: str) -> None:

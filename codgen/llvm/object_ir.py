@@ -28,7 +28,6 @@ from evflow.codgen.llvm.append_ir import (
     pointer,
 )
 from evflow.codgen.llvm.empty import empty_value
-from evflow.codgen.memory import BRIEF
 from evflow.schema import Schema
 from evflow.schema.types import Array, Blob, Bytes, FieldType, Number, Record, Str, Text
 
@@ -276,11 +275,7 @@ class _Writer(Append):
         size = kind.item_size * prod(shape)
         image = empty_value(kind)
         self._constant += image[: len(image) - size]
-        source, target = body.load("ptr", value, ARRAY_DATA), self._place(size)
-        if size > BRIEF:
-            self._copies.append((target, source, str(size), value))
-        else:
-            body.copy(target, source, size)
+        self._copies.append((self._place(size), body.load("ptr", value, ARRAY_DATA), str(size), value))
 
     def _sized_array(self, kind: Array, value: str) -> str:
         body = self.body

@@ -77,6 +77,56 @@ def test_a_filter_that_may_fault_or_looks_at_more_is_no_gate(code: str) -> None:
     assert gate(ev.Filter(code).function(Rec.schema, Rec.schema)) is None
 
 
+class Small(ev.Event):
+    before: ev.Array[ev.f64, 5]
+    key: int
+    behind: ev.Array[ev.i16, 3]
+
+
+class Large(ev.Event):
+    """So large that other threads run while an array of it is copied."""
+
+    before: ev.Array[ev.f64, 40_000]
+    key: int
+    behind: ev.Array[ev.i16, 3]
+
+
+@pytest.mark.parametrize(("kind", "length"), [(Small, 5), (Large, 40_000)])
+def test_events_with_arrays_are_whole_behind_a_gate(kind: Any, length: int) -> None:
+    """The gate is asked before arrays are copied, whether they lie before or behind what it looks at."""
+    events = [kind(np.arange(length) + 10.0 * i, i, np.arange(3, dtype=np.int16) + i) for i in range(12)]
+    kept = [event for event in events if event.key % 3 == 1]
+    code = gate(ev.Filter("input.key % 3 == 1").function(kind.schema, kind.schema))
+    assert code is not None
+    data = np.zeros(len(kept) * (kind.schema.width or 0), np.uint8)
+    words = np.array([data.ctypes.data, data.ctypes.data + len(data), 0, code.address, 0, 0], np.int64)
+    append = append_event(kind.schema, words)
+    assert append is not None
+    # There is no room for the last one, whatever the gate says.
+    assert [append(event) for event in events] == [True] * 11 + [False]
+    assert bytes(data) == ev.EventBatch.from_events(kept, kind).to_bytes()
+    assert words[4] == 7
+
+
+def test_a_filter_that_looks_into_an_array_is_no_gate() -> None:
+    assert gate(ev.Filter("input.before[1] > 3").function(Small.schema, Small.schema)) is None
+
+
+def test_an_event_that_a_gate_would_reject_is_checked_all_the_same() -> None:
+    g = ev.Graph()
+    g.source("recs", Small) >> ev.Filter("input.key == 0") >> ev.Terminal(lambda event: None)
+    right, short = np.zeros(3, np.int16), np.zeros(2, np.int16)
+    with g.run() as flow:
+        for _ in range(3):
+            for _ in range(50):
+                flow["recs"].submit(Small(np.zeros(5), 0, right))
+            flow.drain()
+        assert gated(flow)
+        flow["recs"].submit(Small(np.zeros(5), 1, right))
+        with pytest.raises(ev.SchemaError, match="behind"):
+            flow["recs"].submit(Small(np.zeros(5), 1, short))
+
+
 def warm(flow: ev.Flow, events: int = 50) -> None:
     """Submits events that pass, until the gate is there if there can be one."""
     for _ in range(3):
