@@ -138,8 +138,8 @@ class Entry:
         They lie where the event will be sent from: in memory that nodes on this host share, or that is handed
         to the network. The event is an ordinary one, whose other fields may be changed until it is submitted.
         Then its arrays become read-only; nothing may be written to them any more, also not through views of
-        them made before. Events of less than 64 KiB are copied all the same, and so is one that gets an
-        array of another length instead, or that is submitted once more.
+        them made before. An event that gets an array of another length instead, or is submitted once more,
+        is copied all the same; and one of less than 512 KiB, which is an event as any other.
 
         Args:
             schema: the class of the event, or its schema.

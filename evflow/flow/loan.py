@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.events.encode import LARGE, Piece, encoder_parts
+from evflow.events.encode import Piece, encoder_parts
 from evflow.events.event import Event, make_event
 from evflow.events.gather import (
     ByteArray,
@@ -32,8 +32,8 @@ from evflow.schema.values import describe
 
 __all__ = ["lend", "taken_up"]
 
-_APART = 512 << 10
-"""Bytes from which an event's first array is aligned; smaller events make one frame if no gap is between."""
+_LEAST = 512 << 10
+"""Bytes of an event from which a place is worth what it costs; a smaller one is copied in less time."""
 
 _LINE = 64
 _MOST_LAYOUTS = 64
@@ -45,12 +45,12 @@ _Shape = tuple[int, ...]
 class _Field(NamedTuple):
     """A field that is an array; its ``shape`` if it need not be told.
 
-    The ``dtype`` is not numpy's own object of that type: those arrays would be copied by machine code
+    The dtype ``lent`` is not numpy's own object of that type: those arrays would be copied by machine code
     (``evflow.codgen.objects``), these are left to who takes them up.
     """
 
     kind: Array
-    dtype: np.dtype[Any]
+    lent: np.dtype[Any]
     shape: _Shape | None
 
 
@@ -99,7 +99,8 @@ def lend(schema: Schema, fields: Mapping[str, Any], reserve: _Reserve) -> Event:
     memory = np.asarray(_Loan(_place(size, min(starts.values()), reserve))) if starts else None
     arrays: dict[str, AnyArray] = {}
     for name, shape in shapes.items():
-        array = np.ndarray(shape, known[name].dtype, memory, starts.get(name, 0))
+        dtype = known[name].lent if starts else known[name].kind.element.dtype
+        array = np.ndarray(shape, dtype, memory, starts.get(name, 0))
         if array.dtype == bool:
             # No byte is a wrong number, but most are wrong here.
             array[...] = False
@@ -137,14 +138,14 @@ def _layout(schema: Schema, fields: Mapping[str, Any], shapes: dict[str, _Shape]
     if layout is not None:
         return layout
     known = _fields(schema)
-    empty = {name: np.empty(shape, known[name].dtype) for name, shape in shapes.items()}
+    empty = {name: np.empty(shape, known[name].lent) for name, shape in shapes.items()}
     parts = encoder_parts(schema)(make_event(schema, {**fields, **empty}))
     starts, size = {}, 0
     for part in parts:
         starts[id(_array_of(part))] = size
         size += nbytes_of((part,))
     layout = _Layout(size, {})
-    if size >= LARGE and all(id(array) in starts for array in empty.values()):
+    if size >= _LEAST and all(id(array) in starts for array in empty.values()):
         layout = _Layout(size, {name: starts[id(array)] for name, array in empty.items()})
     if all(field.offset is not None or field.name in shapes for field in schema.fields):
         if len(layouts) >= _MOST_LAYOUTS:
@@ -154,11 +155,8 @@ def _layout(schema: Schema, fields: Mapping[str, Any], shapes: dict[str, _Shape]
 
 
 def _place(size: int, start: int, reserve: _Reserve) -> Place:
-    """A place for an event of which an array starts at an offset."""
-    spare = _LINE if size >= _APART else 0
-    place = reserve(size + spare) or own_place(size + spare)
-    if not spare:
-        return place
+    """A place for an event of which an array starts at an offset; that array is aligned."""
+    place = reserve(size + _LINE) or own_place(size + _LINE)
     shift = -(address_of(place.target) + start) % _LINE
     return Place(place.target[shift : shift + size], place.held[shift : shift + size])
 

@@ -47,6 +47,15 @@ class Pair(ev.Event):
     maybe: ev.Array[ev.i64, None] | None = None
 
 
+LEAST = loan_module._LEAST
+
+
+@pytest.fixture(autouse=True)
+def _less_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that not every test has to fill megabytes."""
+    monkeypatch.setattr(loan_module, "_LEAST", 64 << 10)
+
+
 def own(size: int) -> Place | None:
     """Gives no place, so that memory of its own is used."""
     return None
@@ -182,6 +191,32 @@ def test_a_loan_is_read_only_once_it_was_submitted() -> None:
             scan.samples[0] = 2.0
 
     assert [scan.samples.sum() for scan in crossed(work, Scan)] == [50_000]
+
+
+def test_a_small_loan_is_an_event_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no room of the arena, goes the short way of many events, and may be used again."""
+    monkeypatch.setattr(loan_module, "_LEAST", LEAST)
+
+    class Block(ev.Event):
+        number: int
+        data: ev.Array[ev.f64, None]
+
+    def work(source: Any) -> None:
+        source.submit(Block(0, np.zeros(4)))
+        lent = source.loan(Block, number=1, data=(LEAST >> 3) - 10)
+        assert source._worker.reserve.__self__._sockets._arena.held == 0
+        lent.data[:] = 1.0
+        # The machine code that takes the events of a class takes no other.
+        assert lent.data.dtype is np.dtype(np.float64)
+        source.submit(lent)
+        lent.data[:] = 2.0
+        source.submit(lent)
+
+    assert [block.data.sum() for block in crossed(work, Block)] == [
+        0.0,
+        1.0 * ((LEAST >> 3) - 10),
+        2.0 * ((LEAST >> 3) - 10),
+    ]
 
 
 def test_what_is_submitted_again_is_copied() -> None:
