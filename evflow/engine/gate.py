@@ -1,7 +1,7 @@
 """The filter that comes first behind a source, asked where events are taken in one by one.
 
-An event that it rejects is not taken in at all: that is when its bytes are at hand, and nothing was spent on
-it yet. What it passes goes the usual way, and meets the filter again.
+An event that it rejects is not taken in at all: its numbers are at hand then, and neither its arrays were
+copied nor anything else spent on it yet. What it passes goes the usual way, and meets the filter again.
 """
 
 from __future__ import annotations
