@@ -139,7 +139,7 @@ class Entry:
         to the network. The event is an ordinary one, whose other fields may be changed until it is submitted.
         Then its arrays become read-only; nothing may be written to them any more, also not through views of
         them made before. An event that gets an array of another length instead, or is submitted once more,
-        is copied all the same; and one of less than 512 KiB, which is an event as any other.
+        is copied all the same; and one of less than 1 MiB, which is an event as any other.
 
         Args:
             schema: the class of the event, or its schema.

@@ -32,7 +32,7 @@ from evflow.schema.values import describe
 
 __all__ = ["lend", "taken_up"]
 
-_LEAST = 512 << 10
+_LEAST = 1 << 20
 """Bytes of an event from which a place is worth what it costs; a smaller one is copied in less time."""
 
 _LINE = 64
