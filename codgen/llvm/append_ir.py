@@ -88,6 +88,8 @@ class Append:
         self._constant = b""
         self._at = 0
         self._mark = ""
+        # Whether an event is so large that other threads run meanwhile; "" if none can be.
+        self._much = ""
         # What is copied last: target, source, size, and the object that has it.
         self._copies: list[tuple[str, str, str, str]] = []
 
@@ -103,16 +105,15 @@ class Append:
         at, end, thread = (self._word(name) for name in ("at", "end", "thread"))
         self._behind = body.let(f"add i64 {at}, {size}")
         self._require(body.let(f"icmp ule i64 {self._behind}, {end}"))
-        self._may_be_much = width is None or width > BRIEF
-        if self._may_be_much:
+        if width is None or width > BRIEF:
             self._require(body.let(f"icmp eq i64 {self._word('writing')}, 0"))
+            self._much = body.let(f"icmp ugt i64 {size}, {BRIEF}")
         if width is None:
             self._mark = self._word("mark")
             self._require(body.let(f"icmp ult i64 {self._mark}, {self._word('marks')}"))
         here = body.call("i64", "@ev_PyThread_get_thread_ident")
         self._require(body.let(f"icmp ne i64 {here}, {thread}"))
         self.target = self._first = body.let(f"inttoptr i64 {at} to ptr")
-        self._much = body.let(f"icmp ugt i64 {size}, {BRIEF}")
 
     def _word(self, name: str) -> str:
         return self.body.load("i64", self._words, 8 * WORDS.index(name))
@@ -157,28 +158,34 @@ class Append:
     def _copy_last(self) -> str:
         """Copies arrays and the like, while other threads run if they are much; gives a pointer that is null
         if they were not, "" if they cannot be."""
-        body = self.body
-        state = before = ""
-        copy, go_on, done = (body.label() for _ in range(3))
-        if self._copies and self._may_be_much:
-            let_go, before = body.label(), body.block
-            body.branch(self._much, let_go, copy)
-            body.begin(let_go)
-            self._set_word("writing", "1")
-            for *_, holder in self._copies:
-                body.do(f"call void @ev_Py_IncRef(ptr {holder})")
-            thread = body.call("ptr", "@ev_PyEval_SaveThread")
-            body.begin(copy)
-            state = body.phi("ptr", [("null", before), (thread, let_go)])
+        state = self._let_others_run() if self._copies and self._much else ""
         for target, source, size, _ in self._copies:
-            body.copy(target, source, size)
+            self.body.copy(target, source, size)
         if state:
-            body.branch(body.let(f"icmp eq ptr {state}, null"), done, go_on)
-            body.begin(go_on)
-            body.do(f"call void @ev_PyEval_RestoreThread(ptr {state})")
-            self._set_word("writing", "0")
-            body.begin(done)
+            self._go_on_alone(state)
         return state
+
+    def _let_others_run(self) -> str:
+        body = self.body
+        let_go, copy = body.label(), body.label()
+        before = body.block
+        body.branch(self._much, let_go, copy)
+        body.begin(let_go)
+        self._set_word("writing", "1")
+        for *_, holder in self._copies:
+            body.do(f"call void @ev_Py_IncRef(ptr {holder})")
+        thread = body.call("ptr", "@ev_PyEval_SaveThread")
+        body.begin(copy)
+        return body.phi("ptr", [("null", before), (thread, let_go)])
+
+    def _go_on_alone(self, state: str) -> None:
+        body = self.body
+        go_on, done = body.label(), body.label()
+        body.branch(body.let(f"icmp eq ptr {state}, null"), done, go_on)
+        body.begin(go_on)
+        body.do(f"call void @ev_PyEval_RestoreThread(ptr {state})")
+        self._set_word("writing", "0")
+        body.begin(done)
 
     def _let_go_of_objects(self, state: str) -> None:
         # Last, since an object that goes may run anything.
