@@ -10,6 +10,7 @@ byte before it: 114 B for 100 B, 1,014 B for 1 KB.
 - arrays: ``submit`` of an event with one array of float64, which evflow copies, as it does all events;
   ``loaned`` writes the bytes into the array of a loan, as *zenoh, shared memory* does. As that is one copy
   too, it costs what ``submit`` costs, and the loan; programs that make the array in place save the copy.
+  Loans of less than 1 MiB are copied a second time, when they are submitted.
   ``encoded`` submits what was encoded before and cannot change, as ``copy=False`` of pyzmq sends bytes that
   must not.
 - ping-pong: a terminal's handler there submits to a source that leads back, where a handler submits the next.
@@ -245,7 +246,7 @@ class Sender:
 
 
 def submit_loaned(source: Any, message: Any) -> None:
-    """Submits an event with these bytes as its array, which are written to where it is sent from."""
+    """Submits an event with these bytes as its array, which are written to where a large one is sent from."""
     loaned = source.loan(Samples, samples=len(message) // 8)
     loaned.samples[:] = np.frombuffer(message, "<f8")
     source.submit(loaned)
