@@ -22,6 +22,7 @@ from evflow.node.contact import Contact
 from evflow.node.keys import Gate, KeyRing
 from evflow.node.sharing import Sharing
 from evflow.node.shortcut import Shortcut
+from evflow.node.uncopied import Uncopied
 
 __all__ = ["Dialled", "Guest", "Sockets"]
 
@@ -35,7 +36,7 @@ _AT_ONCE = 64
 """Messages taken from one socket before the next has its turn."""
 
 _COPY = 64 << 10
-"""Bytes up to which a body is copied into ZeroMQ, which is quicker than lending it."""
+"""Bytes up to which a body is copied into ZeroMQ, which is quicker than to have it kept."""
 
 _SENT_NEARBY = 512 << 10
 """Bytes that the system takes for a peer at the other end of loopback before it has read them: so few that
@@ -103,6 +104,7 @@ class Sockets:
         self._shortcuts: dict[Conduit, Shortcut] = {}
         # Those that the bell watches, by their descriptors.
         self._watched: dict[int, Conduit] = {}
+        self._uncopied = Uncopied()
         self._arena = Arena()
         self.pace, self.reserve, self.spare = self._arena.pace, self._arena.reserve, self._arena.spare
 
@@ -195,7 +197,10 @@ class Sockets:
                 _send(socket, header, _NOW)
             else:
                 _send(socket, header, _MORE)
-                socket.send(body, _NOW, copy=body.nbytes < _COPY)
+                if body.nbytes < _COPY:
+                    _send(socket, body, _NOW)
+                else:
+                    self._uncopied.send(socket, body)
         except zmq.ZMQError as error:
             # The peer is gone (EHOSTUNREACH); its next message will begin a session anew.
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
@@ -329,6 +334,7 @@ class Sockets:
             take: called with connection, header and body (or None) of each, and the time.
             now: the time.
         """
+        self._uncopied.collect()
         for watched in self.bell.ready:
             socket = watched[0]
             if isinstance(socket, int):
