@@ -9,7 +9,8 @@ was given up to the dead letters.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from evflow.engine.topology import Slot
@@ -22,7 +23,7 @@ from evflow.link.tags import Known, Seen, Tag, next_route
 if TYPE_CHECKING:
     from evflow.stone import Actor
 
-__all__ = ["Custody", "Journal", "Paths"]
+__all__ = ["Custody", "Gone", "Journal", "Paths"]
 
 _MAX_BRIDGES = 20_000
 _LONGEST_PATH = 16
@@ -34,6 +35,9 @@ Owed = list[tuple[Outlet, int]]
 Paths = dict[tuple[str, str, bytes], tuple[int, ...]]
 """Paths, by bridge, the stone that it leads to, and route."""
 
+Gone = tuple[str, bytes]
+"""A bridge, and a route that is known of it no more."""
+
 Emitted = list[tuple["Actor", object]]
 """Actors, each with its mark of how far it has emitted."""
 
@@ -44,8 +48,8 @@ class Journal(Protocol):
     def load(self) -> dict[tuple[str, str], list[Tag]]:
         """By bridge and the stone that it leads to, the latest frame of each route."""
 
-    def save(self, safe: Paths) -> None:
-        """Sets the paths of the latest safe frames; returns when they are kept."""
+    def save(self, safe: Paths, gone: Sequence[Gone]) -> None:
+        """Forgets what is gone, then sets the paths of the latest safe frames; returns when that is kept."""
 
     def forget(self, stone: str) -> None:
         """Forgets what came for a stone."""
@@ -73,6 +77,8 @@ class Custody:
         self._reach = reach
         self._journal = journal
         self._seen: OrderedDict[str, Seen] = OrderedDict()
+        # What the journal has to forget.
+        self._gone: list[Gone] = []
         self._current: Tag | None = None
         self._counts: dict[Outlet, int] = {}
         self._touched: dict[Outlet, int] = {}
@@ -168,11 +174,27 @@ class Custody:
     def _seen_over(self, bridge: str) -> Seen:
         seen = self._seen.get(bridge)
         if seen is None:
-            seen = self._seen[bridge] = Seen()
+            seen = self._seen[bridge] = Seen(partial(self._forgot, bridge))
             if len(self._seen) > _MAX_BRIDGES:
-                self._seen.popitem(last=False)
+                quiet, routes = self._seen.popitem(last=False)
+                for route in routes:
+                    self._forgot(quiet, route)
         self._seen.move_to_end(bridge)
         return seen
+
+    def _forgot(self, bridge: str, route: bytes) -> None:
+        if self._journal is not None:
+            self._gone.append((bridge, route))
+
+    def _save(self, new: Paths) -> None:
+        """Brings the journal up to date.
+
+        Raises:
+            LinkError: it cannot be written.
+        """
+        if self._journal is not None and (new or self._gone):
+            self._journal.save(new, self._gone)
+            self._gone = []
 
     def _note(self, bridge: str, stone: str, tags: Iterable[Tag]) -> None:
         seen = self._seen_over(bridge)
@@ -201,8 +223,7 @@ class Custody:
                 seen.is_new(Tag(route, path), stone=stone)
                 if safe and seen.make_safe(route, safe):
                     new[bridge, stone, route] = safe
-        if new and self._journal is not None:
-            self._journal.save(new)
+        self._save(new)
 
     def forget(self, stone: str) -> None:
         """Forgets what came for a stone, which is elsewhere now.
@@ -313,8 +334,7 @@ class Custody:
             seen = self._seen_over(bridge)
             if seen.make_safe(route, path) or not seen.has(Tag(route, path)):
                 new[bridge, stone, route] = path
-        if new and self._journal is not None:
-            self._journal.save(new)
+        self._save(new)
 
     def settle_actors(self, emitted: Emitted) -> None:
         """Tells actors that what they emitted has been handled, once what went over bridges is safe."""

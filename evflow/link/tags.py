@@ -21,13 +21,14 @@ another way now. What it sends is known by its own stream and number only; each 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 __all__ = ["Known", "Seen", "Tag", "next_route"]
 
-_ROUTES, _LEARNT_ROUTES = 10_000, 1_000_000
-"""Routes that are known of one bridge of a peer; and that are known from elsewhere."""
+_ROUTES, _ALL_ROUTES = 10_000, 200_000
+"""Routes that are known of one bridge: those of one peer, and all."""
 
 
 class Tag(NamedTuple):
@@ -59,17 +60,26 @@ class Seen:
     """The paths that came last over one bridge, by route.
 
     There may be bridges of one name on several peers. Of each peer the routes that were quiet longest are
-    forgotten when there are more than 10,000, so none can have those of others forgotten.
+    forgotten when there are more than 10,000, so none can have those of others forgotten. Peers come and go:
+    when there are more than 200,000 in all, those of the peers that were quiet longest are.
+
+    Args:
+        forgotten: called with each route that is forgotten so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, forgotten: Callable[[bytes], None] = lambda route: None) -> None:
+        self._forgotten = forgotten
         self._paths: dict[bytes, tuple[int, ...]] = {}
         self._safe: dict[bytes, tuple[int, ...]] = {}
         self._ends: dict[bytes, tuple[str, str]] = {}
-        self._routes: defaultdict[str, OrderedDict[bytes, None]] = defaultdict(OrderedDict)
+        # By peer, each with what was quiet longest first.
+        self._routes: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._paths)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._paths)
 
     def has(self, tag: Tag) -> bool:
         """Whether a frame, or one behind it, was seen before."""
@@ -91,14 +101,19 @@ class Seen:
         before, now = self._ends.get(route), (peer, stone)
         if before != now:
             if before is not None:
-                del self._routes[before[0]][route]
+                self._leave(before[0], route)
             self._ends[route] = now
         self._paths[route] = tag.path
-        routes = self._routes[peer]
+        routes = self._routes.get(peer)
+        if routes is None:
+            routes = self._routes[peer] = OrderedDict()
+        self._routes.move_to_end(peer)
         routes[route] = None
         routes.move_to_end(route)
-        if len(routes) > (_ROUTES if peer else _LEARNT_ROUTES):
-            self._forget(next(iter(routes)))
+        if peer and len(routes) > _ROUTES:
+            self._forget_quiet(routes)
+        elif len(self._paths) > _ALL_ROUTES:
+            self._forget_quiet(next(iter(self._routes.values())))
         return True
 
     def make_safe(self, route: bytes, path: tuple[int, ...]) -> bool:
@@ -108,10 +123,23 @@ class Seen:
             self._safe[route] = path
         return new
 
+    def _forget_quiet(self, routes: OrderedDict[bytes, None]) -> None:
+        route = next(iter(routes))
+        self._forget(route)
+        self._forgotten(route)
+
     def _forget(self, route: bytes) -> None:
         peer, _ = self._ends.pop(route)
         self._safe.pop(route, None)
-        del self._paths[route], self._routes[peer][route]
+        del self._paths[route]
+        self._leave(peer, route)
+
+    def _leave(self, peer: str, route: bytes) -> None:
+        """A route is a peer's no more."""
+        routes = self._routes[peer]
+        del routes[route]
+        if not routes:
+            del self._routes[peer]
 
     def known(self, stone: str) -> list[Known]:
         """What came for a stone."""

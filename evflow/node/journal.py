@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import msgpack
 
 from evflow.database import connect
 from evflow.errors import LinkError
-from evflow.link.custody import Paths
+from evflow.link.custody import Gone, Paths
 from evflow.link.tags import Tag
 from evflow.ownfile import OwnFile
 
@@ -70,14 +71,17 @@ class FileJournal:
             raise LinkError(f"journal {self._path} is damaged: {error}") from error
         return found
 
-    def save(self, safe: Paths) -> None:
-        """Sets the paths of the latest safe frames.
+    def save(self, safe: Paths, gone: Sequence[Gone]) -> None:
+        """Forgets what is gone, then sets the paths of the latest safe frames.
 
         Raises:
             LinkError: the file cannot be written.
         """
         rows = [(*key, msgpack.packb(path)) for key, path in safe.items()]
-        self._write("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?)", rows)
+        self._write(
+            ("DELETE FROM seen WHERE bridge = ? AND route = ?", gone),
+            ("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?)", rows),
+        )
 
     def forget(self, stone: str) -> None:
         """Forgets what came for a stone.
@@ -85,12 +89,14 @@ class FileJournal:
         Raises:
             LinkError: the file cannot be written.
         """
-        self._write("DELETE FROM seen WHERE stone = ?", [(stone,)])
+        self._write(("DELETE FROM seen WHERE stone = ?", [(stone,)]))
 
-    def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+    def _write(self, *steps: tuple[str, Sequence[tuple[Any, ...]]]) -> None:
+        """Executes statements, each with its rows, all or none."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany(statement, rows)
+            for statement, rows in steps:
+                self._db.executemany(statement, rows)
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             raise LinkError(f"journal {self._path} cannot be written: {error}") from error

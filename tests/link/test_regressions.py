@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import evflow as ev
@@ -59,7 +59,9 @@ class Paths:
     def load(self) -> dict[tuple[str, str], list[Tag]]:
         return self.known
 
-    def save(self, safe: dict[tuple[str, str, bytes], tuple[int, ...]]) -> None:
+    def save(
+        self, safe: dict[tuple[str, str, bytes], tuple[int, ...]], gone: Sequence[tuple[str, bytes]]
+    ) -> None:
         self.saved.extend(safe.values())
 
     def forget(self, stone: str) -> None:

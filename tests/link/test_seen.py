@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evflow.errors import LinkError
+from evflow.link import custody as custody_module
 from evflow.link import tags
 from evflow.link.custody import Custody, Paths
 from evflow.link.moved import pack_seen, unpack_seen
@@ -35,8 +37,8 @@ class Kept:
     def load(self) -> dict[tuple[str, str], list[Tag]]:
         return {}
 
-    def save(self, safe: Paths) -> None:
-        self.rows.update(safe)
+    def save(self, safe: Paths, gone: Sequence[tuple[str, bytes]]) -> None:
+        self.rows = {key: path for key, path in self.rows.items() if (key[0], key[2]) not in gone} | safe
 
     def forget(self, stone: str) -> None:
         self.rows = {key: path for key, path in self.rows.items() if key[1] != stone}
@@ -74,6 +76,29 @@ def test_routes_that_were_quiet_longest_are_forgotten_of_one_peer(monkeypatch: p
     seen.is_new(Tag(T, (2,)), "b")
     assert not seen.has(Tag(R, (0,)))
     assert len(seen) == 2
+
+
+def test_of_peers_that_come_and_go_what_was_quiet_longest_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each may be a process that ran for a moment: they would be kept for ever."""
+    monkeypatch.setattr(tags, "_ALL_ROUTES", 3)
+    forgotten: list[bytes] = []
+    seen = Seen(forgotten.append)
+    for number in range(1000):
+        assert seen.is_new(Tag(R, (number,)), "lasting")
+        assert seen.is_new(Tag(number.to_bytes(16, "big"), (1,)), f"peer {number}")
+    assert len(seen) == 3 and seen.has(Tag(R, (999,)))
+    assert forgotten == [number.to_bytes(16, "big") for number in range(998)]
+    # Nothing is left of the others, nor of their names.
+    assert sum(map(len, (seen._paths, seen._ends, seen._routes, seen._safe))) == 9
+
+
+def test_a_peer_that_hands_its_last_route_over_is_forgotten() -> None:
+    seen = Seen()
+    for number in range(100):
+        assert seen.is_new(Tag(R, (number,)), f"peer {number}")
+    assert list(seen._routes) == ["peer 99"]
 
 
 def test_what_was_seen_moves_along() -> None:
@@ -149,8 +174,10 @@ def test_bytes_that_are_damaged_are_refused_or_well_made(
 
 def test_journal_keeps_what_was_safe_and_forgets_a_stone(tmp_path: Path) -> None:
     journal = FileJournal(tmp_path / "journal")
-    journal.save({("x", "end", R): (4, 1), ("x", "end", S): (1,), ("y", "other", R): (2,)})
-    journal.save({("x", "end", R): (5,)})
+    journal.save({("x", "end", R): (4, 1), ("x", "end", S): (1,), ("y", "other", R): (2,)}, [])
+    journal.save({("x", "end", T): (7,), ("x", "end", R): (4, 2)}, [])
+    # What is gone and came again is kept.
+    journal.save({("x", "end", R): (5,)}, [("x", T), ("x", R), ("y", S)])
     journal.close()
     journal = FileJournal(tmp_path / "journal")
     assert journal.load() == {("x", "end"): [Tag(R, (5,)), Tag(S, (1,))], ("y", "other"): [Tag(R, (2,))]}
@@ -159,6 +186,22 @@ def test_journal_keeps_what_was_safe_and_forgets_a_stone(tmp_path: Path) -> None
     known = custody(journal).seen("other")
     assert known == {"y": [Known(R, (2,), (2,))]}
     journal.close()
+
+
+def test_journal_has_no_more_than_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tags, "_ALL_ROUTES", 5)
+    monkeypatch.setattr(custody_module, "_MAX_BRIDGES", 2)
+    for life in range(4):
+        journal = FileJournal(tmp_path / "journal")
+        known = custody(journal)
+        known.learn("end", {f"old {life}": [Known(R, (2,), (1,))]})
+        for number in range(20):
+            route = bytes([life, number]) * 8
+            known.learn("end", {bridge: [Known(route, (2,), (1,))] for bridge in ("x", "y")})
+        rows = journal.load()
+        assert {stone for _, stone in rows} == {"end"}
+        assert {bridge: len(paths) for (bridge, _), paths in rows.items()} == {"x": 5, "y": 5}
+        journal.close()
 
 
 def test_journal_of_before_is_taken_over(tmp_path: Path) -> None:

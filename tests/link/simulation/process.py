@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -49,9 +49,12 @@ class MemoryJournal:
             found.setdefault((bridge, stone), []).append(Tag(route, path))
         return found
 
-    def save(self, safe: dict[tuple[str, str, bytes], tuple[int, ...]]) -> None:
+    def save(
+        self, safe: dict[tuple[str, str, bytes], tuple[int, ...]], gone: Sequence[tuple[str, bytes]]
+    ) -> None:
         self.dies()
-        self._safe.update(safe)
+        left = {key: path for key, path in self._safe.items() if (key[0], key[2]) not in gone}
+        self._safe = left | safe
         self.dies()
 
     def forget(self, stone: str) -> None:
