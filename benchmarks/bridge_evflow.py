@@ -348,11 +348,11 @@ WAYS: dict[str, Sequence[Way]] = {
     ),
     "arrays": (
         ARRAYS.way("evflow, shared memory", 0.5),
-        over_tcp(ARRAYS).way("evflow, TCP", 0.25),
+        over_tcp(ARRAYS).way("evflow, TCP"),
         LOANED_ARRAYS.way("evflow, shared memory, loaned", 0.5),
-        over_tcp(LOANED_ARRAYS).way("evflow, TCP, loaned", 0.25),
+        over_tcp(LOANED_ARRAYS).way("evflow, TCP, loaned"),
         ENCODED_ARRAYS.way("evflow, shared memory, encoded", 0.5),
-        over_tcp(ENCODED_ARRAYS).way("evflow, TCP, encoded", 0.25),
+        over_tcp(ENCODED_ARRAYS).way("evflow, TCP, encoded"),
     ),
     "ping-pong": (
         Way("evflow", partial(Echo, True), partial(Ping, True)),
