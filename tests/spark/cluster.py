@@ -9,16 +9,30 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROWS = 200_000
+ROWS = 600_000
+
+HELD = 240_000
+"""Rows of each of two partitions before which it waits: so many that some are sent by then."""
 
 
-def slowly(batches: Any) -> Any:
-    """Passes on four batches a second."""
-    import time
+def waiting(folder: str) -> Any:
+    """Passes on a partition; the first attempt waits before its last rows, and tells that, by files."""
 
-    for batch in batches:
-        time.sleep(0.25)
-        yield batch
+    def step(batches: Any) -> Any:
+        import time
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        for number, batch in enumerate(batches):
+            if number == HELD // batch.num_rows and context.attemptNumber() == 0:
+                Path(folder, f"waits {context.partitionId()}").touch()
+                while not Path(folder, "go").exists():
+                    time.sleep(0.05)
+            yield batch
+
+    return step
 
 
 def hanging(batches: Any) -> Any:
@@ -88,7 +102,7 @@ def main(master: str, contact: str, wheel: str, folder: str, java: str) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     rows = spark.range(0, 100, 1, 4).mapInArrow(where, "file string, pid long").collect()
     print("executors", *sorted({row.file for row in rows}), flush=True)
-    for name, step, parts in (("killed", slowly, 2), ("hung", hanging, 4)):
+    for name, step, parts in (("killed", waiting(folder), 2), ("hung", hanging, 4)):
         print("begin", name, flush=True)
         frame = spark.range(0, ROWS, 1, parts).mapInArrow(step, "id long")
         writer = frame.write.format("evflow").option("contact", contact).option("stone", "rows")

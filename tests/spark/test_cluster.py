@@ -128,10 +128,10 @@ def test_rows_come_once_from_executors_that_are_killed_and_hang(wheel: Path, tmp
         packages = line().removeprefix("executors ").split()
         assert packages and all("installed" not in package for package in packages), packages
         assert line() == "begin killed"
-        # Looked for before: its task soon ends.
-        victim = executor(workers[0])
-        wait_for(lambda: there.flow.stats()[STONE]["in"] > 110_000, "both tasks send", 60)
-        victim.kill()
+        wait_for(lambda: len([*tmp_path.glob("waits *")]) == 2, "both tasks wait", 60)
+        wait_for(lambda: there.flow.stats()[STONE]["in"], "some rows are sent", 60)
+        executor(workers[0]).kill()
+        (tmp_path / "go").touch()
         assert line() == "done killed 1"
         assert sorted(there.column("id")) == list(range(cluster.ROWS))
         assert line() == "begin hung"
