@@ -187,13 +187,14 @@ class Custody:
             self._gone.append((bridge, route))
 
     def _save(self, new: Paths) -> None:
-        """Brings the journal up to date.
+        """Brings the journal up to date; what is known no more by now does not go into it.
 
         Raises:
             LinkError: it cannot be written.
         """
         if self._journal is not None and (new or self._gone):
-            self._journal.save(new, self._gone)
+            known = {key: path for key, path in new.items() if key[2] in self._seen.get(key[0], ())}
+            self._journal.save(known, self._gone)
             self._gone = []
 
     def _note(self, bridge: str, stone: str, tags: Iterable[Tag]) -> None:
@@ -332,7 +333,7 @@ class Custody:
         new: Paths = {}
         for (bridge, stone, route), path in safe.items():
             seen = self._seen_over(bridge)
-            if seen.make_safe(route, path) or not seen.has(Tag(route, path)):
+            if seen.make_safe(route, path):
                 new[bridge, stone, route] = path
         self._save(new)
 

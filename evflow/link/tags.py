@@ -81,6 +81,9 @@ class Seen:
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._paths)
 
+    def __contains__(self, route: object) -> bool:
+        return route in self._paths
+
     def has(self, tag: Tag) -> bool:
         """Whether a frame, or one behind it, was seen before."""
         before = self._paths.get(tag.route)

@@ -198,6 +198,9 @@ def test_journal_has_no_more_than_is_known(tmp_path: Path, monkeypatch: pytest.M
         for number in range(20):
             route = bytes([life, number]) * 8
             known.learn("end", {bridge: [Known(route, (2,), (1,))] for bridge in ("x", "y")})
+        # More at one time than are known afterwards.
+        many = [Known(bytes([life, number]) * 8, (2,), (1,)) for number in range(100, 120)]
+        known.learn("end", {"x": many})
         rows = journal.load()
         assert {stone for _, stone in rows} == {"end"}
         assert {bridge: len(paths) for (bridge, _), paths in rows.items()} == {"x": 5, "y": 5}
