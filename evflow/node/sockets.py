@@ -1,12 +1,12 @@
 """The sockets of a node: ZeroMQ connections, and shortcuts beside them, as the links' transport.
 
 A ROUTER for each contact listened at, a DEALER for each peer dialled; all used by one thread. ZeroMQ
-reconnects by itself, and notices dead hosts by its own heartbeat; what was lost meanwhile is a matter of the
-links.
+reconnects by itself. What was lost meanwhile is a matter of the links, and so is a peer that is silent.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import count
 from typing import Any, NamedTuple
@@ -48,6 +48,12 @@ _MOST_SHORTCUTS = 64
 _MOST_AHEAD = 10_000
 """More messages than a shortcut can hold at one time, as they have hundreds of bytes each for the system."""
 
+_PROBES = 5
+"""Heartbeats without a byte before the system asks a host whether it is there, and how often it asks."""
+
+_LONGEST_PAUSE = 3600
+"""Seconds between two such questions at most: the system takes no more than 32767 for any of its times."""
+
 _RECONNECT_MS = (50, 1000)
 _MOST_BYTES = 1 << 31
 _LINGER_MS = 2000
@@ -76,7 +82,8 @@ class Sockets:
 
     Args:
         keys: the node's keys; None for plain connections.
-        heartbeat: seconds between two signs of life of a connection.
+        heartbeat: seconds between two signs of life of a link, from which the times are chosen after which
+            the system gives up the connection to a host that vanished.
         shared_memory: whether large frames go through shared memory to peers on this host, and small messages
             by shortcuts.
 
@@ -115,8 +122,15 @@ class Sockets:
         socket.set(zmq.RCVHWM, _MOST_RECEIVED)
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.MAXMSGSIZE, _MOST_BYTES)
-        socket.set(zmq.HEARTBEAT_IVL, max(1, int(self._heartbeat * 1000)))
-        socket.set(zmq.HEARTBEAT_TIMEOUT, max(1, int(self._heartbeat * 5000)))
+        # Links have pings of their own. ZeroMQ's abort the process if a peer goes while a queue is full, so
+        # the system notices the hosts that vanished.
+        seconds = min(max(1, math.ceil(self._heartbeat)), _LONGEST_PAUSE)
+        socket.set(zmq.TCP_KEEPALIVE, 1)
+        socket.set(zmq.TCP_KEEPALIVE_IDLE, _PROBES * seconds)
+        socket.set(zmq.TCP_KEEPALIVE_INTVL, seconds)
+        socket.set(zmq.TCP_KEEPALIVE_CNT, _PROBES)
+        # That is for a connection without traffic; this for one with bytes that nobody acknowledges.
+        socket.set(zmq.TCP_MAXRT, 2 * _PROBES * seconds * 1000)
         socket.set(zmq.IPV6, int(":" in contact.host))
         if contact.scheme == "tcp" and contact.is_local:
             socket.set(zmq.SNDBUF, _SENT_NEARBY)

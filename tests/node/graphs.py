@@ -112,3 +112,18 @@ def gathered(seen: list[Any], sources: Sequence[str], **bridge: Any) -> ev.Graph
         part = middle >> ev.Filter(code, name=way, on="middle")
         _ = part >> ev.Terminal(_noting(seen), batch=True, name=f"end of {way}", on="last")
     return graph
+
+
+def many(seen: list[Any], bridges: int, seconds: float) -> ev.Graph:
+    """As many sources as bridges, all to one terminal, whose handler sleeps once, at event 0."""
+    graph = ev.Graph("many")
+
+    def note(event: Any) -> None:
+        if event.seq == 0 and 0 not in seen:
+            time.sleep(seconds)
+        seen.append(event.seq)
+
+    end = graph.add(ev.Terminal(note, name="end", on="there"))
+    for n in range(bridges):
+        _ = graph.source(f"recs {n}", Rec, on="here") >> ev.Bridge(name=f"bridge {n}", on="here") >> end
+    return graph

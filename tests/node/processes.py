@@ -259,6 +259,19 @@ class Commands:
         for at in range(start, stop, batch):
             self.submit(stone, {"seq": np.arange(at, min(at + batch, stop))}, timeout)
 
+    def fill(self, stones: list[str], frames: int) -> None:
+        """Submits one event at a time to each of these stones, until so many frames are in flight."""
+        assert self._flow.node is not None
+        outlets = self._flow.node._hub.outlets
+        for stone in stones:
+            self.submit(stone, {"seq": [-1]})
+        self.drain()
+        seq = 0
+        while sum(outlet._last_sent - outlet._consumed for outlet in list(outlets.values())) < frames:
+            for stone in stones:
+                self.submit(stone, {"seq": [seq]})
+            seq += 1
+
     def drain(self, timeout: float = 20.0) -> None:
         """Waits until all is handled."""
         self._flow.drain(timeout)

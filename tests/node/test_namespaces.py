@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,3 +117,45 @@ def test_an_advertised_contact_is_where_others_dial_back(network: Network, keys:
             first.ask("drain")
             assert last.ask("seen") == [1, 2]
             assert middle.ask("links")["last"]["contact"] == "tcp://10.83.0.77:7000"
+
+
+SILENT = """
+import sys, zmq
+dealer = zmq.Context().socket(zmq.DEALER)
+dealer.connect(sys.argv[1])
+dealer.send(b"")
+print("sent", flush=True)
+sys.stdin.read()
+"""
+
+
+def _connections(process: NodeProcess) -> int:
+    """The TCP connections of a process's host that the system takes for established."""
+    lines = Path(f"/proc/{process.pid}/net/tcp").read_text().splitlines()[1:]
+    return sum(line.split()[3] == "01" for line in lines)
+
+
+def test_connections_of_hosts_that_vanished_do_not_stay(network: Network) -> None:
+    """One with a session, so with pings on the way that nobody acknowledges, and one that says nothing."""
+    contact = f"tcp://{network.address('last')}:7000"
+    with NodeProcess(
+        "chain", "last", prefix=network.enter("last"), plain=True, listen=contact, heartbeat=BEAT
+    ) as last:
+        with NodeProcess(
+            "chain", "middle", prefix=network.enter("middle"), peers={"last": contact}, plain=True,
+            heartbeat=BEAT,
+        ), subprocess.Popen(
+            [*network.enter("first"), sys.executable, "-c", SILENT, contact],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ) as silent:  # fmt: skip
+            assert silent.stdout is not None
+            assert silent.stdout.readline() == b"sent\n"
+            wait_for(lambda: last.ask("links")["middle"]["state"] == "up", "the session")
+            wait_for(lambda: _connections(last) == 2, "both connections")
+            network.cut("middle")
+            network.cut("first")
+            silent.kill()
+        assert _connections(last) == 2
+        # Ten times the least pause of the system's clocks, which is a second.
+        wait_for(lambda: _connections(last) == 0, "the end of both connections", 60)
+        assert last.ask("refused").keys() <= {"malformed"}
