@@ -318,6 +318,12 @@ class Expressions:
         name = node.func.id
         if name in self.source.functions:
             return self._math(self.source.functions[name], node, pos)
+        if name in self.source.others and (name in BUILTINS or name in LIBRARY or name == "len"):
+            raise self.error(
+                f"the name '{name}' means a function of {self.source.others[name]} where this function "
+                "stands, and stones cannot call that; give that function another name, or call math's",
+                node,
+            )
         if name in BUILTINS:
             return BUILTINS[name](self, node.args, pos)
         result = self.builder.call(name, self.arguments(node.args), pos)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from evflow.codgen.source.access import Operand, Ref, Slice
+from evflow.codgen.source.arithmetic import spelled
 from evflow.codgen.source.check import Builder
 from evflow.codgen.source.pyexpr import Expressions
 from evflow.codgen.source.pyoperators import OPERATIONS
@@ -168,8 +169,15 @@ class _Statements(Expressions):
         kind = _ANNOTATIONS.get(node.annotation.id) if isinstance(node.annotation, ast.Name) else None
         if kind is None or not isinstance(node.target, ast.Name):
             raise self.error("a variable can be annotated with int, float, bool or str", node)
-        if node.target.id not in self.builder.scopes[0]:
+        known = self.builder.scopes[0].get(node.target.id)
+        if known is None:
             self._new_variable(node.target.id, kind, self.pos(node))
+        elif known.type != kind:
+            raise self.error(
+                f"'{node.target.id}' holds {spelled(known.type)}, as first assigned; it cannot become a "
+                f"{ast.unparse(node.annotation)}",
+                node,
+            )
         return [] if node.value is None else self._store(node.target, node.value)
 
     def _store(self, target: ast.expr, source: ast.expr) -> list[Stmt]:

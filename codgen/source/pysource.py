@@ -8,6 +8,7 @@ their names.
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import math
 import textwrap
@@ -25,6 +26,7 @@ _MAX_SOURCE = 1 << 18
 
 Constant = bool | int | float | str
 _COROUTINE = "is a coroutine, which no stone waits for; write 'def', not 'async def'"
+_DECORATED = "has a decorator, which a stone could not run; write the function without it"
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 
@@ -34,13 +36,14 @@ class PythonSource:
     """A Python function as text.
 
     Attributes:
-        text: the ``def`` or ``lambda`` alone, without indentation and decorators.
+        text: the ``def`` or ``lambda`` alone, without indentation.
         name: what to call it in an error, with its file and the line that it begins on; "" for a bare text.
         file: its file, "" for a bare text.
         line: the line in its file that the text begins on.
         constants: the numbers, texts and bools outside it that its names mean.
         modules: names that mean the module ``math``.
         functions: names that mean a function of ``math`` → its name there.
+        others: names that mean another function outside it → the module of that function.
     """
 
     text: str
@@ -50,13 +53,14 @@ class PythonSource:
     constants: dict[str, Constant] = field(default_factory=dict)
     modules: frozenset[str] = frozenset({"math"})
     functions: dict[str, str] = field(default_factory=dict)
+    others: dict[str, str] = field(default_factory=dict)
 
 
 def python_source(function: Callable[..., object]) -> PythonSource:
     """The source of a Python function.
 
     Raises:
-        CodeError: it is no plain function, or its source cannot be found.
+        CodeError: it is not a plain function, has a decorator, or its source cannot be found.
     """
     if not isinstance(function, FunctionType):
         raise CodeError(f"{function!r} is no text of Cod and no Python function; expected one of them")
@@ -80,9 +84,11 @@ def python_source(function: Callable[..., object]) -> PythonSource:
         text = ast.get_source_segment("".join(lines), node) or ""
     else:
         text = textwrap.dedent("".join(lines[first : node.end_lineno])).rstrip() + "\n"
-    constants, modules, functions = _captured(function)
+    constants, modules, functions, others = _captured(function)
     short = code.co_filename.replace("\\", "/").rpartition("/")[2]
-    return PythonSource(text, name, short, first + 1, constants, modules, functions)
+    if isinstance(node, ast.FunctionDef) and node.decorator_list:
+        raise CodeError(f"Python function {name} ({short} line {first + 1}) {_DECORATED}", text)
+    return PythonSource(text, name, short, first + 1, constants, modules, functions, others)
 
 
 @lru_cache(maxsize=8)
@@ -133,11 +139,15 @@ def _span(node: ast.expr) -> tuple[int | None, int | None, int | None, int | Non
     return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
-def _captured(function: FunctionType) -> tuple[dict[str, Constant], frozenset[str], dict[str, str]]:
-    """What the names of a function mean outside it: constants, names of ``math``, functions of ``math``."""
+def _captured(
+    function: FunctionType,
+) -> tuple[dict[str, Constant], frozenset[str], dict[str, str], dict[str, str]]:
+    """What the names of a function mean outside it: constants, names of ``math``, functions of ``math``, and
+    other functions with their modules."""
     constants: dict[str, Constant] = {}
     modules: set[str] = set()
     functions: dict[str, str] = {}
+    others: dict[str, str] = {}
     for name, value in _surroundings(function):
         plain = _plain(value)
         if plain is not None:
@@ -146,7 +156,9 @@ def _captured(function: FunctionType) -> tuple[dict[str, Constant], frozenset[st
             modules.add(name)
         elif getattr(value, "__module__", None) == "math":
             functions[name] = str(getattr(value, "__name__", ""))
-    return constants, frozenset(modules), functions
+        elif callable(value) and getattr(builtins, name, None) is not value:
+            others[name] = str(getattr(value, "__module__", None) or type(value).__module__)
+    return constants, frozenset(modules), functions, others
 
 
 def _plain(value: object) -> Constant | None:
@@ -158,9 +170,9 @@ def identity(function: Callable[..., object]) -> object:
     """What tells two Python functions apart: their code and what it takes from around them."""
     if not isinstance(function, FunctionType):
         return None
-    constants, modules, functions = _captured(function)
+    constants, modules, functions, others = _captured(function)
     written = tuple((name, _written(value)) for name, value in constants.items())
-    return function.__code__, written, modules, tuple(functions.items())
+    return function.__code__, written, modules, tuple(functions.items()), tuple(others.items())
 
 
 def _surroundings(function: FunctionType) -> Iterator[tuple[str, object]]:
@@ -214,6 +226,14 @@ def parse_python(text: str) -> tuple[FunctionNode, int, int]:
         raise CodeError(f"Python function {node.name} {_COROUTINE}", text)
     if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
         raise CodeError("expected one 'def' or one 'lambda', and nothing beside it", text)
+    if isinstance(node, ast.FunctionDef) and node.decorator_list:
+        first = node.decorator_list[0]
+        raise CodeError(
+            f"Python function {node.name} {_DECORATED}",
+            text,
+            max(first.lineno - lines, 1),
+            first.col_offset + 1,
+        )
     return node, lines, columns
 
 

@@ -503,11 +503,49 @@ def test_text_with_any_line_ends_and_odd_characters() -> None:
         build("lambda t: " + "1" * 300_000, "filter", [Input("input", EVENT)])
 
 
-def test_decorators_of_a_text_are_left_out() -> None:
-    assert (
-        interpret(build("@cached\ndef f(t):\n    return 4", "router", [Input("input", EVENT)]), {}).result
-        == 4
-    )
+def twice(function: Any) -> Any:
+    """A decorator that leaves the function as it is."""
+    return function
+
+
+@twice
+def decorated(t: Any) -> bool:
+    """A function whose decorator would not run in a stone."""
+    return bool(t.size)
+
+
+def test_decorators_are_refused() -> None:
+    with pytest.raises(CodeError, match=r"decorated .*has a decorator.*without it") as caught:
+        build("@cached\ndef decorated(t):\n    return 4", "router", [Input("input", EVENT)])
+    assert (caught.value.line, caught.value.column) == (1, 2)
+    with pytest.raises(CodeError, match=r"decorated \(test_pyfunc.py line \d+\) has a decorator"):
+        build(decorated, "filter", [Input("input", EVENT)])
+    with pytest.raises(CodeError, match="has a decorator"):
+        source_of(decorated)
+
+
+def test_what_would_be_ignored_is_refused() -> None:
+    def floor(x: float) -> float:
+        return x + 1
+
+    def own(t: Any) -> bool:
+        return bool(floor(t.price) > 1)
+
+    with pytest.raises(CodeError, match=r"'floor' means a function of tests.codgen.test_pyfunc where"):
+        build(own, "filter", [Input("input", EVENT)])
+    for text, words in (
+        ("def f(t, k=3):\n    return k", "without defaults"),
+        ("def f(t, *, k=3):\n    return k", "without defaults"),
+        ("lambda t, k=3: k", "without defaults"),
+        ("def f(t):\n    x: int = 0\n    x: float = 1.0\n    return x > 0", "cannot become a float"),
+        ("def f(t):\n    x: Thing = 0\n    return x", "annotated with int, float, bool or str"),
+        ("def f(t):\n    global x\n    x = 1\n    return x", "'global' is not within"),
+        ("def f(t):\n    nonlocal x\n    return 1", "'nonlocal' is not within"),
+        ("def f(t):\n    yield 1", "'yield' is not within"),
+        ("def f(t):\n    return (yield t.size)", "'yield' is not within"),
+    ):
+        with pytest.raises(CodeError, match=words):
+            build(text, "filter", [Input("input", EVENT)])
 
 
 def test_indented_text_keeps_its_columns() -> None:
