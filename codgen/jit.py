@@ -5,18 +5,22 @@ A kernel's code is kept while it is among those used last, or a kernel uses it; 
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 
 from evflow.codgen.kernel import Kernel, KernelCode
 from evflow.codgen.llvm.stage import Stage
-from evflow.codgen.native import LOCK
+from evflow.codgen.native import compiling
 from evflow.schema import Schema
 
 __all__ = ["kernel"]
 
 _KERNELS = 1024
 
-_codes: OrderedDict[tuple[tuple[Stage, ...], Schema | None], KernelCode] = OrderedDict()
+_Key = tuple[tuple[Stage, ...], Schema | None]
+
+_codes: OrderedDict[_Key, KernelCode] = OrderedDict()
+_lock = threading.Lock()
 
 
 def kernel(stages: tuple[Stage, ...], schema: Schema | None) -> Kernel:
@@ -30,14 +34,24 @@ def kernel(stages: tuple[Stage, ...], schema: Schema | None) -> Kernel:
 
     Raises:
         GraphError: a stage was compiled for another schema than that of the events it would see.
+        CodeError: it cannot be compiled.
     """
     key = (stages, schema)
-    with LOCK:
-        code = _codes.get(key)
-        if code is None:
-            code = _codes[key] = KernelCode(stages, schema)
+    code = _known(key)
+    if code is None:
+        with compiling():
+            code = _known(key) or KernelCode(stages, schema)
+        with _lock:
+            _codes[key] = code
             if len(_codes) > _KERNELS:
                 _codes.popitem(last=False)
-        else:
-            _codes.move_to_end(key)
     return Kernel(code)
+
+
+def _known(key: _Key) -> KernelCode | None:
+    # What is known must not wait while another thread compiles.
+    with _lock:
+        code = _codes.get(key)
+        if code is not None:
+            _codes.move_to_end(key)
+        return code

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -20,8 +21,9 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from evflow.codgen.llvm.append_ir import PYTHON_FUNCTIONS
 from evflow.codgen.llvm.maths import C_FUNCTIONS
+from evflow.errors import CodeError
 
-__all__ = ["HOT", "LOCK", "Code", "Native", "target"]
+__all__ = ["HOT", "LOCK", "Code", "Native", "compiling", "target"]
 
 HOT = 20_000
 """Events after which code is compiled with all optimisations."""
@@ -30,8 +32,27 @@ _LARGE = 200_000
 """Characters of IR beyond which code is not optimised: the passes take more than linear time, and a function
 from outside could keep them busy for minutes."""
 
+_MOST = 40_000_000
+"""Characters of IR beyond which code is refused: LLVM takes some ten seconds for as many."""
+
 LOCK = threading.RLock()
 """Held while LLVM works, and while caches of code change."""
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """What is compiled within, one thread at a time, is compiled or refused.
+
+    Raises:
+        CodeError: Python or LLVM cannot compile it; says why.
+    """
+    with LOCK:
+        try:
+            yield
+        except RecursionError:
+            raise CodeError("the code is nested too deeply to be compiled") from None
+        except (RuntimeError, MemoryError) as error:
+            raise CodeError(f"LLVM cannot compile this code: {str(error) or type(error).__name__}") from error
 
 
 @cache
@@ -160,6 +181,10 @@ class Code:
     free: Callable[[int], None]
 
     def __init__(self, ir: str, entry: str = "run") -> None:
+        if len(ir) > _MOST:
+            raise CodeError(
+                f"the code becomes too large: {len(ir)} characters of LLVM IR; expected at most {_MOST}"
+            )
         self.ir = ir
         self._entry = entry
         self._seen = 0
@@ -177,10 +202,13 @@ class Code:
         if self.optimised:
             return
         self._seen += events
-        if self._seen > HOT and len(self.ir) <= _LARGE:
-            with LOCK:
+        # Where another thread compiles, events do not wait for it: the next batch is early enough.
+        if self._seen > HOT and len(self.ir) <= _LARGE and LOCK.acquire(blocking=False):
+            try:
                 if not self.optimised:
                     self._load(optimised=True)
+            finally:
+                LOCK.release()
 
     def dump_ir(self, *, optimised: bool = False) -> str:
         """LLVM IR: as it was written, or as the optimiser leaves it."""

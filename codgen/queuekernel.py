@@ -12,7 +12,7 @@ import numpy as np
 from evflow.codgen.arrivals import read_attributes
 from evflow.codgen.llvm.queue_ir import write_queue
 from evflow.codgen.memory import Array
-from evflow.codgen.native import LOCK, Code
+from evflow.codgen.native import Code, compiling
 from evflow.codgen.queuestate import AttributeValue, QueueState
 from evflow.codgen.result import NO_FAULTS, Faults, Records
 from evflow.codgen.runtime import AttributeColumn, Runtime
@@ -239,7 +239,7 @@ def queue_kernel(function: Function) -> QueueKernel:
         raise GraphError(
             f"expected a function of kind 'queue' with a schema for each input, found {function.kind!r}"
         )
-    with LOCK:
+    with compiling():
         code = _codes.get(function)
         if code is None:
             code = _codes[function] = QueueCode(function)

@@ -26,10 +26,11 @@ assignments to statics made before the fault stay.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from evflow.schema import Schema
@@ -74,6 +75,7 @@ __all__ = [
     "Submit",
     "Unary",
     "Variable",
+    "deepest",
     "walk",
 ]
 
@@ -433,9 +435,11 @@ class Discard(Stmt):
 # --- the function ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Function:
     """A stone function, typed and checked against the schemas of the events it will see.
+
+    Two functions are equal if their fingerprints are: comparing trees would recurse as deep as they are.
 
     Attributes:
         kind: "filter", "transform", "router" or "queue". A filter passes the event where the result is not
@@ -460,6 +464,48 @@ class Function:
     system: tuple[str, ...] = ()
     fuel: int = 10_000_000
     body: Block = field(default_factory=lambda: Block(pos=Pos(1, 1), body=()))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Function) and self.fingerprint == other.fingerprint)
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """A digest of everything that the function is."""
+        schemas = [(name, schema and schema.fingerprint) for name, schema in (*self.inputs, *self.outputs)]
+        about = (
+            self.kind,
+            self.source,
+            len(self.inputs),
+            schemas,
+            self.locals,
+            self.statics,
+            self.attributes,
+        )
+        parts = [repr((*about, self.system, self.fuel))]
+        todo: list[Any] = [self.body]
+        while todo:
+            item = todo.pop()
+            if isinstance(item, tuple):
+                parts.append(f"{len(item)}:")
+                todo.extend(item)
+            elif isinstance(item, Variable):
+                parts.append(f"{item.static} {item.index} ")
+            elif isinstance(item, _NODES):
+                kind: Any = type(item)
+                parts.append(f"{kind.__name__} ")
+                # The type of a path follows from its schema and its steps.
+                todo.extend([getattr(item, name) for name in _names(kind)])
+            else:
+                parts.append(f"{item!r} ")
+        return hashlib.sha256("".join(parts).encode("utf-8", "surrogatepass")).digest()
+
+    @cached_property
+    def nodes(self) -> int:
+        """How many nodes its tree has."""
+        return sum(1 for _ in walk(self.body))
 
     @property
     def asks_at(self) -> Pos | None:
@@ -489,6 +535,33 @@ def walk(node: object) -> Iterator[Any]:
 
 
 _NODES = (Expr, Stmt, Path, Element, Root, Step)
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """The attributes of a kind of node that say what it is."""
+    return tuple(f.name for f in fields(kind) if not (kind is Path and f.name == "type"))
+
+
+def deepest(node: object, levels: int, nodes: int) -> tuple[int, int, Pos | None]:
+    """How deep a tree is, how many nodes it has, and where it is deepest.
+
+    A node that stands twice counts twice. Counting ends once there are more than ``levels`` or ``nodes``.
+    """
+    todo: list[tuple[Any, int, Pos | None]] = [(node, 0, None)]
+    count, depth, place = 0, 0, None
+    while todo and count <= nodes and depth <= levels:
+        item, level, pos = todo.pop()
+        if isinstance(item, tuple):
+            todo.extend([(part, level, pos) for part in item])
+        elif isinstance(item, _NODES):
+            pos = getattr(item, "pos", pos)
+            count, level = count + 1, level + (not isinstance(item, Block))
+            if level > depth:
+                depth, place = level, pos
+            kind: Any = type(item)
+            todo.extend([(getattr(item, name), level, pos) for name in _parts(kind)])
+    return depth, count, place
 
 
 @cache

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["build_topology", "check_graph", "find_arrivals"]
 
 
+_MOST_PORT = 10_000
+
+
 def check_graph(
     graph: Graph, checked: Callable[[Stone], bool] = lambda stone: True, *, running: bool = False
 ) -> Topology:
@@ -137,6 +140,10 @@ def _check_ports(name: str, kind: str, rule: str, ports: set[int]) -> list[Evflo
         ]
     if any(port < 0 for port in ports):
         return [GraphError(f"stone {name!r} ({kind}): port {min(ports)} is linked; ports count from 0")]
+    if any(port > _MOST_PORT for port in ports):
+        return [
+            GraphError(f"stone {name!r} ({kind}): port {max(ports)} is linked; ports count to {_MOST_PORT}")
+        ]
     return []
 
 

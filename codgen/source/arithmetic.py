@@ -178,12 +178,17 @@ class Arithmetic:
             return yes if condition.value else no
         return Select(type=yes.type, pos=pos, condition=condition, yes=yes, no=no)
 
-    def sequence(self, first: Expr, then: Expr, pos: Pos) -> Expr:
-        """C's comma: ``first`` for its effect, and the value of ``then``."""
+    def sequence(self, parts: list[Expr], then: Expr, pos: Pos) -> Expr:
+        """C's comma: ``parts`` in order for their effect, and the value of ``then``."""
         always = self.const("bool", True, pos)
-        happened = Logical(type="bool", pos=pos, op="or", left=self._any_condition(first), right=always)
+        happened: list[Expr] = [
+            Logical(type="bool", pos=part.pos, op="or", left=self._any_condition(part), right=always)
+            for part in parts
+        ]
         zero = self.const(then.type, ZERO[then.type], pos)
-        return Select(type=then.type, pos=pos, condition=happened, yes=then, no=zero)
+        return Select(
+            type=then.type, pos=pos, condition=self.logical("and", happened, pos), yes=then, no=zero
+        )
 
     def _any_condition(self, expr: Expr) -> Expr:
         return self.truth(expr, text_is_condition=True)

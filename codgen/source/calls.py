@@ -115,7 +115,12 @@ class Calls(Access):
 
     def _least_or_greatest(self, name: str, args: list[Argument], pos: Pos) -> Expr:
         best = self.value(*args[0])
+        steps: list[Expr] = []
         for argument in args[1:]:
+            if argument is not args[1]:
+                # Of many the best is kept in a variable, so that a long list does not make a deep tree.
+                step, best = self.hidden(best)
+                steps.append(step)
             other = self.value(*argument)
             if (best.type == "str") != (other.type == "str"):
                 raise self.error(f"{name}(...) takes numbers or texts, not both", argument.pos)
@@ -125,7 +130,7 @@ class Calls(Access):
             (first_best, again_best), (first_other, again_other) = self.hidden(best), self.hidden(other)
             better = self.compare("gt" if name == "min" else "lt", first_best, first_other, pos)
             best = self.select(better, again_other, again_best, pos)
-        return best
+        return self.sequence(steps, best, pos) if steps else best
 
     def _absolute(self, name: str, args: list[Argument], pos: Pos) -> Expr:
         value = self.value(*args[0])

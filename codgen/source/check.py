@@ -38,6 +38,7 @@ from evflow.codgen.tree import (
     Stmt,
     Submit,
     Variable,
+    deepest,
 )
 from evflow.errors import CodeError
 from evflow.schema import Schema
@@ -52,6 +53,10 @@ _MAX_LOCAL_BYTES = 1 << 16
 _MAX_STATIC_BYTES = 1 << 20
 _MAX_DIMENSIONS = 8
 _MAX_COPIED = 100_000
+_MAX_LEVELS = 220
+"""Levels of a tree: a back end takes some three calls of Python for each, and Python allows a thousand."""
+_MAX_NODES = 250_000
+"""Nodes of a tree: LLVM takes some three seconds for as many."""
 _START = Pos(1, 1)
 
 _TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", str: "str"}
@@ -321,11 +326,24 @@ class Builder(Calls):
         """The whole function.
 
         Raises:
-            CodeError: it never gives a result, though its kind needs one.
+            CodeError: it never gives a result, though its kind needs one; or it is too deep or too large.
         """
         if not (self.returns or self.submits or self.kind == "queue"):
             raise self.error(f"this function never returns a value: {_RESULTS[self.kind]}", _START)
         hidden: list[Stmt] = [Declare(pos=_START, variable=v) for v in self.locals if not v.name]
+        whole = Block(pos=_START, body=tuple(hidden + body))
+        levels, nodes, pos = deepest(whole, _MAX_LEVELS, _MAX_NODES)
+        if levels > _MAX_LEVELS:
+            raise self.error(
+                f"the operations are nested deeper than {_MAX_LEVELS} levels; use variables for parts of it",
+                pos or _START,
+            )
+        if nodes > _MAX_NODES:
+            raise self.error(
+                f"the function has more than {_MAX_NODES} operations; use variables or loops for what comes "
+                "again",
+                _START,
+            )
         return Function(
             kind=self.kind,
             source=self.source,
@@ -338,7 +356,7 @@ class Builder(Calls):
             attributes=tuple(self.attributes),
             system=tuple(self.system),
             fuel=fuel,
-            body=Block(pos=_START, body=tuple(hidden + body)),
+            body=whole,
         )
 
     def effect(self, result: Expr | Stmt, pos: Pos) -> Stmt:

@@ -243,10 +243,8 @@ class Expressions:
         return self.builder.update(target, lambda v: self.builder.binary(op, v, value, pos), pos)
 
     def _comma(self, node: Any) -> Operand:
-        result = self.value(node.exprs[-1])
-        for part in reversed(node.exprs[:-1]):
-            result = self.builder.sequence(self.value(part), result, self.pos(part))
-        return result
+        *parts, last = [self.value(part) for part in node.exprs]
+        return self.builder.sequence(parts, last, self.pos(node.exprs[0]))
 
     def type_name(self, node: Any, where: Any) -> str:
         """The value type that a declaration or a cast names.

@@ -76,7 +76,7 @@ def _power(builder: Builder, left: Expr, right: Expr, pos: Pos) -> Expr:
 def _integer_power(builder: Builder, base: Expr, exponent: int, pos: Pos) -> Expr:
     first, again = builder.hidden(base)
     result = _multiplied(builder, again, exponent, pos)
-    return result if first is again else builder.sequence(first, result, pos)
+    return result if first is again else builder.sequence([first], result, pos)
 
 
 def _multiplied(builder: Builder, base: Expr, exponent: int, pos: Pos) -> Expr:

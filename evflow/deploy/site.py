@@ -24,6 +24,7 @@ from evflow.engine.topology import Slot, Topology
 from evflow.errors import EvflowError
 from evflow.events.wirecheck import compile_check
 from evflow.flow.alter import Alteration
+from evflow.flow.changing import compile_ahead
 from evflow.flow.flow import Flow
 from evflow.handlers import own_handlers
 from evflow.link.inlet import Hold
@@ -111,8 +112,10 @@ class Site:
         return ""
 
     def _expect(self, old: Record | None, new: Record) -> None:
-        """Compiles, while events still flow, what the snapshots of stones that come here will need."""
-        slots = self._part(new).slots
+        """Compiles, while events still flow, what stones that come here and their snapshots will need."""
+        part = self._part(new)
+        compile_ahead(self._parts.get(new.deployment, EMPTY), part)
+        slots = part.slots
         for name, (_, end) in moves(old, new).items():
             slot = slots.get(qualified(new.deployment, name)) if end == self._node else None
             for schema in () if slot is None else slot.arrivals:

@@ -25,6 +25,8 @@ __all__ = ["Route", "plan_route"]
 
 _MAX_STAGES = 64
 _MAX_DEPTH = 32
+_MAX_NODES = 50_000
+"""Nodes of the functions of one pass: many small functions are one pass, large ones have one each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class _Builder:
         self._morphs = topology.morphs
         self._stages: list[tuple[Slot, bool]] = []
         self._functions: list[Function] = []
+        self._nodes = 0
         self._exits: list[list[Hop]] = []
         self._meters: list[Meter] = []
 
@@ -142,7 +145,7 @@ class _Builder:
         return Port(tuple(reach.stages), exit_)
 
     def _try_stage(self, hop: Hop, schema: Schema, depth: int) -> Stage | None:
-        if depth >= _MAX_DEPTH or len(self._stages) >= _MAX_STAGES:
+        if depth >= _MAX_DEPTH or len(self._stages) >= _MAX_STAGES or self._nodes > _MAX_NODES:
             return None
         try:
             return self.stage(hop.slot, schema, hop.input, depth)
@@ -165,6 +168,7 @@ class _Builder:
     def _add(self, slot: Slot, function: Function, own: bool) -> int:
         self._stages.append((slot, own))
         self._functions.append(function)
+        self._nodes += function.nodes
         return len(self._stages) - 1
 
     def _own(self, slot: Slot, function: Function, schema: Schema, depth: int) -> Stage:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from evflow.engine.difference import Difference, difference
 from evflow.engine.plan import plan_route
 from evflow.engine.topology import Slot, Topology
-from evflow.errors import CodeError, EvflowError, FlowError, SchemaError
+from evflow.errors import EvflowError, FlowError, SchemaError
 from evflow.flow.alter import Alteration
 from evflow.flow.worker import Worker
 from evflow.schema import Schema
@@ -126,8 +126,10 @@ class Changes:
 
     def _make(self, base: Graph, graph: Graph, terms: Terms) -> bool:
         """Makes a graph the flow's; False if the one it was made from is no longer the flow's."""
-        topology = self._prepare(graph)
-        compile_ahead(self._worker.engine.topology, topology)
+        topology, running = self._prepare(graph), self._worker.engine.topology
+        for name in topology.slots.keys() & running.slots.keys():
+            topology.slots[name].frozen = topology.slots[name].frozen or running.slots[name].frozen
+        compile_ahead(running, topology)
         pending = _Pending(graph, topology, terms)
         while not self._worker.do(lambda: self._start(base, pending)):
             other = self._pending
@@ -224,25 +226,35 @@ class _Pending:
 
 
 def compile_ahead(running: Topology, wanted: Topology) -> None:
-    """Compiles what a change will need, as far as it is known before; what fails will fail again where it
-    is needed, and be told there."""
+    """Compiles what a change will need, as far as it is known before, so that events do not wait for it.
+
+    Args:
+        running: the topology as it is.
+        wanted: the topology as it shall be.
+
+    Raises:
+        CodeError: a route cannot be compiled.
+    """
     made = difference(running, wanted)
     changed = made.new | made.replaced | made.relinked
     behind_actors: set[str] = set()
     for name, slot in wanted.slots.items():
-        slot.frozen = slot.frozen or (name in running.slots and running.slots[name].frozen)
         if isinstance(slot.stone, Acting):
             if name in made.new | made.replaced:
                 slot.stone.prepare()
             behind_actors.update(hop.slot.name for hops in slot.ports.values() for hop in hops)
     starts = made.entries | (changed & (wanted.entrances | behind_actors)) | _newly_made(wanted, made)
-    for name in starts & wanted.slots.keys():
-        slot = wanted.slots[name]
+    todo, seen = sorted(starts & wanted.slots.keys()), set(starts)
+    while todo:
+        slot = wanted.slots[todo.pop()]
         for schema in _expected(slot) if not isinstance(slot.stone, Acting) else ():
             try:
-                plan_route(slot, schema, wanted)
-            except (SchemaError, CodeError):
-                continue
+                route = plan_route(slot, schema, wanted)
+            except SchemaError:
+                continue  # told where such events arrive
+            behind = {hop.slot.name for hops in (*route.exits, route.direct) for hop in hops} - seen
+            todo += sorted(behind & changed)
+            seen |= behind
 
 
 def _newly_made(wanted: Topology, made: Difference) -> frozenset[str]:

@@ -10,6 +10,7 @@ import msgpack
 import pytest
 
 import evflow as ev
+from evflow.codgen.kernel import KernelCode, Stage
 from evflow.deploy.client import Cluster
 from tests.deploy.yard import Feeder, Rec, Yard, chain, feeding
 from tests.node.processes import wait_for
@@ -134,6 +135,24 @@ def test_a_function_that_a_node_cannot_take_is_refused(
 ) -> None:
     with pytest.raises(ev.DeployError, match=f"(?s){words}"):
         _propose(beside, _record(beside, _evil(**settings)))
+    beside.check()
+
+
+def test_a_function_that_cannot_be_compiled_is_refused_before_anybody_votes(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only LLVM finds out, after the check: no node adopts the graph, and none is in trouble."""
+
+    class Failing(KernelCode):
+        def __init__(self, stages: tuple[Stage, ...], schema: ev.Schema | None) -> None:
+            if "fails" in stages[-1].function.source:
+                raise RuntimeError("no such instruction")
+            super().__init__(stages, schema)
+
+    monkeypatch.setattr("evflow.codgen.jit.KernelCode", Failing)
+    with pytest.raises(ev.DeployError, match=r"node b.*LLVM cannot compile this code: no such instruction"):
+        _propose(beside, _record(beside, _evil(code="1 /* fails */")))
+    assert not any(daemon.site.troubles for daemon in beside.yard.daemons.values())
     beside.check()
 
 
