@@ -185,13 +185,17 @@ class Runtime:
         self._vectors.begin(events)
         kept = self._fill(attributes, stone_attributes, system) if self._inputs else None
         self._failed = False
-        if events <= _SHORT:
+        if self.brief(events):
             code.held(self._address)
         else:
             code.free(self._address)
         del kept
         if self._failed:
             raise MemoryError("no memory for the events that the functions send")
+
+    def brief(self, events: int) -> bool:
+        """Whether a run over so many events keeps the interpreter lock, since it is short."""
+        return events <= _SHORT
 
     def _fill(
         self,

@@ -152,9 +152,9 @@ class Daemon:
     def _listen(self) -> None:
         # Nodes do not adopt a change at one moment.
         self._links.bear(_TRIES)
-        self.flow.each_turn(self._outbox.flush)
-        self._links.listen(TOPIC, lambda peer, body, now: self._later(self._on_deploy, peer, body))
-        self._links.listen(ASK, lambda peer, body, now: self._later(self._on_ask, peer, body))
+        self.flow.each_turn(self._outbox.flush, links=True)
+        self._links.listen(TOPIC, lambda peer, body, now: self._later(self._on_deploy, peer, body), True)
+        self._links.listen(ASK, lambda peer, body, now: self._later(self._on_ask, peer, body), True)
         self._links.listen(ANSWER, lambda peer, body, now: None)
 
     @property
@@ -167,7 +167,7 @@ class Daemon:
         new = {name: contact for name, contact in hosts.items() if name != self.node.name}
         # Those that come to nothing are forgotten when ``_connect`` looks next.
         self._known = self._known | new
-        self.flow.post(lambda: self._keep(new, {}))
+        self.flow.post(lambda: self._keep(new, {}), links=True)
 
     # --- the control thread
 
@@ -219,7 +219,7 @@ class Daemon:
         return self._note(peer, TOPIC, body)
 
     def _note(self, peer: str, topic: str, body: bytes) -> bool:
-        self.flow.post(lambda: self._outbox.send(peer, topic, body))
+        self.flow.post(lambda: self._outbox.send(peer, topic, body), links=True)
         return True
 
     def _connect(self) -> None:
@@ -227,8 +227,8 @@ class Daemon:
         hosts = {name: contact for name, contact in self.steward.hosts.items() if name != self.node.name}
         if hosts != self._known:
             before, self._known = self._known, hosts
-            self.flow.post(lambda: self._keep(hosts, before))
-        self.flow.post(lambda: self._hear(list(hosts)))
+            self.flow.post(lambda: self._keep(hosts, before), links=True)
+        self.flow.post(lambda: self._hear(list(hosts)), links=True)
 
     def _keep(self, hosts: Mapping[str, str], before: Mapping[str, str]) -> None:
         for name in before.keys() - hosts.keys():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from operator import add
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,12 @@ from evflow.stone import Acting, Actor, Compiled
 from evflow.ticks import TICK
 
 if TYPE_CHECKING:
-    from evflow.codgen.kernel import Result
+    from evflow.codgen.kernel import Kernel, Result
     from evflow.engine.letters import LetterBox
 
 __all__ = ["Engine"]
+
+_HERE: AbstractContextManager[None] = nullcontext()
 
 
 class Engine:
@@ -48,6 +51,8 @@ class Engine:
         version: another number after each change of the topology, or of what is frozen.
         ungate: called with each such change, before anything else is done by the new topology.
         adoptions: how often other stones and links were adopted.
+        away: entered while the engine's thread runs a stone's own code, or machine code that may take long;
+            the links of the node are served meanwhile.
 
     Raises:
         EvflowError: a stone cannot be opened, as a storage file that is damaged.
@@ -68,6 +73,7 @@ class Engine:
         self.version = 0
         self.ungate: Callable[[], None] = lambda: None
         self.adoptions = 0
+        self.away: AbstractContextManager[None] = nullcontext()
         self._letters = letters
         self._pending: deque[tuple[Slot, str, EventBatch]] = deque()
         self._routes: dict[tuple[str, str, str], Route | str] = {}
@@ -299,16 +305,7 @@ class Engine:
         result = None
         if route.kernel is not None:
             start = time.perf_counter()
-            result = route.kernel.run(
-                batch.data,
-                batch.offsets,
-                batch.selection,
-                batch.rows,
-                batch.attributes.columns if batch.attributes is not None else None,
-                route.states,
-                route.stone_attributes,
-                system_values(route.system),
-            )
+            result = self._run_kernel(route, route.kernel, batch)
             self._account(route, result, time.perf_counter() - start)
             self._leave(route, result, batch)
             if len(result.faults):
@@ -317,6 +314,15 @@ class Engine:
         count = len(batch)
         for meter in route.meters:
             _count_passing(meter, result, count)
+
+    def _run_kernel(self, route: Route, kernel: Kernel, batch: EventBatch) -> Result:
+        columns = batch.attributes.columns if batch.attributes is not None else None
+        # Machine code that keeps the interpreter lock is short, and nobody else could do anything meanwhile.
+        with _HERE if kernel.brief(len(batch)) else self.away:
+            return kernel.run(
+                batch.data, batch.offsets, batch.selection, batch.rows, columns,
+                route.states, route.stone_attributes, system_values(route.system),
+            )  # fmt: skip
 
     def _plan(self, slot: Slot, input: str, schema: Schema) -> Route | str:
         # Stones on the route may get their statics by this.
@@ -371,7 +377,8 @@ class Engine:
     def _receive(self, slot: Slot, input: str, batch: EventBatch) -> None:
         assert slot.actor is not None
         try:
-            slot.actor.receive(batch, input)
+            with _HERE if slot.sends else self.away:
+                slot.actor.receive(batch, input)
         except Exception as error:  # noqa: BLE001  a stone of any kind may fail; it costs these events
             self.fault(slot, batch, error)
 
@@ -436,7 +443,9 @@ class _StoneContext:
         self._slot.counts[DROPPED] += count
 
     def sender(self) -> Callable[[EventBatch], None] | None:
-        return self._engine.sender(self._slot)
+        sender = self._engine.sender(self._slot)
+        self._slot.sends = sender is not None
+        return sender
 
     @property
     def attributes(self) -> dict[str, int | float | str]:

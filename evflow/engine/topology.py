@@ -65,6 +65,7 @@ class Slot:
         parked: what it queued while frozen, in order; ``parked_bytes`` bytes of events, and ``parked_ever``
             events that it queued so far.
         actor: the running half of an acting stone.
+        sends: whether its actor gives events to a link.
         kept_before: how far ``kept_ever`` had come when its actor took the place of another.
     """
 
@@ -84,6 +85,7 @@ class Slot:
     parked_bytes: int = 0
     parked_ever: int = 0
     actor: Actor | None = None
+    sends: bool = False
     kept_before: int = 0
     _loose: int = 0
 

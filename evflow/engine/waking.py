@@ -74,7 +74,8 @@ class Waking:
                 continue
             self._wanted.discard(slot)
             self.number = None
-            self._due[slot] = actor.wake(now)
+            with self._engine.away:
+                self._due[slot] = actor.wake(now)
             yield slot
 
     def next_due(self, now: float, held: Callable[[Slot], bool]) -> float | None:

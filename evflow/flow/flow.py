@@ -153,7 +153,7 @@ class Flow(Changeable):
             links.attach(self.engine, entrances, worker.run_arrived, worker.run_inner, self._give_up)
         self._questions = None if links is None else Questions(self.engine, links)
         if self._questions is not None:
-            worker.each_turn(self._questions.tick)
+            worker.each_turn(self._questions.tick, links=True)
         self._net = net
         self._changes = Changes(graph.name, worker, graph, self._checked, self._altered)
         self._do = worker.do
@@ -334,20 +334,29 @@ class Flow(Changeable):
             for batch in entry.end(reason):
                 self._box.put(name, batch, [f"{reason} before the event was taken"] * len(batch))
 
-    def call(self, task: Callable[[], T]) -> T | None:
+    def call(self, task: Callable[[], T], links: bool = False) -> T | None:
         """Has the engine's thread do a task between two runs, and waits for its result.
 
         From a handler it does not wait: the task is done after the handler's event, and None comes back.
+
+        Args:
+            task: called without arguments.
+            links: whether ``task`` needs nothing but ``Flow.links``, so that it need not wait for handlers.
 
         Raises:
             FlowError: the flow is closed.
             EvflowError: what the task raised.
         """
-        return self._do(task)
+        return self._do(task, links=links)
 
-    def post(self, task: Callable[[], object]) -> None:
-        """Has the engine's thread do a task, in its time; an error of evflow goes to the log."""
-        self._worker.later(task)
+    def post(self, task: Callable[[], object], links: bool = False) -> None:
+        """Has the engine's thread do a task, in its time; an error of evflow goes to the log.
+
+        Args:
+            task: called without arguments.
+            links: whether ``task`` needs nothing but ``Flow.links``, so that it need not wait for handlers.
+        """
+        self._worker.later(task, links)
 
     def ask(self, peer: str, stone: str, question: dict[str, Any], timeout: float = 10.0) -> Any:
         """Asks a stone of another node, and waits for its answer.
@@ -383,17 +392,18 @@ class Flow(Changeable):
         link = {} if self.node is None else self.node.links().get(peer, {})
         return link.get("trouble") or "its node does not answer"
 
-    def each_turn(self, call: Callable[[float], float | None]) -> Callable[[], None]:
+    def each_turn(self, call: Callable[[float], float | None], links: bool = False) -> Callable[[], None]:
         """From now on the engine's thread calls this in each of its turns.
 
         Args:
             call: is given the time as ``time.monotonic`` tells it, and returns when it is to be called next
                 at the latest; None if any time will do.
+            links: whether ``call`` needs nothing but ``Flow.links``, so that it need not wait for handlers.
 
         Returns:
             What ends that.
         """
-        return self._worker.each_turn(call)
+        return self._worker.each_turn(call, links)
 
     def close(self, timeout: float = 10.0) -> None:
         """Ends the flow: takes no more events, lets frozen stones go on, and handles all there is.

@@ -56,8 +56,16 @@ class Net(Protocol):
     def begin(self) -> None:
         """The thread begins."""
 
+    @property
+    def patience(self) -> float | None:
+        """Seconds that the links may be left alone while a handler runs; None where there are none."""
+
     def receive(self, now: float) -> None:
         """Takes what has come over the sockets, and runs it."""
+
+    def serve(self, now: float) -> None:
+        """Takes what has come over the sockets, and sends what is to go, but runs nothing: frames of events
+        are queued. Called while the flow's thread is in a stone's own code."""
 
     def finish(self, now: float) -> None:
         """Sends what is to go, at the end of a turn."""
@@ -140,6 +148,7 @@ class Alone:
         self._blocked = blocked
         self.bell: Waker = Bell()
         self.owes = False
+        self.patience = None
 
     def pace(self, length: int) -> None: ...
 
@@ -152,6 +161,8 @@ class Alone:
     def begin(self) -> None: ...
 
     def receive(self, now: float) -> None: ...
+
+    def serve(self, now: float) -> None: ...
 
     def finish(self, now: float) -> None: ...
 

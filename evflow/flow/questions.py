@@ -27,7 +27,9 @@ class _Links(Protocol):
 
     def tell(self, peer: str, topic: str, body: bytes) -> bool: ...
 
-    def listen(self, topic: str, call: Callable[[str, memoryview, float], None]) -> None: ...
+    def listen(
+        self, topic: str, call: Callable[[str, memoryview, float], None], prompt: bool = False
+    ) -> None: ...
 
 
 class Questions:
@@ -48,7 +50,7 @@ class Questions:
         self.tick = self._asker.tick
         answers = Answers({"stone": self._answer}, lambda peer, verb: "", links.tell, _ANSWER)
         links.listen(_ASK, lambda peer, body, now: answers.receive(peer, body))
-        links.listen(_ANSWER, lambda peer, body, now: self._asker.receive(peer, body))
+        links.listen(_ANSWER, lambda peer, body, now: self._asker.receive(peer, body), prompt=True)
 
     def _answer(self, peer: str, arguments: dict[str, Any], reply: Reply) -> None:
         """What a stone says to a question."""

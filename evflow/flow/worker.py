@@ -1,8 +1,8 @@
 """The thread that drives an engine: takes what was submitted, runs it, sleeps when nothing waits.
 
 What must not meet an event half-way (freeze, link …) is a task for this thread, done between two runs, after
-everything that was submitted before it. On a node the same thread owns the sockets: each turn takes what came
-over them, and sends what is to go.
+everything that was submitted before it. On a node the same thread takes what came over the links, and sends
+what is to go; while it is in a stone's own code, another thread does (``standby.py``).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from evflow.events.encode import LARGE
 from evflow.flow.inbox import Intake, Item
 from evflow.flow.lane import Drain, Lane
 from evflow.flow.net import Net
+from evflow.flow.standby import Standby
 
 __all__ = ["Worker"]
 
@@ -31,10 +32,11 @@ T = TypeVar("T")
 
 
 class _Hook:
-    """What is called in each turn, and when at the latest."""
+    """What is called in each turn, when at the latest, and whether it needs nothing but the links."""
 
-    def __init__(self, call: Callable[[float], float | None]) -> None:
+    def __init__(self, call: Callable[[float], float | None], links: bool) -> None:
         self.call = call
+        self.links = links
         self.due: float | None = 0.0
 
 
@@ -69,12 +71,18 @@ class Worker:
         self._drains: list[Drain] = []
         self._hooks: list[_Hook] = []
         self._tasks: deque[Callable[[], None]] = deque()
+        self._link_tasks: deque[Callable[[], None]] = deque()
         self._inner: deque[tuple[Slot, EventBatch]] = deque()
         self._entry: Slot | None = None
+        # The links may be served meanwhile, so what handlers lead to is told to them afterwards.
+        self._led: set[tuple[Slot, Slot]] = set()
         self._end: tuple[float, Callable[[], None]] | None = None
         self._finished = False
         self._failure: BaseException | None = None
         self._ident: int | None = None
+        self._standby: Standby | None = None
+        if net.patience is not None:
+            self._standby = self.engine.away = Standby(self._serve, net.patience, name)
         self._thread = threading.Thread(target=self._work, name=f"evflow {name}", daemon=True)
 
     def start(self) -> None:
@@ -115,16 +123,17 @@ class Worker:
             self._lanes = [lane for lane in self._lanes if lane not in ended]
         return left
 
-    def each_turn(self, call: Callable[[float], float | None]) -> Callable[[], None]:
+    def each_turn(self, call: Callable[[float], float | None], links: bool = False) -> Callable[[], None]:
         """From now on the thread calls this in each of its turns, with the time of ``time.monotonic``.
 
         Args:
             call: returns when it is to be called next at the latest; None if any time will do.
+            links: whether ``call`` needs nothing but the links, so that it need not wait for handlers.
 
         Returns:
             What ends that.
         """
-        hook = _Hook(call)
+        hook = _Hook(call, links)
         self._hooks = [*self._hooks, hook]
         self.bell.ring()
 
@@ -194,12 +203,17 @@ class Worker:
             )
         self._inner.append((slot, batch))
         if self._entry is not None:
-            self._net.leads(self._entry, slot)
+            self._led.add((self._entry, slot))
 
-    def do(self, task: Callable[[], T], timeout: float | None = None) -> T | None:
+    def do(self, task: Callable[[], T], timeout: float | None = None, links: bool = False) -> T | None:
         """Has the thread do a task and waits for its result.
 
         From a handler it cannot wait: the task is done after the handler's event, and None comes back.
+
+        Args:
+            task: called without arguments.
+            timeout: seconds to wait; None for as long as it takes.
+            links: whether ``task`` needs nothing but the links, so that it need not wait for handlers.
 
         Raises:
             FlowError: the flow is closed, or the task was not done within ``timeout`` seconds.
@@ -207,7 +221,7 @@ class Worker:
         """
         self._refuse_if_closed()
         if threading.get_ident() == self.ident:
-            self.later(task)
+            self.later(task, links)
             return None
         done = threading.Event()
         outcome: list[tuple[T | None, EvflowError | None]] = []
@@ -219,7 +233,7 @@ class Worker:
                 outcome.append((None, error))
             done.set()
 
-        self._tasks.append(work)
+        (self._link_tasks if links else self._tasks).append(work)
         self.bell.ring()
         self.wait(done, timeout)
         result, error = outcome[0]
@@ -227,9 +241,15 @@ class Worker:
             raise error
         return result
 
-    def later(self, task: Callable[[], object]) -> None:
-        """Has the thread do a task, in its time; an error of evflow goes to the log."""
-        self._tasks.append(lambda: _logged(task))
+    def later(self, task: Callable[[], object], links: bool = False) -> None:
+        """Has the thread do a task, in its time; an error of evflow goes to the log.
+
+        Args:
+            task: called without arguments.
+            links: whether ``task`` needs nothing but the links, so that it need not wait for handlers.
+        """
+        tasks = self._link_tasks if links else self._tasks
+        tasks.append(lambda: _logged(task))
         self.bell.ring()
 
     def drain(self, timeout: float | None) -> None:
@@ -324,10 +344,14 @@ class Worker:
 
     def _work(self) -> None:
         self._ident = threading.get_ident()
+        if self._standby is not None:
+            self._standby.begin()
         try:
             self._net.begin()
             while not self._finished:
                 self._turn()
+                if self._standby is not None and self._standby.failure is not None:
+                    raise self._standby.failure
                 if self._end is not None:
                     self._end_if_quiet(*self._end)
                 if not self._finished:
@@ -338,6 +362,9 @@ class Worker:
             self._seal()
             # So that peers hear of it at once, and keep what is theirs to send.
             self._net.close()
+        finally:
+            if self._standby is not None:
+                self._standby.end()
 
     def _seconds(self) -> float | None:
         """How long the thread may sleep."""
@@ -358,7 +385,7 @@ class Worker:
             lane.intake.seal()
 
     def _waiting(self) -> bool:
-        if self._tasks or self.engine.waking.waiting:
+        if self._tasks or self._link_tasks or self.engine.waking.waiting:
             return True
         for lane in self._lanes:
             if lane.waiting and not self._net.blocked(lane.slot):
@@ -374,6 +401,7 @@ class Worker:
         tasks = [self._tasks.popleft() for _ in range(len(self._tasks))] if self._tasks else ()
         if self.engine.rhythmic:
             self.engine.tick(time.monotonic(), time.time(), self._net.blocked)
+        self._do_link_tasks()
         self._net.receive(time.monotonic())
         self.run()
         if not self._held_up():
@@ -390,6 +418,18 @@ class Worker:
         self._net.finish(time.monotonic())
         if self._drains:
             self._end_drains()
+
+    def _serve(self, now: float) -> None:
+        """Does what needs nothing but the links; called by the standby while this thread is away."""
+        self._do_link_tasks()
+        self._net.serve(now)
+        for hook in self._hooks:
+            if hook.links:
+                hook.due = hook.call(now)
+
+    def _do_link_tasks(self) -> None:
+        while self._link_tasks:
+            self._link_tasks.popleft()()
 
     def _wake(self) -> None:
         """Has the stones emit that do so by themselves."""
@@ -446,6 +486,9 @@ class Worker:
 
     def run_inner(self) -> None:
         """Moves what handlers have submitted, and has what stones have emitted be settled."""
+        for entry, onward in self._led:
+            self._net.leads(entry, onward)
+        self._led.clear()
         while self._inner:
             self.engine.submit(*self._inner.popleft())
             self.engine.run()

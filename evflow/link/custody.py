@@ -132,10 +132,12 @@ class Custody:
                 return
             self._current = Tag(inlet.route_onward(arrived.tag), arrived.tag.path)
         self._counts, self._touched = {}, {}
+        inlet.handling = 1
         try:
             run(inlet, arrived.batch)
         finally:
             self._current = None
+            inlet.handling = 0
         if inlet.exact:
             pending.owed, pending.holds = list(self._touched.items()), self._reach.holds()
 
@@ -269,8 +271,10 @@ class Custody:
     def _all_owed(self) -> Owed:
         return _now(self._outlets.values())
 
-    def _is_safe(self, pending: Pending) -> bool:
+    def _is_safe(self, pending: Pending, ask_stones: bool = True) -> bool:
         if pending.holds:
+            if not ask_stones:
+                return False
             pending.holds = self._reach.remaining(pending.holds)
             if not all(hold.slot.has_released(hold.parked, hold.taken) for hold in pending.holds):
                 return False
@@ -281,21 +285,25 @@ class Custody:
             pending.owed = _unresolved(pending.owed)
         return not pending.owed
 
-    def settle(self, inlets: Iterable[Inlet]) -> None:
-        """Finds which frames are safe now, and tells whoever waits for that."""
+    def settle_links(self, inlets: Iterable[Inlet], ask_stones: bool = False) -> None:
+        """Finds which frames are safe now; while a pass is under way no stone is asked, and nobody told."""
         safe: Paths = {}
         for inlet in inlets:
             if inlet.pending:
-                self._settle(inlet, safe)
+                self._settle(inlet, safe, ask_stones)
         if safe:
             self._keep(safe)
+
+    def settle(self, inlets: Iterable[Inlet]) -> None:
+        """Finds which frames are safe now, and tells whoever waits for that."""
+        self.settle_links(inlets, ask_stones=True)
         if self._emitted or self._settling or self._waiters:
             self._tell_waiters()
 
-    def _settle(self, inlet: Inlet, safe: Paths) -> None:
+    def _settle(self, inlet: Inlet, safe: Paths, ask_stones: bool) -> None:
         """Finds which frames of an inlet are safe, and which wait only for what stones hold."""
         before = inlet.safe
-        while inlet.pending and self._is_safe(inlet.pending[0]):
+        while len(inlet.pending) > inlet.handling and self._is_safe(inlet.pending[0], ask_stones):
             pending = inlet.pending.popleft()
             inlet.safe = pending.sequence
             if not pending.again:  # a later one may be safe already
@@ -324,7 +332,8 @@ class Custody:
         """Finds up to which frame nothing is left to do but what stones hold, here or further on."""
         inlet.held = max(inlet.held, inlet.safe)
         ahead = max(inlet.held + 1 - inlet.pending[0].sequence, 0) if inlet.pending else 0
-        while ahead < len(inlet.pending) and not self._late(inlet, inlet.pending[ahead]):
+        handled = len(inlet.pending) - inlet.handling
+        while ahead < handled and not self._late(inlet, inlet.pending[ahead]):
             inlet.held = inlet.pending[ahead].sequence
             ahead += 1
 

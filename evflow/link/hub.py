@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,7 @@ class Hub:
         self.run: Callable[[Slot], None] = lambda slot: None
         self._after: Callable[[], None] = lambda: None
         self.stopped = False
+        self._serving = False
         self.reach = Reach(self.outlets)
         self.retired = Retired(self)
         self.custody = Custody(self.outlets, self.reach, journal, self.retired)
@@ -157,10 +159,19 @@ class Hub:
         link = self.links.get(peer)
         return link is not None and link.tell(topic, body)
 
-    def listen(self, topic: str, call: Listener) -> None:
-        """From now on ``call`` is given the notes of a topic: peer, body, now. What it raises that is an
-        ``EvflowError`` is counted as refused."""
-        self.notes.listen(topic, call)
+    def listen(self, topic: str, call: Listener, prompt: bool = False) -> None:
+        """From now on ``call`` is given the notes of a topic; see ``Notes.listen``."""
+        self.notes.listen(topic, call, prompt)
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Within it ``receive`` and ``finish`` keep the links alive and run nothing: frames that come are
+        queued, and notes wait, but for those of prompt listeners. So a pass may be under way meanwhile."""
+        self._serving = self.notes.serving = True
+        try:
+            yield
+        finally:
+            self._serving = self.notes.serving = False
 
     # --- bridges
 
@@ -365,6 +376,8 @@ class Hub:
 
     def arrived(self, inlet: Inlet) -> None:
         """Takes in the frames that came for an inlet, unless their way is blocked."""
+        if self._serving:
+            return
         reach = self.reach
         while inlet.queue and not self.stopped and len(inlet.pending) < _MAX_PENDING:
             if reach.blocked(inlet.slot, inlet.bridge, inlet.consumed < inlet.sent_before):
@@ -382,12 +395,16 @@ class Hub:
     def finish(self, now: float) -> None:
         """Does what is due at the end of a turn: frames that waited, acknowledgements, what can be sent."""
         inlets = self.entrances.all()
-        for inlet in inlets:
-            if inlet.queue:
-                self.arrived(inlet)
-        self.custody.settle(inlets)
-        self.entrances.tidy()
-        self.retired.tidy(now)
+        if self._serving:
+            self.custody.settle_links(inlets)
+        else:
+            self.notes.deliver(now)
+            for inlet in inlets:
+                if inlet.queue:
+                    self.arrived(inlet)
+            self.custody.settle(inlets)
+            self.entrances.tidy()
+            self.retired.tidy(now)
         for link in [*self.links.values()]:
             link.tick(now)
 

@@ -80,6 +80,7 @@ class Inlet:
         safe: of the last one that may be forgotten.
         held: of the last one of which nothing is left to do, but what stones here hold in memory.
         ack_due: when ``acknowledgement`` has something to tell at the latest.
+        handling: how many frames are being handled: the last one that was taken in, or none.
         queue: frames that came while their way was blocked.
         duplicates, refused: frames that were seen before, and that were malformed.
     """
@@ -95,6 +96,7 @@ class Inlet:
     consumed: int = 0
     safe: int = 0
     held: int = 0
+    handling: int = 0
     queue: deque[Arrived] = field(default_factory=deque)
     pending: deque[Pending] = field(default_factory=deque)
     queued_bytes: int = 0
@@ -172,10 +174,12 @@ class Inlet:
 
     def acknowledgement(self, now: float, at_once: bool = False) -> tuple[int, int, int, int] | None:
         """What to tell the sender (safe, consumed, credit, held), if it is time to."""
-        state = (self.safe, self.consumed, self._credit, self.held)
+        # Where nothing is kept, what is being handled could still be lost, and would not be counted.
+        consumed = self.consumed if self.exact else self.consumed - self.handling
+        state = (min(self.safe, consumed), consumed, self._credit, self.held)
         if state == self._told:
             return None
-        much = self.consumed - self._told[1] >= ACK_FRAMES or self._credit - self._told[2] >= min(
+        much = consumed - self._told[1] >= ACK_FRAMES or self._credit - self._told[2] >= min(
             self.window // 2, ACK_BYTES
         )
         if not much and not at_once:

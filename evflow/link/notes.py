@@ -3,6 +3,7 @@ answer or certainty asks again."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,12 @@ from evflow.errors import EvflowError, LinkError
 from evflow.link.messages import MOST_NOTE, MOST_TOPIC
 
 __all__ = ["Listener", "Notes", "checked"]
+
+_NOTE = 1 << 10
+"""Bytes that a note takes beside its body, about."""
+
+_MOST_WAITING = 4 * MOST_NOTE
+"""Bytes of notes that wait while a pass is under way; notes may be lost, so the oldest go first."""
 
 Listener = Callable[[str, memoryview, float], None]
 """(peer, body, now); the body is the listener's to keep, and may be megabytes."""
@@ -36,20 +43,34 @@ class Notes:
 
     Args:
         refuse: called with the kind of what is refused, and the reason.
+
+    Attributes:
+        serving: whether a pass is under way, so that notes wait unless their listener is prompt.
     """
 
     def __init__(self, refuse: Callable[[str, str], None]) -> None:
+        self.serving = False
         self._refuse = refuse
-        self._listeners: dict[str, Listener] = {}
+        self._listeners: dict[str, tuple[Listener, bool]] = {}
+        self._waiting: deque[tuple[str, str, memoryview]] = deque()
+        self._waiting_bytes = 0
 
-    def listen(self, topic: str, call: Listener) -> None:
-        """From now on ``call`` is given the notes of a topic; it takes the place of who listened before."""
+    def listen(self, topic: str, call: Listener, prompt: bool = False) -> None:
+        """From now on ``call`` is given the notes of a topic; it takes the place of who listened before.
+
+        Args:
+            topic: what the notes are about.
+            call: called with the peer, the body and the time; an ``EvflowError`` that it raises is counted as
+                refused.
+            prompt: whether ``call`` only hands a note over to another thread; then notes do not wait for
+                handlers.
+        """
         checked(topic, b"")
-        self._listeners[topic] = call
+        self._listeners[topic] = (call, prompt)
 
     def take(self, peer: str, topic: str, body: Any, now: float) -> None:
         """Gives a note that came to who listens; what is wrong with it is counted, and costs nothing else."""
-        call = self._listeners.get(topic)
+        call, prompt = self._listeners.get(topic, (None, False))
         if call is None:
             self._refuse("unknown topic", f"note {topic[:MOST_TOPIC]!r} of {peer}: nobody listens to it here")
             return
@@ -60,7 +81,28 @@ class Notes:
                 "malformed", f"note {topic!r} of {peer}: expected up to {MOST_NOTE} bytes, found {found}"
             )
             return
+        note = memoryview(body).toreadonly()
+        if self.serving and not prompt:
+            self._wait(peer, topic, note)
+            return
+        self.deliver(now)
+        self._give(call, peer, topic, note, now)
+
+    def _wait(self, peer: str, topic: str, body: memoryview) -> None:
+        self._waiting.append((peer, topic, body))
+        self._waiting_bytes += len(body) + _NOTE
+        while self._waiting_bytes > _MOST_WAITING:
+            self._waiting_bytes -= len(self._waiting.popleft()[2]) + _NOTE
+
+    def deliver(self, now: float) -> None:
+        """Gives the notes that have waited for the end of a pass to who listens."""
+        while self._waiting and not self.serving:
+            peer, topic, body = self._waiting.popleft()
+            self._waiting_bytes -= len(body) + _NOTE
+            self._give(self._listeners[topic][0], peer, topic, body, now)
+
+    def _give(self, call: Listener, peer: str, topic: str, body: memoryview, now: float) -> None:
         try:
-            call(peer, memoryview(body).toreadonly(), now)
+            call(peer, body, now)
         except (EvflowError, RecursionError) as error:
             self._refuse("malformed", f"note {topic!r} of {peer}: {error}")

@@ -113,6 +113,10 @@ class NetBell:
             del self.ready[0]
             os.eventfd_read(self._fd)
 
+    def look(self) -> None:
+        """Finds which sockets are ready, without sleeping; a ring is left for the sleeper."""
+        self.ready = [one for one in zmq.zmq_poll(self._watched, 0) if one[0] != self._fd]
+
     def _look(self, until: float) -> list[tuple[Any, int]]:
         while time.perf_counter() < until:
             ready = zmq.zmq_poll(self._watched, 0)

@@ -27,6 +27,7 @@ from evflow.node.sockets import Sockets
 
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
+    from evflow.link.transport import Conduit
     from evflow.stone import Actor
 
 __all__ = ["Node"]
@@ -218,6 +219,7 @@ class Links:
         self._hub = hub
         self._sockets = sockets
         self.leads = hub.reach.leads
+        self.patience = hub.heartbeat / 8
         self._give_up: Callable[[str, EventBatch, str], None] = lambda bridge, batch, reason: None
 
     @property
@@ -375,9 +377,12 @@ class Links:
         """
         return self._hub.tell(peer, topic, body)
 
-    def listen(self, topic: str, call: Callable[[str, memoryview, float], None]) -> None:
-        """From now on ``call`` is given the notes of a topic, in the thread: peer, body, now."""
-        self._hub.listen(topic, call)
+    def listen(
+        self, topic: str, call: Callable[[str, memoryview, float], None], prompt: bool = False
+    ) -> None:
+        """From now on ``call`` is given the notes of a topic, in the thread: peer, body, now; see
+        ``Notes.listen``."""
+        self._hub.listen(topic, call, prompt)
 
     # --- the thread
 
@@ -399,7 +404,18 @@ class Links:
 
     def receive(self, now: float) -> None:
         """Takes what had come over the sockets when the bell slept last."""
-        self._sockets.receive(self._hub.receive, now)
+        self._sockets.receive(self._take, now)
+
+    def _take(self, conduit: Conduit, header: Any, body: Any, now: float) -> None:
+        # What came before may have led to a handler that took long.
+        self._hub.receive(conduit, header, body, time.monotonic())
+
+    def serve(self, now: float) -> None:
+        """Takes what has come and sends what is to go, but runs nothing; see ``Hub.serving``."""
+        with self._hub.serving():
+            self.bell.look()
+            self._sockets.receive(self._take, now)
+            self._hub.finish(now)
 
     def finish(self, now: float) -> None:
         """Sends what is to go."""

@@ -54,7 +54,7 @@ class Keeper:
         self._kept: dict[str, str] = {}
         assert flow.links is not None
         self._links = flow.links
-        self._links.listen(TOPIC, self._hear)
+        self._links.listen(TOPIC, self._hear, prompt=True)
         self._engine_thread = flow.call(threading.get_ident)
         self._thread = threading.Thread(
             target=self._keep, name=f"evflow channels of {membership.name}", daemon=True
@@ -162,7 +162,7 @@ class Keeper:
     # --- the thread
 
     def _hear(self, process: str, body: memoryview, now: float) -> None:
-        """Takes a note, in the engine's thread."""
+        """Takes a note, in the thread that serves the links."""
         self._inbox.append((process, unpack(body)))
         self._bell.set()
 
@@ -213,7 +213,7 @@ class Keeper:
             contacts = self._membership.peers()
         # The links belong to the engine's thread.
         if outgoing or contacts.keys() != self._kept.keys():
-            self._flow.call(lambda: self._send_here(outgoing, contacts))
+            self._flow.call(lambda: self._send_here(outgoing, contacts), links=True)
 
     def _send_here(self, outgoing: list[tuple[str, bytes]], contacts: dict[str, str]) -> None:
         for name in self._kept.keys() - contacts.keys():

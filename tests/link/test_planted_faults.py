@@ -15,6 +15,7 @@ from evflow.link.inlet import Inlet
 from evflow.link.outlet import Outlet
 from evflow.link.reach import Reach
 from evflow.link.tags import Seen, Tag, next_route
+from tests.link.simulation.process import Process
 from tests.link.simulation.runner import one
 from tests.link.simulation.sharing import Sharing
 
@@ -24,7 +25,15 @@ Patch = pytest.MonkeyPatch
 
 
 def acknowledges_what_is_consumed(patch: Patch) -> None:
-    patch.setattr(Custody, "_is_safe", lambda self, pending: True)
+    patch.setattr(Custody, "_is_safe", lambda self, pending, ask_stones=True: True)
+
+
+def takes_what_is_being_handled_for_safe(patch: Patch) -> None:
+    patch.setattr(Inlet, "handling", property(lambda self: 0, lambda self, value: None))
+
+
+def leaves_links_alone(patch: Patch) -> None:
+    patch.setattr(Process, "_serve", lambda self: None)
 
 
 def sends_nothing_again(patch: Patch) -> None:
@@ -158,6 +167,8 @@ def names_nodes_in_routes(patch: Patch) -> None:
 
 FAULTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (acknowledges_what_is_consumed, "chain", "lost"),
+    (takes_what_is_being_handled_for_safe, "chain", "lost"),
+    (leaves_links_alone, "pair", "silent"),
     (sends_nothing_again, "pair", ""),
     (takes_all_for_new, "chain", "came twice"),
     (ignores_credit, "chain", ""),

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Iterator
 
+from tests.link.simulation.process import Failure
 from tests.link.simulation.scenarios import SCENARIOS
 from tests.link.simulation.world import Outcome, simulate
 
@@ -27,7 +28,7 @@ def one(job: tuple[str, int]) -> Result:
     start, outcome, wrong = time.perf_counter(), Outcome(), ""
     try:
         outcome = simulate(SCENARIOS[name], seed)
-    except Exception as error:  # noqa: BLE001  whatever it is, it is reported with its seed
+    except (Exception, Failure) as error:  # noqa: BLE001  whatever it is, it is reported with its seed
         wrong = "".join(traceback.format_exception(error))
     return name, seed, outcome, wrong, time.perf_counter() - start
 

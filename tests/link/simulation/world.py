@@ -45,9 +45,11 @@ class World:
 
     Args:
         scenario: the graph and its oracle.
-        random: where all chance comes from.
+        random: where all chance comes from, but how long stones take.
+        pace: where that comes from.
 
     Attributes:
+        dawdles: how often a stone's own code takes long, up to six heartbeats, while the links are served.
         nodes: the nodes' names.
         alive: node → its process; not there while it is dead.
         homes: stone → the node that it was on at first.
@@ -58,6 +60,8 @@ class World:
 
     scenario: Scenario
     random: Random
+    pace: Random
+    dawdles: float = field(init=False)
     setting: Setting = field(init=False)
     clock: Clock = field(default_factory=Clock)
     alive: dict[str, Process] = field(default_factory=dict)
@@ -69,6 +73,7 @@ class World:
     submitted: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.dawdles = self.pace.choice((0.0, 0.0, 0.02, 0.2))
         self.setting = draw(self.random, self.scenario.holds)
         self.network = Network(self.clock, self.random, draw_manner(self.random))
         self.graph = bridged(self.scenario.build(self.random, self._handler))
@@ -350,6 +355,6 @@ def simulate(scenario: Scenario, seed: int) -> Outcome:
     Raises:
         Failure: something is not as it must be.
     """
-    world = World(scenario, Random(f"{scenario.name} {seed}"))
+    world = World(scenario, Random(f"{scenario.name} {seed}"), Random(f"{scenario.name} {seed} pace"))
     with sizes(world.setting):
         return world.run()
