@@ -20,6 +20,7 @@ from evflow.codgen.runtime import (
     request_at,
     take_request,
 )
+from evflow.codgen.tree import Loop, walk
 from evflow.schema import Schema
 
 __all__ = [
@@ -47,11 +48,13 @@ class KernelCode(Code):
     Attributes:
         routes: the tree.
         context: what the words of a kernel's context are.
+        loops: whether a function has loops, so that few events may take long.
         scratch: bytes of memory that a kernel needs for large arrays.
     """
 
     def __init__(self, stages: tuple[Stage, ...], schema: Schema | None) -> None:
         self.routes = Routes(stages, schema)
+        self.loops = any(isinstance(node, Loop) for stage in stages for node in walk(stage.function.body))
         text = write_kernel(self.routes)
         self.context: Context = text.context
         self.scratch = text.scratch

@@ -175,10 +175,12 @@ class Code:
         ir: the module, as it was written.
         held: the function ``void (ptr context)`` as a callable that keeps the interpreter lock.
         free: the same, but other threads run meanwhile.
+        loops: whether it may take long, whatever it is given.
     """
 
     held: Callable[[int], None]
     free: Callable[[int], None]
+    loops = False
 
     def __init__(self, ir: str, entry: str = "run") -> None:
         if len(ir) > _MOST:

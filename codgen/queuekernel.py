@@ -16,7 +16,7 @@ from evflow.codgen.native import Code, compiling
 from evflow.codgen.queuestate import AttributeValue, QueueState
 from evflow.codgen.result import NO_FAULTS, Faults, Records
 from evflow.codgen.runtime import AttributeColumn, Runtime
-from evflow.codgen.tree import Function
+from evflow.codgen.tree import Function, Loop, walk
 from evflow.errors import GraphError
 
 __all__ = ["QueueKernel", "QueueResult", "QueueSegment", "QueueState", "queue_kernel"]
@@ -74,6 +74,7 @@ class QueueCode(Code):
     def __init__(self, function: Function) -> None:
         self.function = function
         self.text = write_queue(function)
+        self.loops = any(isinstance(node, Loop) for node in walk(function.body))
         super().__init__(self.text.ir)
 
 

@@ -195,7 +195,7 @@ class Runtime:
 
     def brief(self, events: int) -> bool:
         """Whether a run over so many events keeps the interpreter lock, since it is short."""
-        return events <= _SHORT
+        return events <= _SHORT and not self.code.loops
 
     def _fill(
         self,

@@ -57,7 +57,7 @@ def test_links_live_and_acknowledge_while_a_handler_blocks() -> None:
 
 
 def test_machine_code_that_takes_long_lets_links_live() -> None:
-    """Each event takes some milliseconds, and a batch of many several times as long as a peer may be silent."""
+    """All events together take several times as long as a peer may be silent."""
     slow = ev.Filter(
         "double x = input.number; for (int i = 0; i < 30000; i++) x = sin(x) + 1.0; return x > -9.0;",
         on="there",
