@@ -11,6 +11,7 @@ from evflow.edit import split_name
 from evflow.editable import Editable, Fallback
 from evflow.errors import GraphError
 from evflow.morph import Morph
+from evflow.outside import shown
 from evflow.placed import End, Link, Placed, PlacedInput, PlacedPort, Start
 from evflow.rules import Rules, checked_rule, rules_of
 from evflow.schema import Schema
@@ -52,7 +53,7 @@ class Graph(Editable):
 
     def __init__(self, name: str = "graph") -> None:
         if not isinstance(name, str) or not name:
-            raise GraphError(f"graph {name!r:.300}: expected a name, a text of 1 character or more")
+            raise GraphError(f"graph {shown(name, 300)}: expected a name, a text of 1 character or more")
         self.name = name
         self.stones: dict[str, Stone] = {}
         self.links: list[Link] = []

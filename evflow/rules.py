@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evflow.errors import GraphError
+from evflow.outside import shown
 
 __all__ = ["Rule", "Rules", "checked_rule", "rules_of"]
 
@@ -68,10 +69,10 @@ def checked_rule(
         GraphError: it is malformed, contradicts itself, or changes nothing.
     """
     if not isinstance(stone, str) or not stone:
-        raise GraphError(f"a rule: stone {stone!r:.100}: expected the name of the stone that asks")
+        raise GraphError(f"a rule: stone {shown(stone)}: expected the name of the stone that asks")
     if not isinstance(request, int) or isinstance(request, bool) or not 0 < request < 1 << 63:
         raise GraphError(
-            f"a rule for stone {stone!r:.100}: request {request!r:.100}: expected an integer, 1 or more, as "
+            f"a rule for stone {shown(stone)}: request {shown(request)}: expected an integer, 1 or more, as "
             "in reconfigure(1)"
         )
     rule = Rule(stone, request, _moves(move), _names("freeze", freeze), _names("unfreeze", unfreeze))
@@ -89,17 +90,17 @@ def _moves(move: object) -> dict[str, str]:
     given = {} if move is None else move
     if not isinstance(given, Mapping) or not all(_is_name(end) for pair in given.items() for end in pair):
         raise GraphError(
-            f"a rule: move={move!r:.100}: expected a mapping from stone to node, as move={{'totals': 'desk'}}"
+            f"a rule: move={shown(move)}: expected a mapping from stone to node, as move={{'totals': 'desk'}}"
         )
     return dict(given)
 
 
 def _names(what: str, names: object) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise GraphError(f"a rule: {what}={names!r:.100}: expected names of stones, as {what}=['totals']")
+        raise GraphError(f"a rule: {what}={shown(names)}: expected names of stones, as {what}=['totals']")
     found = tuple(names)
     if not all(map(_is_name, found)):
-        raise GraphError(f"a rule: {what}={found!r:.100}: expected names of stones, as {what}=['totals']")
+        raise GraphError(f"a rule: {what}={shown(found)}: expected names of stones, as {what}=['totals']")
     return found
 
 
@@ -115,12 +116,12 @@ def rules_of(graph: Mapping[str, Any]) -> Rules:
     """
     listed = graph.get("rules", ())
     if not isinstance(listed, list | tuple):
-        raise GraphError(f"rules: expected a list, found {listed!r:.100}")
+        raise GraphError(f"rules: expected a list, found {shown(listed)}")
     rules: Rules = {}
     for data in listed:
         if not isinstance(data, list | tuple) or len(data) != 5:
             raise GraphError(
-                f"a rule: expected [stone, request, move, freeze, unfreeze], found {data!r:.100}"
+                f"a rule: expected [stone, request, move, freeze, unfreeze], found {shown(data)}"
             )
         rule = checked_rule(*data)
         rules[rule.stone, rule.request] = rule

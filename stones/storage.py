@@ -17,6 +17,7 @@ from evflow.errors import FlowError, GraphError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.joining import MANY, join_last, joined
+from evflow.outside import from_json, from_msgpack
 from evflow.ownfile import OwnFile
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arrivals, checked_integer, titled
@@ -220,7 +221,7 @@ class _File:
                 self._db = opened.enter_context(closing(connect(path, ("schemas", "batches"))))
                 self._db.executescript(_TABLES)
                 self._schemas = {
-                    key: Schema.from_description(json.loads(text))
+                    key: Schema.from_description(from_json(text))
                     for key, text in self._db.execute("SELECT id, description FROM schemas")
                 }
                 left = self._db.execute("SELECT coalesce(sum(count - taken), 0) FROM batches")
@@ -315,7 +316,7 @@ class _File:
     def _read(self, key: str, data: bytes, attributes: bytes | None) -> EventBatch:
         batch = EventBatch.from_bytes(self._schemas[key], data)
         if attributes is not None:
-            batch = batch.with_attributes(Attributes.from_rows(msgpack.unpackb(attributes)))
+            batch = batch.with_attributes(Attributes.from_rows(from_msgpack(attributes)))
         return batch
 
     @contextmanager

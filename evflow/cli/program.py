@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 import traceback
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.graph import Graph
+from evflow.outside import from_json
 from evflow.stone import Stone
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def load(file: Path, name: str | None = None) -> Program:
     """
     if file.suffix == ".json":
         try:
-            return Program(file, Graph.from_dict(json.loads(file.read_text())))
+            return Program(file, Graph.from_dict(from_json(file.read_text())))
         except ValueError as error:
             raise GraphError(f"{file}: expected a graph as JSON: {error}") from error
     module = _execute(file)

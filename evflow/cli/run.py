@@ -16,6 +16,7 @@ from evflow.cli.program import Program, located
 from evflow.engine.letters import DeadLetters
 from evflow.errors import EvflowError, GraphError
 from evflow.flow.flow import Flow
+from evflow.outside import shown
 from evflow.report import stats_table
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _letter_lines(letters: DeadLetters) -> Iterable[str]:
     yield f"{total:,} dead letter{'s' if total > 1 else ''}"
     for letter in letters[:_SHOWN]:
         yield f"  {letter.stone}: {letter.reason}"
-        yield f"    {letter.event!r:.160}"
+        yield f"    {shown(letter.event, 160)}"
     if len(letters) > _SHOWN:
         groups: dict[str, int] = {}
         for letter in letters:

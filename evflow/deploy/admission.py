@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from evflow.errors import DeployError
 from evflow.handlers import is_handler_text
+from evflow.outside import shown
 from evflow.stone import Stone
 
 __all__ = ["Admission"]
@@ -38,8 +39,8 @@ class Admission:
     def __init__(self, handlers: Iterable[str] | Mapping[str, Callable[..., object]], folder: Path) -> None:
         if isinstance(handlers, str) or not isinstance(handlers, Iterable):
             raise DeployError(
-                f"handlers {handlers!r:.300}: expected a list of modules and functions, such as ['alerts'], "
-                "or a mapping from 'module:function' to functions"
+                f"handlers {shown(handlers, 300)}: expected a list of modules and functions, such as "
+                "['alerts'], or a mapping from 'module:function' to functions"
             )
         self.own = dict(handlers) if isinstance(handlers, Mapping) else {}
         self.listed = () if isinstance(handlers, Mapping) else tuple(handlers)
@@ -60,7 +61,7 @@ class Admission:
                 )
         for file in (*stone.files, *stone.reads):
             if file.is_absolute() or ".." in file.parts or not file.name or "\0" in str(file):
-                return f"file {str(file)!r:.300}: expected a name within the node's storage folder"
+                return f"file {shown(str(file), 300)}: expected a name within the node's storage folder"
         code, fuel = getattr(stone, "code", ""), getattr(stone, "fuel", 0)
         if isinstance(code, str) and len(code) > MOST_CODE:
             return f"its function has {len(code)} characters; expected at most {MOST_CODE}"
@@ -82,7 +83,7 @@ class Admission:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 is_folder = file.is_dir()
             except OSError as error:
-                raise DeployError(f"file {file.name!r:.300} cannot be made: {error.strerror}") from error
+                raise DeployError(f"file {shown(file.name, 300)} cannot be made: {error.strerror}") from error
             if is_folder:
                 raise DeployError(f"file {file.name!r} is a folder")
 

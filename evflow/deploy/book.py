@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import msgpack
-
 from evflow.deploy.messages import NOBODY, Ballot, packed
 from evflow.deploy.record import Record
 from evflow.errors import DeployError
+from evflow.outside import from_msgpack, shown
 
 if TYPE_CHECKING:
     from evflow.deploy.growing import Growing
@@ -106,10 +105,10 @@ class Book:
             try:
                 kind, where = key.split("/", 1)
                 self._read(kind, where, value)
-            except (TypeError, ValueError, KeyError, msgpack.UnpackException, DeployError) as error:
+            except (TypeError, ValueError, KeyError, DeployError) as error:
                 raise DeployError(
-                    f"what is kept of deployments is damaged: {key!r:.100}: {error!r:.200}; move the file "
-                    f"away, and the node learns from the other nodes what is placed on it"
+                    f"what is kept of deployments is damaged: {shown(key)}: {shown(error, 200)}; move the "
+                    f"file away, and the node learns from the other nodes what is placed on it"
                 ) from error
 
     def _read(self, kind: str, where: str, value: bytes) -> None:
@@ -242,7 +241,7 @@ def _bytes(page: Page) -> bytes:
 
 
 def _page(data: bytes) -> Page:
-    record, vote, bound = msgpack.unpackb(data)
+    record, vote, bound = from_msgpack(data)
     version, promised, ballot, accepted = vote
     known = Vote(version, Ballot(*promised), Ballot(*ballot), _record(accepted))
     if bound is None:

@@ -18,6 +18,7 @@ from evflow.flow.flow import Flow
 from evflow.link.asking import ANSWER, Asker, Reply
 from evflow.node.contact import Contact, named_contact
 from evflow.node.node import Node
+from evflow.outside import shown
 from evflow.stones.bridge import Bridge
 from evflow.stones.source import Source
 from evflow.stones.terminal import Terminal
@@ -57,7 +58,7 @@ class Cluster:
         timeout: float = 10.0,
     ) -> None:
         if not isinstance(hosts, Mapping):
-            raise LinkError(f"expected hosts as node → contact, found {hosts!r:.300}")
+            raise LinkError(f"expected hosts as node → contact, found {shown(hosts, 300)}")
         self.node = Node(name, keys=keys, plain=plain)
         self.timeout = timeout
         try:

@@ -28,6 +28,7 @@ from evflow.errors import DeployError, EvflowError
 from evflow.flow.flow import Flow
 from evflow.link.asking import ANSWER, ASK, Answers
 from evflow.node.node import Node
+from evflow.outside import shown
 
 if TYPE_CHECKING:
     from evflow.node.node import Contacts
@@ -97,12 +98,14 @@ class Daemon:
         **settings: Any,
     ) -> None:
         if not isinstance(storage, str | os.PathLike):
-            raise DeployError(f"daemon: storage {storage!r:.300}: expected the path of a folder")
+            raise DeployError(f"daemon: storage {shown(storage, 300)}: expected the path of a folder")
         if isinstance(control, str) or not isinstance(control, Iterable | None):
-            raise DeployError(f"daemon: control {control!r:.300}: expected a list of names, such as ['desk']")
+            raise DeployError(
+                f"daemon: control {shown(control, 300)}: expected a list of names, such as ['desk']"
+            )
         # A comparison also refuses NaN.
         if not isinstance(dead_after, int | float) or isinstance(dead_after, bool) or not dead_after > 0:
-            raise DeployError(f"daemon: dead_after {dead_after!r:.300}: expected seconds, more than 0")
+            raise DeployError(f"daemon: dead_after {shown(dead_after, 300)}: expected seconds, more than 0")
         folder = Path(storage)
         self._control = None if control is None else frozenset(control)
         admission = Admission(handlers, folder)

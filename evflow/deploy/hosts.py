@@ -20,6 +20,7 @@ from typing import Any
 from evflow.errors import DeployError, LinkError
 from evflow.node.contact import Contact
 from evflow.node.keyfile import checked_name
+from evflow.outside import shown
 
 __all__ = ["Hosts"]
 
@@ -68,7 +69,7 @@ class Hosts:
         name = _text(data, "name", problems, "a name")
         plain = data.get("plain", False)
         if not isinstance(plain, bool):
-            problems.append(f"plain = {plain!r:.100}: expected true or false")
+            problems.append(f"plain = {shown(plain)}: expected true or false")
         if unknown := sorted(data.keys() - set(_KNOWN)):
             problems.append(f"{', '.join(unknown)}: not known; expected {', '.join(_KNOWN)}")
         problems += _names(contacts, name, keys)
@@ -97,7 +98,7 @@ def _text(data: Mapping[str, Any], key: str, problems: list[str], what: str) -> 
     value = data.get(key)
     if value is None or (isinstance(value, str) and value):
         return value
-    problems.append(f"{key} = {value!r:.100}: expected {what}, a text")
+    problems.append(f"{key} = {shown(value)}: expected {what}, a text")
     return None
 
 
@@ -109,7 +110,7 @@ def _contacts(data: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
     contacts: dict[str, str] = {}
     for name, text in table.items():
         if not 0 < len(name) <= 255 or "://" in name or "/" in name:
-            problems.append(f"host {name!r:.300}: expected a name of 1 to 255 characters without '/'")
+            problems.append(f"host {shown(name, 300)}: expected a name of 1 to 255 characters without '/'")
         try:
             contact = str(Contact.parse(text))
         except LinkError as error:

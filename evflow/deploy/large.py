@@ -15,6 +15,8 @@ from io import RawIOBase
 from pathlib import Path
 from weakref import finalize
 
+from evflow.outside import shown
+
 __all__ = ["Draft", "LargeValues"]
 
 _NAME = re.compile("[0-9a-f]{16}-([0-9]{1,18})-([0-9a-f]{8})")
@@ -120,7 +122,7 @@ class LargeValues:
         """
         said = _NAME.fullmatch(name)
         if said is None:
-            raise ValueError(f"{name!r:.100} is no file of a value")
+            raise ValueError(f"{shown(name)} is no file of a value")
         value = (self._folder / name).read_bytes()
         if (len(value), zlib.crc32(value)) != (int(said[1]), int(said[2], 16)):
             raise ValueError(f"file {self._folder / name} is not what was written")

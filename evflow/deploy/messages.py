@@ -15,6 +15,7 @@ import msgpack
 
 from evflow.deploy.record import Record, is_identity
 from evflow.errors import DeployError
+from evflow.outside import Malformed, from_msgpack, shown
 
 __all__ = [
     "MESSAGES",
@@ -375,7 +376,7 @@ def packed(value: Any) -> bytes:
     try:
         data = bytes(msgpack.packb(value, default=_plain))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise DeployError(f"expected plain data such as JSON can hold, found {error!r:.200}") from None
+        raise DeployError(f"expected plain data such as JSON can hold, found {shown(error, 200)}") from None
     if len(data) > _MOST_BYTES:
         raise DeployError(f"a message: expected at most {_MOST_BYTES} bytes, found {len(data)}")
     return data
@@ -410,19 +411,11 @@ def check_size(record: Record) -> None:
 def _fields(data: memoryview) -> Any:
     """What is said to be the number and the fields of a message."""
     if data[:1] != _APART:
-        return _data(data)
+        return from_msgpack(data)
     start = len(_APART) + _LENGTH
     end = start + int.from_bytes(data[len(_APART) : start], "big")
-    fields = _data(data[start:end])
+    fields = from_msgpack(data[start:end])
     return [*fields, data[end:]] if type(fields) is list else fields
-
-
-def _data(data: memoryview) -> Any:
-    """The plain data that bytes are; nothing is made before it is known that all of it is there."""
-    whole = msgpack.Unpacker(max_buffer_size=_MOST_BYTES)
-    whole.feed(data)
-    whole.skip()
-    return msgpack.unpackb(data, max_ext_len=0)
 
 
 def unpack(data: bytes | memoryview) -> Message:
@@ -435,11 +428,11 @@ def unpack(data: bytes | memoryview) -> Message:
         raise DeployError(f"a message: expected at most {_MOST_BYTES} bytes, found {len(data)}")
     try:
         fields = _fields(memoryview(data))
-    except (ValueError, msgpack.UnpackException, msgpack.BufferFull, RecursionError) as error:
-        raise DeployError(f"a message of {len(data)} bytes: expected msgpack, found {error!r:.100}") from None
+    except Malformed as error:
+        raise DeployError(f"a message: {error}") from None
     if type(fields) is not list or not fields or type(fields[0]) is not int or fields[0] not in MESSAGES:
         raise DeployError(
-            f"a message: expected an array that begins with 1 to {len(MESSAGES)}, found {fields!r:.100}"
+            f"a message: expected an array that begins with 1 to {len(MESSAGES)}, found {shown(fields)}"
         )
     kind, makers = MESSAGES[fields.pop(0)]
     name = getattr(kind, "__name__", "")
@@ -448,7 +441,7 @@ def unpack(data: bytes | memoryview) -> Message:
     try:
         message = kind(*(make(value) for make, value in zip(makers, fields, strict=True)))
     except ValueError as error:
-        raise DeployError(f"message {name}: a field cannot be {error.args[0]!r:.100}") from None
+        raise DeployError(f"message {name}: a field cannot be {shown(error.args[0])}") from None
     if not _agrees(message):
         raise DeployError(f"message {name}: its records are of other versions than it says")
     return message

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evflow.errors import DeployError, GraphError
+from evflow.outside import shown
 from evflow.rules import rules_of
 
 __all__ = ["UNSET", "Record", "is_identity", "moves", "stones_on", "touched"]
@@ -68,12 +69,12 @@ class Record:
         """
         if not _is_name(deployment):
             raise DeployError(
-                f"graph {deployment!r:.300} cannot be deployed: a deployment goes by the name of its graph; "
-                f"expected one of 1 to {_NAME} characters without '/'"
+                f"graph {shown(deployment, 300)} cannot be deployed: a deployment goes by the name of its "
+                f"graph; expected one of 1 to {_NAME} characters without '/'"
             )
         if not isinstance(hosts, Mapping):
             raise DeployError(
-                f"deployment {deployment}: expected hosts as node → contact, found {hosts!r:.300}"
+                f"deployment {deployment}: expected hosts as node → contact, found {shown(hosts, 300)}"
             )
         return cls.from_data(cls(deployment, 1, graph, dict(hosts), list(frozen)).data())
 
@@ -132,10 +133,10 @@ class Record:
             DeployError: it is malformed.
         """
         if type(data) is not dict or data.keys() != _FIELDS.keys():
-            raise DeployError(f"a record: expected {', '.join(_FIELDS)}, found {data!r:.100}")
+            raise DeployError(f"a record: expected {', '.join(_FIELDS)}, found {shown(data)}")
         for name, check in _FIELDS.items():
             if not check(data[name]):
-                raise DeployError(f"a record: {name} cannot be {data[name]!r:.100}")
+                raise DeployError(f"a record: {name} cannot be {shown(data[name])}")
         record = cls(**data)
         if record.graph is not None:
             _check_graph(record.deployment, record.graph, record.hosts)
@@ -244,7 +245,7 @@ def _check_graph(deployment: str, graph: dict[str, Any], hosts: dict[str, str]) 
     if type(stones) is not list or len(stones) > MOST_STONES:
         found = len(stones) if type(stones) is list else stones
         raise DeployError(
-            f"deployment {deployment}: expected at most {MOST_STONES} stones, found {found!r:.100}"
+            f"deployment {deployment}: expected at most {MOST_STONES} stones, found {shown(found)}"
         )
     names: set[str] = set()
     for stone in stones:
@@ -253,7 +254,7 @@ def _check_graph(deployment: str, graph: dict[str, Any], hosts: dict[str, str]) 
         raise DeployError(f"deployment {deployment}: expected at most {_MOST_LINKS} links")
     for link in links:
         if not (type(link) in (list, tuple) and len(link) == 4 and _are_ends(link, names)):
-            raise DeployError(f"deployment {deployment}: {link!r:.300} is no link between its stones")
+            raise DeployError(f"deployment {deployment}: {shown(link, 300)} is no link between its stones")
     _check_fallbacks(deployment, graph.get("fallbacks"), hosts)
     _check_rules(deployment, graph, hosts)
 
@@ -267,12 +268,12 @@ def _are_ends(link: list[Any], names: set[str]) -> bool:
 def _checked_stone(deployment: str, stone: object, names: set[str], hosts: dict[str, str]) -> str:
     name = stone.get("name") if type(stone) is dict else None
     if type(stone) is not dict or type(name) is not str or not 0 < len(name) <= _TEXT or name in names:
-        raise DeployError(f"deployment {deployment}: {stone!r:.100} is no stone with a name of its own")
+        raise DeployError(f"deployment {deployment}: {shown(stone)} is no stone with a name of its own")
     node = stone.get("on")
     if type(node) is not str or node not in hosts:
-        place = "no node" if node is None else f"{node!r:.300}"
+        place = "no node" if node is None else f"{shown(node, 300)}"
         raise DeployError(
-            f"deployment {deployment}: stone {name!r:.300} is placed on {place}; "
+            f"deployment {deployment}: stone {shown(name, 300)} is placed on {place}; "
             f"expected one of its hosts, {', '.join(sorted(hosts)):.1000}"
         )
     return name
@@ -287,8 +288,8 @@ def _check_rules(deployment: str, graph: dict[str, Any], hosts: dict[str, str]) 
         for name, node in rule.move.items():
             if node not in hosts:
                 raise DeployError(
-                    f"deployment {deployment}: {rule.text:.300} moves {name!r:.300} to {node!r:.300}; "
-                    f"expected one of its hosts, {', '.join(sorted(hosts)):.1000}"
+                    f"deployment {deployment}: {rule.text:.300} moves {shown(name, 300)} to "
+                    f"{shown(node, 300)}; expected one of its hosts, {', '.join(sorted(hosts)):.1000}"
                 )
 
 
@@ -296,18 +297,18 @@ def _check_fallbacks(deployment: str, rules: object, hosts: dict[str, str]) -> N
     if rules is None:
         return
     if type(rules) is not dict:
-        raise DeployError(f"deployment {deployment}: fallbacks: expected a table, found {rules!r:.100}")
+        raise DeployError(f"deployment {deployment}: fallbacks: expected a table, found {shown(rules)}")
     for node, rule in rules.items():
         to, after = (rule.get("to"), rule.get("after")) if type(rule) is dict else (None, None)
         if node not in hosts:
             raise DeployError(
-                f"deployment {deployment}: fallback of {node!r:.300}: no stone is placed there, as it is "
-                f"none of its hosts, {', '.join(sorted(hosts)):.1000}"
+                f"deployment {deployment}: fallback of {shown(node, 300)}: no stone is placed there, as it "
+                f"is none of its hosts, {', '.join(sorted(hosts)):.1000}"
             )
         known = type(to) is str and to in hosts and to != node
         # A comparison also refuses what is not a number of seconds, as NaN.
         if not known or type(after) not in (int, float) or not 0 < after < 1e9:  # type: ignore[operator]
             raise DeployError(
-                f"deployment {deployment}: fallback of {node!r:.300}: expected {{'to': another host, "
-                f"'after': seconds}}, found {rule!r:.300}"
+                f"deployment {deployment}: fallback of {shown(node, 300)}: expected {{'to': another host, "
+                f"'after': seconds}}, found {shown(rule, 300)}"
             )

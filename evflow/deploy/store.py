@@ -13,6 +13,7 @@ from evflow.database import connect, transaction
 from evflow.deploy.growing import Growing
 from evflow.deploy.large import LargeValues
 from evflow.errors import DeployError
+from evflow.outside import shown
 from evflow.ownfile import lock
 
 __all__ = ["FileStore", "Store"]
@@ -101,7 +102,7 @@ class FileStore:
                 raise self._damaged(state[0])
             for key, value in self._db.execute("SELECT key, value FROM kept JOIN bytes USING (id)"):
                 if type(key) is not str or type(value) not in (bytes, str):
-                    raise self._damaged(f"{key!r:.100} is no key of bytes")
+                    raise self._damaged(f"{shown(key)} is no key of bytes")
                 if type(value) is str:
                     files.add(value)
                     value = self._large.read(value)

@@ -15,6 +15,7 @@ from evflow.deploy.taps import MOST_TAPS, Tapped
 from evflow.engine.topology import Slot
 from evflow.errors import DeployError
 from evflow.link.asking import Question, Reply
+from evflow.outside import shown
 from evflow.placement import bridged
 
 if TYPE_CHECKING:
@@ -148,14 +149,14 @@ class Verbs:
             if letter.number == given["number"]:
                 letter.resubmit()
                 return reply(None)
-        raise DeployError(f"dead letter {given['number']!r} is no longer there")
+        raise DeployError(f"dead letter {shown(given['number'])} is no longer there")
 
     # --- stones
 
     def _slot(self, name: object) -> Slot:
         slot = self._daemon.flow.engine.topology.slots.get(str(name))
         if slot is None:
-            raise DeployError(f"node {self._daemon.node.name} has no stone {name!r}")
+            raise DeployError(f"node {self._daemon.node.name} has no stone {shown(name)}")
         return slot
 
     def _send_stored(self, peer: str, given: Arguments, reply: Reply) -> None:
@@ -165,7 +166,9 @@ class Verbs:
         slot = self._slot(given["stone"])
         for key, value in given["values"].items():
             if type(key) is not str or type(value) not in (int, float, str):
-                raise DeployError(f"attribute {key!r} cannot be {value!r}; expected an int, float or str")
+                raise DeployError(
+                    f"attribute {shown(key)} cannot be {shown(value)}; expected an int, float or str"
+                )
         slot.attributes.update(given["values"])
         reply(dict(slot.attributes))
 

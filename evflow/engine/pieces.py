@@ -16,6 +16,7 @@ import numpy as np
 from evflow.errors import FlowError, SchemaError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
+from evflow.outside import Malformed, from_msgpack, shown
 from evflow.schema import Schema
 from evflow.stone import Held
 
@@ -111,9 +112,9 @@ class PieceReader:
         whole = memoryview(data).toreadonly()
         start = _LENGTH + int.from_bytes(whole[:_LENGTH], "big")
         try:
-            content = msgpack.unpackb(whole[_LENGTH:start])
-        except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
-            raise FlowError(f"{what}: expected msgpack, found {error!r:.100}") from None
+            content = from_msgpack(whole[_LENGTH:start])
+        except Malformed as error:
+            raise FlowError(f"{what}: {error}") from None
         if not isinstance(content, dict) or content.get("version") != version:
             raise FlowError(f"{what}: expected a map of version {version}")
         self._content: dict[Any, Any] = content
@@ -210,4 +211,4 @@ class PieceReader:
         return numbers
 
     def _refuse(self, key: str, expected: str, found: object) -> NoReturn:
-        raise FlowError(f"{self._what}: {key}: expected {expected}, found {found!r:.100}")
+        raise FlowError(f"{self._what}: {key}: expected {expected}, found {shown(found)}")

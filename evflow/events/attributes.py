@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SchemaError
+from evflow.outside import shown
 from evflow.schema.types import TEXT, f64, i64
 from evflow.schema.values import Misfit, describe, to_number, to_text
 
@@ -136,11 +137,11 @@ class Attributes:
 
 def _column(name: str, values: list[Any]) -> AttributeColumn:
     if not isinstance(name, str):
-        raise SchemaError(f"attribute {name!r}: expected a name that is text")
+        raise SchemaError(f"attribute {shown(name)}: expected a name that is text")
     try:
         to_text(TEXT, name)
     except Misfit as error:
-        raise SchemaError(f"attribute {name!r}: its name: {error}") from None
+        raise SchemaError(f"attribute {shown(name)}: its name: {error}") from None
     kinds = {_kind(name, value) for value in values if value is not None}
     if "s" in kinds and len(kinds) > 1:
         raise SchemaError(f"attribute {name}: text for some events, numbers for others; choose one")

@@ -22,7 +22,7 @@ from types import FrameType, MemberDescriptorType, new_class
 from typing import Any, ClassVar, NamedTuple, cast, dataclass_transform
 
 from evflow.errors import SchemaError
-from evflow.events.fields import has_fields, same, show, to_dict
+from evflow.events.fields import has_fields, parts, same, show, to_dict
 from evflow.schema import REQUIRED, Schema
 from evflow.schema.specs import FieldSpec, Scope, check_field_name
 from evflow.schema.types import Record
@@ -139,6 +139,9 @@ class Event(metaclass=_EventType):
     @recursive_repr()
     def __repr__(self) -> str:
         return show(self)
+
+    # What ``evflow.outside.shown`` shows the beginning of.
+    _shown = parts
 
 
 class _UnknownName(SchemaError):

@@ -5,7 +5,7 @@ Comparing and turning keep a stack of their own, so that deeply nested events do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from evflow.errors import SchemaError
 from evflow.schema import Schema
 from evflow.schema.types import MAX_DEPTH
 
-__all__ = ["has_fields", "same", "show", "to_dict"]
+__all__ = ["has_fields", "parts", "same", "show", "to_dict"]
 
 
 def has_fields(value: Any) -> bool:
@@ -48,10 +48,15 @@ def same(one: Any, other: Any) -> bool:
     return True
 
 
+def parts(event: Any) -> tuple[str, Iterator[tuple[str, Any]]]:
+    """The name of an event's or view's schema, and its fields by name."""
+    return event.schema.name, ((f.name, getattr(event, f.name)) for f in event.schema.fields)
+
+
 def show(event: Any) -> str:
     """An event or view as Python would write its construction."""
-    fields = ", ".join(f"{f.name}={getattr(event, f.name)!r}" for f in event.schema.fields)
-    return f"{event.schema.name}({fields})"
+    name, fields = parts(event)
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in fields)})"
 
 
 def to_dict(event: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 from evflow.events.decode import array_at, decode, decode_event
 from evflow.events.encode import encoder
 from evflow.events.event import Event
-from evflow.events.fields import has_fields, same, show
+from evflow.events.fields import has_fields, parts, same, show
 from evflow.events.skip import Skipper, skipper
 from evflow.schema import Schema
 from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
@@ -74,6 +74,9 @@ class View:
 
     def __repr__(self) -> str:
         return show(self)
+
+    # What ``evflow.outside.shown`` shows the beginning of.
+    _shown = parts
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a view of {self.schema.name} cannot be pickled or copied; use to_event()")

@@ -21,6 +21,7 @@ from evflow.flow.loan import lend, taken_up
 from evflow.flow.net import Waker
 from evflow.flow.tray import MOST, SMALL
 from evflow.flow.worker import Worker
+from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor
 
@@ -243,7 +244,7 @@ class Entry:
         """Submits one event; ``parts`` are its bytes if it is encoded already."""
         schema = getattr(event, "schema", None)
         if not isinstance(schema, Schema) or isinstance(event, type):
-            raise SchemaError(f"stone {self.name!r}: expected an event, found {event!r:.100}")
+            raise SchemaError(f"stone {self.name!r}: expected an event, found {shown(event)}")
         item = self._stored(schema, self._encoded(schema, event) if parts is None else parts)
         # A view brings attributes along; a plain event has none.
         carried = getattr(event, "attrs", None) if attrs is None else attrs

@@ -24,6 +24,7 @@ from evflow.flow.net import Alone, Net
 from evflow.flow.obeying import Obeying, check_rules_here
 from evflow.flow.questions import Questions
 from evflow.flow.worker import Worker
+from evflow.outside import shown
 from evflow.placement import bridged, placed_on
 from evflow.stone import Acting, checked_integer
 
@@ -95,7 +96,7 @@ class Flow(Changeable):
         described = graph.copy()
         if node is not None and not hasattr(node, "attach"):
             raise GraphError(
-                f"graph {graph.name}: node {node!r:.300}: expected a node such as ev.Node('edge')"
+                f"graph {graph.name}: node {shown(node, 300)}: expected a node such as ev.Node('edge')"
             )
         self.node = node
         self._placed = node is not None

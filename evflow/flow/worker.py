@@ -23,6 +23,7 @@ from evflow.flow.inbox import Intake, Item
 from evflow.flow.lane import Drain, Lane
 from evflow.flow.net import Net
 from evflow.flow.standby import Standby
+from evflow.outside import shown
 
 __all__ = ["Worker"]
 
@@ -261,7 +262,7 @@ class Worker:
         """
         self._refuse_if_closed()
         if not isinstance(timeout, int | float | None):
-            raise FlowError(f"flow {self._name}: timeout {timeout!r:.300}: expected seconds, or None")
+            raise FlowError(f"flow {self._name}: timeout {shown(timeout, 300)}: expected seconds, or None")
         if threading.get_ident() == self.ident:
             return
         done = threading.Event()

@@ -15,6 +15,8 @@ import msgpack
 
 from evflow import errors
 from evflow.errors import DeployError, EvflowError, LinkError
+from evflow.link.messages import MOST_NOTE
+from evflow.outside import Malformed, from_msgpack, shown
 from evflow.schema.values import describe
 
 __all__ = ["ANSWER", "ASK", "Answers", "Asker", "Question", "Reply"]
@@ -26,7 +28,6 @@ _AGAIN, _SOON = 0.5, 0.02
 """Seconds until a question is asked again, and where it could not be sent, as before there is a session."""
 
 _KEPT, _KEPT_BYTES = 1000, 64 << 20
-_MOST = 8 << 20
 
 Reply = Callable[[Any], None]
 """Takes an answer, plain data, or the ``EvflowError`` that stands for it."""
@@ -72,10 +73,12 @@ class Asker:
             body = msgpack.packb([self._session, self._number, verb, dict(arguments)])
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DeployError(
-                f"question {verb!r}: expected what msgpack takes, found {error!r:.200}"
+                f"question {shown(verb)}: expected what msgpack takes, found {shown(error, 200)}"
             ) from None
-        if len(body) > _MOST:
-            raise DeployError(f"question {verb!r}: expected at most {_MOST} bytes, found {len(body)}")
+        if len(body) > MOST_NOTE:
+            raise DeployError(
+                f"question {shown(verb)}: expected at most {MOST_NOTE} bytes, found {len(body)}"
+            )
         self._asked[self._number] = _Asked(peer, body, now + seconds, now, reply)
         self.tick(now)
 
@@ -172,7 +175,7 @@ class Answers:
         if refusal:
             reply(DeployError(refusal))
         elif verb not in self._verbs:
-            reply(DeployError(f"nobody here knows {verb!r}; expected one of {', '.join(self._verbs)}"))
+            reply(DeployError(f"nobody here knows {shown(verb)}; expected one of {', '.join(self._verbs)}"))
         else:
             try:
                 self._verbs[verb](peer, arguments, reply)
@@ -186,23 +189,25 @@ class Answers:
                 ArithmeticError,
                 RecursionError,
             ) as error:
-                reply(DeployError(f"question {verb!r} has wrong arguments: {error!r:.200}"))
+                reply(DeployError(f"question {shown(verb)} has wrong arguments: {shown(error, 200)}"))
 
 
 def _packed(session: bytes, number: int, verb: str, value: Any) -> bytes:
     if isinstance(value, EvflowError):
         return bytes(msgpack.packb([session, number, False, [type(value).__name__, str(value)[:100_000]]]))
     body = bytes(msgpack.packb([session, number, True, value]))
-    if len(body) > _MOST:
-        return _packed(session, number, verb, DeployError(f"the answer to {verb!r} has {len(body)} bytes"))
+    if len(body) > MOST_NOTE:
+        return _packed(
+            session, number, verb, DeployError(f"the answer to {shown(verb)} has {len(body)} bytes")
+        )
     return body
 
 
 def _parts(body: bytes | memoryview, count: int) -> list[Any]:
     try:
-        parts = msgpack.unpackb(body)
-    except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise DeployError(f"a note of {len(body)} bytes: expected msgpack, found {error!r:.100}") from None
+        parts = from_msgpack(body, MOST_NOTE)
+    except Malformed as error:
+        raise DeployError(f"a note: {error}") from None
     if type(parts) is not list or len(parts) != count:
         raise DeployError(f"a note: expected an array of {count}, found {describe(parts)}")
     return parts

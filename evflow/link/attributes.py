@@ -16,13 +16,12 @@ import numpy as np
 
 from evflow.errors import LinkError
 from evflow.events.attributes import AttributeColumn, Attributes, AttributeValue
+from evflow.link.messages import MOST_COLUMNS
+from evflow.outside import shown
 from evflow.schema.types import TEXT
 from evflow.schema.values import Misfit, describe, to_text
 
-__all__ = ["MOST_COLUMNS", "pack", "unpack"]
-
-MOST_COLUMNS = 1_000
-"""The attributes that the events of one batch may have."""
+__all__ = ["pack", "unpack"]
 
 MOST_COUNTING = 4
 """Those of them that may be told as integers that count up."""
@@ -128,7 +127,7 @@ def _name(name: object, place: int, before: str | None) -> str:
         raise LinkError(f"attributes: column {place}: its name: {error}") from None
     if before is not None and name <= before:
         raise LinkError(
-            f"attribute {name!r}: expected each name once and in order, found it after {before!r}"
+            f"attribute {shown(name)}: expected each name once and in order, found it after {shown(before)}"
         )
     return name
 
@@ -149,7 +148,7 @@ def _column(name: str, kind: object, present: object, values: object, count: int
     filled = _texts(name, values, count) if kind == "s" else _numbers(name, kind, values, count)
     empty = filled[:0] if whole else (filled if kind == "s" else filled.view(np.int64))[~held]
     if empty.any():
-        raise LinkError(f"attribute {name!r}: expected no value where an event has none, found one")
+        raise LinkError(f"attribute {shown(name)}: expected no value where an event has none, found one")
     return AttributeColumn(kind, filled, held)
 
 
@@ -229,9 +228,9 @@ def _check_text(name: str, text: object) -> None:
     try:
         to_text(TEXT, text)
     except Misfit as error:
-        raise LinkError(f"attribute {name!r}: {error}") from None
+        raise LinkError(f"attribute {shown(name)}: {error}") from None
 
 
 def _refused(name: str, expected: str, found: object) -> LinkError:
     size = f" of length {len(found)}" if isinstance(found, bytes | list | tuple) else ""
-    return LinkError(f"attribute {name!r}: expected {expected}, found {describe(found)}{size}")
+    return LinkError(f"attribute {shown(name)}: expected {expected}, found {describe(found)}{size}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -21,6 +20,7 @@ from evflow.link.notes import Listener, Notes, checked
 from evflow.link.outlet import Outlet
 from evflow.link.reach import Reach
 from evflow.link.retired import Retired
+from evflow.outside import from_json
 from evflow.schema import Schema
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ __all__ = ["Hub"]
 
 _log = logging.getLogger("evflow.link")
 
+_MOST_TOLD = 1000
 _MAX_LINKS = 10_000
 _MANY_LINKS = 100
 _MAX_PENDING = 100_000
@@ -292,6 +293,9 @@ class Hub:
     def receive(self, conduit: Conduit, header: Any, body: Any, now: float) -> None:
         """Takes a message that came over a connection; whatever is wrong with it costs that peer only."""
         link = self.conduits.get(conduit)
+        if (link is None or link.session is None) and len(header) > m.MOST_GREETING:
+            self._leave_unread(header, conduit, link)
+            return
         try:
             message = m.unpack(header)
             if link is not None and link.session is not None and link.session.receive(message, body, now):
@@ -306,6 +310,17 @@ class Hub:
             self.refuse("protocol" if link is not None else "malformed", str(error))
             if link is not None and link.conduit == conduit:
                 link.fail(str(error), now)
+
+    def _leave_unread(self, header: Any, conduit: Conduit, link: Link | None) -> None:
+        """Refuses what is too large for a connection without a session, where anybody may send it."""
+        # A frame may be on its way still when its session ends.
+        if m.kind_of(header) is not m.Data:
+            self.refuse(
+                "malformed",
+                f"a message without a session: expected at most {m.MOST_GREETING} bytes, found {len(header)}",
+            )
+        if link is None:
+            self._answer(conduit, m.Reset("no session on this connection"))
 
     def _answer(self, conduit: Conduit, message: m.Message) -> None:
         self.transport.send(conduit, m.pack(message))
@@ -355,12 +370,17 @@ class Hub:
         self.refused[kind] += 1
         count = self.refused[kind]
         if count & (count - 1) == 0:
-            _log.warning("node %s refused what came (%s, %d so far): %s", self.name, kind, count, reason)
+            told = reason[:_MOST_TOLD]
+            _log.warning("node %s refused what came (%s, %d so far): %s", self.name, kind, count, told)
 
     def report(self, peer: str, reason: str, expected: bool = False) -> None:
         """Writes a trouble of a link to the log."""
         _log.log(
-            logging.INFO if expected else logging.WARNING, "node %s: link to %s: %s", self.name, peer, reason
+            logging.INFO if expected else logging.WARNING,
+            "node %s: link to %s: %s",
+            self.name,
+            peer,
+            reason[:_MOST_TOLD],
         )
 
     def schema(self, description: str) -> Schema:
@@ -371,7 +391,7 @@ class Hub:
             if self._texts_size > _MAX_TEXTS:
                 self._texts.clear()
                 self._texts_size = len(description)
-            schema = self._texts[description] = Schema.from_description(json.loads(description))
+            schema = self._texts[description] = Schema.from_description(from_json(description))
         return schema
 
     def arrived(self, inlet: Inlet) -> None:

@@ -163,8 +163,9 @@ class Link:
 
     def fail(self, reason: str, now: float) -> None:
         """The peer has broken the protocol: the session begins anew, later."""
-        self._send(m.Reset(reason[:MOST_REASON]))
-        self.down(reason, now)
+        told = reason[:MOST_REASON]
+        self._send(m.Reset(told))
+        self.down(told, now)
 
     def _begin(self, incarnation: bytes, contact: str, now: float) -> Session:
         self.state, self.trouble = State.UP, ""

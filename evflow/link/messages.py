@@ -9,18 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn
 
 import msgpack
 
 from evflow.errors import LinkError
+from evflow.outside import Malformed, check_depth, from_msgpack, shown
 
 __all__ = [
     "ENDED",
     "MESSAGES",
+    "MOST_BLOCKS",
+    "MOST_COLUMNS",
+    "MOST_DATA",
+    "MOST_GREETING",
     "MOST_HEADER",
     "MOST_NOTE",
     "MOST_PATH",
+    "MOST_TEXT",
     "MOST_TOPIC",
     "VERSION",
     "Accept",
@@ -47,6 +54,7 @@ __all__ = [
     "Shared",
     "Shortcut",
     "Welcome",
+    "kind_of",
     "pack",
     "unpack",
 ]
@@ -57,8 +65,23 @@ ENDED = 2
 VERSION = 1
 """The version of the protocol that ``Hello`` and ``Welcome`` name."""
 
-MOST_HEADER = 64 << 20
-"""Bytes that the first part of a message may have."""
+MOST_DATA = 64 << 20
+"""Bytes that the header of ``Data`` may have, most of them attributes."""
+
+MOST_HEADER = 64 << 10
+"""Bytes that any other header may have; that of ``SchemaText`` has the text beside them."""
+
+MOST_GREETING = 8 << 10
+"""Bytes that a header may have before there is a session."""
+
+MOST_TEXT = 1 << 20
+"""Characters of a schema's description."""
+
+MOST_COLUMNS = 1_000
+"""The attributes that the events of one frame may have."""
+
+MOST_BLOCKS = 4_096
+"""Blocks that one ``Released`` may name."""
 
 MOST_PATH = 64
 """Numbers that a path may have."""
@@ -259,7 +282,7 @@ Message = (
 # What a value may be, as an expression of it: one function checks all fields of a message. Of a whole number
 # from 0 to 2^63 - 1 nothing is left beyond 63 bits, not even a sign.
 _NUMBER = "{0}.__class__ is int and not {0} >> 63"
-_TEXT = f"{{0}}.__class__ is str and len({{0}}) <= {1 << 20}"
+_TEXT = f"{{0}}.__class__ is str and len({{0}}) <= {MOST_TEXT}"
 _NAME = "{0}.__class__ is str and len({0}) <= 4096"
 _IDENTITY = "{0}.__class__ is bytes and len({0}) == 16"
 _NUMBERS = f"{{0}}.__class__ is list and (not {{0}} or all({_NUMBER.format('one')} for one in {{0}}))"
@@ -297,6 +320,18 @@ MESSAGES: dict[int, tuple[type[Any], tuple[str, ...]]] = {
 }
 """Number → the message, and for each field what its value may be, as an expression of ``{0}``."""
 
+_MOST: dict[type[Any], int] = {Data: MOST_DATA, SchemaText: MOST_HEADER + 4 * MOST_TEXT}
+_HEAD = 16
+_ATTRIBUTES = Data._fields.index("attributes")
+_DEPTH = 3  # [[name, kind, present, [value, …]], …]
+_LISTS = {
+    _NUMBERS: (MOST_BLOCKS,),
+    _PATH: (MOST_PATH,),
+    _LIST_OR_NIL: (MOST_COLUMNS, 4, MOST_DATA),
+    _PLACE: (3,),
+}
+"""By check: how many values a list may have, then how many a list in it, and so on."""
+
 _NUMBER_OF = {kind: number for number, (kind, _) in MESSAGES.items()}
 
 
@@ -318,36 +353,105 @@ def pack(message: Message) -> bytes:
     return packed
 
 
-def _skip(data: Any) -> None:
-    """Walks over a value without making it; raises what msgpack does if it is not whole."""
-    unpacker = msgpack.Unpacker(max_buffer_size=MOST_HEADER)
-    unpacker.feed(data)
-    unpacker.skip()
-
-
 def unpack(data: Any) -> Message:
     """The message that bytes from outside are.
 
     Raises:
-        LinkError: they are none.
+        LinkError: they are not a message, or more than its kind may have.
     """
-    if len(data) > MOST_HEADER:
-        raise LinkError(f"a message: expected at most {MOST_HEADER} bytes, found {len(data)}")
+    size = len(data)
     try:
-        if len(data) > _SMALL:
-            # Nested arrays that claim more elements than there are bytes would be given their memory.
-            _skip(data)
-        fields = msgpack.unpackb(data, max_map_len=0, max_ext_len=0)
-    except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise LinkError(f"a message of {len(data)} bytes: expected msgpack, found {error!r:.100}") from None
+        if size <= _SMALL:
+            fields = msgpack.unpackb(data, max_map_len=0, max_ext_len=0)
+        elif size <= MOST_GREETING:
+            fields = from_msgpack(data, maps=False)
+        else:
+            fields = _read_large(data)
+    except (ValueError, IndexError, msgpack.UnpackException, RecursionError) as error:
+        raise LinkError(f"a message of {size} bytes: expected msgpack, found {shown(error)}") from None
     if type(fields) is not list or not fields or type(fields[0]) is not int or fields[0] not in MESSAGES:
-        raise LinkError(f"a message: expected an array that begins with 1 to 23, found {fields!r:.100}")
+        raise LinkError(f"a message: expected an array that begins with 1 to 23, found {shown(fields)}")
     number = fields.pop(0)
     kind, checks = MESSAGES[number]
     if len(fields) != len(checks):
         raise LinkError(f"message {kind.__name__}: expected {len(checks)} fields, found {len(fields)}")
     if not _CHECKERS[number](*fields):
         wrong = next(at for at, value in enumerate(fields) if not _checker(checks[at])(value))
-        raise LinkError(f"message {kind.__name__}: field {wrong + 1} cannot be {fields[wrong]!r:.100}")
+        raise LinkError(f"message {kind.__name__}: field {wrong + 1} cannot be {shown(fields[wrong])}")
+    if kind is Data and fields[_ATTRIBUTES] is not None:
+        _check_attributes(fields[_ATTRIBUTES])
     message: Message = tuple.__new__(kind, fields)
     return message
+
+
+def _check_attributes(attributes: list[Any]) -> None:
+    try:
+        check_depth(attributes, _DEPTH)
+    except Malformed as error:
+        raise LinkError(f"message Data: attributes: {error}") from None
+
+
+def kind_of(data: Any) -> type[Any] | None:
+    """What message bytes from outside claim to be, of which only the first few are read; None if they are
+    not a message."""
+    head = _flat(_HEAD)
+    head.feed(data[:_HEAD])
+    try:
+        head.read_array_header()
+        kind, _ = MESSAGES.get(head.unpack(), (None, ()))
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return None
+    return kind
+
+
+def _flat(size: int) -> msgpack.Unpacker:
+    """Reads so many bytes value by value, and refuses lists and maps before anything of them is made."""
+    return msgpack.Unpacker(
+        max_buffer_size=size,
+        max_array_len=0,
+        max_map_len=0,
+        max_ext_len=0,
+        list_hook=_refuse,
+        object_hook=_refuse,
+        ext_hook=_refuse,
+    )
+
+
+def _refuse(*value: object) -> NoReturn:
+    raise ValueError("a list, map or extension where none may be")
+
+
+def _read_large(data: Any) -> list[Any]:
+    """The number and the fields of a large message, in which lists are only where its kind has some."""
+    kind = kind_of(data)
+    if kind is None:
+        raise LinkError(f"a message of {len(data)} bytes: expected an array that begins with 1 to 23")
+    most = _MOST.get(kind, MOST_HEADER)
+    if len(data) > most:
+        raise LinkError(f"message {kind.__name__}: expected at most {most} bytes, found {len(data)}")
+    values = _flat(len(data))
+    values.feed(data)
+    count, number = values.read_array_header(), values.unpack()
+    checks = MESSAGES[number][1]
+    if count != 1 + len(checks):
+        raise LinkError(f"message {kind.__name__}: expected {len(checks)} fields, found {count - 1}")
+    fields = [number, *(_value(values, data, _LISTS.get(check, ())) for check in checks)]
+    if values.tell() != len(data):
+        raise ValueError("more than one value")
+    return fields
+
+
+def _value(values: msgpack.Unpacker, data: Any, lengths: tuple[int, ...]) -> Any:
+    """The next value; a list has at most ``lengths[0]`` values, and those are bounded by ``lengths[1:]``."""
+    marker = data[values.tell()]
+    if not (0x90 <= marker <= 0x9F or 0xDC <= marker <= 0xDD):
+        return values.unpack()
+    count = values.read_array_header()
+    if not lengths or count > lengths[0]:
+        raise ValueError(f"a list of {count} values, expected {lengths[0] if lengths else 'no list'}")
+    if len(lengths) > 1:
+        return [_value(values, data, lengths[1:]) for _ in range(count)]
+    found = list(islice(values, count))
+    if len(found) < count:
+        raise ValueError(f"a list of {count} values, expected {len(found)}")
+    return found

@@ -8,12 +8,15 @@ from typing import Any
 import msgpack
 
 from evflow.errors import LinkError
-from evflow.link.messages import MOST_HEADER, MOST_PATH
+from evflow.link.messages import MOST_PATH
 from evflow.link.tags import Known
+from evflow.outside import Malformed, from_msgpack, shown
 
 __all__ = ["pack_seen", "unpack_seen"]
 
+_MOST_BYTES = 64 << 20
 _NAME = 4096
+_DEPTH = 6  # [stone, [[bridge, [[route, path, safe path], …]], …]]
 _MOST = (1 << 63) - 1
 
 
@@ -30,15 +33,9 @@ def unpack_seen(data: bytes) -> tuple[str, dict[str, list[Known]]]:
         LinkError: the bytes are not what ``pack_seen`` makes.
     """
     try:
-        if len(data) > MOST_HEADER:
-            raise _wrong("so many bytes", len(data))
-        # Walked over first: arrays that claim more elements than there are would be given their memory.
-        walker = msgpack.Unpacker(max_buffer_size=MOST_HEADER)
-        walker.feed(data)
-        walker.skip()
-        whole = msgpack.unpackb(data, max_map_len=0, max_ext_len=0)
-    except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
-        raise _wrong("msgpack", repr(error)) from None
+        whole = from_msgpack(data, _MOST_BYTES, maps=False, depth=_DEPTH)
+    except Malformed as error:
+        raise LinkError(f"what a stone has seen: {error}") from None
     stone, bridges = _fields(whole, "[stone, bridges]", 2)
     found: dict[str, list[Known]] = {}
     for entry in _list(bridges, "a list of bridges"):
@@ -83,4 +80,4 @@ def _name(value: Any) -> str:
 
 
 def _wrong(expected: str, found: Any) -> LinkError:
-    return LinkError(f"what a stone has seen: expected {expected}, found {found!r:.100}")
+    return LinkError(f"what a stone has seen: expected {expected}, found {shown(found)}")

@@ -19,9 +19,9 @@ from evflow.engine.topology import Crossing
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
 from evflow.events.gather import Room, address_of, no_room
-from evflow.link.attributes import MOST_COLUMNS
 from evflow.link.attributes import pack as pack_attributes
 from evflow.link.congestion import Congestion, CongestionHandler, relieve
+from evflow.link.messages import MOST_COLUMNS
 from evflow.link.meter import Meter
 from evflow.link.tags import Tag
 from evflow.link.waiting import POLICIES, Entry, Waiting

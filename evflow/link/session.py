@@ -211,8 +211,8 @@ class Session:
         # Along with an acknowledgement, if one is to follow soon: each message costs the peer a turn.
         if not more:
             blocks = self._hub.transport.released(self._conduit)
-            if blocks:
-                self._send(m.Released(blocks))
+            for at in range(0, len(blocks), m.MOST_BLOCKS):
+                self._send(m.Released(blocks[at : at + m.MOST_BLOCKS]))
         self.next_due = due
 
     def _say_ping(self, now: float) -> None:

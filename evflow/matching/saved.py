@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from evflow.errors import SubscriptionError
+from evflow.outside import from_json
 
 __all__ = ["read", "write"]
 
@@ -70,7 +71,7 @@ def read(path: Path) -> tuple[dict[str, Any], Path]:
         SubscriptionError: there is no matcher, it is not whole, or a later version of evflow wrote it.
     """
     try:
-        content = json.loads((path / _FILE).read_text(encoding="utf-8"))
+        content = from_json((path / _FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SubscriptionError(
             f"{path} holds no saved matcher: there is no {_FILE}; save one with Matcher.save"

@@ -14,6 +14,7 @@ from evflow.database import connect
 from evflow.errors import LinkError
 from evflow.link.custody import Gone, Paths
 from evflow.link.tags import Tag
+from evflow.outside import from_msgpack
 from evflow.ownfile import OwnFile
 
 __all__ = ["FileJournal"]
@@ -66,7 +67,7 @@ class FileJournal:
         found: dict[tuple[str, str], list[Tag]] = {}
         try:
             for bridge, stone, route, path in self._db.execute("SELECT bridge, stone, route, path FROM seen"):
-                found.setdefault((bridge, stone), []).append(Tag(route, tuple(msgpack.unpackb(path))))
+                found.setdefault((bridge, stone), []).append(Tag(route, tuple(from_msgpack(path))))
         except (sqlite3.Error, ValueError, TypeError) as error:
             raise LinkError(f"journal {self._path} is damaged: {error}") from error
         return found

@@ -23,6 +23,7 @@ from zmq.auth.thread import ThreadAuthenticator
 
 from evflow.errors import LinkError
 from evflow.node.keyfile import checked_name, generate, key_paths, read_public, read_secret, stamp_of
+from evflow.outside import shown
 
 __all__ = ["Gate", "KeyRing", "generate"]
 
@@ -56,7 +57,7 @@ class KeyRing:
         if isinstance(allow, str):
             raise LinkError(f"allow={allow!r}: expected a list of names, such as [{allow!r}]")
         if not isinstance(folder, str | os.PathLike):
-            raise LinkError(f"keys={folder!r:.300}: expected the path of a folder")
+            raise LinkError(f"keys={shown(folder, 300)}: expected the path of a folder")
         self.name = checked_name(name)
         self._folder = Path(folder)
         self._allow = None if allow is None else frozenset(checked_name(peer) for peer in allow)

@@ -24,6 +24,7 @@ from evflow.node.journal import FileJournal
 from evflow.node.keys import KeyRing
 from evflow.node.memory import keep_freed_memory
 from evflow.node.sockets import Sockets
+from evflow.outside import shown
 
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
@@ -112,7 +113,9 @@ class Node:
         self._secured = ring is not None
         contacts = [self.permitted(Contact.parse(text, listening=True)) for text in _listed(listen)]
         if not isinstance(peers or {}, Mapping):
-            raise LinkError(f"node {self.name}: peers {peers!r:.300}: expected a mapping, name → contact")
+            raise LinkError(
+                f"node {self.name}: peers {shown(peers, 300)}: expected a mapping, name → contact"
+            )
         peer_contacts = {
             _checked_name(peer): str(self.permitted(Contact.parse(text)))
             for peer, text in (peers or {}).items()
@@ -120,7 +123,7 @@ class Node:
         if self.name in peer_contacts:
             raise LinkError(f"node {self.name}: it is no peer of its own; give the peer its own name")
         if not isinstance(journal, str | os.PathLike | None):
-            raise LinkError(f"node {self.name}: journal {journal!r:.300}: expected the path of a file")
+            raise LinkError(f"node {self.name}: journal {shown(journal, 300)}: expected the path of a file")
         told = None if advertise is None else Contact.parse(advertise)
         self._journal = None if journal is None else FileJournal(Path(journal))
         keep_freed_memory()
@@ -475,5 +478,7 @@ def _checked_name(name: str | None) -> str:
     if name is None:
         return f"{network.gethostname()[:64]}-{os.getpid()}-{os.urandom(4).hex()}"
     if not isinstance(name, str) or not 0 < len(name) <= 255 or "://" in name:
-        raise LinkError(f"node {name!r:.300}: expected a name, a text of 1 to 255 characters without '://'")
+        raise LinkError(
+            f"node {shown(name, 300)}: expected a name, a text of 1 to 255 characters without '://'"
+        )
     return name

@@ -35,6 +35,9 @@ _NOW, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _AT_ONCE = 64
 """Messages taken from one socket before the next has its turn."""
 
+_MOST_PARTS = 100
+"""Parts that a message has too many, taken from one socket before the next has its turn."""
+
 _COPY = 64 << 10
 """Bytes up to which a body is copied into ZeroMQ, which is quicker than to have it kept."""
 
@@ -109,6 +112,8 @@ class Sockets:
         self._sharing: dict[Conduit, Sharing] = {}
         self._shared_memory = shared_memory
         self._shortcuts: dict[Conduit, Shortcut] = {}
+        # Where a message has more parts than a message may have, and some of them are still to be taken.
+        self._flooded: set[int | Dialled] = set()
         # Those that the bell watches, by their descriptors.
         self._watched: dict[int, Conduit] = {}
         self._uncopied = Uncopied()
@@ -232,6 +237,7 @@ class Sockets:
             socket = self._dialled.pop(conduit, None)
             if socket is not None:
                 del self._of[socket]
+                self._flooded.discard(conduit)
                 self.bell.leave(socket)
                 socket.close()
 
@@ -369,16 +375,23 @@ class Sockets:
     def _receive_one(self, socket: Socket, of: int | Dialled, take: Receive, now: float) -> bool:
         """Takes a message from a socket; False if there was none after all, its peer being gone."""
         try:
+            if of in self._flooded:
+                self._pass_over(socket, of)
+                return True
             identity = b"" if isinstance(of, Dialled) else socket.recv(_NOW)
             header = socket.recv(_NOW, copy=False)
-            data, body = header.bytes, None
+            # A large header may be refused before it is read, and so is not copied.
+            data = header.bytes if len(header) <= _COPY else header.buffer.toreadonly()
+            body = None
             if header.more:
                 part = socket.recv(_NOW, copy=False)
                 body = part.buffer.toreadonly()
-                while part.more:
+                if part.more:
                     # A message has no more parts, and no message has an empty header.
-                    part, data = socket.recv(_NOW, copy=False), b""
+                    data, body = b"", None
+                    self._flooded.add(of)
         except zmq.Again:
+            self._flooded.discard(of)
             return False
         conduit: Conduit = of
         if not isinstance(of, Dialled):
@@ -392,6 +405,13 @@ class Sockets:
         if shortcut is not None and shortcut.waits and self._shortcuts.get(conduit) is shortcut:
             self._take_due(conduit, shortcut, take, now, _AT_ONCE)
         return True
+
+    def _pass_over(self, socket: Socket, of: int | Dialled) -> None:
+        """Takes parts of a message that are too many, as many as leave the others their turn."""
+        for _ in range(_MOST_PARTS):
+            if not socket.recv(_NOW, copy=False).more:
+                self._flooded.discard(of)
+                return
 
     def close(self) -> None:
         """Closes everything; what was sent last is still sent, for up to two seconds."""

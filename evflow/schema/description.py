@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evflow.errors import SchemaError
+from evflow.outside import shown
 from evflow.schema.specs import check_name
 from evflow.schema.types import FieldType, ListOf, Maybe, Record
 from evflow.schema.values import describe as show
@@ -132,14 +133,16 @@ def _write_default(value: Any) -> Any:
 def _read_rows(record: str, rows: object) -> list[Row]:
     if not isinstance(rows, list):
         raise SchemaError(
-            f"schema description: record {record!r}: expected a list of fields, found {show(rows)}"
+            f"schema description: record {shown(record)}: expected a list of fields, found {show(rows)}"
         )
     read: dict[str, Row] = {}
     for row in rows:
         match row:
             case [str(name), str(text), *default] if len(default) <= 1:
                 if name in read:
-                    raise SchemaError(f"schema description: record {record}: field {name} stands there twice")
+                    raise SchemaError(
+                        f"schema description: record {record}: field {shown(name)} stands there twice"
+                    )
                 read[name] = Row(name, text, tuple(_read_default(value) for value in default))
             case _:
                 raise SchemaError(

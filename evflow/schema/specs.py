@@ -9,6 +9,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union, get_args, get_origin, runtime_checkable
 
 from evflow.errors import SchemaError
+from evflow.outside import shown
 from evflow.schema.types import (
     BLOB,
     NUMBERS,
@@ -101,8 +102,8 @@ def field_type(spec: FieldSpec, where: str, scope: Scope) -> FieldType:
     if origin in (Union, _types.UnionType) and len(parts) == 2 and type(None) in parts:
         return _maybe(field_type(parts[parts[0] is type(None)], where, scope), where)
     raise SchemaError(
-        f"{where}: {spec!r} is no field type; expected int, float, bool, str, bytes, one of ev.i8 … ev.f64, "
-        "ev.Str[n], ev.Bytes[n], ev.Array[element, …], an Event class, list[…] or … | None"
+        f"{where}: {shown(spec)} is no field type; expected int, float, bool, str, bytes, one of "
+        "ev.i8 … ev.f64, ev.Str[n], ev.Bytes[n], ev.Array[element, …], an Event class, list[…] or … | None"
     )
 
 
@@ -132,15 +133,15 @@ def parse_type(text: str, where: str, scope: Scope, depth: int = 0) -> FieldType
     if scope.knows(text):
         return Record(text, scope.records)
     raise SchemaError(
-        f"{where}: type {text!r} is not known; expected a type such as 'i64', or the name of this record "
-        "or of one that an earlier field holds"
+        f"{where}: type {shown(text)} is not known; expected a type such as 'i64', or the name of this "
+        "record or of one that an earlier field holds"
     )
 
 
 def _parse_array(inner: str, text: str, where: str) -> FieldType:
     element, *shape = inner.split(",")
     if element not in NUMBERS or not all(_DIMENSION.fullmatch(n) for n in shape):
-        raise SchemaError(f"{where}: type {text!r} cannot be read; expected such as 'array(f64,253,?)'")
+        raise SchemaError(f"{where}: type {shown(text)} cannot be read; expected such as 'array(f64,253,?)'")
     return Array(NUMBERS[element], tuple(None if n == "?" else int(n) for n in shape))
 
 
@@ -169,12 +170,14 @@ def check_field_name(name: object, schema: str) -> None:
     """
     if not _is_word(name) or str(name).startswith("_"):
         raise SchemaError(
-            f"schema {schema}: field name {name!r}: expected a word that does not start with '_'"
+            f"schema {schema}: field name {shown(name)}: expected a word that does not start with '_'"
         )
     if keyword.iskeyword(str(name)):
-        raise SchemaError(f"schema {schema}: field name {name!r} is a keyword of Python; choose another")
+        raise SchemaError(f"schema {schema}: field name {shown(name)} is a keyword of Python; choose another")
     if name in _RESERVED:
-        raise SchemaError(f"schema {schema}: field name {name!r} is taken by every event; choose another")
+        raise SchemaError(
+            f"schema {schema}: field name {shown(name)} is taken by every event; choose another"
+        )
 
 
 def _is_word(name: object) -> bool:

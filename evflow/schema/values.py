@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import operator
-import reprlib
 import struct
 from typing import Any
 
 import numpy as np
 
 from evflow.errors import SchemaError
+from evflow.outside import shown
 from evflow.schema.types import Blob, Bytes, FieldType, Number, Str, Text
 
 __all__ = [
@@ -34,17 +34,7 @@ _MAX_LENGTH = (1 << 32) - 1
 _F32 = struct.Struct(">f")
 
 
-class _Short(reprlib.Repr):
-    """A short ``repr``, also of integers that are too long for Python to write them in decimal."""
-
-    def repr_int(self, x: int, level: int) -> str:
-        return super().repr_int(x, level) if x.bit_length() < _LONG else f"{hex(x)[:_SHOWN]}…"
-
-
-_LONG = 4096
 _SHOWN = 60
-_SHORT = _Short()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _SHOWN
 
 
 class Misfit(SchemaError):
@@ -65,7 +55,7 @@ class Misfit(SchemaError):
 
 def describe(value: object) -> str:
     """A value and its type, short enough for an error."""
-    return f"{_SHORT.repr(value)} ({type(value).__name__})"
+    return f"{shown(value, _SHOWN)} ({type(value).__name__})"
 
 
 def bounds(number: Number) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from evflow.errors import LinkError
 from evflow.node.contact import Contact
+from evflow.outside import shown
 from evflow.report import duration, size
 
 __all__ = ["Finding", "checked", "host_checks", "listen_check", "verdict"]
@@ -57,7 +58,9 @@ def checked(about: str, check: Check) -> list[Finding]:
     try:
         return list(check())
     except Exception as error:  # noqa: BLE001  whoever asks what is wrong needs an answer, not a traceback
-        return [Finding(about, "wrong", f"it cannot be checked: {error!r:.300}", "tell the makers of evflow")]
+        return [
+            Finding(about, "wrong", f"it cannot be checked: {shown(error, 300)}", "tell the makers of evflow")
+        ]
 
 
 def verdict(findings: Iterable[Finding]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from evflow.draw import Live, Picture, draw
 from evflow.errors import DeployError
 from evflow.graph import Graph
+from evflow.outside import shown
 from evflow.watch.rates import rates
 from evflow.watch.status import DeploymentStatus, StoneStatus
 from evflow.watch.survey import Survey
@@ -74,7 +75,9 @@ def _graph(deployment: str, known: DeploymentStatus) -> Graph:
         # What turns one schema into another is no part of the picture, and would be compiled.
         return Graph.from_dict({**data, "morphs": []})
     except (KeyError, TypeError, ValueError, LookupError) as error:
-        raise DeployError(f"deployment {deployment}: its graph cannot be read: {error!r:.200}") from error
+        raise DeployError(
+            f"deployment {deployment}: its graph cannot be read: {shown(error, 200)}"
+        ) from error
 
 
 def _stones(after: Survey, deployment: str) -> dict[str, StoneStatus]:

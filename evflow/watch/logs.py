@@ -8,6 +8,8 @@ from collections import deque
 from itertools import islice
 from typing import Any
 
+from evflow.outside import shown
+
 __all__ = ["LogRing", "install"]
 
 _KEPT = 5_000
@@ -45,7 +47,7 @@ class LogRing(logging.Handler):
         try:
             text = self.format(record)
         except Exception as error:  # noqa: BLE001  a record of any library must not end who logs it
-            text = f"{record.msg!r:.1000} (its arguments do not fit: {error!r:.200})"
+            text = f"{shown(record.msg, 1000)} (its arguments do not fit: {shown(error, 200)})"
         if len(text) > _LONGEST:
             text = f"{text[:_LONGEST]}… ({len(text):,} characters)"
         with self._guard:

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import msgpack
 
 from evflow.errors import FlowError
+from evflow.outside import Malformed, from_msgpack, shown
 
 __all__ = ["MAGIC", "Piece", "begin", "pieces", "put"]
 
@@ -141,15 +142,11 @@ def _zeros(file: BinaryIO, rest: bytes) -> bool:
 
 def _unpacked(meta: bytes, at: int, path: Path) -> list[Any]:
     try:
-        # Walked over first: nested arrays that claim more than there is would be given their memory.
-        unpacker = msgpack.Unpacker(max_buffer_size=_MOST_META)
-        unpacker.feed(meta)
-        unpacker.skip()
-        fields = msgpack.unpackb(meta, max_ext_len=0)
-    except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise _damage(path, at, f"expected msgpack, found {error!r:.100}") from None
+        fields = from_msgpack(meta, _MOST_META)
+    except Malformed as error:
+        raise _damage(path, at, str(error)) from None
     if not isinstance(fields, list) or not fields or not isinstance(fields[0], str):
-        raise _damage(path, at, f"expected an array that begins with a text, found {fields!r:.100}")
+        raise _damage(path, at, f"expected an array that begins with a text, found {shown(fields)}")
     return fields
 
 

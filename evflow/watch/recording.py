@@ -26,6 +26,7 @@ import evflow
 from evflow.errors import EvflowError, FlowError, LinkError
 from evflow.events.batch import EventBatch
 from evflow.link.attributes import pack, unpack
+from evflow.outside import from_json, shown
 from evflow.schema import Schema
 from evflow.watch.pieces import MAGIC, Piece, begin, pieces, put
 
@@ -246,13 +247,13 @@ class Recording:
                         self.sessions.append(_session(piece.meta))
                         schemas, began = {}, last
                     case ["schema", int(number), str(text)] if self.sessions:
-                        schemas[number] = Schema.from_description(json.loads(text))
+                        schemas[number] = Schema.from_description(from_json(text))
                     case ["events", float() | int() as seconds, int(number), int(count), attributes]:
                         # Never back, whatever the file says.
                         last = max(last, began + _checked_seconds(seconds))
                         yield Recorded(last, _batch(piece, schemas.get(number), count, attributes))
                     case _:
-                        raise FlowError(f"found {piece.meta!r:.100}, expected a session, schema or events")
+                        raise FlowError(f"found {shown(piece.meta)}, expected a session, schema or events")
             except (EvflowError, ValueError, RecursionError) as error:
                 raise FlowError(f"{self._path}: the piece at byte {piece.at:,}: {error}") from error
         self.torn = os.fstat(file.fileno()).st_size - max(end, min(len(MAGIC), file.tell()))
@@ -262,12 +263,12 @@ def _session(meta: list[Any]) -> Session:
     match meta:
         case [_, float() | int() as wall, str(stone), str(node), str(version)]:
             return Session(float(wall), stone, node, version)
-    raise FlowError(f"expected ['session', seconds, stone, node, version], found {meta!r:.100}")
+    raise FlowError(f"expected ['session', seconds, stone, node, version], found {shown(meta)}")
 
 
 def _checked_seconds(seconds: float) -> float:
     if not 0 <= seconds < 1e12:
-        raise FlowError(f"expected seconds since the session began, found {seconds!r:.100}")
+        raise FlowError(f"expected seconds since the session began, found {shown(seconds)}")
     return float(seconds)
 
 

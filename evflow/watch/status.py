@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from evflow.errors import LinkError
+from evflow.outside import shown
 
 __all__ = ["DeploymentStatus", "LinkStatus", "NodeStatus", "StoneStatus", "Value"]
 
@@ -271,4 +272,4 @@ def _value(where: str, value: object) -> Value:
 
 
 def _refused(where: str, expected: str, found: object) -> LinkError:
-    return LinkError(f"{where}: expected {expected}, found {found!r:.100}; is it another version of evflow?")
+    return LinkError(f"{where}: expected {expected}, found {shown(found)}; is it another version of evflow?")

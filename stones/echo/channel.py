@@ -13,6 +13,7 @@ from evflow.engine.fit import best_fit
 from evflow.errors import FlowError, LinkError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.morph import Morph
+from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.stone import Compiled, Stone
 from evflow.stones.echo.contact import ChannelContact
@@ -137,7 +138,7 @@ class Channel:
     def _admit(self, schema: object, by: object) -> None:
         self._refuse_if_closed()
         if not isinstance(schema, Schema):
-            raise SchemaError(f"channel {self.name!r}: expected an event, found an object of {by!r:.100}")
+            raise SchemaError(f"channel {self.name!r}: expected an event, found an object of {shown(by)}")
         if self.schemas:
             try:
                 best_fit(schema, {s.name: (s,) for s in self.schemas}, self._morphs())

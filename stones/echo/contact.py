@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 
 from evflow.errors import LinkError
 from evflow.node.contact import Contact
+from evflow.outside import shown
 
 __all__ = ["ChannelContact"]
 
@@ -37,15 +38,15 @@ class ChannelContact(NamedTuple):
         """
         right = "expected a text such as 'tcp://10.0.0.1:7000/desk/trades', as channel.contact gives it"
         if not isinstance(text, str):
-            raise LinkError(f"contact of a channel {text!r:.300}: {right}")
+            raise LinkError(f"contact of a channel {shown(text, 300)}: {right}")
         address, _, channel = text.rpartition("/")
         address, _, process = address.rpartition("/")
         if not address or not process or not channel:
-            raise LinkError(f"contact of a channel {text!r:.300}: {right}")
+            raise LinkError(f"contact of a channel {shown(text, 300)}: {right}")
         try:
             Contact.parse(address)
         except LinkError as error:
-            raise LinkError(f"contact of a channel {text!r:.300}: {error}; {right}") from None
+            raise LinkError(f"contact of a channel {shown(text, 300)}: {error}; {right}") from None
         return cls(address, unquote(process), unquote(channel))
 
     def __str__(self) -> str:

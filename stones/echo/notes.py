@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from evflow.errors import LinkError
+from evflow.outside import Malformed, from_msgpack, shown
 from evflow.stones.echo.record import MOST_NAME
 
 __all__ = [
@@ -174,24 +175,18 @@ def unpack(body: bytes | memoryview) -> list[Message]:
     Raises:
         LinkError: it carries none.
     """
-    if len(body) > _MOST_BYTES:
-        raise LinkError(f"a note of channels: expected at most {_MOST_BYTES} bytes, found {len(body)}")
     try:
-        # Arrays that claim more elements than there are bytes would be given their memory.
-        unpacker = msgpack.Unpacker(max_buffer_size=_MOST_BYTES)
-        unpacker.feed(body)
-        unpacker.skip()
-        rows = msgpack.unpackb(body, max_map_len=0, max_ext_len=0)
-    except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise LinkError(f"a note of channels: expected msgpack, found {error!r:.100}") from None
+        rows = from_msgpack(body, _MOST_BYTES, maps=False)
+    except Malformed as error:
+        raise LinkError(f"a note of channels: {error}") from None
     if type(rows) is not list or len(rows) > _MOST_MESSAGES:
-        raise LinkError(f"a note of channels: expected an array of messages, found {rows!r:.100}")
+        raise LinkError(f"a note of channels: expected an array of messages, found {shown(rows)}")
     return [_message(row) for row in rows]
 
 
 def _message(row: Any) -> Message:
     if type(row) is not list or not row or type(row[0]) is not int:
-        raise LinkError(f"a note of channels: expected a message, found {row!r:.100}")
+        raise LinkError(f"a note of channels: expected a message, found {shown(row)}")
     number, *fields = row
     if number == 1 and len(fields) == 1:
         return Find(_text(fields[0], _MOST_KEY))
@@ -210,14 +205,14 @@ def _state(fields: list[Any]) -> State:
     key, want, own, applied, digest, children, record, known = fields
     if type(want) is not bool or type(digest) is not bytes or len(digest) != 16:
         raise LinkError(
-            f"a state: expected a flag and a digest of 16 bytes, found {want!r:.20}, {digest!r:.60}"
+            f"a state: expected a flag and a digest of 16 bytes, found {shown(want, 20)}, {shown(digest, 60)}"
         )
     if record is not None and type(record) is not list:
-        raise LinkError(f"a state: expected a record, found {record!r:.100}")
+        raise LinkError(f"a state: expected a record, found {shown(record)}")
     if type(applied) is not list or len(applied) != 2:
-        raise LinkError(f"a state: expected a version, found {applied!r:.100}")
+        raise LinkError(f"a state: expected a version, found {shown(applied)}")
     if type(children) is not list or len(children) > MOST_ENTRIES:
-        raise LinkError(f"a state: expected at most {MOST_ENTRIES} channels, found {children!r:.100}")
+        raise LinkError(f"a state: expected at most {MOST_ENTRIES} channels, found {shown(children)}")
     return State(
         _text(key, _MOST_KEY),
         want,
@@ -232,7 +227,7 @@ def _state(fields: list[Any]) -> State:
 
 def _known(value: Any) -> Known:
     if type(value) is not list or len(value) != 2 or any(type(part) is not list for part in value):
-        raise LinkError(f"a state: expected entries and morphs, found {value!r:.100}")
+        raise LinkError(f"a state: expected entries and morphs, found {shown(value)}")
     entries, morphs = value
     if len(entries) > MOST_ENTRIES or len(morphs) > _MOST_MORPHS:
         raise LinkError(
@@ -240,13 +235,13 @@ def _known(value: Any) -> Known:
             f"{len(entries)} and {len(morphs)}"
         )
     if any(type(row) is not list or len(row) != 2 for row in entries):
-        raise LinkError(f"a state: expected entries with ages, found {entries!r:.100}")
+        raise LinkError(f"a state: expected entries with ages, found {shown(entries)}")
     return Known([(_entry(row[0]), _number(row[1])) for row in entries], morphs)
 
 
 def _entry(row: Any) -> Entry:
     if type(row) is not list or len(row) != 5 or row[4] not in (LEFT, OPEN, SUBSCRIBED):
-        raise LinkError(f"an entry: expected an array of 5 values, found {row!r:.100}")
+        raise LinkError(f"an entry: expected an array of 5 values, found {shown(row)}")
     contact = row[1] if row[1] == "" else _text(row[1], _MOST_CONTACT)
     return Entry(_text(row[0], MOST_NAME), contact, _number(row[2]), _number(row[3]), int(row[4]))
 
@@ -254,12 +249,12 @@ def _entry(row: Any) -> Entry:
 def _text(value: Any, most: int) -> str:
     if type(value) is not str or not 0 < len(value) <= most:
         raise LinkError(
-            f"a note of channels: expected a text of 1 to {most} characters, found {value!r:.100}"
+            f"a note of channels: expected a text of 1 to {most} characters, found {shown(value)}"
         )
     return value
 
 
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= _MOST:
-        raise LinkError(f"a note of channels: expected a number of 0 to {_MOST}, found {value!r:.100}")
+        raise LinkError(f"a note of channels: expected a number of 0 to {_MOST}, found {shown(value)}")
     return value

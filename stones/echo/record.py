@@ -14,6 +14,7 @@ from evflow.engine.fit import best_fit
 from evflow.errors import CodeError, GraphError, LinkError, SchemaError
 from evflow.link.waiting import POLICIES
 from evflow.morph import Morph
+from evflow.outside import from_json, shown
 from evflow.schema import Schema
 from evflow.stone import Compiled, Stone, stone_class
 
@@ -162,7 +163,7 @@ class Record:
             LinkError: they are none; says which part is wrong.
         """
         if type(data) is not list or len(data) != 8:
-            raise LinkError(f"a channel: expected an array of 8 values, found {data!r:.100}")
+            raise LinkError(f"a channel: expected an array of 8 values, found {shown(data)}")
         name, creator, token, schemas, policy, delivery, limit, made = data
         _name("name of a channel", name)
         _name("name of a process", creator)
@@ -187,7 +188,7 @@ def morph_from(data: Any) -> Morph:
         LinkError: they are none.
     """
     if type(data) is not list or len(data) != 3:
-        raise LinkError(f"a morph: expected an array of 3 texts, found {data!r:.100}")
+        raise LinkError(f"a morph: expected an array of 3 texts, found {shown(data)}")
     code = data[2]
     _expect(type(code) is str and len(code) <= MOST_TEXT, "code", code)
     morph = Morph(_schema(data[0]), _schema(data[1]), code)
@@ -214,7 +215,7 @@ def _derivation(made: Any) -> Derivation | None:
     if made is None:
         return None
     if type(made) is not list or len(made) != 6:
-        raise LinkError(f"a derived channel: expected an array of 6 values, found {made!r:.100}")
+        raise LinkError(f"a derived channel: expected an array of 6 values, found {shown(made)}")
     parent, kind, code, input, output, fuel = made
     _expect(type(parent) is str and 0 < len(parent) <= 3 * MOST_NAME, "parent", parent)
     _expect(type(kind) is str and kind in _KINDS, "kind", kind, _KINDS)
@@ -234,7 +235,7 @@ def _text(schema: Schema | None) -> str | None:
 def _schema(text: Any) -> Schema:
     _expect(type(text) is str and len(text) <= MOST_TEXT, "schema", text)
     try:
-        return Schema.from_description(json.loads(text))
+        return Schema.from_description(from_json(text))
     except (SchemaError, ValueError, RecursionError) as error:
         raise LinkError(f"the schema of a channel: {error}") from error
 
@@ -242,11 +243,11 @@ def _schema(text: Any) -> Schema:
 def _name(what: str, value: Any) -> None:
     if type(value) is not str or not 0 < len(value) <= MOST_NAME or not value.isprintable():
         raise LinkError(
-            f"the {what}: expected a text of 1 to {MOST_NAME} printable characters, found {value!r:.100}"
+            f"the {what}: expected a text of 1 to {MOST_NAME} printable characters, found {shown(value)}"
         )
 
 
 def _expect(right: bool, what: str, value: Any, choice: Iterable[str] = ()) -> None:
     if not right:
         wanted = f"; expected one of {', '.join(choice)}" if choice else ""
-        raise LinkError(f"a channel's {what} cannot be {value!r:.100}{wanted}")
+        raise LinkError(f"a channel's {what} cannot be {shown(value)}{wanted}")

@@ -11,6 +11,7 @@ import numpy as np
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
 from evflow.matching.engine import Matches
+from evflow.outside import shown
 from evflow.stone import Actor, Checkpoint, Context, Stone
 from evflow.stones.matching.book import Book
 from evflow.stones.matching.changes import apply_changes
@@ -114,7 +115,7 @@ class Matching(Actor):
         ledger = self._book.ledger
         if checkpoint.state is not None and ledger is not None:
             if checkpoint.layout != _LAYOUT:
-                raise FlowError(f"expected {_LAYOUT}, found {checkpoint.layout!r:.100}")
+                raise FlowError(f"expected {_LAYOUT}, found {shown(checkpoint.layout)}")
             entries, moves = unpack(checkpoint.state.tobytes())
             book = self._stone.book(None)
             book.overlay(entries, moves)

@@ -18,6 +18,7 @@ import msgpack
 
 from evflow.database import connect, making, transaction
 from evflow.errors import FlowError
+from evflow.outside import from_msgpack, shown
 from evflow.ownfile import OwnFile
 
 __all__ = ["ALL", "Entry", "Ledger", "Moved", "unpack"]
@@ -178,19 +179,19 @@ def unpack(data: bytes) -> tuple[list[Entry], list[Moved]]:
         FlowError: it is malformed.
     """
     try:
-        version, entries, moves = msgpack.unpackb(data)
+        version, entries, moves = from_msgpack(data)
         if version != _VERSION:
-            raise ValueError(f"version {version!r}")
+            raise ValueError(f"version {shown(version)}")
         return list(map(_entry, entries)), list(map(_moved, moves))
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise FlowError(f"the subscriptions of a snapshot are malformed: {error!r:.100}") from None
+    except (ValueError, TypeError) as error:
+        raise FlowError(f"the subscriptions of a snapshot are malformed: {shown(error)}") from None
 
 
 def _entry(row: Sequence[Any]) -> Entry:
     id, port, filters = row
     known = type(id) is int and type(port) is int and (filters is None or type(filters) is bytes)
     if not known or not 0 <= id <= _MOST_ID or not 0 <= port <= _MOST_PORT:
-        raise ValueError(f"{row!r:.100} is no subscription")
+        raise ValueError(f"{shown(row)} is no subscription")
     return Entry(id, port, filters)
 
 
@@ -199,5 +200,5 @@ def _moved(row: Sequence[Any]) -> Moved:
     known = type(id) is int and type(filter) is int and 0 <= id <= _MOST_ID and ALL <= filter <= _MOST_ID
     place = type(x) is float and type(y) is float and (radius is None or type(radius) is float)
     if not known or not place or not math.isfinite(x) or not math.isfinite(y):
-        raise ValueError(f"{row!r:.100} is no area that moved")
+        raise ValueError(f"{shown(row)} is no area that moved")
     return Moved(id, filter, x, y, radius)

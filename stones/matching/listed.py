@@ -11,7 +11,6 @@ JSON says the same by name; empty lines and those that begin with ``#`` are left
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 from evflow.errors import SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.model import Filter, Subscription
+from evflow.outside import Malformed, from_json, shown
 
 __all__ = ["Listed", "columns_of_listed", "listed", "numbered", "read_lines"]
 
@@ -60,7 +60,7 @@ def listed(given: Iterable[Any], where: str) -> tuple[Listed, ...]:
         [('x > 1', None, 0), ('y > 2', 7, 0)]
     """
     if isinstance(given, str | bytes | Mapping | Filter | Subscription) or not isinstance(given, Iterable):
-        raise SubscriptionError(f"{where}: expected a list of subscriptions, found {given!r:.100}")
+        raise SubscriptionError(f"{where}: expected a list of subscriptions, found {shown(given)}")
     return tuple(_listed(one, f"{where}: number {number}") for number, one in enumerate(given))
 
 
@@ -69,7 +69,7 @@ def _listed(one: Any, where: str) -> Listed:
         unknown = [key for key in one if key not in _KEYS]
         if unknown or "subscription" not in one:
             raise SubscriptionError(
-                f"{where}: expected 'subscription', and 'id' and 'port' if you like, found {list(one)!r:.100}"
+                f"{where}: expected 'subscription', and 'id' and 'port' if you like, found {shown(list(one))}"
             )
         id, port = one.get("id"), one.get("port")
         return Listed(_text(one["subscription"], where), _whole(id, where), _whole(port, where) or 0, where)
@@ -78,14 +78,14 @@ def _listed(one: Any, where: str) -> Listed:
 
 def _text(one: object, where: str) -> str:
     if not isinstance(one, str | Filter | Subscription):
-        raise SubscriptionError(f"{where}: expected a subscription as text or object, found {one!r:.100}")
+        raise SubscriptionError(f"{where}: expected a subscription as text or object, found {shown(one)}")
     return str(one)
 
 
 def _whole(value: object, where: str) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31):
         return value
-    raise SubscriptionError(f"{where}: id or port {value!r:.100}: expected a whole number from 0 on")
+    raise SubscriptionError(f"{where}: id or port {shown(value)}: expected a whole number from 0 on")
 
 
 def read_lines(path: Path) -> tuple[Listed, ...]:
@@ -106,9 +106,9 @@ def _of_lines(lines: Sequence[str], path: Path) -> Iterator[Listed]:
         text, where = line.strip(), f"{path}, line {number}"
         if text.startswith("{"):
             try:
-                read = json.loads(text)
-            except ValueError as error:
-                raise SubscriptionError(f"{where}: expected JSON, found {text:.60}: {error}") from None
+                read = from_json(text)
+            except Malformed as error:
+                raise SubscriptionError(f"{where}: {error}") from None
             yield _listed(read, where)
         elif text and not text.startswith("#"):
             begun = _NUMBERED.fullmatch(text)

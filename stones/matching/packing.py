@@ -15,6 +15,7 @@ import numpy as np
 
 from evflow.errors import FlowError, SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns
+from evflow.outside import from_msgpack, shown
 
 __all__ = ["pack", "unpack"]
 
@@ -76,12 +77,12 @@ def unpack(pieces: Sequence[bytes], space: str) -> FilterColumns:
     made = _Made(3 if space == "plane" else 4)
     try:
         for number, piece in enumerate(pieces):
-            for parts in msgpack.unpackb(piece):
+            for parts in from_msgpack(piece):
                 made.add(number, parts)
         columns = made.columns(len(pieces), space)
         columns.check(space)
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, msgpack.UnpackException) as error:
-        raise FlowError(f"subscriptions that were kept are malformed: {error!r:.100}") from None
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise FlowError(f"subscriptions that were kept are malformed: {shown(error)}") from None
     except SubscriptionError as error:
         raise FlowError(f"subscriptions that were kept do not fit: {error}") from None
     return columns
@@ -109,12 +110,12 @@ class _Made:
             self._circles.append((np.nan, np.nan, np.nan))
         elif len(area) != self._area:
             raise SubscriptionError(
-                f"area {area!r:.60} is not where the stone's areas are; has its space changed?"
+                f"area {shown(area, 60)} is not where the stone's areas are; has its space changed?"
             )
         else:
             x, y, radius = map(float, area[:3])
             if x != x:
-                raise ValueError(f"area {area!r}")
+                raise ValueError(f"area {shown(area)}")
             self._circles.append((x, y, radius))
         for name, op, operand in zip(constraints[::3], constraints[1::3], constraints[2::3], strict=True):
             self._name.append(self._names.setdefault(name, len(self._names)))

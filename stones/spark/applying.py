@@ -6,7 +6,6 @@ gets an engine of its own, with no thread and no node: a batch of rows in, what 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from evflow.engine.letters import LetterBox
 from evflow.errors import FlowError, SchemaError, SparkError
 from evflow.events.batch import EventBatch
 from evflow.graph import Graph
+from evflow.outside import from_json, shown
 from evflow.schema import Schema
 from evflow.stones.spark.feeding.frames import fitting
 from evflow.stones.spark.program import Program, entry, free_name
@@ -132,7 +132,7 @@ def run_task(program: Program, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
 @lru_cache(maxsize=16)
 def _built(data: str) -> Graph:
     """The graph of its data; once a worker process."""
-    return Graph.from_dict(json.loads(data))
+    return Graph.from_dict(from_json(data))
 
 
 class _Gathered:
@@ -175,7 +175,7 @@ class _Faults(LetterBox):
     ) -> None:
         """Counts them."""
         if len(batch) and not self.first:
-            self.first = f"stone {stone!r} gave up {batch[0]!r:.300}: {reasons[0]}"
+            self.first = f"stone {stone!r} gave up {shown(batch[0], 300)}: {reasons[0]}"
         self.counts[stone] += len(batch)
 
     def told(self) -> tuple[int, str, str]:

@@ -22,6 +22,7 @@ import numpy as np
 from evflow.errors import EvflowError, FlowError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.gather import ByteArray, Offsets, frozen
+from evflow.outside import from_json
 from evflow.schema import Schema
 from evflow.schema.values import describe
 
@@ -110,7 +111,7 @@ class RowFile:
         if magic != _MAGIC or rows < 0 or nbytes < 0 or not 0 < length <= _MOST_TEXT:
             raise ValueError("it is no row file of this version of evflow")
         try:
-            found = Schema.from_description(json.loads(os.pread(self._file, length, _HEAD.size)))
+            found = Schema.from_description(from_json(os.pread(self._file, length, _HEAD.size)))
         except SchemaError as error:
             raise ValueError(f"it is damaged: {error}") from None
         self._start = _HEAD.size + length

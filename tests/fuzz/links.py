@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import tracemalloc
 from collections.abc import Callable
 from functools import cache
 from random import Random
@@ -29,6 +30,9 @@ __all__ = ["MESSAGES", "World", "check"]
 
 MESSAGES = 100
 """Hostile messages in a case; what is said rightly between them does not count."""
+
+LARGE = 200_000
+"""Bytes from which a header may take no more than a few times as much memory."""
 
 MARK = "healthy"
 
@@ -200,7 +204,14 @@ class Stranger:
             # Without keys anybody may take over a name, and with it what is sent there.
             return
         # Straight to the hub: what goes through the network is read there before.
-        self.world.b.hub.receive(self.end.other, header, body, self.world.network.now)
+        if len(header) < LARGE:
+            self.world.b.hub.receive(self.end.other, header, body, self.world.network.now)
+        else:
+            tracemalloc.start()
+            self.world.b.hub.receive(self.end.other, header, body, self.world.network.now)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak < 3 * len(header) + (1 << 18), (peak, len(header))
         self.world.network.deliver()
 
     def message(self) -> tuple[bytes, bytes | None, bool]:
@@ -218,8 +229,10 @@ class Stranger:
         if choice < 8 and self.past:
             fields, body = random.choice(self.past)
             return _packed(fields), body
-        if choice < 14:
+        if choice < 12:
             return noise(random), random.choice([None, b"", b"\x93"])
+        if choice < 14:
+            return large(random), None
         if choice < 24:
             return _packed(self._wrong()), None
         fields, body = self._data() if self.channels and choice < 74 else self._valid()
@@ -420,6 +433,8 @@ def noise(random: Random) -> bytes:
         [
             lambda: random.randbytes(random.randrange(60)),
             lambda: bytes([random.choice([0x91, 0x81, 0xDC, 0xDD, 0xDF, 0xC7])]) * random.randrange(3000),
+            lambda: deep(random),
+            lambda: deep(random),
             lambda: b"\xdd" + (random.choice(_INTS) % (1 << 32)).to_bytes(4, "big") + b"\x05" * 40,
             lambda: b"\xdc\x01\x00" * random.randrange(700),
             lambda: b"\x92\x0f" + b"\xdb\xff\xff\xff\xff" + b"a" * 30,
@@ -429,6 +444,22 @@ def noise(random: Random) -> bytes:
             lambda: b"",
         ]
     )()
+
+
+def deep(random: Random) -> bytes:
+    """A whole value that is nested deeply, alone or as a field of a message."""
+    before = random.choice([b"", b"\x92\x05", b"\x92\x0f", b"\x99\x0b\x00\x01\x00\x01\xc4\x00\x90"])
+    behind = b"\xc0" * (2 if before[:1] == b"\x99" else 1)
+    return before + b"\x91" * random.choice([3, 60, 400, 990, 1000, 1010, 1500, 5000]) + behind
+
+
+def large(random: Random) -> bytes:
+    """A large header of many small values that no message has."""
+    many = random.choice([b"\x90", b"\x80", b"\x91\xc0", b"\x92\x90\x90", b"\x93" + b"\xa2ab" * 3])
+    count = LARGE // len(many)
+    held = b"\xdd" + count.to_bytes(4, "big") + many * count
+    before = random.choice([b"\x91", b"\x92\x05", b"\x92\x0f", b"\x99\x0b\x00\x01\x00\x01\xc4\x00\x90"])
+    return before + held + b"\xc0" * (before[:1] == b"\x99")
 
 
 def changed(random: Random, content: bytes) -> bytes:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from evflow.errors import LinkError
 from evflow.events.attributes import AttributeColumn, Attributes
-from evflow.link.attributes import MOST_COLUMNS, pack, unpack
+from evflow.link.attributes import pack, unpack
+from evflow.link.messages import MOST_COLUMNS
 from tests.examples import tried
 
 some = settings(deadline=None, max_examples=tried(20))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+import msgpack
 import pytest
 
 import evflow as ev
 from evflow import EventBatch
+from evflow.events.attributes import Attributes
 from evflow.link import entrances, hub, session
 from evflow.link import messages as m
-from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Ping, Port, Raw, chain, frame, receiver
+from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Ping, Port, Raw, chain, frame, pings, receiver
 
 
 def test_flood_of_opens_has_a_bound() -> None:
@@ -148,3 +152,53 @@ def test_more_parts_than_two_and_no_part_are_refused() -> None:
     # What the sockets make of it.
     b.hub.receive(Port(network).connect(b.port), b"", None, 0.0)
     assert b.hub.refused == {"malformed": 1}
+
+
+def test_nested_message_costs_only_who_sends_it() -> None:
+    _, b, raw, arrived = receiver()
+    stranger = Port(raw.network).connect(b.port)
+    for depth in (500, 990, 1000, 1010):
+        b.hub.receive(stranger, b"\x91" * depth + b"\xc0", None, 0.0)
+    assert b.hub.refused == {"malformed": 4}
+    raw.say(frame(1, 5))
+    assert arrived == [5]
+
+
+@pytest.mark.parametrize(
+    "fields", [[5, [[]] * 1_000_000], [1, 1, "x", b"i" * 16, "c" * 1_000_000], [[]] * 1_000_000]
+)
+def test_large_message_without_a_session_is_refused_unread(fields: list[object]) -> None:
+    _, b, raw, arrived = receiver()
+    stranger = Port(raw.network).connect(b.port)
+    wire = msgpack.packb(fields)
+    tracemalloc.start()
+    b.hub.receive(stranger, memoryview(wire), None, 0.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 400_000
+    assert b.hub.refused == {"malformed": 1}
+    raw.say(frame(1, 5))
+    assert arrived == [5]
+
+
+def test_large_frame_that_comes_after_its_session_is_answered_and_not_counted() -> None:
+    network = Network()
+    b = Peer(network, "b", chain([]))
+    raw = Raw(network)
+    raw.dial("b")
+    attributes = [["note", "s", None, [f"note {n}" for n in range(5000)]]]
+    answers = raw.say(m.Data(0, 1, 0, 5000, b"", [], attributes, None), body=bytes(45_000))
+    assert answers == [m.Reset("no session on this connection")]
+    assert not b.hub.refused
+
+
+def test_frame_with_many_attributes_arrives() -> None:
+    pair = Pair()
+    pair.submit(0)
+    pair.run()
+    notes = [f"note {n}" for n in range(3000)]
+    batch = pings(*range(3000)).with_attributes(Attributes.from_lists({"note": notes}))
+    pair.a.submit("pings", batch)
+    pair.run()
+    assert pair.arrived == [0, *range(3000)]
+    assert pair.b.link("a").sessions == 1

@@ -94,12 +94,84 @@ def test_nested_arrays_that_claim_much_are_given_no_memory() -> None:
     assert peak < 4 * len(wire)
 
 
-def test_header_that_is_too_long_is_refused_before_it_is_read() -> None:
-    with pytest.raises(LinkError, match=f"at most {m.MOST_HEADER} bytes"):
-        m.unpack(memoryview(bytes(m.MOST_HEADER + 1)))
-
-
 def test_names_have_a_limit() -> None:
     assert m.unpack(m.pack(m.Bye("x" * 4096))) == m.Bye("x" * 4096)
     with pytest.raises(LinkError, match=r"message Bye: field 1"):
         m.unpack(m.pack(m.Bye("x" * 4097)))
+
+
+def large(*fields: Any) -> bytes:
+    """A message of more bytes than may come before a session."""
+    wire: bytes = msgpack.packb(fields)
+    assert len(wire) > m.MOST_GREETING
+    return wire
+
+
+TEXTS = ["x" * 9, "é", ""] * 3000
+LARGE = [
+    m.Data(0, 1, 0, 9000, b"r" * 16, [1, 2], [["n", "s", None, TEXTS], ["o", "I", None, 1]], b"abc"),
+    m.Data(0, 1, 0, 9000, b"", [], [["n", "i", b"\1" * 1125, b"x" * 72_000]], [1, 64, 9]),
+    m.Data(0, 1, 0, 9000, b"", [], None, b"x" * 1_000_000),
+    m.SchemaText(5, "é" * m.MOST_TEXT),
+    m.Released(list(range(1 << 40, (1 << 40) + m.MOST_BLOCKS))),
+    m.Open(1, "é" * 4096, "ü" * 4096, "ß" * 4096, bytes(16), 1, 0),
+]
+
+
+@pytest.mark.parametrize("message", LARGE, ids=lambda message: type(message).__name__)
+def test_large_message_comes_back_from_its_bytes(message: m.Message) -> None:
+    wire = m.pack(message)
+    assert len(wire) > m.MOST_GREETING
+    assert m.unpack(wire) == m.unpack(memoryview(wire)) == message
+    with pytest.raises(LinkError):
+        m.unpack(wire + b"\xc0")
+    with pytest.raises(LinkError):
+        m.unpack(wire[:-1])
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in m.MESSAGES.values()], ids=lambda kind: kind.__name__)
+def test_header_is_bounded_by_kind_before_it_is_read(kind: type[Any]) -> None:
+    number = next(number for number, (of, _) in m.MESSAGES.items() if of is kind)
+    most = {m.Data: 64 << 20, m.SchemaText: (64 << 10) + (4 << 20)}.get(kind, 64 << 10)
+    # Not even msgpack, behind the number.
+    wire = memoryview(bytes([0x92, number]) + b"\xc1" * (most - 1))
+    tracemalloc.start()
+    with pytest.raises(LinkError, match=f"{kind.__name__}: expected at most {most} bytes, found {most + 1}"):
+        m.unpack(wire)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [11, 0, 1, 0, 1, b"", [], [["n", "s", None, [[]] * 100_000]], None],
+        [11, 0, 1, 0, 1, b"", [], [["n", "s", None, [{}] * 100_000]], None],
+        [11, 0, 1, 0, 1, b"", [], [["n", "s", [[]] * 100_000, b""]], None],
+        [11, 0, 1, 0, 1, b"", [], [[[]] * 100_000], None],
+        [11, 0, 1, 0, 1, b"", [], [[]] * 100_000, None],
+        [11, 0, 1, 0, 1, b"", [[]] * 100_000, None, None],
+        [11, [[]] * 100_000, 1, 0, 1, b"", [], None, None],
+        [15, [[]] * 4000 + [0] * 9000],
+        [15, [1] * 60_000],
+        [5, [1] * 60_000],
+    ],
+)  # fmt: skip
+def test_lists_where_a_large_message_has_none_are_refused_before_they_are_made(fields: list[Any]) -> None:
+    wire = large(*fields)
+    tracemalloc.start()
+    with pytest.raises(LinkError) as refused:
+        m.unpack(wire)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(str(refused.value)) < 400
+    assert peak < 2 * len(wire) + 200_000
+
+
+@pytest.mark.parametrize("depth", [10, 500, 995, 1000, 1010, 1020, 3000, 20_000])
+@pytest.mark.parametrize("before", [b"", b"\x92\x05", b"\x99\x0b\x00\x01\x00\x01\xc4\x00\x90"])
+def test_nesting_of_any_depth_is_refused_in_short(before: bytes, depth: int) -> None:
+    with pytest.raises(LinkError) as refused:
+        m.unpack(before + b"\x91" * depth + b"\xc0" * 2)
+    assert len(str(refused.value)) < 400

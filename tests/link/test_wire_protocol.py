@@ -200,7 +200,11 @@ def test_wire_protocol_numbers_in_the_text_are_those_of_the_code() -> None:
     for text in (
         f"at most {outlet.DEPTH} frames",
         f"at most {m.MOST_PATH} numbers",
-        f"{m.MOST_HEADER >> 20} MiB",
+        f"{m.MOST_GREETING >> 10} KiB before",
+        f"then {m.MOST_HEADER >> 10} KiB",
+        f"most {m.MOST_DATA >> 20} MiB",
+        f"{4 * m.MOST_TEXT >> 20} MiB more",
+        f"{m.MOST_BLOCKS} numbers",
         f"{session.LARGE >> 10} KiB",
         f"most {m.MOST_NOTE >> 20} MiB",
         f"1 to {m.MOST_TOPIC} characters",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from evflow.errors import EvflowError, LinkError, SparkError
 from evflow.node.contact import Contact, named_contact
 from evflow.node.keyfile import checked_name
+from evflow.outside import shown
 
 __all__ = ["Options"]
 
@@ -117,14 +118,14 @@ def _contact(text: str) -> tuple[str, str]:
 def _name(text: str, keys: str | None) -> str:
     """What nodes are called; with keys it is the beginning of the names of files."""
     if keys is not None and "\0" in keys:
-        raise SparkError(f"option 'keys' {keys!r:.100}: expected a folder's name")
+        raise SparkError(f"option 'keys' {shown(keys)}: expected a folder's name")
     try:
         found = text if keys is None else checked_name(text)
     except EvflowError as error:
         raise SparkError(f"option 'name': {error}") from None
     if len(found) > _MOST_NAME or "://" in found:
         raise SparkError(
-            f"option 'name' {text!r:.100}: expected a name, a text of up to {_MOST_NAME} characters without "
+            f"option 'name' {shown(text)}: expected a name, a text of up to {_MOST_NAME} characters without "
             "'://'"
         )
     return found

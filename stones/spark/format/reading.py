@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from evflow.errors import FlowError, SparkError
+from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.stones.spark.format import answers
 from evflow.stones.spark.format.fetching import Slice, fetch, lost, mean_of, slices
@@ -288,7 +289,7 @@ def _place(options: Mapping[str, str], name: str, otherwise: str) -> str | int:
         return text.lower()
     found = _whole(text)
     if found is None:
-        raise SparkError(f"option {name!r} {text!r:.100}: expected an offset, {_EARLIEST!r} or {_LATEST!r}")
+        raise SparkError(f"option {name!r} {shown(text)}: expected an offset, {_EARLIEST!r} or {_LATEST!r}")
     return found
 
 
@@ -306,7 +307,7 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
         return None
     found = _whole(text.strip())
     if not found:
-        raise SparkError(f"option {name!r} {text!r:.100}: expected a number of 1 or more")
+        raise SparkError(f"option {name!r} {shown(text)}: expected a number of 1 or more")
     return found
 
 

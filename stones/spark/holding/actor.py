@@ -10,6 +10,7 @@ import numpy as np
 
 from evflow.errors import FlowError, SchemaError
 from evflow.events.batch import EventBatch
+from evflow.outside import from_msgpack, shown
 from evflow.schema import Schema
 from evflow.schema.values import describe
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
@@ -201,7 +202,7 @@ class Holding(Actor):
         if checkpoint.state is None:
             return not checkpoint.held
         if checkpoint.layout != _LAYOUT:
-            raise FlowError(f"expected a {_LAYOUT}, found {checkpoint.layout!r:.100}")
+            raise FlowError(f"expected a {_LAYOUT}, found {shown(checkpoint.layout)}")
         book = _unpacked(checkpoint.state.tobytes())
         if self._stone.schema is not None and self._stone.schema != book.schema:
             raise FlowError(
@@ -259,8 +260,8 @@ def _packed(book: Book) -> bytes:
 def _unpacked(data: bytes) -> Book:
     """What ``_packed`` made; it comes from outside."""
     try:
-        spool, first, described, queries, origins = msgpack.unpackb(data)
+        spool, first, described, queries, origins = from_msgpack(data)
         came = {route: Origin(tuple(path), n, 0, 0) for route, path, n in origins}
         return Book(spool, first, Schema.from_description(described), dict(queries), came).checked()
-    except (ValueError, TypeError, SchemaError, msgpack.UnpackException, RecursionError) as error:
-        raise FlowError(f"the log of a snapshot is malformed: {error!r:.200}") from None
+    except (ValueError, TypeError, SchemaError) as error:
+        raise FlowError(f"the log of a snapshot is malformed: {shown(error, 200)}") from None

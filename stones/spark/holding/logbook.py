@@ -17,6 +17,7 @@ import msgpack
 
 from evflow.database import beside, connect, making
 from evflow.errors import FlowError, SchemaError
+from evflow.outside import from_json, from_msgpack
 from evflow.schema import Schema
 
 __all__ = ["END", "Book", "Logbook", "Origin", "check_version"]
@@ -141,10 +142,8 @@ class Logbook:
             spool, first, described = self._db.execute("SELECT spool, first, schema FROM facts").fetchone()
             queries = dict(self._db.execute("SELECT id, row FROM queries ORDER BY id"))
             rows = self._db.execute("SELECT route, path, before, first, more FROM origins").fetchall()
-            origins = {
-                route: Origin(tuple(msgpack.unpackb(path)), *numbers) for route, path, *numbers in rows
-            }
-            schema = Schema.from_description(json.loads(described))
+            origins = {route: Origin(tuple(from_msgpack(path)), *numbers) for route, path, *numbers in rows}
+            schema = Schema.from_description(from_json(described))
             return Book(spool, first, schema, queries, origins).checked()
 
     def let_go(self, first: int) -> None:
@@ -209,5 +208,5 @@ def _naming(path: Path) -> Iterator[None]:
     """An error of the file names it."""
     try:
         yield
-    except (*_UNUSABLE, SchemaError, msgpack.UnpackException, RecursionError) as error:
+    except (*_UNUSABLE, SchemaError) as error:
         raise FlowError(f"sink file {path} cannot be used: {error}") from error

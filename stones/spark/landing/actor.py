@@ -11,6 +11,7 @@ import numpy as np
 
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
+from evflow.outside import shown
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 from evflow.stones.spark.landing.jobs import Jobs
 from evflow.stones.spark.landing.ledger import Place
@@ -287,7 +288,7 @@ class Landing(Actor):
         if checkpoint.state is None:
             return not checkpoint.held
         if checkpoint.layout != _LAYOUT:
-            raise FlowError(f"expected {_LAYOUT}, found {checkpoint.layout!r:.100}")
+            raise FlowError(f"expected {_LAYOUT}, found {shown(checkpoint.layout)}")
         batches = [held.batch for held in checkpoint.held]
         self._store.take(batches, checkpoint.state.tobytes(), time.monotonic())
         self._told["rows"] = 0

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from evflow.database import connect, making, transaction
 from evflow.errors import FlowError
+from evflow.outside import shown
 
 __all__ = ["MOST_JOBS", "Epochs", "Ledger", "Place", "TaskEntry", "Waiting"]
 
@@ -287,13 +288,13 @@ def _made(kind: type[_Kind], row: Sequence[object]) -> _Kind:
         if name != "job":
             _whole(value)
         elif type(value) is not str:
-            raise ValueError(f"{value!r:.100} is no job")
+            raise ValueError(f"{shown(value)} is no job")
     return kind(*row)  # type: ignore[arg-type]
 
 
 def _whole(value: object) -> int:
     if type(value) is not int or not 0 <= value < _END:
-        raise ValueError(f"{value!r:.100} is no count")
+        raise ValueError(f"{shown(value)} is no count")
     return value
 
 

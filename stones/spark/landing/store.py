@@ -10,6 +10,7 @@ import msgpack
 
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
+from evflow.outside import from_msgpack, shown
 from evflow.stones.spark.landing.folder import Folder
 from evflow.stones.spark.landing.ledger import Epochs, Ledger, Waiting
 from evflow.stones.spark.landing.releasing import Releasing
@@ -127,33 +128,33 @@ class Store:
 
 def _unpacked(state: bytes) -> tuple[bytes, int, int, list[Epochs], list[tuple[str, int]]]:
     try:
-        version, stream, chunk, number, epochs, jobs = msgpack.unpackb(state)
+        version, stream, chunk, number, epochs, jobs = from_msgpack(state)
         if version != _VERSION:
-            raise ValueError(f"version {version!r}")
+            raise ValueError(f"version {shown(version)}")
         if type(stream) is not bytes or len(stream) != 16:
             raise ValueError("no stream")
         if not 0 < _whole(chunk) <= 1 << 30:
             raise ValueError("no size of emissions")
         known = [_epochs(*row) for row in epochs]
         return stream, chunk, _whole(number), known, [(_text(job), _whole(epoch)) for job, epoch in jobs]
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise FlowError(f"a Spark source's snapshot is malformed: {error!r:.100}") from None
+    except (ValueError, TypeError) as error:
+        raise FlowError(f"a Spark source's snapshot is malformed: {shown(error)}") from None
 
 
 def _epochs(job: object, first: object, last: object, rows: object) -> Epochs:
     found = Epochs(_text(job), _whole(first), _whole(last), _whole(rows))
     if found.first > found.last:
-        raise ValueError(f"{found!r:.100} are no epochs")
+        raise ValueError(f"{shown(found)} are no epochs")
     return found
 
 
 def _whole(value: object) -> int:
     if type(value) is not int or not 0 <= value < _END:
-        raise ValueError(f"{value!r:.100} is no count")
+        raise ValueError(f"{shown(value)} is no count")
     return value
 
 
 def _text(value: object) -> str:
     if type(value) is not str:
-        raise ValueError(f"{value!r:.100} is no text")
+        raise ValueError(f"{shown(value)} is no text")
     return value

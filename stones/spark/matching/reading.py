@@ -16,6 +16,7 @@ import numpy as np
 from evflow.errors import SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.space import LOCATIONS
+from evflow.outside import from_json
 from evflow.stones.spark.matching.packing import Piece
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def refused(text: str) -> SubscriptionError:
         Traceback (most recent call last):
         evflow.errors.SubscriptionError: subscription 3: temp is 1
     """
-    problem = Problem(**json.loads(text))
+    problem = Problem(**from_json(text))
     return SubscriptionError(problem.message, problem.source, problem.line, problem.column)
 
 
