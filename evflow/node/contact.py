@@ -70,7 +70,7 @@ class Contact:
             LinkError: the text is not a contact, or not one that can be dialled.
         """
         if not isinstance(text, str):
-            raise LinkError(f"contact {shown(text, 300)}: expected a text such as {_TCP_EXAMPLE!r}")
+            raise LinkError(f"contact {shown(text, 1000)}: expected a text such as {_TCP_EXAMPLE!r}")
         scheme, colon, rest = text.partition("://")
         if colon and scheme == "tcp":
             return _parse_tcp(text, rest, listening)
@@ -111,7 +111,7 @@ class Contact:
 
 
 def _wrong(text: str, what: str, right: str) -> LinkError:
-    return LinkError(f"contact {shown(text, 300)}: {what}; a right one is {right}")
+    return LinkError(f"contact {shown(text, 1000)}: {what}; a right one is {right}")
 
 
 def _parse_tcp(text: str, rest: str, listening: bool) -> Contact:
@@ -123,7 +123,7 @@ def _parse_tcp(text: str, rest: str, listening: bool) -> Contact:
             )
         raise _wrong(text, "the port is missing", _TCP_EXAMPLE)
     if not _PORT.fullmatch(parts["port"]) or int(parts["port"]) > 65535:
-        raise _wrong(text, f"expected a port of 0 to 65535, found {shown(parts['port'], 300)}", _TCP_EXAMPLE)
+        raise _wrong(text, f"expected a port of 0 to 65535, found {shown(parts['port'], 1000)}", _TCP_EXAMPLE)
     host = _checked_host(text, parts)
     if listening and host.lower() == "localhost":
         host = "127.0.0.1"
@@ -139,18 +139,18 @@ def _checked_host(text: str, parts: re.Match[str]) -> str:
     if (six := parts["six"]) is not None:
         _, percent, zone = six.partition("%")
         if ":" not in six or _address(six) is None or (percent and not _ZONE.fullmatch(zone)):
-            raise _wrong(text, f"{shown(six, 300)} is not an IPv6 address", "tcp://[fd00::1]:7000")
+            raise _wrong(text, f"{shown(six, 1000)} is not an IPv6 address", "tcp://[fd00::1]:7000")
         return six
     host = parts["host"]
     if host == "":
         raise _wrong(text, "the host is missing", f"{_TCP_EXAMPLE}, or {_LISTEN_EXAMPLE} to listen on")
     # What ends in a number is an address: a resolver may read `127.1` or `10.0.0.256` as anything.
     if host.rpartition(".")[2].isdecimal() and _address(host) is None:
-        raise _wrong(text, f"{shown(host, 300)} is not an IPv4 address", _TCP_EXAMPLE)
+        raise _wrong(text, f"{shown(host, 1000)} is not an IPv4 address", _TCP_EXAMPLE)
     if host != "*" and (len(host) > 253 or not _HOST_NAME.fullmatch(host)):
         raise _wrong(
             text,
-            f"{shown(host, 300)} is not a host name of ASCII letters, digits, '-' and '_'",
+            f"{shown(host, 1000)} is not a host name of ASCII letters, digits, '-' and '_'",
             "tcp://edge.local:7000",
         )
     return host

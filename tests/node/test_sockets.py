@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
 
 from evflow.node.contact import Contact
 from evflow.node.sockets import Sockets
+from tests.node.processes import wait_for
 
 BY_THE_SYSTEM = -1
 """What ZeroMQ has for a buffer whose size is the system's to choose."""
@@ -39,4 +41,36 @@ def test_only_what_goes_over_loopback_is_sent_through_a_small_buffer(
         assert buffers
         assert all((size != BY_THE_SYSTEM) == near for size in buffers)
     finally:
+        sockets.close()
+
+
+def test_message_of_many_parts_leaves_others_their_turn() -> None:
+    sockets = Sockets(None, 1.0, shared_memory=False)
+    contact = sockets.listen(Contact.parse("tcp://127.0.0.1:0", listening=True), secured=False)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    taken: list[tuple[bytes, Any]] = []
+    turns = 0
+
+    def take(conduit: Any, header: Any, body: Any, now: float) -> None:
+        taken.append((bytes(header), body))
+
+    def turn() -> bool:
+        nonlocal turns
+        sockets.bell.look()
+        sockets.receive(take, 0.0)
+        turns += 1
+        return len(taken) == 3
+
+    try:
+        with context.socket(zmq.DEALER) as flood:
+            flood.connect(str(contact))
+            flood.send(b"before")
+            flood.send_multipart([b""] * 50_000)
+            flood.send(b"behind")
+            wait_for(turn, "the message behind the flood")
+        assert taken == [(b"before", None), (b"", None), (b"behind", None)]
+        # So many parts are not taken in one turn.
+        assert turns >= 50_000 // (64 * 100)
+    finally:
+        context.term()
         sockets.close()
