@@ -1,0 +1,203 @@
+"""Processes of a siege: its nodes, and the programs that speak to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.node.processes import ROOT
+from tests.siege.handlers import NOTES
+from tests.siege.handlers import __name__ as handlers
+from tests.siege.node import FILES, PLANT
+
+__all__ = ["Node", "Program", "Sample"]
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Sample(NamedTuple):
+    """What a node has in use at a time."""
+
+    at: float
+    memory: int
+    descriptors: int
+
+
+def _popen(command: Sequence[str], **settings: Any) -> subprocess.Popen[Any]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"} | settings.pop("env", {})
+    return subprocess.Popen(command, env=environment, process_group=0, **settings)
+
+
+class Node:
+    """A process of ``evflow node`` on a host of its own, which is killed and started again.
+
+    Args:
+        name: its name.
+        folder: its storage folder is ``folder/name``; its log, notes and naps lie beside it.
+        listen: where it listens.
+        contact: what others are told.
+        prefix: a command that runs it on its host.
+        control: who may deploy.
+        descriptors: how many files and sockets it may have open.
+        plant: a fault to plant into it, or "".
+
+    Attributes:
+        is_down: whether it was killed, and not started again.
+        samples: what it had in use over time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        listen: str,
+        contact: str,
+        prefix: Sequence[str],
+        control: Sequence[str],
+        descriptors: int,
+        plant: str,
+    ) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self.notes = folder / f"{name}.notes"
+        self.naps = folder / f"{name}.notes.naps"
+        self.is_down = False
+        self.samples: list[Sample] = []
+        self._folder = folder
+        self._command = [
+            *prefix, sys.executable, "-c", "from tests.siege.node import main; main()", "node", name,
+            "--listen", listen, "--advertise", contact, "--storage", str(folder / name), "--allow", handlers,
+            "--keys", str(folder / "keys" / name),
+            *[option for peer in control for option in ("--control", peer)],
+        ]  # fmt: skip
+        self._environment = {NOTES: str(self.notes), FILES: str(descriptors), PLANT: plant}
+        self.start()
+
+    def start(self) -> None:
+        """Starts it, also after ``kill``."""
+        self._began = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self._process = _popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                env=self._environment,
+            )
+        self.is_down = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it listens."""
+        with self.log.open("rb") as log:
+            log.seek(self._began)
+            return b"listens at" in log.read(1 << 16)
+
+    @property
+    def code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.poll()
+
+    def tail(self, lines: int = 12) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace")[-20_000:].splitlines()[-lines:])
+
+    def kill(self) -> None:
+        """Kills it as ``kill -9`` does."""
+        self.is_down = True
+        self._process.kill()
+        self._process.wait()
+
+    def signal(self, number: int) -> None:
+        """Sends it a signal."""
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
+
+    def dump(self) -> None:
+        """Has it write to its log where its threads are."""
+        if self.code is None:
+            self.signal(signal.SIGUSR1)
+
+    def sample(self) -> None:
+        """Notes what it has in use."""
+        try:
+            pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+            files = len(os.listdir(f"/proc/{self._process.pid}/fd"))
+        except (OSError, IndexError):
+            return
+        self.samples.append(Sample(time.monotonic(), pages * _PAGE, files))
+
+
+class Program:
+    """A program that is told what to do by lines of JSON, or just runs; it writes its answers as such lines.
+
+    Args:
+        module: what is run.
+        arguments: of the program.
+        prefix: a command that runs it on its host.
+        log: where its standard error goes.
+        environment: more of the environment.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        prefix: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.log = log
+        with log.open("ab") as errors:
+            self._process = _popen(
+                [*prefix, sys.executable, "-c", f"from {module} import main; main()", *arguments],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=dict(environment or {}),
+            )  # fmt: skip
+        self._pending = b""
+
+    @property
+    def code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.poll()
+
+    def tell(self, what: str, **arguments: Any) -> None:
+        """Has it do something."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps([what, arguments]).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def answer(self, within: float = 0.0) -> Any:
+        """Its next answer; None if there is none within so many seconds."""
+        assert self._process.stdout is not None
+        until = time.monotonic() + within
+        while b"\n" not in self._pending:
+            left = max(0.0, until - time.monotonic())
+            if not select.select([self._process.stdout], [], [], left)[0]:
+                return None
+            data = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not data:
+                return None
+            self._pending += data
+        line, _, self._pending = self._pending.partition(b"\n")
+        return json.loads(line)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
