@@ -23,6 +23,7 @@ from evflow.errors import (
     SchemaError,
     SparkError,
     SubscriptionError,
+    UnwrittenError,
 )
 from evflow.events.batch import EventBatch
 from evflow.events.event import Event
@@ -89,6 +90,7 @@ __all__ = [
     "SubscriptionError",
     "Terminal",
     "Transform",
+    "UnwrittenError",
     "f32",
     "f64",
     "i16",

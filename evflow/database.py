@@ -9,6 +9,9 @@ from pathlib import Path
 
 __all__ = ["beside", "connect", "making", "transaction"]
 
+_PATIENCE = 0.2
+"""Seconds to wait for another program that has a file locked: links are silent meanwhile."""
+
 
 def connect(path: Path, tables: Collection[str], synchronous: str = "NORMAL") -> sqlite3.Connection:
     """Opens a file, for transactions that are begun by hand.
@@ -24,7 +27,7 @@ def connect(path: Path, tables: Collection[str], synchronous: str = "NORMAL") ->
         sqlite3.Error: it cannot be used, or has other tables.
     """
     # One engine drives a graph, but it may be started in one thread and run in another.
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
     try:
         _check_tables(db, tables)
         db.execute(f"PRAGMA synchronous = {synchronous}")

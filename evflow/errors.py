@@ -5,6 +5,7 @@
     ├── CodeError           a stone function that cannot be compiled; carries line, column and a caret
     ├── GraphError          a graph that is described wrongly; lists every problem at once
     ├── FlowError           a running flow that cannot do what was asked: closed, full, no such stone
+    │   └── UnwrittenError  a file that cannot be written now, as when its disk is full
     ├── LinkError           a connection to another node
     ├── DeployError         a roll-out over several nodes
     ├── SubscriptionError   a subscription of the matcher
@@ -29,6 +30,7 @@ __all__ = [
     "SchemaError",
     "SparkError",
     "SubscriptionError",
+    "UnwrittenError",
 ]
 
 
@@ -128,6 +130,25 @@ class FlowError(EvflowError):
         Traceback (most recent call last):
         evflow.errors.FlowError: flow graph has no stone 'pongs'; it has pings, end
     """
+
+
+class UnwrittenError(FlowError):
+    """A file cannot be written now, as when its disk is full; the same may succeed later.
+
+    An actor's ``receive`` that raises it has not kept its events: they wait in memory, are not acknowledged
+    to other nodes, and come to the actor again each second. Meanwhile whoever submits to it waits.
+
+    Args:
+        message: which file, why, and what to do.
+        taken: how many of the events, from the first on, were kept all the same.
+
+    Attributes:
+        taken: as given.
+    """
+
+    def __init__(self, message: str, taken: int = 0) -> None:
+        super().__init__(message)
+        self.taken = taken
 
 
 class LinkError(EvflowError):

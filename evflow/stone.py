@@ -289,7 +289,11 @@ class Actor:
         self.context = context
 
     def receive(self, batch: EventBatch, input: str) -> None:
-        """Takes events that arrived at an input; they already fit the input's declared schema."""
+        """Takes events that arrived at an input; they already fit the input's declared schema.
+
+        Raises:
+            UnwrittenError: it cannot keep them now, as on a full disk; they come again.
+        """
         raise NotImplementedError
 
     def wake(self, now: float) -> float | None:
@@ -344,7 +348,11 @@ class Actor:
         return None
 
     def settled(self, mark: object) -> None:
-        """All that it had emitted at ``mark`` has been handled, or is held safely further on."""
+        """All that it had emitted at ``mark`` has been handled, or is held safely further on.
+
+        Raises:
+            UnwrittenError: it cannot note that now; it is told again.
+        """
 
     @property
     def taken(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 import msgpack
 
 from evflow.database import connect, transaction
-from evflow.errors import FlowError, GraphError
+from evflow.errors import GraphError, UnwrittenError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.joining import MANY, join_last, joined
@@ -21,8 +22,11 @@ from evflow.outside import from_json, from_msgpack
 from evflow.ownfile import OwnFile
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arrivals, checked_integer, titled
+from evflow.trouble import Trouble, unusable
 
 __all__ = ["Storage"]
+
+_log = logging.getLogger("evflow.flow")
 
 
 class Storage(Acting):
@@ -96,14 +100,25 @@ class _Keeper(Actor):
         self._path = stone.path
         self._store = store
         self._taken = 0
+        self._reading = Trouble(_log)
 
     def receive(self, batch: EventBatch, input: str) -> None:
         self._store.append(batch)
         self._taken += len(batch)
         excess = self._store.count - self._limit
         if excess > 0:
-            for freed in self._store.take(excess):
-                self.context.emit(freed)
+            self._let_go(excess)
+
+    def _let_go(self, count: int) -> None:
+        try:
+            freed = self._store.take(count)
+        except UnwrittenError as error:
+            # They are in the file, and flow on with the next event.
+            self._reading.failed(str(error))
+            return
+        self._reading.over()
+        for batch in freed:
+            self.context.emit(batch)
 
     def mark(self) -> object:
         return self._store.position
@@ -228,7 +243,7 @@ class _File:
                 (self.count,) = left.fetchone()
                 self._opened = opened.pop_all()
         except (sqlite3.Error, OSError, ValueError) as error:
-            raise FlowError(f"storage file {path} cannot be used: {error}") from error
+            raise unusable(f"storage file {path}", error) from error
 
     def append(self, batch: EventBatch) -> None:
         with self._transaction():
@@ -262,19 +277,18 @@ class _File:
 
     def hold(self, batches: list[EventBatch]) -> None:
         """Holds these, and nothing else."""
-        known = dict(self._schemas)
-        try:
-            with self._transaction():
-                self._db.execute("DELETE FROM batches")
-                for batch in batches:
-                    self._insert(batch)
-        except FlowError:
-            self._schemas = known
-            raise
+        with self._transaction():
+            self._db.execute("DELETE FROM batches")
+            for batch in batches:
+                self._insert(batch)
         self.count = sum(map(len, batches))
 
     def _oldest(self, count: int) -> tuple[list[EventBatch], int, int]:
         """The oldest events that have not gone, and the row and the event in it that are behind them."""
+        with self._naming():
+            return self._read_oldest(count)
+
+    def _read_oldest(self, count: int) -> tuple[list[EventBatch], int, int]:
         found: list[EventBatch] = []
         first, begin = self._first, self._start
         rows = self._db.execute(
@@ -321,12 +335,23 @@ class _File:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing; an error of the file names it."""
+        """All or nothing."""
+        known = dict(self._schemas)
         try:
-            with transaction(self._db):
+            with self._naming(), transaction(self._db):
                 yield
-        except sqlite3.Error as error:
-            raise FlowError(f"storage file {self._path}: {error}") from error
+        except BaseException:
+            # What was taken back is to be written with the next event.
+            self._schemas = known
+            raise
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """An error of the file names it."""
+        try:
+            yield
+        except (sqlite3.Error, OSError, ValueError) as error:
+            raise unusable(f"storage file {self._path}", error) from error
 
     def close(self) -> None:
         self._closed = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -10,12 +12,17 @@ from typing import TYPE_CHECKING
 import click
 
 from evflow.cli.asking import Asked, speaking
+from evflow.errors import UnwrittenError
+from evflow.trouble import AGAIN, Trouble
 
 if TYPE_CHECKING:
+    from evflow.events.batch import EventBatch
     from evflow.watch.contract import Tap
     from evflow.watch.recording import Recorder
 
 __all__ = ["record", "replay", "tap"]
+
+_log = logging.getLogger("evflow.watch")
 
 _AT = click.option(
     "--at", "contact", required=True, metavar="CONTACT", help="The node; or its name in the file of --hosts."
@@ -87,7 +94,22 @@ def record(asked: Asked, stone: str, file: Path, contact: str, count: int | None
             batch = tapped.next(0.25)
             if batch is not None:
                 left = len(batch) if count is None else count - recorder.events
-                recorder.write(batch[:left])
+                _write(recorder, batch[:left])
+
+
+def _write(recorder: Recorder, batch: EventBatch) -> None:
+    """Writes events; while the file cannot be written they wait, and others are left out and counted."""
+    trouble = Trouble(_log)
+    while True:
+        try:
+            recorder.write(batch)
+        except UnwrittenError as error:
+            trouble.failed(str(error))
+            batch = batch[error.taken :]
+            time.sleep(AGAIN)
+        else:
+            trouble.over()
+            return
 
 
 def _recorded(recorder: Recorder, file: Path, tapped: Tap) -> str:

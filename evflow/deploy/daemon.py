@@ -29,6 +29,7 @@ from evflow.flow.flow import Flow
 from evflow.link.asking import ANSWER, ASK, Answers
 from evflow.node.node import Node
 from evflow.outside import shown
+from evflow.trouble import AGAIN
 
 if TYPE_CHECKING:
     from evflow.node.node import Contacts
@@ -137,8 +138,9 @@ class Daemon:
         assert links is not None
         self._links = links
         self.site = Site(self.flow, self.node.name, admission)
+        self._released: set[tuple[str, str]] = set()
         self.site.released = lambda deployment, stone: self._tasks.put(
-            lambda: self.steward.released(deployment, stone)
+            lambda: self._released.add((deployment, stone))
         )
         self.steward = Steward(
             self.node.name, self.site, self._store, self._send, os.urandom, time.monotonic(),
@@ -165,6 +167,12 @@ class Daemon:
         """Where it can be dialled."""
         return self.node.contact
 
+    def unwritten(self) -> list[str]:
+        """What cannot be written now, and why, one text a file."""
+        stalls = self.flow.engine.stalls
+        files = [self._store.trouble.why, self._links.unwritten()]
+        return [why for why in (*files, *stalls.waiting(), *stalls.unsettled()) if why]
+
     def know(self, hosts: Mapping[str, str]) -> None:
         """Begins to connect to the nodes that a proposal is about to speak to; called by the control."""
         new = {name: contact for name, contact in hosts.items() if name != self.node.name}
@@ -187,16 +195,22 @@ class Daemon:
                 task = _nothing
             if task is None:
                 return
+            due = time.monotonic() + AGAIN
             try:
                 task()
                 due = self._tick(time.monotonic())
             except EvflowError as error:
-                _log.warning("node %s: %s", self.node.name, error)
+                # The store itself tells when it cannot be written.
+                if not self._store.trouble.why:
+                    _log.warning("node %s: %s", self.node.name, error)
             except Exception:  # noqa: BLE001  it is logged with its traceback
                 # Without this thread no deployment could be changed or taken down any more.
                 _log.exception("node %s: a task of its control failed", self.node.name)
 
     def _tick(self, now: float) -> float:
+        for key in list(self._released):
+            self.steward.released(*key)
+            self._released.discard(key)
         if now >= self._look_at:
             self._look_at = now + _LOOK
             self.site.look()

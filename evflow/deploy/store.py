@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Mapping
@@ -15,8 +16,11 @@ from evflow.deploy.large import LargeValues
 from evflow.errors import DeployError
 from evflow.outside import shown
 from evflow.ownfile import lock
+from evflow.trouble import Trouble, advice
 
 __all__ = ["FileStore", "Store"]
+
+_log = logging.getLogger("evflow.deploy")
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS bytes (id INTEGER PRIMARY KEY, value BLOB NOT NULL);
@@ -70,11 +74,15 @@ class FileStore:
 
     Raises:
         DeployError: it cannot be used, or another process uses it.
+
+    Attributes:
+        trouble: of writing it.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._path = Path(folder) / "deployments.db"
         self._lock = _locked(Path(folder))
+        self.trouble = Trouble(_log)
         try:
             self._large = LargeValues(Path(folder) / "values")
             self._db = connect(self._path, ("bytes", "kept"))
@@ -139,7 +147,10 @@ class FileStore:
                         db.execute("INSERT INTO kept VALUES (?, last_insert_rowid())", (key,))
         except (sqlite3.Error, OSError) as error:
             self._large.remove(written)
-            raise DeployError(f"{self._path} cannot be written: {error}; is the disk full?") from error
+            found = DeployError(f"{self._path} cannot be written: {error}; {advice(error)}")
+            self.trouble.failed(str(found))
+            raise found from error
+        self.trouble.over()
         self._large.remove(gone)
 
     def _written(self, value: Value | None, written: list[str]) -> bytes | memoryview | str | None:
@@ -168,8 +179,12 @@ class FileStore:
         """Does for what was written what takes long; to be called when there is time."""
         self._large.sync()
         log = self._path.with_name(f"{self._path.name}-wal")
-        if log.exists() and log.stat().st_size > _CHECKPOINT:
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        try:
+            if log.exists() and log.stat().st_size > _CHECKPOINT:
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except (sqlite3.Error, OSError) as error:
+            # It is tried again when there is time, and the next write says whether all is well.
+            self.trouble.failed(f"{self._path} cannot be folded: {error}; {advice(error)}")
 
     def close(self) -> None:
         """Closes the files; another process may use the folder."""

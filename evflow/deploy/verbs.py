@@ -108,6 +108,7 @@ class Verbs:
             "links": node.links(),
             "refused": node.refused,
             "dead_letters": daemon.flow.dead_letters().total,
+            "unwritten": daemon.unwritten(),
             "handlers": [*daemon.site.admission.own, *daemon.site.admission.listed],
         }
 

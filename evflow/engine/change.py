@@ -216,7 +216,7 @@ def _hand_over(engine: Engine, retired: list[tuple[Slot, Stone, Actor | None]]) 
         if actor is not None:
             # Only now is all that it held somewhere else.
             actor.extract()
-            actor.settled(actor.mark())
+            engine.stalls.settle(actor, actor.mark())
             actor.close()
 
 

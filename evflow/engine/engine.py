@@ -19,9 +19,10 @@ from evflow.engine.asking import Asking, asking
 from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
 from evflow.engine.plan import Meter, Route, plan_route
+from evflow.engine.stalls import Stalls
 from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
 from evflow.engine.waking import Waking
-from evflow.errors import CodeError, FlowError, SchemaError
+from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled
@@ -47,6 +48,7 @@ class Engine:
 
     Attributes:
         waking: which stones emit by themselves, and when.
+        stalls: which stones cannot keep what came to them now.
         frame: what the frame is known by that a stone handles; see ``evflow.stone.Context``.
         version: another number after each change of the topology, or of what is frozen.
         ungate: called with each such change, before anything else is done by the new topology.
@@ -70,6 +72,7 @@ class Engine:
         self.contact = contact
         self.frame: Callable[[Slot], tuple[bytes, tuple[int, ...]] | None] = lambda slot: None
         self.waking = Waking(self)
+        self.stalls = Stalls(self)
         self.version = 0
         self.ungate: Callable[[], None] = lambda: None
         self.adoptions = 0
@@ -172,7 +175,7 @@ class Engine:
         held: list[EventBatch] = []
         if slot.actor is not None:
             held = slot.actor.extract()
-            slot.actor.settled(slot.actor.mark())
+            self.stalls.settle(slot.actor, slot.actor.mark())
         return held + [batch for _, batch in slot.unpark()]
 
     def send_stored(self, slot: Slot, count: int | None) -> int:
@@ -273,6 +276,9 @@ class Engine:
                 if not slot.actor.keeps:
                     for batch in slot.actor.extract():
                         self.give_up(slot, batch, "the flow was closed while the stone held the event")
+                # They stay parked, so that links do not acknowledge them.
+                for _, batch in slot.parked if slot.stalled else ():
+                    self.give_up(slot, batch, f"the flow was closed while the event waited: {slot.stalled}")
                 slot.actor.close()
 
     def stop(self) -> None:
@@ -377,10 +383,19 @@ class Engine:
     def _receive(self, slot: Slot, input: str, batch: EventBatch) -> None:
         assert slot.actor is not None
         try:
-            with _HERE if slot.sends else self.away:
-                slot.actor.receive(batch, input)
+            if not slot.stalled:
+                with _HERE if slot.sends else self.away:
+                    slot.actor.receive(batch, input)
+                return
+        except UnwrittenError as error:
+            batch = batch.slice(error.taken, len(batch))
+            self.stalls.begin(slot, error)
         except Exception as error:  # noqa: BLE001  a stone of any kind may fail; it costs these events
             self.fault(slot, batch, error)
+            return
+        # They arrive once more.
+        slot.counts[IN] -= len(batch)
+        slot.park(input, batch)
 
     def _adapt(self, slot: Slot, input: str, schema: Schema) -> Adapter | str:
         try:

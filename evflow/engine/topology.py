@@ -62,10 +62,11 @@ class Slot:
             ``restored`` come from elsewhere and are checked before they are used.
         attributes: its own attributes.
         frozen: whether it queues what arrives.
-        parked: what it queued while frozen, in order; ``parked_bytes`` bytes of events, and ``parked_ever``
-            events that it queued so far.
+        parked: what it queued while frozen or stalled, in order; ``parked_bytes`` bytes of events, and
+            ``parked_ever`` events that it queued so far.
         actor: the running half of an acting stone.
         sends: whether its actor gives events to a link.
+        stalled: why it cannot keep what comes to it now; "" if it can. Meanwhile what comes is parked.
         kept_before: how far ``kept_ever`` had come when its actor took the place of another.
     """
 
@@ -86,6 +87,7 @@ class Slot:
     parked_ever: int = 0
     actor: Actor | None = None
     sends: bool = False
+    stalled: str = ""
     kept_before: int = 0
     _loose: int = 0
 
@@ -145,7 +147,7 @@ class Slot:
         """Whether it keeps events in memory now, or may when more come, as long as it is not frozen."""
         return (
             self.frozen
-            or bool(self.parked)
+            or bool(self.stalled or self.parked)
             or (self.actor is not None and type(self.actor).taken is not Actor.taken)
         )
 

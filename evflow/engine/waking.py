@@ -97,7 +97,7 @@ class Waking:
         ahead = self._ahead.get((slot, leaving))
         if ahead is None:
             ahead = self._ahead[slot, leaving] = self._find(slot, leaving)
-        return any(stopper.actor is not None and stopper.actor.full for stopper in ahead)
+        return any(s.stalled or (s.actor is not None and s.actor.full) for s in ahead)
 
     def _find(self, slot: Slot, leaving: bool) -> list[Slot]:
         """The stones that may take no more, among those that events may get to before they wait somewhere."""
@@ -116,11 +116,12 @@ class Waking:
         return found
 
     def busy(self) -> list[str]:
-        """What stones that are not frozen will still emit by themselves, one text each."""
+        """What stones that are not frozen will still emit by themselves, and what stones cannot keep now; one
+        text each."""
         self._sort_out()
         awake = [(slot.name, slot.actor) for slot in self._wakers if not slot.frozen]
         told = [(name, "" if actor is None else actor.busy) for name, actor in awake]
-        return [f"stone {name!r}: {why}" for name, why in told if why]
+        return [*self._engine.stalls.waiting(), *(f"stone {name!r}: {why}" for name, why in told if why)]
 
     def draining(self) -> None:
         """Tells these stones that a drain begins."""
@@ -139,7 +140,11 @@ class Waking:
         """Why a flow may not come to rest: who is busy, and who takes no more."""
         actors = {name: self._engine.topology.slots[name].actor for name in sorted(self._stoppers)}
         full = [name for name, actor in actors.items() if actor is not None and actor.full]
-        return [*self.busy(), *(f"stone {name!r} is full and takes no more now" for name in full)]
+        return [
+            *self.busy(),
+            *self._engine.stalls.unsettled(),
+            *(f"stone {name!r} is full and takes no more now" for name in full),
+        ]
 
     def _sort_out(self) -> None:
         if self._version == self._engine.version:
@@ -149,7 +154,9 @@ class Waking:
         acting = [slot for slot in slots if isinstance(slot.stone, Acting)]
         self._wakers = [slot for slot in acting if isinstance(slot.stone, Acting) and slot.stone.wakes]
         self._stoppers = {
-            slot.name for slot in acting if slot.actor is not None and type(slot.actor).full is not Actor.full
+            slot.name
+            for slot in acting
+            if slot.stalled or (slot.actor is not None and type(slot.actor).full is not Actor.full)
         }
         self._ahead.clear()
         self._due = {slot: due for slot, due in self._due.items() if slot in self._wakers}

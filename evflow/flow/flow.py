@@ -147,7 +147,7 @@ class Flow(Changeable):
             if self.node is not None:
                 self.node.close()
             raise
-        net: Net = Alone(self.engine.waking.blocked) if links is None else links
+        net: Net = Alone(self.engine.waking.blocked, self.engine.stalls.settle) if links is None else links
         self._worker = worker = Worker(self.engine, graph.name, max_events, max_bytes, net)
         if links is not None:
             entrances = {name: topology.slots[name] for name in topology.entrances}

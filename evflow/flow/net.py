@@ -142,10 +142,14 @@ class Alone:
 
     Args:
         blocked: see ``Waking.blocked``.
+        settle: see ``Stalls.settle``.
     """
 
-    def __init__(self, blocked: Callable[[Slot, bool], bool]) -> None:
+    def __init__(
+        self, blocked: Callable[[Slot, bool], bool], settle: Callable[[Actor, object], None]
+    ) -> None:
         self._blocked = blocked
+        self._settle = settle
         self.bell: Waker = Bell()
         self.owes = False
         self.patience = None
@@ -178,11 +182,11 @@ class Alone:
         assert slot.actor is not None
         mark = slot.actor.mark()
         run()
-        slot.actor.settled(mark)
+        self._settle(slot.actor, mark)
 
     def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
         for actor, mark in emitted:
-            actor.settled(mark)
+            self._settle(actor, mark)
 
     def when_handled(self, call: Callable[[], None]) -> None:
         call()

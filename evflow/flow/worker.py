@@ -373,6 +373,8 @@ class Worker:
         due = [self._net.next_due(now), *[hook.due for hook in self._hooks]]
         if self.engine.rhythmic:
             due.append(self.engine.next_due(now))
+        if self.engine.stalls:
+            due.append(self.engine.stalls.next_due())
         if self._end is not None:
             due.append(self._end[0])
         if self.engine.waking.wakes and not self._held_up():
@@ -403,6 +405,8 @@ class Worker:
         if self.engine.rhythmic:
             self.engine.tick(time.monotonic(), time.time(), self._net.blocked)
         self._do_link_tasks()
+        if self.engine.stalls:
+            self.engine.stalls.retry(time.monotonic())
         self._net.receive(time.monotonic())
         self.run()
         if not self._held_up():

@@ -8,22 +8,28 @@ was given up to the dead letters.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from evflow.engine.topology import Slot
+from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
 from evflow.link.inlet import Arrived, Inlet, Pending
 from evflow.link.outlet import Outlet
 from evflow.link.reach import Reach
 from evflow.link.tags import Known, Seen, Tag, next_route
+from evflow.trouble import Trouble
 
 if TYPE_CHECKING:
     from evflow.stone import Actor
 
 __all__ = ["Custody", "Gone", "Journal", "Paths"]
+
+_log = logging.getLogger("evflow.link")
 
 _MAX_BRIDGES = 20_000
 _LONGEST_PATH = 16
@@ -49,10 +55,18 @@ class Journal(Protocol):
         """By bridge and the stone that it leads to, the latest frame of each route."""
 
     def save(self, safe: Paths, gone: Sequence[Gone]) -> None:
-        """Forgets what is gone, then sets the paths of the latest safe frames; returns when that is kept."""
+        """Forgets what is gone, then sets the paths of the latest safe frames; returns when that is kept.
+
+        Raises:
+            LinkError: it cannot be written now; nothing has changed.
+        """
 
     def forget(self, stone: str) -> None:
-        """Forgets what came for a stone."""
+        """Forgets what came for a stone.
+
+        Raises:
+            LinkError: it cannot be written now; nothing has changed.
+        """
 
 
 class Custody:
@@ -63,6 +77,9 @@ class Custody:
         reach: what is known of the graph.
         journal: keeps over restarts what was safe; None where that need not be.
         retired: outlets of bridges that have ended; it may grow.
+
+    Attributes:
+        trouble: of the journal. While it cannot be written no frame is acknowledged, and none taken in.
     """
 
     def __init__(
@@ -77,8 +94,11 @@ class Custody:
         self._reach = reach
         self._journal = journal
         self._seen: OrderedDict[str, Seen] = OrderedDict()
-        # What the journal has to forget.
+        # What the journal is still to be told: bridges' routes and stones to forget, and paths.
         self._gone: list[Gone] = []
+        self._left: set[str] = set()
+        self._unsaved: Paths = {}
+        self.trouble = Trouble(_log)
         self._current: Tag | None = None
         self._counts: dict[Outlet, int] = {}
         self._touched: dict[Outlet, int] = {}
@@ -188,16 +208,28 @@ class Custody:
         if self._journal is not None:
             self._gone.append((bridge, route))
 
-    def _save(self, new: Paths) -> None:
+    def _save(self, now: float | None = None) -> bool:
         """Brings the journal up to date; what is known no more by now does not go into it.
 
-        Raises:
-            LinkError: it cannot be written.
+        Returns:
+            Whether it is; if not, that is to be tried again.
         """
-        if self._journal is not None and (new or self._gone):
+        if self._journal is None:
+            self._unsaved = {}
+        elif self._unsaved or self._gone or self._left:
+            new = self._unsaved
             known = {key: path for key, path in new.items() if key[2] in self._seen.get(key[0], ())}
-            self._journal.save(known, self._gone)
-            self._gone = []
+            try:
+                for stone in list(self._left):
+                    self._journal.forget(stone)
+                    self._left.discard(stone)
+                self._journal.save(known, self._gone)
+            except LinkError as error:
+                self.trouble.failed(str(error), now)
+                return False
+            self._gone, self._unsaved = [], {}
+        self.trouble.over()
+        return True
 
     def _note(self, bridge: str, stone: str, tags: Iterable[Tag]) -> None:
         seen = self._seen_over(bridge)
@@ -215,18 +247,14 @@ class Custody:
 
         Only what was safe there goes into the journal. The rest is held by the stone: should this node lose
         its memory, that must be handled again.
-
-        Raises:
-            LinkError: the journal cannot be written.
         """
-        new: Paths = {}
         for bridge, listed in known.items():
             seen = self._seen_over(bridge)
             for route, path, safe in listed:
                 seen.is_new(Tag(route, path), stone=stone)
                 if safe and seen.make_safe(route, safe):
-                    new[bridge, stone, route] = safe
-        self._save(new)
+                    self._unsaved[bridge, stone, route] = safe
+        self._save()
 
     def forget(self, stone: str) -> None:
         """Forgets what came for a stone, which is elsewhere now.
@@ -237,8 +265,10 @@ class Custody:
             seen.forget(stone)
             if not len(seen):
                 del self._seen[bridge]
+        self._unsaved = {key: path for key, path in self._unsaved.items() if key[1] != stone}
         if self._journal is not None:
-            self._journal.forget(stone)
+            self._left.add(stone)
+            self._save()
 
     def retire(self, outlet: Outlet, inlets: Iterable[Inlet]) -> None:
         """A bridge has ended: what stones of this node hold may have gone on over it in part."""
@@ -285,41 +315,56 @@ class Custody:
             pending.owed = _unresolved(pending.owed)
         return not pending.owed
 
-    def settle_links(self, inlets: Iterable[Inlet], ask_stones: bool = False) -> None:
-        """Finds which frames are safe now; while a pass is under way no stone is asked, and nobody told."""
-        safe: Paths = {}
-        for inlet in inlets:
-            if inlet.pending:
-                self._settle(inlet, safe, ask_stones)
-        if safe:
-            self._keep(safe)
+    def settle(self, inlets: Iterable[Inlet], now: float | None = None) -> None:
+        """Finds which frames are safe now, and tells whoever waits for that.
 
-    def settle(self, inlets: Iterable[Inlet]) -> None:
-        """Finds which frames are safe now, and tells whoever waits for that."""
-        self.settle_links(inlets, ask_stones=True)
+        Args:
+            inlets: those of the node.
+            now: the time; None if a journal that could not be written is not to be tried again by this.
+        """
+        self.settle_links(inlets, now, ask_stones=True)
         if self._emitted or self._settling or self._waiters:
             self._tell_waiters()
 
-    def _settle(self, inlet: Inlet, safe: Paths, ask_stones: bool) -> None:
-        """Finds which frames of an inlet are safe, and which wait only for what stones hold."""
-        before = inlet.safe
-        while len(inlet.pending) > inlet.handling and self._is_safe(inlet.pending[0], ask_stones):
-            pending = inlet.pending.popleft()
-            inlet.safe = pending.sequence
+    def settle_links(
+        self, inlets: Iterable[Inlet], now: float | None = None, ask_stones: bool = False
+    ) -> None:
+        """Finds which frames are safe now; while a pass is under way no stone is asked, and nobody told."""
+        if self.trouble.why and (now is None or self.trouble.waits(now)):
+            return
+        safe: Paths = {}
+        counts = [(inlet, self._settle(inlet, safe, ask_stones)) for inlet in inlets if inlet.pending]
+        self._keep(safe)
+        # Only what the journal has is acknowledged: after a kill it would come again, and be new.
+        if not (safe or self.trouble.why) or self._save(now):
+            for inlet, count in counts:
+                for _ in range(count):
+                    inlet.safe = inlet.pending.popleft().sequence
+        for inlet, _ in counts:
+            self._find_held(inlet)
+
+    def _settle(self, inlet: Inlet, safe: Paths, ask_stones: bool) -> int:
+        """Finds how many of the oldest frames of an inlet are safe, and the paths of these."""
+        count = 0
+        for pending in islice(inlet.pending, max(len(inlet.pending) - inlet.handling, 0)):
+            if not self._is_safe(pending, ask_stones):
+                break
+            count += 1
             if not pending.again:  # a later one may be safe already
                 key = inlet.bridge, inlet.slot.name, pending.tag.route
                 safe[key] = max(pending.tag.path, safe.get(key, ()))
-        if inlet.safe > before:
-            safe[inlet.bridge, inlet.slot.name, inlet.stream] = (inlet.safe,)
-        self._find_held(inlet)
+        if count:
+            newest = inlet.pending[count - 1].sequence
+            safe[inlet.bridge, inlet.slot.name, inlet.stream] = (newest,)
+        return count
 
     def _tell_waiters(self) -> None:
         """Calls whoever waits for what is safe by now."""
         while self._emitted and self._is_safe(self._emitted[0][0]):
             _, actor, mark = self._emitted.popleft()
-            actor.settled(mark)
+            self._tell([(actor, mark)])
         while self._settling and not (owed := _unresolved(self._settling[0][0])):
-            _tell(self._settling.popleft()[1])
+            self._tell(self._settling.popleft()[1])
         if self._settling:
             self._settling[0] = (owed, self._settling[0][1])
         ready = [entry for entry in self._waiters if all(o.handled >= t for o, t in entry[0])]
@@ -339,12 +384,10 @@ class Custody:
 
     def _keep(self, safe: Paths) -> None:
         # Over two channels a later frame of a route may have become safe before.
-        new: Paths = {}
         for (bridge, stone, route), path in safe.items():
             seen = self._seen_over(bridge)
             if seen.make_safe(route, path):
-                new[bridge, stone, route] = path
-        self._save(new)
+                self._unsaved[bridge, stone, route] = path
 
     def settle_actors(self, emitted: Emitted) -> None:
         """Tells actors that what they emitted has been handled, once what went over bridges is safe."""
@@ -354,7 +397,12 @@ class Custody:
         if owed or self._settling:
             self._settling.append((owed, emitted))
         else:
-            _tell(emitted)
+            self._tell(emitted)
+
+    def _tell(self, emitted: Emitted) -> None:
+        assert self._reach.engine is not None
+        for actor, mark in emitted:
+            self._reach.engine.stalls.settle(actor, mark)
 
     def when_handled(self, call: Callable[[], None]) -> None:
         """Calls when all that was emitted so far has been handled, or is held further on."""
@@ -368,8 +416,3 @@ def _now(outlets: Iterable[Outlet]) -> Owed:
 
 def _unresolved(owed: Owed) -> Owed:
     return [(outlet, ticket) for outlet, ticket in owed if outlet.resolved < ticket]
-
-
-def _tell(emitted: Emitted) -> None:
-    for actor, mark in emitted:
-        actor.settled(mark)

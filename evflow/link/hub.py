@@ -400,7 +400,9 @@ class Hub:
             return
         reach = self.reach
         while inlet.queue and not self.stopped and len(inlet.pending) < _MAX_PENDING:
-            if reach.blocked(inlet.slot, inlet.bridge, inlet.consumed < inlet.sent_before):
+            if self.custody.trouble.why or reach.blocked(
+                inlet.slot, inlet.bridge, inlet.consumed < inlet.sent_before
+            ):
                 return
             self.custody.handle(inlet, inlet.take(), self._move)
             self._after()
@@ -416,13 +418,13 @@ class Hub:
         """Does what is due at the end of a turn: frames that waited, acknowledgements, what can be sent."""
         inlets = self.entrances.all()
         if self._serving:
-            self.custody.settle_links(inlets)
+            self.custody.settle_links(inlets, now)
         else:
             self.notes.deliver(now)
             for inlet in inlets:
                 if inlet.queue:
                     self.arrived(inlet)
-            self.custody.settle(inlets)
+            self.custody.settle(inlets, now)
             self.entrances.tidy()
             self.retired.tidy(now)
         for link in [*self.links.values()]:
@@ -431,6 +433,8 @@ class Hub:
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next, if nothing comes before; None if never."""
         due = [at for link in self.links.values() if (at := link.next_due) is not None]
+        if self.custody.trouble.why:
+            due.append(self.custody.trouble.due)
         return min(due) if due else None
 
     def measure(self, name: str) -> float:
@@ -454,7 +458,8 @@ class Hub:
 
     def troubles(self) -> list[str]:
         """Why what is owed has not gone, one text a bridge; any thread may ask."""
-        return [self._trouble(o, events) for o in self._all_outlets() if (events := o.owed_events)]
+        told = [self._trouble(o, events) for o in self._all_outlets() if (events := o.owed_events)]
+        return [*told, self.custody.trouble.why] if self.custody.trouble.why else told
 
     def _trouble(self, o: Outlet, events: int) -> str:
         why = o.reason or self.links[o.address.peer].why or "the peer has not handled them yet"

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgpack
 
-from evflow.database import connect
+from evflow.database import connect, transaction
 from evflow.errors import LinkError
 from evflow.link.custody import Gone, Paths
 from evflow.link.tags import Tag
 from evflow.outside import from_msgpack
 from evflow.ownfile import OwnFile
+from evflow.trouble import advice
 
 __all__ = ["FileJournal"]
 
@@ -95,12 +96,11 @@ class FileJournal:
     def _write(self, *steps: tuple[str, Sequence[tuple[Any, ...]]]) -> None:
         """Executes statements, each with its rows, all or none."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            for statement, rows in steps:
-                self._db.executemany(statement, rows)
-            self._db.execute("COMMIT")
+            with transaction(self._db) as db:
+                for statement, rows in steps:
+                    db.executemany(statement, rows)
         except sqlite3.Error as error:
-            raise LinkError(f"journal {self._path} cannot be written: {error}") from error
+            raise LinkError(f"journal {self._path} cannot be written: {error}; {advice(error)}") from error
 
     def close(self) -> None:
         """Closes the file."""

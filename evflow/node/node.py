@@ -454,6 +454,10 @@ class Links:
         """Why they have not."""
         return self._hub.troubles()
 
+    def unwritten(self) -> str:
+        """Why the journal cannot be written now; "" if it can."""
+        return self._hub.custody.trouble.why
+
     def stop(self) -> None:
         """From now on nothing that comes is taken in."""
         self._hub.stopped = True

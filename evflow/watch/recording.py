@@ -23,11 +23,12 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
 import evflow
-from evflow.errors import EvflowError, FlowError, LinkError
+from evflow.errors import EvflowError, FlowError, LinkError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.link.attributes import pack, unpack
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
+from evflow.trouble import unusable
 from evflow.watch.pieces import MAGIC, Piece, begin, pieces, put
 
 __all__ = ["Recorded", "Recorder", "Recording", "Session"]
@@ -103,6 +104,7 @@ class Recorder:
         self._clock = clock
         self._schemas: dict[str, int] = {}
         self._file: FileIO | None = _opened(self._path)
+        self._end = self._file.tell()
         self._put(["session", wall(), stone, node, evflow.__version__])
         self._began = clock()
 
@@ -114,8 +116,17 @@ class Recorder:
             seconds: when they came, since the recorder was made; by default now.
 
         Raises:
-            FlowError: the recorder is closed, or the file cannot be written; then it closes.
+            FlowError: the recorder is closed.
+            UnwrittenError: the file cannot be written now; it says how many of the events it has, and the
+                others may be written again.
         """
+        before = self.events
+        try:
+            self._write(batch, seconds)
+        except UnwrittenError as error:
+            raise UnwrittenError(str(error), self.events - before) from error
+
+    def _write(self, batch: EventBatch, seconds: float | None) -> None:
         at = self._clock() - self._began if seconds is None else seconds
         for part in _parts(batch):
             number = self._number(part.schema)
@@ -130,21 +141,23 @@ class Recorder:
     def _number(self, schema: Schema) -> int:
         number = self._schemas.get(schema.fingerprint)
         if number is None:
-            number = self._schemas[schema.fingerprint] = len(self._schemas)
+            number = len(self._schemas)
             self._put(["schema", number, json.dumps(schema.description, separators=(",", ":"))])
+            self._schemas[schema.fingerprint] = number
         return number
 
     def _put(self, meta: list[Any], body: bytes | memoryview = b"") -> None:
         if self._file is None:
             raise FlowError(f"{self._path}: this recorder is closed")
         try:
+            if self._file.tell() != self._end:
+                # A part of a piece is there: what came behind it could not be read.
+                self._file.seek(self._end)
+                self._file.truncate()
             put(self._file, meta, body)
+            self._end = self._file.tell()
         except OSError as error:
-            # A part of the piece may be there: what came behind it could not be read.
-            self.close()
-            raise FlowError(
-                f"{self._path} cannot be written: {error.strerror or error}; what came before can be read"
-            ) from error
+            raise unusable(f"recording {self._path}", error) from error
 
     def close(self) -> None:
         """Ends it. Closing twice does nothing."""

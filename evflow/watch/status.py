@@ -118,6 +118,7 @@ class NodeStatus:
         refused: kind → what came and was refused so far.
         dead_letters: events given up so far.
         handlers: the modules that handlers may be of.
+        unwritten: why files cannot be written now, one text a file.
     """
 
     node: str
@@ -135,6 +136,7 @@ class NodeStatus:
     refused: dict[str, int] = field(default_factory=dict)
     dead_letters: int = 0
     handlers: tuple[str, ...] = ()
+    unwritten: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, data: object) -> NodeStatus:
@@ -160,6 +162,7 @@ class NodeStatus:
             refused=said.mapping("refused", _count),
             dead_letters=said.whole("dead_letters"),
             handlers=said.texts("handlers"),
+            unwritten=said.texts("unwritten"),
         )
 
 

@@ -106,6 +106,7 @@ class Survey:
             for name, known in status.deployments.items()
             if known.trouble
         ]
+        found += [_unwritten(node, why) for node, status in self.alive.items() for why in status.unwritten]
         for name, deployment in self.deployments().items():
             for member, state in deployment.members.items():
                 if state.startswith("dead"):
@@ -121,6 +122,14 @@ def _not_running(node: str, deployment: str, trouble: str) -> Diagnosis:
             f"see the log of {plain(node)}: evflow logs",
             "what it lacks may be put right, and the node started again",
         ),
+    )
+
+
+def _unwritten(node: str, why: str) -> Diagnosis:
+    return Diagnosis(
+        "not written",
+        plain(f"node {node}: {' '.join(why.split())}"),
+        ("nothing is lost: what is not written waits, and goes on by itself once it can be written",),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from evflow.errors import EvflowError
+from evflow.errors import EvflowError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.events.event import Event
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
@@ -88,7 +88,16 @@ Fault = Callable[[int, str], None]
 
 
 def apply_changes(book: Book, batch: EventBatch, fault: Fault) -> None:
-    """Makes changes in order, many alike at once; one that cannot be made is given up and changes nothing."""
+    """Makes changes in order, many alike at once; one that cannot be made is given up and changes nothing.
+
+    Args:
+        book: what they change.
+        batch: the changes.
+        fault: gives one up.
+
+    Raises:
+        UnwrittenError: one cannot be kept now; those before it are made, and the error says how many.
+    """
     for _, run in groupby(_changes(batch), key=_alike):
         alike = list(run)
         work = _WORK.get(alike[0].action)
@@ -101,6 +110,8 @@ def apply_changes(book: Book, batch: EventBatch, fault: Fault) -> None:
             for change in alike:
                 try:
                     work(book, [change])
+                except UnwrittenError as error:
+                    raise UnwrittenError(str(error), change.position) from error
                 except EvflowError as error:
                     fault(change.position, str(error))
 
@@ -112,6 +123,8 @@ def _alike(change: Change) -> tuple[str, bool]:
 def _done(work: _Work, book: Book, alike: Sequence[Change]) -> bool:
     try:
         work(book, alike)
+    except UnwrittenError as error:
+        raise UnwrittenError(str(error), alike[0].position) from error
     except EvflowError:
         return False
     return True

@@ -20,6 +20,7 @@ from evflow.database import connect, making, transaction
 from evflow.errors import FlowError
 from evflow.outside import from_msgpack, shown
 from evflow.ownfile import OwnFile
+from evflow.trouble import unusable
 
 __all__ = ["ALL", "Entry", "Ledger", "Moved", "unpack"]
 
@@ -156,7 +157,7 @@ class Ledger:
         try:
             yield
         except (sqlite3.Error, OSError, ValueError) as error:
-            raise FlowError(f"subscriptions file {self._path} cannot be used: {error}") from error
+            raise unusable(f"subscriptions file {self._path}", error) from error
 
 
 def _move(db: sqlite3.Connection, move: Moved) -> None:

@@ -25,6 +25,7 @@ from evflow.events.gather import ByteArray, Offsets, frozen
 from evflow.outside import from_json
 from evflow.schema import Schema
 from evflow.schema.values import describe
+from evflow.trouble import unusable
 
 __all__ = ["RowFile"]
 
@@ -272,7 +273,7 @@ class RowFile:
             rest, at = rest[written:], at + written
 
     def _unusable(self, error: Exception) -> FlowError:
-        return FlowError(f"row file {self.path} cannot be used: {error}")
+        return unusable(f"row file {self.path}", error)
 
     def __repr__(self) -> str:
         return f"RowFile({self.path.name}: {self.rows} events of {self.schema.name}, {self.nbytes} bytes)"

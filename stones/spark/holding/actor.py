@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
 import numpy as np
 
-from evflow.errors import FlowError, SchemaError
+from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.outside import from_msgpack, shown
 from evflow.schema import Schema
@@ -17,11 +18,14 @@ from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 from evflow.stones.spark.holding.log import Frame, Log
 from evflow.stones.spark.holding.logbook import END, Book, Origin
 from evflow.stones.spark.holding.queries import Queries
+from evflow.trouble import Trouble
 
 if TYPE_CHECKING:
     from evflow.stones.spark.sink import SparkSink
 
 __all__ = ["DROP", "MOST_BYTES", "Holding", "segment_of"]
+
+_log = logging.getLogger("evflow.spark")
 
 DROP = "drop oldest"
 """The policy of a sink that lets the oldest rows go when it is full."""
@@ -47,6 +51,7 @@ class Holding(Actor):
         self._log = log
         self._queries = Queries(log, stone.patience, time.monotonic())
         self._taken = 0
+        self._deleting = Trouble(_log)
         self._tell()
 
     # --- rows come and go
@@ -58,11 +63,22 @@ class Holding(Actor):
                 batch, f"the sink has rows of {schema!r}, expected these, found {batch.schema!r}"
             )
             return
-        before = self._log.append(batch, self._frame())
-        self._taken += len(batch) - before
-        while self._stone.policy == DROP and self._too_much:
-            self._drop(self._log.let_go(self._log.oldest_end))
+        first = self._log.next
+        try:
+            self._log.append(batch, self._frame())
+        finally:
+            self._taken += self._log.next - first
+        self._make_room()
         self._tell()
+
+    def _make_room(self) -> None:
+        try:
+            while self._stone.policy == DROP and self._too_much:
+                self._drop(self._log.let_go(self._log.oldest_end))
+            self._deleting.over()
+        except UnwrittenError as error:
+            # The rows that came are kept; the oldest go with the next ones.
+            self._deleting.failed(str(error))
 
     def _frame(self) -> Frame | None:
         # Without a file nothing is left of what came before a kill.

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from evflow.errors import FlowError, SchemaError
+from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.ownfile import OwnFile
 from evflow.schema import Schema
@@ -141,6 +141,7 @@ class Log:
 
         Raises:
             SchemaError: they are of another schema.
+            UnwrittenError: the files cannot be written now; it says how many of the rows are there.
         """
         if self.schema is None:
             self.schema = batch.schema
@@ -150,13 +151,18 @@ class Log:
             )
         before = 0 if frame is None else self._before(frame, len(batch))
         left = batch.slice(before, len(batch)) if before else batch
-        _, rows = self._begun()
-        for piece in rows.pieces(left.with_attributes(None)):
-            if frame is not None:
-                route, path = frame
-                done = self._done(frame)
-                self._came(route, Origin(path, done, self.next, len(piece)))
-            rows.append(piece)
+        taken = before
+        try:
+            _, rows = self._begun()
+            for piece in rows.pieces(left.with_attributes(None)):
+                if frame is not None:
+                    route, path = frame
+                    done = self._done(frame)
+                    self._came(route, Origin(path, done, self.next, len(piece)))
+                rows.append(piece)
+                taken += len(piece)
+        except UnwrittenError as error:
+            raise UnwrittenError(str(error), taken) from error
         return before
 
     def _before(self, frame: Frame, count: int) -> int:

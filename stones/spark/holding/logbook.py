@@ -19,6 +19,7 @@ from evflow.database import beside, connect, making
 from evflow.errors import FlowError, SchemaError
 from evflow.outside import from_json, from_msgpack
 from evflow.schema import Schema
+from evflow.trouble import unusable
 
 __all__ = ["END", "Book", "Logbook", "Origin", "check_version"]
 
@@ -209,4 +210,4 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except (*_UNUSABLE, SchemaError) as error:
-        raise FlowError(f"sink file {path} cannot be used: {error}") from error
+        raise unusable(f"sink file {path}", error) from error

@@ -234,12 +234,7 @@ class Landing(Actor):
                 self._store.ledger.settle_late(place)
             return
         self._done = max(self._done, place)
-        try:
-            self._settle()
-        except FlowError as error:
-            # The ledger cannot be written now; it is tried again.
-            _log.error("stone %r: %s", self.context.home[1], error)
-            self.context.wake()
+        self._settle()
 
     def _settle(self) -> None:
         """Forgets what has been handled."""

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from evflow.database import connect, making, transaction
 from evflow.errors import FlowError
 from evflow.outside import shown
+from evflow.trouble import unusable
 
 __all__ = ["MOST_JOBS", "Epochs", "Ledger", "Place", "TaskEntry", "Waiting"]
 
@@ -276,7 +277,7 @@ class Ledger:
         try:
             yield
         except (sqlite3.Error, OSError, ValueError, TypeError, OverflowError) as error:
-            raise FlowError(f"ledger {self._path} cannot be used: {error}") from error
+            raise unusable(f"ledger {self._path}", error) from error
 
     def __repr__(self) -> str:
         return f"ledger {self._path}"

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evflow.errors import EvflowError, FlowError
+from evflow.errors import EvflowError, FlowError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.stones.spark.landing.folder import Folder
@@ -144,7 +144,11 @@ class Staging:
         self.drop(begun[: max(MOST_TASKS // 100, 1)])
 
     def append(self, task: Task, batch: EventBatch) -> None:
-        """Stages rows behind those of the task that there are; what goes wrong fails the task."""
+        """Stages rows behind those of the task that there are; what goes wrong fails the task.
+
+        Raises:
+            UnwrittenError: they cannot be written now; none of them was.
+        """
         assert task.file is not None
         before = task.file.size
         try:
@@ -152,6 +156,8 @@ class Staging:
             task.file.append(batch)
             self._folder.used += task.file.size - before
             self.arrived += len(batch)
+        except UnwrittenError:
+            raise
         except EvflowError as error:
             self.fail(task, str(error))
 
@@ -166,7 +172,11 @@ class Staging:
         """From now on a task takes no rows; what was staged of it is deleted."""
         task.failed = task.failed or reason
         self._delete(task)
-        self._ledger.drop([task.entry.task])
+        try:
+            self._ledger.drop([task.entry.task])
+        except UnwrittenError as error:
+            # After a restart the task is there without rows, and nothing is heard of it any more.
+            _log.warning("a task that failed stays in the ledger: %s", error)
 
     def of(self, job: str, epoch: int) -> list[Task]:
         """The tasks of an epoch."""

@@ -1,0 +1,93 @@
+"""A daemon whose storage folder cannot be written: it says so once, and makes the change when it can be."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import evflow as ev
+from evflow.database import transaction
+from evflow.deploy import store
+from evflow.deploy.store import FileStore
+from evflow.watch.status import NodeStatus
+from tests.node.processes import wait_for
+
+
+class Ping(ev.Event):
+    number: int
+
+
+def _graph() -> ev.Graph:
+    g = ev.Graph("pings")
+    _ = g.source("pings", Ping, on="edge") >> ev.Storage(10, name="store", on="edge") >> ev.Filter(
+        "return 1;", name="all", on="edge"
+    ) >> ev.Terminal("desk:show", on="edge")  # fmt: skip
+    return g
+
+
+@pytest.mark.slow
+def test_a_change_waits_until_the_store_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = threading.Event()
+    tries: list[int] = []
+
+    @contextmanager
+    def unsure(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        with transaction(db):
+            yield db
+            if failing.is_set():
+                tries.append(1)
+                error = sqlite3.OperationalError("planted")
+                error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                raise error
+
+    monkeypatch.setattr(store, "transaction", unsure)
+    show = {"desk:show": lambda event: None}
+    with (
+        ev.Daemon("edge", "tcp://127.0.0.1:0", storage=tmp_path, handlers=show) as edge,
+        caplog.at_level(logging.INFO),
+    ):
+        failing.set()
+        clearing = threading.Timer(2.5, failing.clear)
+        clearing.start()
+        told = threading.Thread(
+            target=lambda: wait_for(lambda: edge.unwritten(), "the trouble to be told"), daemon=True
+        )
+        told.start()
+        with _graph().deploy({"edge": edge.contact}) as pings:
+            assert not failing.is_set()
+            told.join()
+            pings["pings"].submit(Ping(1))
+            pings.drain(timeout=10)
+        clearing.join()
+        assert not edge.unwritten()
+        assert NodeStatus.parse(edge.verbs.status()).unwritten == ()
+    lines = [record.getMessage() for record in caplog.records if "planted" in record.getMessage()]
+    assert sum("make room" in line and "tries again" in line for line in lines) == 1, lines
+    # Not as fast as it can.
+    assert len(tries) < 60
+
+
+def test_a_log_that_cannot_be_folded_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_CHECKPOINT", 0)
+    kept = FileStore(tmp_path)
+    kept.save({"a": b"1"})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The database cannot grow, as on a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        kept.tidy()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "cannot be folded" in kept.trouble.why
+    kept.save({"a": b"2"})
+    assert not kept.trouble.why
+    kept.close()

@@ -1,0 +1,169 @@
+"""A file that cannot be written: events wait, nothing ends, and all goes on once the file can be written."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import evflow as ev
+from evflow.database import transaction
+from evflow.errors import UnwrittenError
+from evflow.stones import storage
+from tests.node.processes import wait_for
+
+
+class Ping(ev.Event):
+    number: int
+    text: str
+
+
+@contextmanager
+def full_disk(free: int) -> Iterator[None]:
+    """No file of this process grows beyond so many bytes: what a full disk is to whoever writes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def stored(path: Path) -> list[int]:
+    """The numbers in a storage file, as a flow that starts over it finds them."""
+    seen: list[int] = []
+    g = ev.Graph()
+    _ = (
+        g.source("pings", Ping)
+        >> ev.Storage(1_000_000, path=path, name="store")
+        >> ev.Terminal(lambda event: seen.append(event.number))
+    )
+    with g.run() as flow:
+        flow.send_stored("store")
+        flow.drain()
+    return seen
+
+
+def keeping(path: Path) -> ev.Graph:
+    g = ev.Graph("keeping")
+    store = g.source("pings", Ping) >> ev.Storage(1_000_000, path=path, name="store")
+    _ = store >> ev.Terminal(lambda event: None)
+    return g
+
+
+def test_events_wait_for_a_full_disk_and_none_is_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "kept"
+    with keeping(path).run() as flow, caplog.at_level(logging.INFO):
+        flow["pings"].submit(Ping(0, "before"))
+        flow.drain(timeout=10)
+        with full_disk(path.with_name("kept-wal").stat().st_size + 20_000):
+            for number in range(1, 300):
+                flow["pings"].submit(Ping(number, "x" * 1000))
+            wait_for(lambda: "trouble" in flow.attributes("store"), "the stone to stall")
+            with pytest.raises(ev.FlowError, match=f"(?s)stone 'store': storage file {path}.*disk"):
+                flow.drain(timeout=0.3)
+        flow.drain(timeout=30)
+        assert "trouble" not in flow.attributes("store")
+        assert flow.stats()["store"]["in"] == flow.stats()["store"]["queued"] == 300
+        assert len(flow.dead_letters()) == 0
+    told = [record.getMessage() for record in caplog.records if str(path) in record.getMessage()]
+    assert len(told) == 2 and "written again" in told[1]
+    assert stored(path) == list(range(300))
+
+
+def test_submit_waits_while_the_disk_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    with keeping(path).run(max_events=10) as flow:
+        flow["pings"].submit(Ping(0, ""))
+        flow.drain(timeout=10)
+        submitted = 0
+        with full_disk(path.with_name("kept-wal").stat().st_size):
+            flow["pings"].submit(Ping(1, "x" * 9000))
+            wait_for(lambda: "trouble" in flow.attributes("store"), "the stone to stall")
+            with pytest.raises(ev.FlowError, match=r"storage file .* cannot be used"):
+                for submitted in range(2, 100):
+                    flow["pings"].submit(Ping(submitted, ""), timeout=0.2)
+        flow.drain(timeout=30)
+        assert submitted < 50
+    assert stored(path) == list(range(submitted))
+
+
+@pytest.mark.parametrize("code", ["SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_BUSY"])
+def test_errors_of_the_file_that_pass_give_up_no_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    failing = threading.Event()
+
+    @contextmanager
+    def unsure(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        with transaction(db):
+            yield db
+            if failing.is_set():
+                error = sqlite3.OperationalError("planted")
+                error.sqlite_errorcode = getattr(sqlite3, code)
+                raise error
+
+    monkeypatch.setattr(storage, "transaction", unsure)
+    path = tmp_path / "kept"
+    with keeping(path).run() as flow:
+        failing.set()
+        flow["pings"].submit(Ping(1, ""))
+        wait_for(lambda: "planted" in str(flow.attributes("store").get("trouble")), "the stone to stall")
+        flow["pings"].submit(Ping(2, ""))
+        failing.clear()
+        flow.drain(timeout=10)
+        assert len(flow.dead_letters()) == 0
+    assert stored(path) == [1, 2]
+
+
+def test_what_was_let_go_is_forgotten_once_the_file_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = threading.Event()
+    forget = storage._File.forget
+
+    def unsure(file: storage._File, position: object) -> None:
+        if failing.is_set():
+            raise UnwrittenError("planted")
+        forget(file, position)
+
+    monkeypatch.setattr(storage._File, "forget", unsure)
+    path = tmp_path / "kept"
+    with keeping(path).run() as flow:
+        flow["pings"].submit_batch({"number": [1, 2, 3], "text": ["", "", ""]})
+        flow.drain(timeout=10)
+        failing.set()
+        flow.send_stored("store", 2)
+        flow["pings"].submit(Ping(4, ""))
+        wait_for(lambda: flow.stats()["store"]["queued"] == 2, "two events to go")
+        failing.clear()
+        with sqlite3.connect(path) as db:
+            wait_for(
+                lambda: db.execute("SELECT sum(count - taken) FROM batches").fetchone() == (2,),
+                "these to be forgotten",
+            )
+    assert stored(path) == [3, 4]
+
+
+def test_a_flow_that_is_closed_tells_what_a_full_disk_kept_waiting(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "kept"
+    flow = keeping(path).run()
+    flow["pings"].submit(Ping(0, ""))
+    flow.drain(timeout=10)
+    with full_disk(path.with_name("kept-wal").stat().st_size):
+        flow["pings"].submit(Ping(1, "x" * 9000))
+        wait_for(lambda: "trouble" in flow.attributes("store"), "the stone to stall")
+        flow.close(timeout=0.5)
+    (letter,) = flow.dead_letters()
+    assert letter.event.number == 1 and str(path) in letter.reason
+    assert stored(path) == [0]
