@@ -100,7 +100,7 @@ def test_store_that_cannot_be_written_keeps_what_it_had(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     store.save({"a": b"1"})
     store._db.execute("PRAGMA max_page_count = 3")
-    with pytest.raises(DeployError, match=r"cannot be written: .*; is the disk full"):
+    with pytest.raises(DeployError, match=r"cannot be written: .*full; make room on its disk"):
         store.save({"a": b"2", **{f"b{n}": bytes(LARGE - 1) for n in range(20)}, "c": bytes(LARGE)})
     assert store.load() == {"a": b"1"}
     assert files(tmp_path) == []

@@ -108,9 +108,13 @@ def test_what_cannot_be_kept_is_not_subscribed(tmp_path: Path) -> None:
         shutil.rmtree(folder)
         with pytest.raises(ev.FlowError, match="cannot be used"):
             flow["alerts"].subscribe("number == 1")
-        submit(flow, Change.subscribe(5, "number == 1"), to="changes")
+        flow["changes"].submit(Change.subscribe(5, "number == 1"))
+        with pytest.raises(ev.FlowError, match="writable"):
+            flow.drain(timeout=0.3)
+        folder.mkdir()
+        flow.drain(timeout=20)
         submit(flow, flight(1))
-        assert (seen, len(flow.dead_letters())) == ([], 1)
+        assert (found(seen), len(flow.dead_letters())) == ([(1, [5])], 0)
 
 
 def test_another_match_stone_in_its_place_goes_on_with_what_was_changed(tmp_path: Path) -> None:

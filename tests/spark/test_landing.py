@@ -310,8 +310,9 @@ def test_a_ledger_that_cannot_be_written_for_a_while_loses_nothing(
     desk.commit([(0, one, 10)])
     desk.release(settle=False)
     monkeypatch.setattr(ledger, "_set_place", _full_disk)
-    desk.actor.settled(desk.actor.mark())
-    desk.actor.settled(desk.actor.mark())
+    for _ in range(2):
+        with pytest.raises(ev.UnwrittenError, match="disk is full"):
+            desk.actor.settled(desk.actor.mark())
     monkeypatch.setattr(ledger, "_remember", _full_disk)
     with pytest.raises(ev.FlowError, match="disk is full"):
         desk.commit([(0, two, 10)], job="two")
