@@ -86,7 +86,11 @@ def test_what_the_journal_cannot_keep_is_not_acknowledged(
     there = ev.Node("there", listen="tcp://127.0.0.1:0", heartbeat=BEAT, journal=tmp_path / "journal")
     here = ev.Node("here", peers={"there": there.contact}, heartbeat=BEAT)
     graph = graphs.pair(seen)
-    with running(graph, there) as end, running(graphs.pair([]), here) as flow, caplog.at_level(logging.INFO):
+    with (
+        running(graph, there) as end,
+        running(graphs.pair([]), here) as flow,
+        caplog.at_level(logging.INFO, "evflow.link"),
+    ):
         flow["recs"].submit_batch({"seq": [1]})
         flow.drain(10)
         failing.append(1)
