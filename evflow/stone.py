@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from evflow.errors import EvflowError, FlowError, GraphError
 
@@ -37,6 +38,7 @@ __all__ = [
     "Checkpoint",
     "Compiled",
     "Context",
+    "Entrance",
     "Held",
     "Leaving",
     "Passing",
@@ -45,6 +47,7 @@ __all__ = [
     "checked_integer",
     "stone_class",
     "titled",
+    "working",
 ]
 
 KINDS: dict[str, str] = {
@@ -186,6 +189,21 @@ class Compiled(Stone):
         return None
 
 
+class Entrance(NamedTuple):
+    """Where events came into a flow. Those of one entrance arrive at a stone in the order of their source.
+
+    Attributes:
+        era: another number after each change of the graph, by which events may take another way.
+        name: of the stone that they were submitted to, or of the bridge over which they came.
+        life: random bytes of the bridge, others once it has moved or its node was started again; b"" for a
+            stone.
+    """
+
+    era: int
+    name: str
+    life: bytes
+
+
 class Context(Protocol):
     """What the engine offers an actor."""
 
@@ -221,6 +239,14 @@ class Context(Protocol):
         """What the frame of a link is known by that is being handled: its route and its path. What comes of
         one frame comes again, in the same order, when the frame does; along a route paths only grow. None
         where nothing came over a link, or something else might come again."""
+
+    @property
+    def entrance(self) -> Entrance | None:
+        """Where the events came in that ``receive`` is given; None where that is not known, as behind a stone
+        that keeps events, or when they had waited at one that was frozen."""
+
+    def spend(self, seconds: float) -> None:
+        """Counts time that the stone has worked elsewhere than in ``receive`` and ``wake``."""
 
     @property
     def attributes(self) -> dict[str, int | float | str]:
@@ -274,6 +300,10 @@ def arrivals(held: Sequence[Held]) -> list[tuple[str, EventBatch]]:
     return found
 
 
+working: ContextVar[Actor | None] = ContextVar("evflow.working", default=None)
+"""The actor in a thread of which a handler runs."""
+
+
 class Actor:
     """The running half of an ``Acting`` stone. Called by one thread only.
 
@@ -300,7 +330,7 @@ class Actor:
         """Emits, once at most, what it has to emit by itself; see ``Acting.wakes``.
 
         It is not called while the stone is frozen or closed, or events from it would get to one that takes no
-        more.
+        more; that of a stone from which nothing leads is called all the same.
 
         Args:
             now: seconds on a clock that only goes forward.
@@ -318,11 +348,25 @@ class Actor:
 
     @property
     def busy(self) -> str:
-        """What it still has to emit by itself, in words; "" if nothing. ``drain`` waits for it."""
+        """What it still has to emit or to handle by itself, in words; "" if nothing. ``drain`` waits for
+        it."""
         return ""
 
     def draining(self) -> None:
         """A drain begins, which waits as long as it is ``busy``: what there is now is to be handled."""
+
+    def pause(self) -> None:
+        """From now on it begins nothing by itself, until ``resume`` is called as often: it is frozen, or
+        another is to take its place."""
+
+    def resume(self) -> None:
+        """Takes one ``pause`` back."""
+
+    @property
+    def at_work(self) -> str:
+        """What it had begun before ``pause`` and is not done with, in words; "" if nothing. A change of the
+        graph waits for it."""
+        return ""
 
     @property
     def failure(self) -> EvflowError | None:
@@ -448,6 +492,13 @@ class Acting(Stone):
 
     def check(self) -> None:
         """Refuses what would fail later; called before anything runs.
+
+        Raises:
+            EvflowError: what is wrong.
+        """
+
+    def check_arrival(self, schema: Schema) -> None:
+        """Refuses events of a schema that fits an input, but that it cannot handle.
 
         Raises:
             EvflowError: what is wrong.

@@ -10,13 +10,14 @@ from evflow.errors import GraphError
 from evflow.events.batch import EventBatch
 from evflow.events.view import position_of
 from evflow.handlers import handler_from, handler_text
+from evflow.outside import shown
 from evflow.schema import Schema
-from evflow.stone import Acting, Actor, Context, Handler, titled
+from evflow.stone import Acting, Actor, Context, Handler, checked_integer, titled
+from evflow.stones.working import RAW, Working, key_problem
 
 __all__ = ["RAW", "Terminal"]
 
-RAW = "raw"
-"""The input that takes what no handler's schema fits."""
+_MOST_WORKERS = 1000
 
 
 class Terminal(Acting):
@@ -25,6 +26,13 @@ class Terminal(Acting):
     A handler that raises costs that event only: it is counted, and kept among the dead letters. A handler
     may submit events itself.
 
+    The flow waits while a handler runs, and with it all its stones. Handlers that wait for something, as a
+    database or a request, run beside the flow with ``workers=``: as many at once, each in a thread. Events
+    with the same value of the field ``key`` are handled one after the other, in the order in which they came.
+    Without a key that holds for the events that came into the flow at the same source, or over the same
+    bridge; behind a storage or a queue stone it holds for all events. The threads share the interpreter's
+    lock, so workers do not make a handler faster that computes in Python. ``docs/overlays.md`` says more.
+
     Args:
         handler: called with each event; or a mapping from schema (or ``Event`` class) to handler, each
             event going to the one it fits best. A text ``"module:function"`` names a handler that is imported
@@ -32,11 +40,15 @@ class Terminal(Acting):
         batch: call the handler with an ``EventBatch``, all events that came together, instead.
         input: the least schema that ``handler`` needs; by default that of the events linked to it.
         raw: called with the encoded bytes and the schema of each event that no other handler fits.
+        workers: handlers that may run at once beside the flow, at most 1000; 0 has the flow call them.
+        key: a field of the events, an integer, a bool, text or bytes; only with workers.
+        queue: events that may wait for workers; when so many do, or when the terminal holds 64 MiB, it takes
+            no further batch, and whoever sends events to it waits. Only with workers.
         name: the stone's name.
         on: the node it is placed on.
 
     Raises:
-        GraphError: there is no handler, or one that cannot be called.
+        GraphError: there is no handler, or one that cannot be called; or a setting is wrong.
 
     Example:
         >>> import evflow as ev
@@ -49,6 +61,24 @@ class Terminal(Acting):
         ...     flow["pings"].submit_batch({"number": [1, 2, 3]})
         >>> int(sum(total))
         6
+
+        Two requests at a time, in order for each user:
+
+        >>> import time
+        >>> class Request(ev.Event):
+        ...     user: ev.Str[8]
+        ...     number: int
+        >>> answered = {"ann": [], "bob": []}
+        >>> def answer(request):
+        ...     time.sleep(0.001)
+        ...     answered[request.user].append(request.number)
+        >>> g = ev.Graph()
+        >>> _ = g.source("requests", Request) >> ev.Terminal(answer, workers=2, key="user")
+        >>> with g.run() as flow:
+        ...     flow["requests"].submit_batch({"user": ["ann", "bob", "ann"], "number": [1, 2, 3]})
+        ...     flow.drain()
+        >>> answered
+        {'ann': [1, 3], 'bob': [2]}
     """
 
     kind = "terminal"
@@ -61,6 +91,9 @@ class Terminal(Acting):
         batch: bool = False,
         input: Any = None,
         raw: Callable[[bytes, Schema], object] | str | None = None,
+        workers: int = 0,
+        key: str | None = None,
+        queue: int = 1000,
         name: str | None = None,
         on: str | None = None,
     ) -> None:
@@ -78,6 +111,27 @@ class Terminal(Acting):
             self._take(RAW, None, raw)
         if not self._handlers:
             raise GraphError(f"{titled('terminal', name)}: expected a handler, found none")
+        self._set_workers(workers, key, queue)
+
+    def _set_workers(self, workers: int, key: str | None, queue: int) -> None:
+        """Sets how handlers run beside the flow.
+
+        Raises:
+            GraphError: a setting is wrong, or a handler's schema has no such key.
+        """
+        where = titled("terminal", self.name)
+        self.workers = checked_integer(f"{where}: workers", workers, 0)
+        if workers > _MOST_WORKERS:
+            raise GraphError(f"{where}: workers {workers}: expected at most {_MOST_WORKERS}")
+        self.queue = checked_integer(f"{where}: queue", queue)
+        if key is not None and not isinstance(key, str):
+            raise GraphError(f"{where}: key {shown(key)}: expected the name of a field")
+        if key is not None and not workers:
+            raise GraphError(f"{where}: key {shown(key)}: expected workers=1 or more with a key")
+        self.key = key
+        for schema in self._inputs.values():
+            if schema is not None:
+                self.check_arrival(schema)
 
     def _take(self, key: str, schema: Schema | None, handler: Any) -> None:
         if key in self._inputs:
@@ -91,8 +145,19 @@ class Terminal(Acting):
     def inputs(self) -> Mapping[str, Schema | None]:
         return self._inputs
 
+    @property
+    def wakes(self) -> bool:  # type: ignore[override]
+        """Whether workers report to it."""
+        return self.workers > 0
+
     def check(self) -> None:
         self.handlers()
+
+    def check_arrival(self, schema: Schema) -> None:
+        # What its handler of raw events takes may lack the key.
+        problem = "" if self.key is None or RAW in self._inputs else key_problem(schema, self.key)
+        if problem:
+            raise GraphError(f"{titled('terminal', self.name)}: {problem}")
 
     def handlers(self) -> dict[str, Handler]:
         """Its handlers by input; those that are named are imported.
@@ -124,11 +189,19 @@ class Terminal(Acting):
         return ()
 
     def open(self, context: Context) -> Actor:
-        return _Caller(context, self.handlers(), self.batch)
+        handlers = self.handlers()
+        if not self.workers:
+            return _Caller(context, handlers, self.batch)
+        return Working(
+            context, handlers, batch=self.batch, workers=self.workers, key=self.key, queue=self.queue
+        )
 
     def settings(self) -> dict[str, Any]:
         return {
             "batch": self.batch,
+            "workers": self.workers,
+            "key": self.key,
+            "queue": self.queue,
             "handlers": [
                 [key, None if schema is None else schema.description, handler_text(self._handlers[key])]
                 for key, schema in self._inputs.items()
@@ -144,6 +217,8 @@ class Terminal(Acting):
         for key, described, text in settings["handlers"]:
             schema = None if described is None else Schema.from_description(described)
             terminal._take(key, schema, text)
+        # Descriptions that were stored before there were workers say nothing of them.
+        terminal._set_workers(settings.get("workers", 0), settings.get("key"), settings.get("queue", 1000))
         return terminal
 
 

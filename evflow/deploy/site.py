@@ -351,7 +351,14 @@ class Site:
         own, topology = f"{deployment}/", self._flow.engine.topology
         entries = [name for name in topology.entrances if name.startswith(own)]
         bridges = [name for name in topology.crossings if name.startswith(own)]
-        return self._flow.call(lambda: self._links.waiting_for(entries, bridges)) or ""
+
+        def busy() -> str:
+            for name, slot in topology.slots.items():
+                if name.startswith(own) and not slot.ports and slot.handles and slot.actor is not None:
+                    return f"stone {name!r}: {slot.actor.busy}"
+            return self._links.waiting_for(entries, bridges)
+
+        return self._flow.call(busy) or ""
 
     def put_away(self, timeout: float) -> dict[str, dict[str, bytes]]:
         """Brings the node to rest for good, and takes snapshots of its stones; for the end of the daemon.
@@ -362,9 +369,22 @@ class Site:
         """
         topology = self._flow.engine.topology
         entries = _entries(topology)
-        self._flow.call(lambda: self._links.close_entries(entries))
+        actors = [slot.actor for slot in topology.slots.values() if slot.actor is not None]
+
+        def close() -> None:
+            self._links.close_entries(entries)
+            for actor in actors:
+                actor.pause()
+
+        def waiting() -> str:
+            at_work = (actor.at_work for actor in actors)
+            return next(filter(None, at_work), "") or self._links.waiting_for(
+                entries, topology.crossings.keys()
+            )
+
+        self._flow.call(close)
         deadline = time.monotonic() + timeout
-        while self._flow.call(lambda: self._links.waiting_for(entries, topology.crossings.keys())):
+        while self._flow.call(waiting):
             if time.monotonic() > deadline:
                 return {}
             time.sleep(_POLL)

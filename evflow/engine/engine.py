@@ -25,7 +25,7 @@ from evflow.engine.waking import Waking
 from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
-from evflow.stone import Acting, Actor, Compiled
+from evflow.stone import Acting, Actor, Compiled, Entrance
 from evflow.ticks import TICK
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ class Engine:
         self._routes: dict[tuple[str, str, str], Route | str] = {}
         self._adapters: dict[tuple[str, str, str], Adapter | str] = {}
         self._emitted: set[str] = set()
+        self._origin: tuple[str, bytes] | None = None
+        self._merged: set[Slot] | None = None
         self._due: dict[str, float] = {}
         self._rest: dict[str, float] = {}
         self._now = 0.0
@@ -101,9 +103,21 @@ class Engine:
         """Starts a stone's running half; one that passes events on or is compiled has none."""
         stone = slot.stone
         slot.actor = stone.open(_StoneContext(self, slot)) if isinstance(stone, Acting) else None
+        if slot.frozen and slot.actor is not None:
+            slot.actor.pause()
 
-    def submit(self, slot: Slot, batch: EventBatch, input: str = "") -> None:
-        """Takes events in at a stone; ``run`` moves them."""
+    def submit(
+        self, slot: Slot, batch: EventBatch, input: str = "", origin: tuple[str, bytes] | None = None
+    ) -> None:
+        """Takes events in at a stone; ``run`` moves them.
+
+        Args:
+            slot: the stone.
+            batch: the events.
+            input: the input; "" for the one that fits best.
+            origin: where they come into the flow: ``name`` and ``life`` of an ``evflow.stone.Entrance``.
+        """
+        self._origin = None if self._pending else origin
         self._pending.append((slot, input, batch))
 
     def run(self) -> None:
@@ -117,6 +131,15 @@ class Engine:
                 self._act(slot, input, batch)
             else:
                 self._route(slot, input, batch)
+        self._origin = None
+
+    def entrance(self, slot: Slot) -> Entrance | None:
+        """Where the events came in that a stone handles; see ``evflow.stone.Context``."""
+        if self._merged is None:
+            self._merged = _behind_keepers(self.topology)
+        if self._origin is None or slot in self._merged:
+            return None
+        return Entrance(self.adoptions, *self._origin)
 
     def emitted(self) -> list[tuple[Actor, object]]:
         """The actors that have emitted since this was asked last, and how far; to be told by their
@@ -139,15 +162,20 @@ class Engine:
     def adopted(self) -> None:
         """Other stones or links have taken the place of those before."""
         self.adoptions += 1
+        self._merged = None
         self.changed()
 
     def freeze(self, slot: Slot) -> None:
         """From now on the stone queues what arrives."""
+        if not slot.frozen and slot.actor is not None:
+            slot.actor.pause()
         slot.frozen = True
         self.changed()
 
     def unfreeze(self, slot: Slot) -> None:
         """The stone goes on, with what it queued first."""
+        if slot.frozen and slot.actor is not None:
+            slot.actor.resume()
         slot.frozen = False
         self.changed()
         for input, batch in slot.unpark():
@@ -180,7 +208,7 @@ class Engine:
 
     def send_stored(self, slot: Slot, count: int | None) -> int:
         """Lets the oldest ``count`` events that an actor holds go on; returns how many went."""
-        if slot.actor is None:
+        if slot.actor is None or slot.stone.linked_ports == "none":
             raise FlowError(f"stone {slot.name!r} is a {slot.stone.kind} and stores nothing")
         sent = slot.actor.extract(count)
         for batch in sent:
@@ -454,6 +482,13 @@ class _StoneContext:
     def fault(self, batch: EventBatch, reason: str | BaseException) -> None:
         self._engine.fault(self._slot, batch, reason)
 
+    @property
+    def entrance(self) -> Entrance | None:
+        return self._engine.entrance(self._slot)
+
+    def spend(self, seconds: float) -> None:
+        self._slot.busy += seconds
+
     def drop(self, count: int) -> None:
         self._slot.counts[DROPPED] += count
 
@@ -465,6 +500,23 @@ class _StoneContext:
     @property
     def attributes(self) -> dict[str, int | float | str]:
         return self._slot.attributes
+
+
+def _behind_keepers(topology: Topology) -> set[Slot]:
+    """The stones that events may get to after another has kept them, or has emitted them by itself."""
+    todo = [slot for slot in topology.slots.values() if _lets_go_later(slot)]
+    found: set[Slot] = set()
+    while todo:
+        onward = {hop.slot for hops in todo.pop().ports.values() for hop in hops} - found
+        found |= onward
+        todo.extend(onward)
+    return found
+
+
+def _lets_go_later(slot: Slot) -> bool:
+    stone = slot.stone
+    keeps = slot.actor is not None and type(slot.actor).taken is not Actor.taken
+    return keeps or (isinstance(stone, Acting) and stone.wakes and bool(stone.inputs))
 
 
 def _count_passing(meter: Meter, result: Result | None, arrived: int) -> None:

@@ -168,10 +168,10 @@ def read(engine: Engine, slot: Slot, data: Snapshot | Parsed) -> Arrivals:
     engine.set_rhythm(slot, it.ticks, it.rest)
     if not it.frozen:
         return [*arriving, *arrivals(it.parked)]
-    slot.frozen = True
+    if not slot.frozen:
+        engine.freeze(slot)
     for one in it.parked:
         slot.park(slot.known_input(one.input), one.batch)
-    engine.changed()
     return arriving
 
 

@@ -133,7 +133,7 @@ class Slot:
         """Whether events begin here: a program or a peer submits them, or it makes them on a period."""
         stone = self.stone
         made = (isinstance(stone, Compiled) and stone.period is not None) or (
-            isinstance(stone, Acting) and stone.wakes
+            isinstance(stone, Acting) and stone.wakes and stone.linked_ports != "none"
         )
         return stone.entrance or made
 
@@ -155,6 +155,11 @@ class Slot:
     def keeps_events(self) -> bool:
         """Whether it keeps events in memory now."""
         return bool(self.parked) or (self.actor is not None and self.actor.oldest < self.actor.taken)
+
+    @property
+    def handles(self) -> bool:
+        """Whether it is about to handle by itself what it keeps."""
+        return not self.frozen and self.actor is not None and bool(self.actor.busy)
 
     @property
     def kept_ever(self) -> tuple[int, int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from threading import get_ident
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from evflow.engine.topology import Slot
@@ -38,6 +40,8 @@ class Waking:
         self._due: dict[Slot, float | None] = {}
         self._called: deque[Slot] = deque()
         self._wanted: set[Slot] = set()
+        # Threads of actors that wait for room, and the actors that may have to make it.
+        self._waiters: dict[int, tuple[Actor, list[Actor]]] = {}
 
     def call(self, slot: Slot) -> None:
         """Has a stone woken soon; called in any thread."""
@@ -70,7 +74,8 @@ class Waking:
         for slot in self._wakers:
             actor, due = slot.actor, self._due.get(slot, 0.0)
             is_due = slot in self._wanted or (due is not None and due <= now)
-            if actor is None or slot.frozen or not is_due or held(slot):
+            # From one that leads nowhere nothing can be emitted.
+            if actor is None or not is_due or (slot.ports and (slot.frozen or held(slot))):
                 continue
             self._wanted.discard(slot)
             self.number = None
@@ -84,7 +89,8 @@ class Waking:
         times = [
             due
             for slot in self._wakers
-            if (due := self._due.get(slot, now)) is not None and not slot.frozen and not held(slot)
+            if (due := now if slot in self._wanted else self._due.get(slot, now)) is not None
+            and not (slot.ports and (slot.frozen or held(slot)))
         ]
         return min(times, default=None)
 
@@ -115,13 +121,57 @@ class Waking:
             todo.extend(onward)
         return found
 
-    def busy(self) -> list[str]:
-        """What stones that are not frozen will still emit by themselves, and what stones cannot keep now; one
-        text each."""
+    def busy(self, since: Mapping[Slot, tuple[int, int]] = MappingProxyType({})) -> list[str]:
+        """What stones that are not frozen will still emit or handle by themselves, and what stones cannot
+        keep now; one text each.
+
+        Args:
+            since: of some stones how far ``kept_ever`` had come; what they have taken since does not count.
+        """
         self._sort_out()
-        awake = [(slot.name, slot.actor) for slot in self._wakers if not slot.frozen]
-        told = [(name, "" if actor is None else actor.busy) for name, actor in awake]
-        return [*self._engine.stalls.waiting(), *(f"stone {name!r}: {why}" for name, why in told if why)]
+        told = self._engine.stalls.waiting()
+        for slot in self._wakers:
+            why = "" if slot.frozen or slot.actor is None else slot.actor.busy
+            if why and not (slot in since and slot.has_released(*since[slot])):
+                told.append(f"stone {slot.name!r}: {why}")
+        return told
+
+    def kept(self) -> dict[Slot, tuple[int, int]] | None:
+        """How far ``kept_ever`` has come of the stones that handle events by themselves; None while another
+        emits some."""
+        self._sort_out()
+        if any(slot.ports and slot.handles for slot in self._wakers):
+            return None
+        return {slot: slot.kept_ever for slot in self._wakers if not slot.ports}
+
+    def left(self) -> int:
+        """Events that stones hold and will handle by themselves."""
+        self._sort_out()
+        return sum(slot.queued for slot in self._wakers if slot.handles)
+
+    def waits_for_itself(self, slot: Slot, actor: Actor) -> bool:
+        """Whether a handler of ``actor`` that waits for room at a stone may wait for itself.
+
+        It may if the actor is full and events at the stone get to it, or if they get to another that is full
+        and a handler of that one waits for this one. It is asked in the handler's thread, which says by
+        ``no_longer_waits`` when it is done.
+        """
+        ahead = [stopper.actor for stopper in self._find(slot, False) if stopper.actor is not None]
+        self._waiters[get_ident()] = actor, ahead
+        seen: set[Actor] = set()
+        todo = [actor]
+        while todo:
+            at = todo.pop()
+            for waiter, needed in list(self._waiters.values()):
+                if waiter is at:
+                    onward = {one for one in needed if one.full} - seen
+                    seen |= onward
+                    todo.extend(onward)
+        return actor in seen
+
+    def no_longer_waits(self) -> None:
+        """The calling thread does not wait any more."""
+        self._waiters.pop(get_ident(), None)
 
     def draining(self) -> None:
         """Tells these stones that a drain begins."""

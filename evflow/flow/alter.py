@@ -15,6 +15,7 @@ from evflow.engine.snapshot import Parsed
 from evflow.engine.topology import Topology
 from evflow.errors import FlowError
 from evflow.flow.net import Net
+from evflow.stone import Actor
 
 __all__ = ["Alteration"]
 
@@ -60,6 +61,7 @@ class Alteration:
         self._passing: frozenset[str] = frozenset()
         self._draining: frozenset[str] = frozenset()
         self._repeating: Collection[str] = ()
+        self._paused: list[Actor] = []
         self.changes: Difference = difference(engine.topology, wanted, submitted)
         self.entries = self.changes.entries
 
@@ -79,9 +81,17 @@ class Alteration:
             self._repeating = () if sealed else self.entries
             self._draining = frozenset(draining)
             self._net.close_entries(self.entries, self._passing, self._repeating)
+            slots = self._engine.topology.slots
+            ending = [slots[name].actor for name in sorted(self.changes.gone | self.changes.replaced)]
+            self._paused = [actor for actor in ending if actor is not None]
+            for actor in self._paused:
+                actor.pause()
 
     def waiting(self) -> str:
         """What has to be done before the change can be made; "" if it can be made now."""
+        for actor in self._paused:
+            if actor.at_work:
+                return f"stone {actor.context.home[1]!r}: {actor.at_work}"
         return self._net.waiting_for(self.entries, self.changes.vanishing | self._draining)
 
     def seal(self) -> None:
@@ -142,3 +152,6 @@ class Alteration:
         if self._closed:
             self._closed = False
             self._net.open_entries(self.entries, self._passing, self._repeating)
+            for actor in self._paused:
+                actor.resume()
+            self._paused = []

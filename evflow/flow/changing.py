@@ -81,7 +81,7 @@ class Changes:
         Returns:
             What ``work`` returned; None from a handler.
         """
-        if threading.get_ident() == self._worker.ident:
+        if self._worker.in_handler:
             self._worker.later(lambda: self._edit_here(work, terms))
             return None
         with self._alone():
@@ -95,7 +95,7 @@ class Changes:
     @contextmanager
     def block(self, terms: Terms) -> Iterator[Graph]:
         """A copy of the graph to be edited within a ``with`` block; see ``Flow.change``."""
-        if threading.get_ident() == self._worker.ident:
+        if self._worker.in_handler:
             base = self.graph
             graph = base.copy()
             yield graph

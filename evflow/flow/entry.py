@@ -228,7 +228,7 @@ class Entry:
         short = self._short
         if taken is not False or attrs is not None or short.write is _take_none:
             return False
-        if not self._worker.make_room(self._intake, timeout) or short.write(event) is not True:
+        if not self._worker.make_room(self._slot, self._intake, timeout) or short.write(event) is not True:
             return False
         if short.bell.asleep:
             short.bell.ring()

@@ -412,8 +412,9 @@ class Flow(Changeable):
         What stones hold in memory goes to the dead letters; a file keeps it. Closing twice does nothing.
 
         Args:
-            timeout: seconds to wait until other nodes have handled what was sent to them; what they have not
-                by then goes to the dead letters.
+            timeout: seconds to wait until other nodes have handled what was sent to them, and workers of
+                terminals what is theirs; they begin anew whenever a worker is done with something. What has
+                not been handled by then goes to the dead letters.
         """
         self._end(self.engine.close, timeout, thaw=True)
 

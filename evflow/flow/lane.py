@@ -85,10 +85,14 @@ class Drain:
     Args:
         lanes: the lanes.
         call: to be called then.
+
+    Attributes:
+        kept: how far the stones had come by then that handle events by themselves; None before.
     """
 
     def __init__(self, lanes: Sequence[Lane], call: Callable[[], None]) -> None:
         self.call = call
+        self.kept: dict[Slot, tuple[int, int]] | None = None
         # How many batches of a lane must have been taken; not known before its intake was taken out.
         self._marks: dict[Lane, int | None] = {
             lane: None if lane.intake.waiting else lane.filled for lane in lanes

@@ -24,6 +24,7 @@ from evflow.flow.lane import Drain, Lane
 from evflow.flow.net import Net
 from evflow.flow.standby import Standby
 from evflow.outside import shown
+from evflow.stone import Actor, working
 
 __all__ = ["Worker"]
 
@@ -39,6 +40,29 @@ class _Hook:
         self.call = call
         self.links = links
         self.due: float | None = 0.0
+
+
+class _End:
+    """The end of a flow: when at the latest, and what is done then.
+
+    Attributes:
+        finish: what is done.
+        deadline: when at the latest, as ``time.monotonic`` tells it.
+    """
+
+    def __init__(self, finish: Callable[[], None], timeout: float) -> None:
+        self.finish = finish
+        self.deadline = time.monotonic() + timeout
+        self._timeout = timeout
+        self._left: int | None = None
+
+    def is_due(self, left: int) -> bool:
+        """Whether it is time, while stones still have so many events to handle by themselves; as long as they
+        become fewer it is not."""
+        now = time.monotonic()
+        if self._left is None or left < self._left:
+            self._left, self.deadline = left, now + self._timeout
+        return now >= self.deadline
 
 
 class Worker:
@@ -77,7 +101,7 @@ class Worker:
         self._entry: Slot | None = None
         # The links may be served meanwhile, so what handlers lead to is told to them afterwards.
         self._led: set[tuple[Slot, Slot]] = set()
-        self._end: tuple[float, Callable[[], None]] | None = None
+        self._end: _End | None = None
         self._finished = False
         self._failure: BaseException | None = None
         self._ident: int | None = None
@@ -160,12 +184,12 @@ class Worker:
             batch = item if isinstance(item, EventBatch) else EventBatch.from_encoded(item[0], [item[1]])
             self.enter_inner(slot, batch)
             return
-        self._wait_for_room(intake, timeout)
+        self._wait_for_room(slot, intake, timeout)
         intake.put(item)
         if self.bell.asleep:
             self.bell.ring()
 
-    def make_room(self, intake: Intake, timeout: float | None) -> bool:
+    def make_room(self, slot: Slot, intake: Intake, timeout: float | None) -> bool:
         """Has an intake give its tray room again, if that is what it lacks and once events may wait.
 
         Returns:
@@ -176,19 +200,50 @@ class Worker:
         """
         if threading.get_ident() == self._ident or not intake.cramped:
             return False
-        self._wait_for_room(intake, timeout)
+        self._wait_for_room(slot, intake, timeout)
         if intake.tray.wanted >= LARGE:
             self.pace(intake.tray.wanted)
         return intake.make_room()
 
-    def _wait_for_room(self, intake: Intake, timeout: float | None) -> None:
+    def _wait_for_room(self, slot: Slot, intake: Intake, timeout: float | None) -> None:
         self._refuse_if_closed()
-        if intake.full:
-            try:
+        if not intake.full:
+            return
+        actor = self._actor_at_work()
+        try:
+            if actor is None:
                 intake.wait(timeout, self._thread.is_alive)
-            except FlowError as error:
-                raise FlowError("; ".join([str(error), *self._troubles()])) from None
-            self._refuse_if_closed()
+            else:
+                self._wait_in_handler(slot, intake, timeout, actor)
+        except FlowError as error:
+            raise FlowError("; ".join([str(error), *self._troubles()])) from None
+        self._refuse_if_closed()
+
+    def _wait_in_handler(self, slot: Slot, intake: Intake, timeout: float | None, actor: Actor) -> None:
+        """Waits for room in a thread of a stone, unless that would have to make it."""
+        waking = self.engine.waking
+        try:
+            intake.wait(timeout, lambda: self._thread.is_alive() and not waking.waits_for_itself(slot, actor))
+            if intake.full and waking.waits_for_itself(slot, actor):
+                raise FlowError(
+                    f"stone {slot.name!r} is full, and a handler of stone {actor.context.home[1]!r} that "
+                    "submits to it would wait for its own stone, which is full too; a handler must not "
+                    "submit more than it takes"
+                )
+        finally:
+            waking.no_longer_waits()
+
+    def _actor_at_work(self) -> Actor | None:
+        """The actor of this flow in a thread of which the caller runs; None if it is not a handler there."""
+        actor = working.get()
+        if actor is None or all(slot.actor is not actor for slot in self.engine.topology.slots.values()):
+            return None
+        return actor
+
+    @property
+    def in_handler(self) -> bool:
+        """Whether a handler of this flow calls: it must not wait until all has been handled."""
+        return threading.get_ident() == self._ident or self._actor_at_work() is not None
 
     def enter_inner(self, slot: Slot, batch: EventBatch) -> None:
         """Puts in what a handler submits, in the engine's thread.
@@ -263,7 +318,7 @@ class Worker:
         self._refuse_if_closed()
         if not isinstance(timeout, int | float | None):
             raise FlowError(f"flow {self._name}: timeout {shown(timeout, 300)}: expected seconds, or None")
-        if threading.get_ident() == self.ident:
+        if self.in_handler:
             return
         done = threading.Event()
         failures: list[EvflowError] = []
@@ -308,13 +363,13 @@ class Worker:
 
         Args:
             finish: done in the thread, when no more comes.
-            timeout: seconds to wait for other nodes.
+            timeout: seconds to wait for other nodes, and for a handler in a thread of its stone.
             thaw: whether frozen stones go on before.
 
         Raises:
             FlowError: called by a handler; or the thread had broken down.
         """
-        if threading.get_ident() == self.ident:
+        if self.in_handler:
             raise FlowError("a handler cannot close its own flow; close it where it was started")
         if not self.closing:
             self.closing = True
@@ -330,16 +385,16 @@ class Worker:
             if slot.frozen and thaw:
                 self.engine.unfreeze(slot)
         self._net.stop()
-        self._end = (time.monotonic() + timeout, finish)
+        self._end = _End(finish, timeout)
 
-    def _end_if_quiet(self, deadline: float, finish: Callable[[], None]) -> None:
+    def _end_if_quiet(self, end: _End) -> None:
         waits = any(lane.waiting for lane in self._lanes) or bool(self.engine.waking.busy())
         quiet = not waits and not self._net.owes
-        if not quiet and time.monotonic() < deadline:
+        if not quiet and not end.is_due(self.engine.waking.left()):
             return
         for lane in self._lanes:
             self._run_lane(lane, True)
-        finish()
+        end.finish()
         self._net.close()
         self._finished = True
 
@@ -354,7 +409,7 @@ class Worker:
                 if self._standby is not None and self._standby.failure is not None:
                     raise self._standby.failure
                 if self._end is not None:
-                    self._end_if_quiet(*self._end)
+                    self._end_if_quiet(self._end)
                 if not self._finished:
                     self.bell.sleep(self._waiting, self._seconds())
         except BaseException as error:  # noqa: BLE001  whoever waits for this thread must hear of it
@@ -376,7 +431,7 @@ class Worker:
         if self.engine.stalls:
             due.append(self.engine.stalls.next_due())
         if self._end is not None:
-            due.append(self._end[0])
+            due.append(self._end.deadline)
         if self.engine.waking.wakes and not self._held_up():
             due.append(self.engine.waking.next_due(now, self._held))
         known = [at for at in due if at is not None]
@@ -447,13 +502,17 @@ class Worker:
                 self._net.run_numbered(slot, number, self.run)
 
     def _end_drains(self) -> None:
-        if self.engine.waking.busy() and not self._held_up():
-            return
         for drain in list(self._drains):
-            if drain.done or self._held_up():
+            if self._held_up() or (drain.done and self._handled(drain)):
                 self._drains.remove(drain)
                 self._net.when_handled(drain.call)
                 self._net.finish(time.monotonic())
+
+    def _handled(self, drain: Drain) -> bool:
+        """Whether stones have emitted and handled by themselves what there was when the lanes were run."""
+        if drain.kept is None:
+            drain.kept = self.engine.waking.kept()
+        return drain.kept is not None and not self.engine.waking.busy(drain.kept)
 
     def _held_up(self) -> bool:
         # What frozen stones queue is bounded; then events wait in the intakes, and at last submit waits.
@@ -476,7 +535,7 @@ class Worker:
         lane.fill(self._drains)
         while lane.backlog and (regardless or not self._net.blocked(lane.slot)):
             self._entry = lane.slot
-            self.engine.submit(lane.slot, lane.next())
+            self.engine.submit(lane.slot, lane.next(), origin=(lane.slot.name, b""))
             self.run()
 
     def run(self) -> None:
@@ -495,7 +554,8 @@ class Worker:
             self._net.leads(entry, onward)
         self._led.clear()
         while self._inner:
-            self.engine.submit(*self._inner.popleft())
+            slot, batch = self._inner.popleft()
+            self.engine.submit(slot, batch, origin=(slot.name, b""))
             self.engine.run()
         self._entry = None
         emitted = self.engine.emitted()

@@ -341,7 +341,7 @@ class Custody:
                 for _ in range(count):
                     inlet.safe = inlet.pending.popleft().sequence
         for inlet, _ in counts:
-            self._find_held(inlet)
+            self._find_held(inlet, ask_stones)
 
     def _settle(self, inlet: Inlet, safe: Paths, ask_stones: bool) -> int:
         """Finds how many of the oldest frames of an inlet are safe, and the paths of these."""
@@ -373,14 +373,24 @@ class Custody:
         for _, call in ready:
             call()
 
-    def _find_held(self, inlet: Inlet) -> None:
+    def _find_held(self, inlet: Inlet, ask_stones: bool) -> None:
         """Finds up to which frame nothing is left to do but what stones hold, here or further on."""
         inlet.held = max(inlet.held, inlet.safe)
         ahead = max(inlet.held + 1 - inlet.pending[0].sequence, 0) if inlet.pending else 0
         handled = len(inlet.pending) - inlet.handling
-        while ahead < handled and not self._late(inlet, inlet.pending[ahead]):
+        while ahead < handled and not self._under_way(inlet, inlet.pending[ahead], ask_stones):
             inlet.held = inlet.pending[ahead].sequence
             ahead += 1
+
+    def _under_way(self, inlet: Inlet, pending: Pending, ask_stones: bool) -> bool:
+        """Whether something is left to do of a frame but to hold what it has led to."""
+        if pending.holds and not ask_stones:
+            return True
+        handling = any(
+            hold.slot.handles and not hold.slot.has_released(hold.parked, hold.taken)
+            for hold in pending.holds
+        )
+        return handling or bool(self._late(inlet, pending))
 
     def _keep(self, safe: Paths) -> None:
         # Over two channels a later frame of a route may have become safe before.

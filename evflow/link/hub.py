@@ -409,7 +409,7 @@ class Hub:
 
     def _move(self, inlet: Inlet, batch: EventBatch) -> None:
         assert self._engine is not None
-        self._engine.submit(inlet.slot, batch, inlet.input)
+        self._engine.submit(inlet.slot, batch, inlet.input, (inlet.bridge, inlet.stream))
         self.run(inlet.slot)
 
     # --- time

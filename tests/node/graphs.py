@@ -5,6 +5,7 @@ Each is a function of the list that its handlers fill, and of settings that go o
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,6 +19,13 @@ class Rec(ev.Event):
 
     seq: int
     price: float = 0.0
+
+
+class Laned(ev.Event):
+    """A number, and what it is handled in order with."""
+
+    seq: int
+    lane: int
 
 
 class Count(ev.Event):
@@ -68,6 +76,25 @@ def to_file(seen: list[Any], file: str, **bridge: Any) -> ev.Graph:
             out.write(f"{event.seq}\n")
 
     _ = recs >> ev.Terminal(write, name="end", on="there")
+    return graph
+
+
+def worked(seen: list[Any], file: str, **bridge: Any) -> ev.Graph:
+    """As ``to_file``, but three handlers at once write the numbers, and take a while; in order for each of
+    seven lanes."""
+    graph = ev.Graph("worked")
+    recs = graph.source("recs", Laned, on="here") >> ev.Bridge(name="bridge", on="here", **bridge)
+
+    def write(batch: Any) -> None:
+        time.sleep(0.002)
+        text = "".join(f"{number}\n" for number in batch["seq"].tolist()).encode()
+        out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(out, text)
+        finally:
+            os.close(out)
+
+    _ = recs >> ev.Terminal(write, batch=True, workers=3, key="lane", name="end", on="there")
     return graph
 
 
