@@ -8,12 +8,19 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
 from evflow.cli.tidy import tidy
 
+if TYPE_CHECKING:
+    from evflow.deploy.daemon import Daemon
+
 __all__ = ["node"]
+
+_GLANCE = 0.2
+"""Seconds between two looks at whether the daemon still works."""
 
 _DIR = click.Path(file_okay=False, path_type=Path)
 
@@ -84,7 +91,8 @@ def node(
     """Run a node that graphs are deployed to, until Ctrl-C or SIGTERM.
 
     What it runs is kept in its storage folder: when it is started again, also after a kill, it takes its
-    stones up again. Handlers are looked for in the folder it is started in, too.
+    stones up again. Handlers are looked for in the folder it is started in, too. Should its own bookkeeping
+    fail it ends at once with exit code 1, so that whatever watches over it starts it again.
     """
     from evflow.deploy.daemon import Daemon
     from evflow.watch.logs import install
@@ -104,9 +112,11 @@ def node(
             for contact in daemon.node.contacts:
                 click.echo(f"node {daemon.node.name} listens at {contact}")
             sys.stdout.flush()
-            _wait()
-            if server is not None:
-                server.close()
+            try:
+                _wait(daemon)
+            finally:
+                if server is not None:
+                    server.close()
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -116,8 +126,12 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _wait() -> None:
-    """Until Ctrl-C or SIGTERM."""
+def _wait(daemon: Daemon) -> None:
+    """Until Ctrl-C or SIGTERM.
+
+    Raises:
+        FlowError: the daemon's flow broke.
+    """
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -126,5 +140,6 @@ def _wait() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     # In short waits, since a signal does not end a wait by itself.
-    while not ended.wait(0.5):
-        pass
+    while not ended.wait(_GLANCE):
+        if (failure := daemon.flow.failure) is not None:
+            raise failure

@@ -277,7 +277,8 @@ class Daemon:
         self._tasks.put(None)
         self._thread.join()
         try:
-            self.steward.put_away(self.site.put_away(timeout))
+            if self.flow.failure is None:
+                self.steward.put_away(self.site.put_away(timeout))
             self.flow.stop()
         finally:
             self._store.close()

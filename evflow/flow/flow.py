@@ -406,6 +406,12 @@ class Flow(Changeable):
         """
         return self._worker.each_turn(call, links)
 
+    @property
+    def failure(self) -> FlowError | None:
+        """Why the flow has ended, though nobody closed it: its own bookkeeping failed, and its cause is that
+        failure. None while it runs, and after an orderly end."""
+        return self._worker.failure
+
     def close(self, timeout: float = 10.0) -> None:
         """Ends the flow: takes no more events, lets frozen stones go on, and handles all there is.
 

@@ -351,6 +351,15 @@ class Worker:
                 late = f"flow {self._name}: not done within {timeout} s"
                 raise FlowError("; ".join([late, *self._troubles()]))
 
+    @property
+    def failure(self) -> FlowError | None:
+        """Why the thread has ended, though nobody closed the flow; None if it has not."""
+        if self._failure is None:
+            return None
+        error = FlowError(f"flow {self._name} broke: {type(self._failure).__name__}: {self._failure}")
+        error.__cause__ = self._failure
+        return error
+
     def _troubles(self) -> list[str]:
         return [*self.engine.waking.troubles(), *self._net.troubles()]
 
