@@ -16,7 +16,7 @@ from typing import Any
 
 from evflow.errors import GraphError
 
-__all__ = ["handler_from", "handler_text", "is_handler_text", "own_handlers"]
+__all__ = ["handler_from", "handler_text", "is_handler_text", "is_made_in", "own_handlers"]
 
 _own: ContextVar[Mapping[str, Callable[..., object]]] = ContextVar(
     "evflow.handlers", default=MappingProxyType({})
@@ -43,16 +43,50 @@ def handler_from(handler: object) -> Any:
         return handler
     if handler in _own.get():
         return _own.get()[handler]
-    module_name, colon, path = handler.partition(":")
+    module, colon, path = handler.partition(":")
     if not colon or not path:
         raise GraphError(f"handler {handler!r}: expected 'module:function'")
+    return _on_the_way(module, path)[-1]
+
+
+def _on_the_way(module: str, path: str) -> list[Any]:
+    """A module, and what each name of a dotted path leads to.
+
+    Raises:
+        GraphError: the module, or one of the names, is not there.
+    """
     try:
-        found: Any = importlib.import_module(module_name)
+        found: list[Any] = [importlib.import_module(module)]
         for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise GraphError(f"handler {handler!r} cannot be imported: {error}") from error
+            found.append(getattr(found[-1], part))
+    except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        # Whatever a module does when it is imported.
+        why = (
+            str(error)
+            if isinstance(error, ImportError | AttributeError)
+            else f"{type(error).__name__}: {error}"
+        )
+        raise GraphError(f"handler {f'{module}:{path}'!r} cannot be imported: {why}") from error
     return found
+
+
+def is_made_in(module: str, path: str) -> bool:
+    """Whether a module itself defines what a path names, and did not import it from elsewhere.
+
+    Args:
+        module: the module's name.
+        path: the name of a function, a class or another object; or a dotted path to a method.
+
+    Returns:
+        Whether the module lists the name in ``__all__``, or the object's ``__module__`` is this module. Of a
+        dotted path each further object must be of this module, too.
+
+    Raises:
+        GraphError: the module cannot be imported, or has no such name.
+    """
+    found = _on_the_way(module, path)
+    listed = path.partition(".")[0] in getattr(found[0], "__all__", ())
+    return all(getattr(each, "__module__", None) == module for each in found[1 + listed :])
 
 
 def is_handler_text(text: str) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from evflow.errors import DeployError
-from evflow.handlers import is_handler_text
+from evflow.errors import DeployError, GraphError
+from evflow.handlers import is_handler_text, is_made_in
 from evflow.outside import shown
 from evflow.stone import Stone
 
@@ -27,9 +27,9 @@ class Admission:
     """What a node admits.
 
     Args:
-        handlers: what deployed graphs may import: modules (``"alerts"``, with all that is in them) and
-            functions (``"alerts:show"``); or a mapping, text → function, of functions that this program
-            gives.
+        handlers: what deployed graphs may import: modules (``"alerts"``, with the functions and classes that
+            the module itself defines, or lists in ``__all__``) and single functions (``"alerts:show"``); or a
+            mapping, text → function, of functions that this program gives.
         folder: where files of deployed stones lie.
 
     Raises:
@@ -53,12 +53,8 @@ class Admission:
     def refusal(self, stone: Stone) -> str:
         """Why a stone is not admitted; "" if it is."""
         for text in stone.imports:
-            module = text.partition(":")[0]
-            if text not in self.own and text not in self.listed and module not in self.listed:
-                allowed = ", ".join((*self.own, *self.listed)) or "none"
-                return (
-                    f"handler {text!r} is not on this node's list ({allowed}); start it with --allow {module}"
-                )
+            if refusal := self._refused_import(text):
+                return refusal
         for file in (*stone.files, *stone.reads):
             if file.is_absolute() or ".." in file.parts or not file.name or "\0" in str(file):
                 return f"file {shown(str(file), 300)}: expected a name within the node's storage folder"
@@ -68,6 +64,25 @@ class Admission:
         if fuel > MOST_FUEL:
             return f"its function may take {fuel} turns; expected a fuel of at most {MOST_FUEL}"
         return ""
+
+    def _refused_import(self, text: str) -> str:
+        """Why a graph may not import what a text names; "" if it may."""
+        if text in self.own or text in self.listed:
+            return ""
+        module, _, path = text.partition(":")
+        if module not in self.listed:
+            allowed = ", ".join((*self.own, *self.listed)) or "none"
+            return f"handler {text!r} is not on this node's list ({allowed}); start it with --allow {module}"
+        try:
+            made = not path or is_made_in(module, path)
+        except GraphError as error:
+            return str(error)
+        if made:
+            return ""
+        return (
+            f"handler {text!r}: module {module!r} does not define {path!r} itself, so --allow {module} does "
+            f"not let graphs name it; list it in __all__ of {module!r}, or start the node with --allow {text}"
+        )
 
     def keep_files(self, stone: Stone, deployment: str) -> None:
         """Leads the files of a stone, its own and those that it reads, to the node's folder.
