@@ -35,7 +35,13 @@ def main() -> int:
     limits = Limits(**{field.name: getattr(given, field.name) for field in dataclasses.fields(Limits)})
     failed = []
     for seed in range(given.seed, given.seed + given.seeds):
-        failures = besiege(seed, given.seconds, plant=given.plant, only=given.only, limits=limits)
+        failures = besiege(
+            seed,
+            given.seconds,
+            plant=given.plant,
+            only=given.only or (PLANTS[given.plant].attacks if given.plant else ()),
+            limits=limits,
+        )
         failed += [seed] if failures else []
     print(f"failed: seeds {', '.join(map(str, failed))}" if failed else "all went well")
     return 1 if failed else 0

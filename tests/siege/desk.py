@@ -37,6 +37,7 @@ class Desk:
         self._settings: dict[str, Any] = {"name": "desk", "keys": keys}
         self._answers = Path(folder, "answers").open("a", buffering=1)  # noqa: SIM115  for as long as it runs
         self._ended = threading.Event()
+        self._drained = threading.Event()
         self._hurries: dict[str, float] = {}
         self._naps: dict[int, float] = {}
         self._sent: dict[int, int] = {}
@@ -87,7 +88,7 @@ class Desk:
         entry.submit_batch(columns, timeout=120)
 
     def _ask(self, cluster: Cluster, host: str) -> None:
-        while not self._ended.wait(_ASK_EVERY):
+        while not self._drained.wait(_ASK_EVERY):
             asked = time.monotonic()
             try:
                 status = cluster.ask(host, "status", seconds=2.0)
@@ -119,6 +120,7 @@ class Desk:
             self._handle.drain(max(0.1, until - time.monotonic()))
         except ev.EvflowError as error:
             self._troubles.append(str(error))
+        self._drained.set()
         return {"sent": self._sent, "troubles": self._troubles}
 
 

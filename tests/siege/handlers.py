@@ -25,6 +25,13 @@ def doze(event: Any) -> None:
     _sleep(float(event.number))
 
 
+def sip(batch: Any) -> None:
+    """Sleeps if an event says so, and does nothing else."""
+    seconds = float(batch["nap"].max())
+    if seconds > 0:
+        _sleep(seconds)
+
+
 def swallow(batch: Any) -> None:
     """Does nothing."""
 

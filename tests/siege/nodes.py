@@ -21,14 +21,20 @@ from tests.siege.node import FILES, PLANT
 
 __all__ = ["Node", "Program", "Sample"]
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
 
 class Sample(NamedTuple):
-    """What a node has in use at a time."""
+    """What a node has in use at a time.
+
+    Attributes:
+        at: when, of ``time.monotonic``.
+        memory: resident bytes.
+        most: the most that they were since the process began.
+        descriptors: open files and sockets.
+    """
 
     at: float
     memory: int
+    most: int
     descriptors: int
 
 
@@ -131,11 +137,12 @@ class Node:
     def sample(self) -> None:
         """Notes what it has in use."""
         try:
-            pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+            status = Path(f"/proc/{self._process.pid}/status").read_text()
+            memory, most = (int(status.split(f"{key}:")[1].split()[0]) << 10 for key in ("VmRSS", "VmHWM"))
             files = len(os.listdir(f"/proc/{self._process.pid}/fd"))
         except (OSError, IndexError):
             return
-        self.samples.append(Sample(time.monotonic(), pages * _PAGE, files))
+        self.samples.append(Sample(time.monotonic(), memory, most, files))
 
 
 class Program:

@@ -34,7 +34,7 @@ ATTACKS = {
     "stop": Attack("siege", 1.0, 7.0, 1, "SIGSTOP of a node for a while"),
     "cut": Attack("siege", 1.0, 7.0, 1, "the cable of a node's host is pulled"),
     "fill": Attack("siege", 1.0, 5.0, 1, "the disk with a node's storage is full"),
-    "nap": Attack("siege", 2.0, 8.0, 2, "a handler sleeps"),
+    "nap": Attack("siege", 5.5, 8.0, 2, "a handler sleeps"),
     "orphan": Attack(
         "siege", 4.0, 8.0, 1, "a handler sleeps while its sender, with 64 bridges to it, is killed"
     ),
@@ -45,6 +45,7 @@ ATTACKS = {
     "states": Attack("wolf", 1.0, 4.0, 1, "messages in the wrong state, or with wrong values"),
     "schemas": Attack("wolf", 2.0, 4.0, 1, "thousands of schemas"),
     "channels": Attack("wolf", 2.0, 5.0, 1, "thousands of channels, and frames as far as the credit goes"),
+    "hoard": Attack("wolf", 4.0, 7.0, 1, "frames on hundreds of channels while the handler sleeps"),
     "questions": Attack(
         "wolf", 2.0, 5.0, 1, "questions and notes without end, the answers to which nobody reads"
     ),

@@ -1,16 +1,143 @@
-"""Faults to plant into a besieged node."""
+"""Faults to plant into a besieged node, each of which takes back what a node does against an attack."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 __all__ = ["PLANTS", "Plant"]
 
 
 class Plant(NamedTuple):
+    """A fault.
+
+    Attributes:
+        patch: plants it into this process.
+        attacks: those that have to find it.
+        found: a pattern of what one of the failures says.
+    """
+
     patch: Callable[[], None]
     attacks: tuple[str, ...]
+    found: str
 
 
-PLANTS: dict[str, Plant] = {}
+class _Broken(BaseException):
+    """What nothing contains."""
+
+
+def _unbounded() -> None:
+    """Headers are read as a whole, however large and deep, wherever they come from."""
+    import msgpack
+
+    from evflow.errors import LinkError
+    from evflow.link import messages as m
+
+    def unpack(data: Any) -> m.Message:
+        try:
+            fields = msgpack.unpackb(data, max_map_len=0, max_ext_len=0)
+        except (ValueError, msgpack.UnpackException, RecursionError) as error:
+            raise LinkError(f"expected msgpack, found {error!r:.100}") from None
+        if (
+            type(fields) is not list
+            or not fields
+            or type(fields[0]) is not int
+            or fields[0] not in m.MESSAGES
+        ):
+            raise LinkError(f"expected a message, found {fields!r:.100}")
+        kind, checks = m.MESSAGES[fields.pop(0)]
+        if len(fields) != len(checks):
+            raise LinkError(f"expected {len(checks)} fields, found {len(fields)}")
+        for value, check in zip(fields, checks, strict=True):
+            if not m._checker(check)(value):
+                raise LinkError(f"a field cannot be {value!r:.100}")
+        message: m.Message = tuple.__new__(kind, fields)
+        return message
+
+    m.unpack = unpack
+    m.MOST_GREETING = 64 << 20
+
+
+def _nested() -> None:
+    """Lists in lists break the flow: the text of an error shows the whole value."""
+    from evflow.link import messages as m
+
+    _unbounded()
+    inner = m.unpack
+
+    def unpack(data: Any) -> m.Message:
+        try:
+            return inner(data)
+        except RecursionError as error:
+            raise _Broken from error
+
+    m.unpack = unpack
+
+
+def _zombie() -> None:
+    """A process whose flow broke goes on without it."""
+    from evflow.deploy.daemon import Daemon
+
+    _nested()
+    Daemon.failure = None  # type: ignore[attr-defined,assignment,unused-ignore]
+
+
+def _starved() -> None:
+    """Nobody serves links while a handler runs."""
+    from evflow.flow.worker import Worker
+
+    begin = Worker.__init__
+
+    def init(self: Worker, *arguments: Any, **settings: Any) -> None:
+        begin(self, *arguments, **settings)
+        self._standby = None
+        self.engine.away = nullcontext()
+
+    Worker.__init__ = init  # type: ignore[method-assign]
+
+
+def _heartbeats() -> None:
+    """ZeroMQ has heartbeats of its own, while a handler leaves its queues full."""
+    import zmq
+
+    from evflow.node.sockets import Sockets
+
+    _starved()
+    socket_of = Sockets._socket
+
+    def made(self: Sockets, *arguments: Any) -> Any:
+        socket = socket_of(self, *arguments)
+        socket.set(zmq.HEARTBEAT_IVL, 1000)
+        socket.set(zmq.HEARTBEAT_TIMEOUT, 5000)
+        return socket
+
+    Sockets._socket = made  # type: ignore[method-assign]
+
+
+def _disk() -> None:
+    """A full disk ends the flow."""
+    import sqlite3
+
+    from evflow.errors import LinkError
+    from evflow.node.journal import FileJournal
+
+    save = FileJournal.save
+
+    def saved(self: FileJournal, *arguments: Any) -> None:
+        try:
+            save(self, *arguments)
+        except (LinkError, sqlite3.Error, OSError) as error:
+            raise _Broken from error
+
+    FileJournal.save = saved  # type: ignore[method-assign]
+
+
+PLANTS: dict[str, Plant] = {
+    "nested": Plant(_nested, ("nested",), "no answer|ended by itself"),
+    "zombie": Plant(_zombie, ("nested",), "no answer"),
+    "header": Plant(_unbounded, ("header",), "MiB in use"),
+    "starved": Plant(_starved, ("nap",), "link to . broke"),
+    "heartbeats": Plant(_heartbeats, ("orphan",), "ended by itself"),
+    "disk": Plant(_disk, ("fill",), "no answer|ended by itself|not handled"),
+}

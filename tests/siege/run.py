@@ -29,6 +29,7 @@ def besiege(
     plant: str = "",
     only: Collection[str] = (),
     limits: Limits | None = None,
+    keep: bool = True,
     say: Callable[[str], None] = print,
 ) -> list[Failure]:
     """Runs nodes under attack; returns what was wrong.
@@ -39,11 +40,12 @@ def besiege(
         plant: a fault to plant into the nodes; see ``tests.siege.plants``.
         only: names of attacks; all by default.
         limits: what is allowed.
+        keep: whether logs are kept where something was wrong.
         say: prints a line.
     """
     limits = limits or Limits()
     folder = Path(tempfile.mkdtemp(prefix=f"siege-{seed}-"))
-    kept = True
+    kept = keep
     try:
         with ExitStack() as stack:
             world = World(folder, limits, plant, stack, say)
@@ -52,7 +54,7 @@ def besiege(
             _fight(world, seed, seconds, only, say)
             _settle(world, limits, say)
             _tell(world, seed, say)
-        kept = bool(world.failures)
+        kept = keep and bool(world.failures)
         return world.failures
     finally:
         if kept:
@@ -103,6 +105,7 @@ def _settle(world: World, limits: Limits, say: Callable[[str], None]) -> None:
     if result is None:
         world.fail(time.monotonic(), "the desk did not end")
         result = {"sent": {}, "troubles": []}
+    drained = time.monotonic()
     for trouble in result["troubles"]:
         world.fail(time.monotonic(), f"not handled {limits.settle:g} s after the last attack: {trouble}")
     _judge_descriptors(world, limits, calm)
@@ -114,7 +117,7 @@ def _settle(world: World, limits: Limits, say: Callable[[str], None]) -> None:
     sent = {int(way): count for way, count in result["sent"].items()}
     notes = {name: node.notes for name, node in world.nodes.items()}
     figures, failures = judge_traffic(sent, notes, troubles, limits)
-    failures += judge_answers(world.folder / "answers", world.begun, calm, troubles, limits, figures)
+    failures += judge_answers(world.folder / "answers", world.begun, drained, troubles, limits, figures)
     world.failures += failures
     say(_told(figures))
 
@@ -148,7 +151,7 @@ def _told(figures: Figures) -> str:
 
 def _tell(world: World, seed: int, say: Callable[[str], None]) -> None:
     for name, node in world.nodes.items():
-        memory = max(sample.memory for sample in node.samples) >> 20
+        memory = max(sample.most for sample in node.samples) >> 20
         files = max(sample.descriptors for sample in node.samples)
         last = node.samples[-1]
         say(

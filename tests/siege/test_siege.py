@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,14 @@ import pytest
 from tests.siege.judge import judge_traffic
 from tests.siege.limits import Limits
 from tests.siege.plan import ATTACKS, plan
+from tests.siege.plants import PLANTS
 from tests.siege.run import besiege
 from tests.siege.troubles import Trouble, overlap, united
 from tests.siege.ways import NODES, ways
 
 SECONDS = float(os.environ.get("EVFLOW_SIEGE_SECONDS", "30"))
 SEED = int(os.environ.get("EVFLOW_SEED", "0"))
-OPEN: frozenset[str] = frozenset({"fill", "fuel", "texts", "strange"})
+OPEN: frozenset[str] = frozenset({"fuel", "texts", "strange", "hoard"})
 """Attacks that nodes do not withstand yet; ``python -m tests.siege --only`` has them all the same."""
 
 
@@ -88,3 +90,13 @@ def test_a_siege_loses_doubles_and_ends_nothing() -> None:
     told: list[str] = []
     failures = besiege(SEED, SECONDS, only=sorted(ATTACKS.keys() - OPEN), say=told.append)
     assert failures == [], "\n".join(told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_fault_is_found(plant: str) -> None:
+    found = PLANTS[plant]
+    told: list[str] = []
+    limits = Limits(unheard=5.0, settle=12.0)
+    failures = besiege(SEED, 4.0, plant=plant, only=found.attacks, limits=limits, keep=False, say=told.append)
+    assert any(re.search(found.found, failure.what) for failure in failures), "\n".join(told)

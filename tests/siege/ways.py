@@ -71,6 +71,6 @@ def graph() -> ev.Graph:
             at = at >> ev.Filter("input.seq >= 0", name=f"step{way.number}.{step}", on=node)
         _ = at >> ev.Terminal(f"{handlers}:note", batch=True, name=f"end{way.number}", on=last)
     for node in NODES:
-        end = ev.Terminal(f"{handlers}:swallow", batch=True, name=f"sink {node}", on=node)
+        end = ev.Terminal(f"{handlers}:sip", batch=True, name=f"sink {node}", on=node)
         _ = made.source(node, Rec, on=node) >> end
     return made

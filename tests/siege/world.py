@@ -168,12 +168,11 @@ class World:
         self.later(1.0, lambda: machine.revive(self, trouble))
 
     def _judge_sample(self, name: str, node: Node) -> None:
-        last, before = node.samples[-1], node.samples[-2:-1]
-        most = self._limits.memory
-        if last.memory > most and not (before and before[0].memory > most):
-            self.fail(
-                last.at, f"node {name}: {last.memory >> 20} MiB in use; expected at most {most >> 20}", name
-            )
+        most = node.samples[-1].most
+        before = node.samples[-2].most if len(node.samples) > 1 else 0
+        if most > self._limits.memory and not before > self._limits.memory:
+            what = f"{most >> 20} MiB in use; expected at most {self._limits.memory >> 20}"
+            self.fail(node.samples[-1].at, f"node {name}: {what}", name)
 
     def fail(self, at: float, what: str, *nodes: str) -> None:
         """Notes that something is wrong."""

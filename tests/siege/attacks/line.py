@@ -36,7 +36,7 @@ class Line:
     def __init__(self, foe: Foe, session: bool = True) -> None:
         self._foe = foe
         self._socket = _context.socket(zmq.DEALER)
-        self._socket.set(zmq.LINGER, 0)
+        self._socket.set(zmq.LINGER, _WAIT_MS)
         self._socket.set(zmq.SNDTIMEO, _WAIT_MS)
         self._socket.set(zmq.SNDHWM, 100)
         self._socket.set(zmq.RCVHWM, 10)
@@ -55,7 +55,9 @@ class Line:
         return any(message[0] == WELCOME for message in self.hear(_WAIT_MS, 1))
 
     def say(self, *parts: bytes) -> bool:
-        """Sends a message; False if the node takes no more now."""
+        """Sends a message; False if the node takes no more now, or the time is over."""
+        if not self._foe.left:
+            return False
         try:
             self._socket.send_multipart(list(parts), copy=sum(map(len, parts)) < 1 << 16)
         except zmq.Again:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -12,7 +15,6 @@ from tests.siege.attacks.line import ACCEPT, Line, packed
 from tests.siege.hostile import Foe
 
 _DEEP = (1_000, 10_000, 100_000)
-_LARGE = (1 << 20, 10 << 20, 60 << 20)
 _SCHEMA = '{"name":"Rec","fields":[["way","i64"],["seq","i64"],["sent","f64"],["nap","f64"]]}'
 _TOPICS = ("ask", "answer", "deploy", "ask stone", "stone answers", "nothing", "x" * 300)
 
@@ -46,39 +48,38 @@ def _nested(foe: Foe, deep: int) -> list[tuple[bytes, ...]]:
 
 
 def header(foe: Foe) -> None:
-    """Headers of megabytes: lists, texts, and bytes where there is no place for them."""
+    """Headers of megabytes: lists, texts, and bytes where there is no place for them; the costliest first."""
     line = Line(foe)
+    kinds = itertools.cycle(_headers(60 << 20) + _headers(1 << 20))
     while foe.left:
-        size = foe.random.choice(_LARGE)
-        count = size.to_bytes(4, "big")
-        told = foe.random.choice(
-            (
-                b"\xdd" + count + b"\xc0" * size,
-                b"\x92\x0f\xdd" + count + b"\x05" * size,
-                b"\x92\x05\xc6" + count + bytes(size),
-                b"\x92\x11\xdb" + count + b"x" * size,
-                b"\x99\x0b\x00\x01\x00\x01\xc4\x00\xdd" + count + b"\x05" * size + b"\xc0\xc0",
-                b"\x99\x0b\x00\x01\x00\x01\xc4\x00\x90\xdd"
-                + (size // 2).to_bytes(4, "big")
-                + b"\x91\xc0" * (size // 2)
-                + b"\xc0",
-            )
-        )
-        if not line.say(told):
-            continue
-        # The session has ended, as a rule.
-        if not any(message[0] == 2 for message in line.hear(10)):
+        line.say(next(kinds)())
+        # The session has ended then, as a rule.
+        if not any(message[0] == 2 for message in line.hear(2000, 1)):
             line.close()
             line = Line(foe)
+
+
+def _headers(size: int) -> list[Callable[[], bytes]]:
+    count, half = size.to_bytes(4, "big"), (size // 2).to_bytes(4, "big")
+    data = b"\x99\x0b\x00\x01\x00\x01\xc4\x00"
+    return [
+        lambda: data + b"\x90\xdd" + half + b"\x91\xc0" * (size // 2) + b"\xc0",
+        lambda: b"\xdd" + count + b"\xc0" * size,
+        lambda: b"\x92\x0f\xdd" + count + b"\x05" * size,
+        lambda: b"\x92\x05\xc6" + count + bytes(size),
+        lambda: b"\x92\x11\xdb" + count + b"x" * size,
+        lambda: data + b"\xdd" + count + b"\x05" * size + b"\xc0\xc0",
+    ]
 
 
 def body(foe: Foe) -> None:
     """Bodies for which there is no channel, and messages of hundreds of parts."""
     line = Line(foe)
+    bodies = [bytes(size) for size in (1 << 20, 50 << 20, 200 << 20)]
     while foe.left:
         if foe.random.random() < 0.5:
-            size = foe.random.choice((1 << 20, 50 << 20, 200 << 20))
-            line.say(foe.random.choice((packed(5, 1), packed(19, "deploy"), packed(19, "ask"))), bytes(size))
+            told = foe.random.choice((packed(5, 1), packed(19, "deploy"), packed(19, "ask")))
+            line.say(told, foe.random.choice(bodies))
         else:
             line.say(*[packed(5, 1)] * foe.random.choice((3, 100, 1000)))
         line.hear()
@@ -149,24 +150,48 @@ def schemas(foe: Foe) -> None:
 
 
 def channels(foe: Foe) -> None:
-    """Opens channels to a stone that swallows everything, and sends there without regard to credit."""
+    """Opens thousands of channels to a stone that does nothing, and sends there without regard to credit."""
+    line, accepted = _opened(foe, 6000)
+    _pour(foe, line, accepted[:100])
+    time.sleep(foe.left)
+
+
+def hoard(foe: Foe) -> None:
+    """Has a handler sleep, and sends meanwhile as much as the credit of many channels allows."""
+    line, accepted = _opened(foe, 200)
+    if accepted:
+        line.say(packed(11, accepted[0], 1, 0, 1, b"", [], None, _rec(foe.left)))
+        _pour(foe, line, accepted[1:])
+
+
+def _opened(foe: Foe, most: int) -> tuple[Line, list[int]]:
     line = Line(foe)
     line.say(packed(10, 0, _SCHEMA))
-    event = b"\x94" + b"\xd3" + bytes(8) + b"\xd3" + bytes(8) + b"\xcb" + bytes(8) + b"\xcb" + bytes(8)
-    for number in range(6000):
+    for number in range(most):
         stone = f"good/{foe.target}"
         line.say(packed(7, number, f"bridge {number}", stone, "", number.to_bytes(16, "big"), 1, 0))
         if number % 100 == 0 and not foe.left:
             break
-    accepted = [message[1] for message in line.hear(100, 10_000) if message[0] == ACCEPT]
+    accepted = [message[1] for message in line.hear(300, 10_000) if message[0] == ACCEPT]
     foe.done["channels"] += len(accepted)
-    sequence = 0
-    while foe.left and accepted:
+    return line, accepted
+
+
+def _pour(foe: Foe, line: Line, channels: list[int]) -> None:
+    events, sequence = _rec(0.0) * 10_000, 0
+    while foe.left and channels:
         sequence += 1
-        for channel in accepted[:100]:
-            if not line.say(packed(11, channel, sequence, 0, 1000, b"", [], None, None), event * 1000):
+        for channel in channels:
+            if not line.say(packed(11, channel, sequence, 0, 10_000, b"", [], None, None), events):
                 break
-    time.sleep(foe.left)
+            if not foe.left:
+                return
+
+
+def _rec(nap: float) -> bytes:
+    """An event of the healthy traffic that is on no way."""
+    zero, none = b"\xd3" + bytes(8), b"\xcb" + bytes(8)
+    return b"\x94" + zero + zero + none + b"\xcb" + struct.pack(">d", nap)
 
 
 def questions(foe: Foe) -> None:
