@@ -126,8 +126,7 @@ class Node:
 
     def signal(self, number: int) -> None:
         """Sends it a signal."""
-        with suppress(ProcessLookupError):
-            os.kill(self._process.pid, number)
+        self._process.send_signal(number)
 
     def dump(self) -> None:
         """Has it write to its log where its threads are."""
@@ -201,8 +200,8 @@ class Program:
 
     def kill(self) -> None:
         """Ends it at once."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        # Not by its number: the system gives that to others once the process was waited for.
+        self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None

@@ -18,7 +18,7 @@ from tests.siege.ways import NODES, ways
 
 SECONDS = float(os.environ.get("EVFLOW_SIEGE_SECONDS", "30"))
 SEED = int(os.environ.get("EVFLOW_SEED", "0"))
-OPEN: frozenset[str] = frozenset({"fuel", "texts", "strange", "hoard"})
+OPEN: frozenset[str] = frozenset({"fuel", "texts", "hoard"})
 """Attacks that nodes do not withstand yet; ``python -m tests.siege --only`` has them all the same."""
 
 
