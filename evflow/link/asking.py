@@ -16,7 +16,7 @@ import msgpack
 from evflow import errors
 from evflow.errors import DeployError, EvflowError, LinkError
 from evflow.link.messages import MOST_NOTE
-from evflow.outside import Malformed, from_msgpack, shown
+from evflow.outside import MOST_DEPTH, Malformed, check_depth, from_msgpack, shown
 from evflow.schema.values import describe
 
 __all__ = ["ANSWER", "ASK", "Answers", "Asker", "Question", "Reply"]
@@ -70,6 +70,7 @@ class Asker:
         """Asks; ``reply`` gets the answer, or a ``LinkError`` when there is none within ``seconds``."""
         self._number += 1
         try:
+            check_depth([verb, dict(arguments)], MOST_DEPTH)
             body = msgpack.packb([self._session, self._number, verb, dict(arguments)])
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DeployError(

@@ -125,7 +125,7 @@ def test_a_sender_that_was_stopped_goes_on_where_it_was() -> None:
 
 @pytest.mark.slow
 def test_a_handler_that_blocks_for_long_does_not_lose_the_sessions_events() -> None:
-    """Its node is silent for longer than its peers wait; all events arrive once, in order."""
+    """It blocks for longer than its peers wait for a silent node; all events arrive once, in order."""
     settings = {"seconds": 1.0, "every": 100}
     with NodeProcess(
         "slow_handler", "there", settings=settings, listen="tcp://127.0.0.1:0", heartbeat=0.05
@@ -134,6 +134,5 @@ def test_a_handler_that_blocks_for_long_does_not_lose_the_sessions_events() -> N
         with running(graphs.slow_handler([], 1.0, 100), node, timeout=30) as flow:
             for at in range(0, 300, 10):
                 flow["recs"].submit_batch({"seq": list(range(at, at + 10))})
-            wait_for(lambda: node.links()["there"]["sessions"] > 1, "another session")
             flow.drain(30)
         assert there.ask("seen") == list(range(300))
