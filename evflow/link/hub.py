@@ -93,6 +93,7 @@ class Hub:
         self._after: Callable[[], None] = lambda: None
         self.stopped = False
         self._serving = False
+        self._left = False  # whether frames have come that can be handled at once
         self.reach = Reach(self.outlets)
         self.retired = Retired(self)
         self.custody = Custody(self.outlets, self.reach, journal, self.retired)
@@ -167,7 +168,8 @@ class Hub:
     @contextmanager
     def serving(self) -> Iterator[None]:
         """Within it ``receive`` and ``finish`` keep the links alive and run nothing: frames that come are
-        queued, and notes wait, but for those of prompt listeners. So a pass may be under way meanwhile."""
+        queued, and notes wait, but for those of prompt listeners. So a pass may be under way meanwhile, and
+        ``handle`` runs what has come."""
         self._serving = self.notes.serving = True
         try:
             yield
@@ -395,17 +397,24 @@ class Hub:
         return schema
 
     def arrived(self, inlet: Inlet) -> None:
-        """Takes in the frames that came for an inlet, unless their way is blocked."""
+        """Takes in the frames that have come for an inlet by now, unless their way is blocked."""
         if self._serving:
             return
         reach = self.reach
-        while inlet.queue and not self.stopped and len(inlet.pending) < _MAX_PENDING:
-            if self.custody.trouble.why or reach.blocked(
-                inlet.slot, inlet.bridge, inlet.consumed < inlet.sent_before
+        # More come while handlers run; those have the next turn, or the thread would do nothing else.
+        for _ in range(len(inlet.queue)):
+            if (
+                not inlet.queue
+                or self.stopped
+                or len(inlet.pending) >= _MAX_PENDING
+                or self.custody.trouble.why
+                or reach.blocked(inlet.slot, inlet.bridge, inlet.consumed < inlet.sent_before)
             ):
                 return
             self.custody.handle(inlet, inlet.take(), self._move)
             self._after()
+        if inlet.queue:
+            self._left = True
 
     def _move(self, inlet: Inlet, batch: EventBatch) -> None:
         assert self._engine is not None
@@ -420,18 +429,25 @@ class Hub:
         if self._serving:
             self.custody.settle_links(inlets, now)
         else:
-            self.notes.deliver(now)
-            for inlet in inlets:
-                if inlet.queue:
-                    self.arrived(inlet)
+            self.handle(now)
             self.custody.settle(inlets, now)
             self.entrances.tidy()
             self.retired.tidy(now)
         for link in [*self.links.values()]:
             link.tick(now)
 
+    def handle(self, now: float) -> None:
+        """Runs the notes and the frames that have come."""
+        self.notes.deliver(now)
+        self._left = False
+        for inlet in self.entrances.all():
+            if inlet.queue:
+                self.arrived(inlet)
+
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next, if nothing comes before; None if never."""
+        if self._left:
+            return now
         due = [at for link in self.links.values() if (at := link.next_due) is not None]
         if self.custody.trouble.why:
             due.append(self.custody.trouble.due)

@@ -28,7 +28,6 @@ from evflow.outside import shown
 
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
-    from evflow.link.transport import Conduit
     from evflow.stone import Actor
 
 __all__ = ["Node"]
@@ -406,18 +405,17 @@ class Links:
         use_network(self._hub.measure)
 
     def receive(self, now: float) -> None:
-        """Takes what had come over the sockets when the bell slept last."""
-        self._sockets.receive(self._take, now)
-
-    def _take(self, conduit: Conduit, header: Any, body: Any, now: float) -> None:
-        # What came before may have led to a handler that took long.
-        self._hub.receive(conduit, header, body, time.monotonic())
+        """Takes what had come over the sockets when the bell slept last, and runs it."""
+        # Handlers run when the sockets have been read: while one runs, another thread reads them.
+        with self._hub.serving():
+            self._sockets.receive(self._hub.receive, now)
+        self._hub.handle(time.monotonic())
 
     def serve(self, now: float) -> None:
         """Takes what has come and sends what is to go, but runs nothing; see ``Hub.serving``."""
         with self._hub.serving():
             self.bell.look()
-            self._sockets.receive(self._take, now)
+            self._sockets.receive(self._hub.receive, now)
             self._hub.finish(now)
 
     def finish(self, now: float) -> None:
