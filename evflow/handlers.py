@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from evflow.errors import GraphError
+from evflow.mishaps import CONTAINED, named
 
 __all__ = ["handler_from", "handler_text", "is_handler_text", "is_made_in", "own_handlers"]
 
@@ -59,13 +60,9 @@ def _on_the_way(module: str, path: str) -> list[Any]:
         found: list[Any] = [importlib.import_module(module)]
         for part in path.split("."):
             found.append(getattr(found[-1], part))
-    except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+    except CONTAINED as error:
         # Whatever a module does when it is imported.
-        why = (
-            str(error)
-            if isinstance(error, ImportError | AttributeError)
-            else f"{type(error).__name__}: {error}"
-        )
+        why = str(error) if isinstance(error, ImportError | AttributeError) else named(error)
         raise GraphError(f"handler {f'{module}:{path}'!r} cannot be imported: {why}") from error
     return found
 

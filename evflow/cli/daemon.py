@@ -130,7 +130,7 @@ def _wait(daemon: Daemon) -> None:
     """Until Ctrl-C or SIGTERM.
 
     Raises:
-        FlowError: the daemon's flow broke.
+        FlowError: the daemon broke.
     """
     ended = threading.Event()
 
@@ -141,5 +141,5 @@ def _wait(daemon: Daemon) -> None:
         signal.signal(number, end)
     # In short waits, since a signal does not end a wait by itself.
     while not ended.wait(_GLANCE):
-        if (failure := daemon.flow.failure) is not None:
+        if (failure := daemon.failure) is not None:
             raise failure

@@ -27,6 +27,8 @@ __all__ = ["run_program"]
 _SHOWN = 10
 _HINT_AFTER = 2.0
 """Seconds without an end after which the user is told what is missing."""
+_GLANCE = 0.2
+"""Seconds between two looks at whether the flow still runs."""
 _PATIENCE = 5.0
 """Seconds that other nodes have to handle what they were sent, when a node is asked to end."""
 
@@ -61,13 +63,15 @@ def run_program(program: Program, picture: Path | None, node: Node | None = None
     with _ended_by_sigterm():
         flow = _begun(program, node)
         try:
-            _announce(node)
-            _feed(program, flow)
-            _drain(flow, node)
+            with _ended_by_failure(flow):
+                _announce(node)
+                _feed(program, flow)
+                _drain(flow, node)
         except KeyboardInterrupt as cause:
             interrupted = not isinstance(cause, _Terminated)
             what = "interrupted" if interrupted else "asked to end"
-            click.echo(f"\n{what}: handling what was submitted", err=True)
+            if flow.failure is None:
+                click.echo(f"\n{what}: handling what was submitted", err=True)
         except EvflowError as error:
             failure = error
         flow.close(timeout=_PATIENCE)
@@ -102,6 +106,29 @@ def _ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _ended_by_failure(flow: Flow) -> Iterator[None]:
+    """Within the ``with`` block a flow that breaks ends what the main thread does, as SIGTERM would."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_GLANCE):
+            if flow.failure is not None:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+                return
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    watcher = threading.Thread(target=watch, name="evflow watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
 
 
 def _announce(node: Node | None) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from evflow import mishaps
 from evflow.deploy.admission import Admission
 from evflow.deploy.messages import TOPIC
 from evflow.deploy.outbox import Outbox
@@ -24,9 +25,10 @@ from evflow.deploy.site import Site
 from evflow.deploy.steward import Steward
 from evflow.deploy.store import FileStore
 from evflow.deploy.verbs import Verbs
-from evflow.errors import DeployError, EvflowError
+from evflow.errors import DeployError, EvflowError, FlowError
 from evflow.flow.flow import Flow
 from evflow.link.asking import ANSWER, ASK, Answers
+from evflow.mishaps import CONTAINED, named
 from evflow.node.node import Node
 from evflow.outside import shown
 from evflow.trouble import AGAIN
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["Daemon"]
 
 _log = logging.getLogger("evflow.deploy")
+
+T = TypeVar("T")
 
 _TRIES = 5
 
@@ -120,6 +124,7 @@ class Daemon:
         self._known: dict[str, str] = {}
         self._look_at = 0.0
         self._closed = False
+        self._failure: BaseException | None = None
         self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         try:
             self.flow = Flow.empty(f"node {self.node.name}", node=self.node)
@@ -167,6 +172,16 @@ class Daemon:
         """Where it can be dialled."""
         return self.node.contact
 
+    @property
+    def failure(self) -> FlowError | None:
+        """Why the daemon does its work no longer: its flow, or the thread that changes deployments, broke;
+        None while it works. Such a daemon is to be closed, and started again on its folder."""
+        if self._failure is not None:
+            failure = FlowError(f"node {self.node.name}: its control broke: {named(self._failure)}")
+            failure.__cause__ = self._failure
+            return failure
+        return self.flow.failure
+
     def unwritten(self) -> list[str]:
         """What cannot be written now, and why, one text a file."""
         stalls = self.flow.engine.stalls
@@ -187,25 +202,37 @@ class Daemon:
         self._tasks.put(lambda: call(peer, body))
 
     def _work(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:  # noqa: BLE001  the daemon ends by it
+            self._failure = error
+            _log.exception("node %s: its control broke", self.node.name)
+
+    def _serve(self) -> None:
         due = time.monotonic()
-        while True:
+        while self.flow.failure is None:
             try:
                 task = self._tasks.get(timeout=max(0.0, due - time.monotonic()))
             except Empty:
                 task = _nothing
             if task is None:
                 return
-            due = time.monotonic() + AGAIN
-            try:
-                task()
-                due = self._tick(time.monotonic())
-            except EvflowError as error:
-                # The store itself tells when it cannot be written.
-                if not self._store.trouble.why:
-                    _log.warning("node %s: %s", self.node.name, error)
-            except Exception:  # noqa: BLE001  it is logged with its traceback
-                # Without this thread no deployment could be changed or taken down any more.
-                _log.exception("node %s: a task of its control failed", self.node.name)
+            self._contained(task)
+            # If that fails it is tried again, in a while.
+            due = self._contained(lambda: self._tick(time.monotonic())) or time.monotonic() + AGAIN
+
+    def _contained(self, call: Callable[[], T]) -> T | None:
+        """What a call gives; None where it fails, as without this thread no deployment could be changed or
+        taken down any more."""
+        try:
+            return call()
+        except EvflowError as error:
+            # The store itself tells when it cannot be written.
+            if self.flow.failure is None and not self._store.trouble.why:
+                _log.warning("node %s: %s", self.node.name, error)
+        except CONTAINED as error:
+            mishaps.tell(_log, f"node {self.node.name}", "a task of its control failed", error)
+        return None
 
     def _tick(self, now: float) -> float:
         for key in list(self._released):
@@ -270,14 +297,18 @@ class Daemon:
         Args:
             timeout: seconds to wait until all that is under way is handled, here and by other nodes; if it
                 is not, what was not safe comes again, as after a kill.
+
+        Raises:
+            FlowError: the daemon broke before; see ``failure``.
         """
         if self._closed:
             return
         self._closed = True
         self._tasks.put(None)
-        self._thread.join()
+        broken = self.failure is not None
+        self._thread.join(_LOOK if broken else None)
         try:
-            if self.flow.failure is None:
+            if not broken:
                 self.steward.put_away(self.site.put_away(timeout))
             self.flow.stop()
         finally:

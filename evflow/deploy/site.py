@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from evflow import mishaps
 from evflow.deploy.admission import Admission
 from evflow.deploy.frontier import Frontier, frontier
 from evflow.deploy.part import EMPTY, checked_graph, part_of, qualified, union
@@ -28,6 +29,7 @@ from evflow.flow.changing import compile_ahead
 from evflow.flow.flow import Flow
 from evflow.handlers import own_handlers
 from evflow.link.inlet import Hold
+from evflow.mishaps import CONTAINED, named
 from evflow.stone import Actor
 
 __all__ = ["Site"]
@@ -97,9 +99,10 @@ class Site:
             return refusal
         except EvflowError as error:
             return str(error)
-        except Exception as error:  # noqa: BLE001  a stranger's graph may not end the daemon
-            _log.exception("deployment %s, version %d", new.deployment, new.version)
-            return f"it cannot be read here: {type(error).__name__}: {error}"
+        except CONTAINED as error:
+            # A stranger's graph may not end the daemon.
+            mishaps.tell(_log, f"deployment {new.deployment}", "a version of it cannot be read here", error)
+            return f"it cannot be read here: {named(error)}"
 
     def _crowded(self, whole: Topology) -> str:
         """Why a peer could not take all bridges that lead to it."""
@@ -283,6 +286,11 @@ class Site:
                 self._flow.call(begun.cancel)
             self.troubles[new.deployment] = str(error)
             _log.error("deployment %s, version %d: %s", new.deployment, new.version, error)
+        except CONTAINED as error:
+            if begun is not None:
+                self._flow.call(begun.cancel)
+            self.troubles[new.deployment] = named(error)
+            mishaps.tell(_log, f"deployment {new.deployment}", "its newest version does not run here", error)
         else:
             self.troubles.pop(new.deployment, None)
             self._parts[new.deployment] = part

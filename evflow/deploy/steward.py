@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from evflow import mishaps
 from evflow.deploy import messages as m
 from evflow.deploy.book import Book, is_open
 from evflow.deploy.desk import Desk, Done
@@ -18,7 +19,8 @@ from evflow.deploy.member import Member
 from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record
 from evflow.deploy.watchman import DEAD_AFTER, Watchman
-from evflow.errors import DeployError
+from evflow.errors import DeployError, EvflowError
+from evflow.mishaps import CONTAINED
 
 if TYPE_CHECKING:
     from evflow.deploy.ground import Ground
@@ -30,6 +32,9 @@ _log = logging.getLogger("evflow.deploy")
 
 _GOSSIP = 1.0
 _MOST_OPEN = 1000
+
+_AFTER_FAILURE = 0.5
+"""Seconds until a deployment has its turn again that has failed."""
 
 
 class Steward:
@@ -339,7 +344,14 @@ class Steward:
         self._now = now
         due = []
         for birth, member in list(self.members.items()):
-            at = member.tick(now)
+            try:
+                at = member.tick(now)
+            except EvflowError:
+                raise
+            except CONTAINED as error:
+                # It costs this deployment's change, and no other deployment anything.
+                mishaps.tell(_log, f"deployment {member.deployment}", "its change does not go on", error)
+                at = now + _AFTER_FAILURE
             if at is not None:
                 due.append(at)
             page = self.book.page(birth)

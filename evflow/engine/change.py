@@ -6,18 +6,24 @@ others of the same name. Only then are the links, the events that stones hold an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from types import MappingProxyType
 
+from evflow import mishaps
 from evflow.engine.difference import Difference, difference
 from evflow.engine.engine import Engine
 from evflow.engine.snapshot import Arrivals, Parsed, Snapshot, arrive, read
 from evflow.engine.topology import IN, Hop, Slot, Topology
 from evflow.errors import EvflowError, FlowError
+from evflow.events.batch import EventBatch
+from evflow.mishaps import CONTAINED, Broken
 from evflow.stone import Actor, Stone, arrivals
 
 __all__ = ["REMOVED", "adopt"]
+
+_log = logging.getLogger("evflow.engine")
 
 REMOVED = "the stone was removed while it held the event"
 
@@ -56,19 +62,24 @@ def adopt(
     made = difference(running, wanted)
     opening = _Opening(engine, wanted, made, drop)
     retired = opening.run(snapshots)
-    ports = _ports(running, wanted)
-    for name in made.gone:
-        _end(engine, running.slots[name], name in moved)
-    for name in sorted(made.vanishing - made.replaced):
-        drop(name)
-    running.slots = {name: running.slots.get(name, slot) for name, slot in wanted.slots.items()}
-    for name, slot in running.slots.items():
-        slot.ports, slot.arrivals = ports[name], wanted.slots[name].arrivals
-    running.entrances, running.morphs = wanted.entrances, wanted.morphs
-    engine.adopted()
-    for slot, events in opening.arriving:
-        arrive(engine, slot, events)
-    _hand_over(engine, retired)
+    try:
+        ports = _ports(running, wanted)
+        for name in made.gone:
+            _end(engine, running.slots[name], name in moved)
+        for name in sorted(made.vanishing - made.replaced):
+            drop(name)
+        running.slots = {name: running.slots.get(name, slot) for name, slot in wanted.slots.items()}
+        for name, slot in running.slots.items():
+            slot.ports, slot.arrivals = ports[name], wanted.slots[name].arrivals
+        running.entrances, running.morphs = wanted.entrances, wanted.morphs
+        engine.adopted()
+        for slot, events in opening.arriving:
+            arrive(engine, slot, events)
+        _hand_over(engine, retired)
+    except EvflowError:
+        raise
+    except Exception as error:
+        raise Broken("a change of the graph was made only in part") from error
     return made
 
 
@@ -135,9 +146,9 @@ class _Opening:
             self._engine.open(slot)
         except EvflowError:
             raise
-        except Exception as error:
+        except CONTAINED as error:
             raise FlowError(
-                f"stone {slot.name!r} ({slot.stone.kind}) cannot be opened: {type(error).__name__}: {error}"
+                f"stone {slot.name!r} ({slot.stone.kind}) cannot be opened: {mishaps.named(error)}"
             ) from error
         self._undo.append(lambda: self._close(slot))
 
@@ -186,14 +197,18 @@ def _end(engine: Engine, slot: Slot, moved: bool) -> None:
     """Ends a stone that goes."""
     parked = [batch for _, batch in slot.unpark()]
     actor = slot.actor
-    # What a file keeps stays there: it is not lost, and where it moved to it was written anew.
-    held = actor.extract() if actor is not None and not actor.keeps else []
+    held: list[EventBatch] = []
+    try:
+        # What a file keeps stays there: it is not lost, and where it moved to it was written anew.
+        if actor is not None and not actor.keeps:
+            held = actor.extract()
+    except CONTAINED as error:
+        mishaps.tell(_log, f"stone {slot.name!r}", "what it held is lost with it", error)
     if not moved:
         for batch in (*held, *parked):
             engine.give_up(slot, batch, REMOVED)
     engine.forget(slot.name)
-    if actor is not None:
-        actor.close()
+    engine.end(slot)
 
 
 def _hand_over(engine: Engine, retired: list[tuple[Slot, Stone, Actor | None]]) -> None:
@@ -212,12 +227,17 @@ def _hand_over(engine: Engine, retired: list[tuple[Slot, Stone, Actor | None]]) 
             slot.counts[IN] -= sum(len(batch) for _, batch in events)
             arrive(engine, slot, events)
     engine.run()
-    for _, _, actor in retired:
-        if actor is not None:
-            # Only now is all that it held somewhere else.
-            actor.extract()
-            engine.stalls.settle(actor, actor.mark())
-            actor.close()
+    for slot, _, actor in retired:
+        try:
+            if actor is not None:
+                # Only now is all that it held somewhere else.
+                actor.extract()
+                engine.stalls.settle(actor, actor.mark())
+                actor.close()
+        except EvflowError:
+            raise
+        except CONTAINED as error:
+            mishaps.tell(_log, f"stone {slot.name!r}", "the one that it replaced could not be closed", error)
 
 
 def _held(actor: Actor) -> Arrivals:

@@ -7,6 +7,7 @@ made between two runs, so it never meets an event half-way: routes are thrown aw
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from operator import add
 from typing import TYPE_CHECKING
 
+from evflow import mishaps
 from evflow.engine.adapter import Adapter
 from evflow.engine.asking import Asking, asking
 from evflow.engine.host import system_values
@@ -24,6 +26,7 @@ from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
 from evflow.engine.waking import Waking
 from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
+from evflow.mishaps import CONTAINED, Broken
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Entrance
 from evflow.ticks import TICK
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
+_log = logging.getLogger("evflow.engine")
 _HERE: AbstractContextManager[None] = nullcontext()
 
 
@@ -125,12 +129,15 @@ class Engine:
         pending = self._pending
         while pending:
             slot, input, batch = pending.popleft()
-            if slot.frozen:
-                slot.park(input, batch)
-            elif slot.actor is not None:
-                self._act(slot, input, batch)
-            else:
-                self._route(slot, input, batch)
+            try:
+                if slot.frozen:
+                    slot.park(input, batch)
+                elif slot.actor is not None:
+                    self._act(slot, input, batch)
+                else:
+                    self._route(slot, input, batch)
+            except CONTAINED as error:
+                self._lose(slot, batch, error)
         self._origin = None
 
     def entrance(self, slot: Slot) -> Entrance | None:
@@ -147,9 +154,16 @@ class Engine:
         if not self._emitted:
             return []
         slots = self.topology.slots
-        actors = [slots[name].actor for name in self._emitted if name in slots]
+        actors = [(name, slots[name].actor) for name in self._emitted if name in slots]
         self._emitted.clear()
-        return [(actor, actor.mark()) for actor in actors if actor is not None]
+        marks: list[tuple[Actor, object]] = []
+        for name, actor in actors:
+            try:
+                if actor is not None:
+                    marks.append((actor, actor.mark()))
+            except CONTAINED as error:
+                mishaps.tell(_log, f"stone {name!r}", "it will not hear that what it emitted is safe", error)
+        return marks
 
     def changed(self) -> None:
         """Forgets every route; to be called after a change of the topology."""
@@ -242,7 +256,10 @@ class Engine:
             self._ticks[slot.name] = number + 1
             # After a delay the missed ticks are left out, and the rhythm is kept.
             self._due[slot.name] = due + period * max(1, int((now - due) / period) + 1)
-            self.submit(slot, EventBatch.from_columns(TICK, {"count": [number], "time": [wall]}))
+            try:
+                self.submit(slot, EventBatch.from_columns(TICK, {"count": [number], "time": [wall]}))
+            except CONTAINED as error:
+                mishaps.tell(_log, f"stone {slot.name!r}", "a tick is left out", error)
 
     @property
     def rhythmic(self) -> bool:
@@ -300,24 +317,44 @@ class Engine:
     def close(self) -> None:
         """Ends every stone; what they hold and cannot keep becomes dead letters."""
         for slot in self.topology.slots.values():
-            if slot.actor is not None:
-                if not slot.actor.keeps:
+            try:
+                if slot.actor is not None and not slot.actor.keeps:
                     for batch in slot.actor.extract():
                         self.give_up(slot, batch, "the flow was closed while the stone held the event")
                 # They stay parked, so that links do not acknowledge them.
                 for _, batch in slot.parked if slot.stalled else ():
                     self.give_up(slot, batch, f"the flow was closed while the event waited: {slot.stalled}")
-                slot.actor.close()
+            except CONTAINED as error:
+                mishaps.tell(_log, f"stone {slot.name!r}", "what it held is lost with the flow", error)
+        self.stop()
 
     def stop(self) -> None:
         """Ends every stone as it stands."""
         for slot in self.topology.slots.values():
+            self.end(slot)
+
+    def end(self, slot: Slot) -> None:
+        """Ends a stone's running half; a failure of that is told in the log."""
+        try:
             if slot.actor is not None:
                 slot.actor.close()
+        except CONTAINED as error:
+            mishaps.tell(_log, f"stone {slot.name!r}", "it could not be closed", error)
 
     def give_up(self, slot: Slot, batch: EventBatch, reason: str, error: BaseException | None = None) -> None:
         """Puts events among the dead letters."""
         self._letters.put(slot.name, batch, [reason] * len(batch), error)
+
+    def _lose(self, slot: Slot, batch: EventBatch, error: BaseException) -> None:
+        """Gives up events at a stone because what was to be done with them failed."""
+        try:
+            slot.counts[IN] += len(batch)
+            self.fault(slot, batch, error)
+            mishaps.tell(
+                _log, f"stone {slot.name!r}", "events could not be handled: they are dead letters", error
+            )
+        except CONTAINED as worse:
+            raise Broken(f"stone {slot.name!r}: events were neither handled nor given up") from worse
 
     def _refuse(self, slot: Slot, batch: EventBatch, reason: str) -> None:
         slot.counts[IN] += len(batch)
@@ -334,17 +371,19 @@ class Engine:
         if isinstance(route, str):
             self._refuse(slot, batch, route)
             return
-        for hop in route.direct:
-            self._pending.append((hop.slot, hop.input, batch))
+        leaving = [(hop.slot, hop.input, batch) for hop in route.direct]
         result = None
         if route.kernel is not None:
             start = time.perf_counter()
             result = self._run_kernel(route, route.kernel, batch)
-            self._account(route, result, time.perf_counter() - start)
-            self._leave(route, result, batch)
-            if len(result.faults):
-                for event, reason, stage in faulted(result, batch):
-                    self.give_up(route.stages[stage][0], event, reason)
+            seconds = time.perf_counter() - start
+            # All that may fail comes before the first count, so that events are given up as a whole.
+            self._leave(route, result, batch, leaving)
+            faults = list(faulted(result, batch)) if len(result.faults) else ()
+            self._account(route, result, seconds)
+            for event, reason, stage in faults:
+                self.give_up(route.stages[stage][0], event, reason)
+        self._pending.extend(leaving)
         count = len(batch)
         for meter in route.meters:
             _count_passing(meter, result, count)
@@ -377,14 +416,15 @@ class Engine:
                 slot.counts[ERRORS] += row[ERRORS]
             slot.busy += seconds * row[IN] / total
 
-    def _leave(self, route: Route, result: Result, batch: EventBatch) -> None:
+    def _leave(
+        self, route: Route, result: Result, batch: EventBatch, leaving: list[tuple[Slot, str, EventBatch]]
+    ) -> None:
         for hops, segments in zip(route.exits, result.exits, strict=True):
             if not hops:
                 continue
             for segment in segments:
-                leaving = left(result, segment, batch)
-                for hop in hops:
-                    self._pending.append((hop.slot, hop.input, leaving))
+                came = left(result, segment, batch)
+                leaving.extend((hop.slot, hop.input, came) for hop in hops)
 
     # --- acting stones
 
@@ -396,12 +436,15 @@ class Engine:
         if isinstance(adapter, str):
             self._refuse(slot, batch, adapter)
             return
-        slot.counts[IN] += len(batch)
         start = time.perf_counter()
         if adapter.idle:
+            slot.counts[IN] += len(batch)
             self._receive(slot, adapter.input, batch)
         else:
-            for converted, rejected in adapter.apply(batch):
+            # Converted as a whole first: if that fails, no event of the batch was counted or handled.
+            parts = list(adapter.apply(batch))
+            slot.counts[IN] += len(batch)
+            for converted, rejected in parts:
                 for event, reason in rejected:
                     self.fault(slot, event, reason)
                 if len(converted):
@@ -418,7 +461,7 @@ class Engine:
         except UnwrittenError as error:
             batch = batch.slice(error.taken, len(batch))
             self.stalls.begin(slot, error)
-        except Exception as error:  # noqa: BLE001  a stone of any kind may fail; it costs these events
+        except CONTAINED as error:
             self.fault(slot, batch, error)
             return
         # They arrive once more.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from evflow.engine.topology import Slot
 from evflow.errors import UnwrittenError
+from evflow.mishaps import CONTAINED
 from evflow.stone import Actor
 from evflow.trouble import Trouble
 
@@ -56,7 +57,8 @@ class Stalls:
         known = self._unsettled.get(actor)
         try:
             actor.settled(mark)
-        except Exception as error:  # noqa: BLE001  a stone of any kind may fail; what it emitted is handled
+        except CONTAINED as error:
+            # What it emitted is handled all the same.
             trouble = Trouble(_log) if known is None else known[1]
             trouble.failed(f"what a stone has emitted cannot be noted: {error}")
             self._unsettled[actor] = mark, trouble

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from evflow import mishaps
 from evflow.engine.fit import Fit, best_fit
 from evflow.events.joining import MANY, join_last
+from evflow.mishaps import CONTAINED
 from evflow.morph import Morph
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Leaving, Stone
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
 __all__ = ["DROPPED", "ERRORS", "IN", "OUT", "Crossing", "Hop", "Slot", "Topology", "crossing_of"]
+
+_log = logging.getLogger("evflow.engine")
+
+T = TypeVar("T")
 
 IN, OUT, DROPPED, ERRORS = range(4)
 """Columns of ``Slot.counts``."""
@@ -159,7 +166,23 @@ class Slot:
     @property
     def handles(self) -> bool:
         """Whether it is about to handle by itself what it keeps."""
-        return not self.frozen and self.actor is not None and bool(self.actor.busy)
+        return not self.frozen and bool(self.asked("busy", lambda actor: actor.busy, ""))
+
+    def asked(self, what: str, ask: Callable[[Actor], T], default: T) -> T:
+        """What its actor says of itself.
+
+        Args:
+            what: what is asked for, for the log.
+            ask: asks the actor.
+            default: what counts where there is no actor, or it fails to say so.
+        """
+        if self.actor is None:
+            return default
+        try:
+            return ask(self.actor)
+        except CONTAINED as error:
+            mishaps.tell(_log, f"stone {self.name!r}", f"{what!r} failed, and counts as {default!r}", error)
+            return default
 
     @property
     def kept_ever(self) -> tuple[int, int]:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from threading import get_ident
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from evflow import mishaps
 from evflow.engine.topology import Slot
 from evflow.errors import EvflowError
+from evflow.mishaps import CONTAINED
 from evflow.stone import Acting, Actor
 
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
 
 __all__ = ["Waking"]
+
+_log = logging.getLogger("evflow.engine")
+
+_AFTER_FAILURE = 1.0
+"""Seconds until a stone is woken again that has failed when it was woken."""
 
 
 class Waking:
@@ -79,8 +87,12 @@ class Waking:
                 continue
             self._wanted.discard(slot)
             self.number = None
-            with self._engine.away:
-                self._due[slot] = actor.wake(now)
+            self._due[slot] = now + _AFTER_FAILURE
+            try:
+                with self._engine.away:
+                    self._due[slot] = actor.wake(now)
+            except CONTAINED as error:
+                mishaps.tell(_log, f"stone {slot.name!r}", "it failed when it was woken", error)
             yield slot
 
     def next_due(self, now: float, held: Callable[[Slot], bool]) -> float | None:
@@ -103,7 +115,7 @@ class Waking:
         ahead = self._ahead.get((slot, leaving))
         if ahead is None:
             ahead = self._ahead[slot, leaving] = self._find(slot, leaving)
-        return any(s.stalled or (s.actor is not None and s.actor.full) for s in ahead)
+        return any(stopper.stalled or _full(stopper) for stopper in ahead)
 
     def _find(self, slot: Slot, leaving: bool) -> list[Slot]:
         """The stones that may take no more, among those that events may get to before they wait somewhere."""
@@ -131,7 +143,7 @@ class Waking:
         self._sort_out()
         told = self._engine.stalls.waiting()
         for slot in self._wakers:
-            why = "" if slot.frozen or slot.actor is None else slot.actor.busy
+            why = "" if slot.frozen else slot.asked("busy", lambda actor: actor.busy, "")
             if why and not (slot in since and slot.has_released(*since[slot])):
                 told.append(f"stone {slot.name!r}: {why}")
         return told
@@ -177,19 +189,18 @@ class Waking:
         """Tells these stones that a drain begins."""
         self._sort_out()
         for slot in self._wakers:
-            if slot.actor is not None and not slot.frozen:
-                slot.actor.draining()
+            if not slot.frozen:
+                slot.asked("draining", lambda actor: actor.draining(), None)
 
     def failures(self) -> list[EvflowError]:
         """Why stones emit nothing more."""
         self._sort_out()
-        told = (None if slot.actor is None else slot.actor.failure for slot in self._wakers)
+        told = (slot.asked("failure", lambda actor: actor.failure, None) for slot in self._wakers)
         return [failure for failure in told if failure is not None]
 
     def troubles(self) -> list[str]:
         """Why a flow may not come to rest: who is busy, and who takes no more."""
-        actors = {name: self._engine.topology.slots[name].actor for name in sorted(self._stoppers)}
-        full = [name for name, actor in actors.items() if actor is not None and actor.full]
+        full = [name for name in sorted(self._stoppers) if _full(self._engine.topology.slots[name])]
         return [
             *self.busy(),
             *self._engine.stalls.unsettled(),
@@ -211,3 +222,7 @@ class Waking:
         self._ahead.clear()
         self._due = {slot: due for slot, due in self._due.items() if slot in self._wakers}
         self._wanted &= set(self._wakers)
+
+
+def _full(slot: Slot) -> bool:
+    return slot.asked("full", lambda actor: actor.full, False)

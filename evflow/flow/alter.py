@@ -13,8 +13,9 @@ from evflow.engine.difference import Difference, difference
 from evflow.engine.engine import Engine
 from evflow.engine.snapshot import Parsed
 from evflow.engine.topology import Topology
-from evflow.errors import FlowError
+from evflow.errors import EvflowError, FlowError
 from evflow.flow.net import Net
+from evflow.mishaps import Broken
 from evflow.stone import Actor
 
 __all__ = ["Alteration"]
@@ -130,6 +131,10 @@ class Alteration:
         try:
             self._tell(made)
             self._done(made)
+        except EvflowError:
+            raise
+        except Exception as error:
+            raise Broken("the links were told of a change of the graph only in part") from error
         finally:
             self.cancel()
         return made

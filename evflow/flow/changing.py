@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from evflow import mishaps
 from evflow.engine.difference import Difference, difference
 from evflow.engine.plan import plan_route
 from evflow.engine.topology import Slot, Topology
 from evflow.errors import EvflowError, FlowError, SchemaError
 from evflow.flow.alter import Alteration
 from evflow.flow.worker import Worker
+from evflow.mishaps import CONTAINED
 from evflow.schema import Schema
 from evflow.stone import Acting
 from evflow.ticks import TICK
@@ -179,10 +181,10 @@ class Changes:
     def _look(self, pending: _Pending, now: float) -> float | None:
         """Makes the change if it can be made now, or gives it up in the end; else when to look again."""
         assert pending.alteration is not None
-        waiting = pending.alteration.waiting() if pending.terms.settled else ""
-        if waiting and now < pending.deadline:
-            return min(now + _LOOK_AGAIN, pending.deadline)
         try:
+            waiting = pending.alteration.waiting() if pending.terms.settled else ""
+            if waiting and now < pending.deadline:
+                return min(now + _LOOK_AGAIN, pending.deadline)
             if waiting:
                 pending.alteration.cancel()
                 raise FlowError(
@@ -192,8 +194,13 @@ class Changes:
             pending.alteration.commit()
         except EvflowError as error:
             pending.error = error
-            if pending.logged:
-                _log.error("%s", error)
+        except CONTAINED as error:
+            mishaps.tell(_log, f"flow {self._name}", "a change of the graph failed, and is given up", error)
+            pending.alteration.cancel()
+            pending.error = FlowError(f"flow {self._name}: the change was not made: {mishaps.named(error)}")
+            pending.error.__cause__ = error
+        if pending.error is not None and pending.logged:
+            _log.error("%s", pending.error)
         pending.end()
         self._pending = None
         pending.done.set()

@@ -6,6 +6,7 @@ import atexit
 import importlib
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,7 +44,9 @@ _open: set[Flow] = set()
 def _close_all() -> None:
     # Whoever forgets to close loses nothing all the same.
     for flow in list(_open):
-        flow.close()
+        # One that broke has told its user, or the log.
+        with suppress(FlowError):
+            flow.close()
 
 
 class Flow(Changeable):
@@ -421,6 +424,9 @@ class Flow(Changeable):
             timeout: seconds to wait until other nodes have handled what was sent to them, and workers of
                 terminals what is theirs; they begin anew whenever a worker is done with something. What has
                 not been handled by then goes to the dead letters.
+
+        Raises:
+            FlowError: the flow broke before, or while it ended; see ``failure``.
         """
         self._end(self.engine.close, timeout, thaw=True)
 

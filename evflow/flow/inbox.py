@@ -202,7 +202,8 @@ class Intake:
                 yield from _together([item for item in group if isinstance(item, EventBatch)])
             else:
                 events = [item[1] for item in group if isinstance(item, tuple)]
-                yield from (EventBatch.from_encoded(schema, part) for part in _parts(events))
+                for part in _parts(events):
+                    yield from _encoded(schema, part)
 
 
 def _parts(events: list[bytes]) -> Iterator[list[bytes]]:
@@ -216,6 +217,15 @@ def _parts(events: list[bytes]) -> Iterator[list[bytes]]:
     yield events[start:]
 
 
+def _encoded(schema: Schema, events: list[bytes]) -> Iterator[EventBatch]:
+    """Events as one batch; where there is no memory for all of them at once, one by one."""
+    try:
+        batches = [EventBatch.from_encoded(schema, events)]
+    except MemoryError:
+        batches = [EventBatch.from_encoded(schema, [event]) for event in events]
+    yield from batches
+
+
 def _together(batches: list[EventBatch]) -> Iterator[EventBatch]:
     """Batches that lie back to back in memory as one, up to some size; the others as they are."""
     start, size, end = 0, 0, -1
@@ -223,15 +233,18 @@ def _together(batches: list[EventBatch]) -> Iterator[EventBatch]:
         at, length = address_of(batch.data), len(batch.data)
         alike = batch.schema is batches[start].schema and _plain(batch) and _plain(batches[start])
         if size and not (at == end and alike and size + length <= _TOGETHER):
-            yield _one(batches[start:position])
+            yield from _one(batches[start:position])
             start, size = position, 0
         size += length
         end = at + length
-    yield _one(batches[start:])
+    yield from _one(batches[start:])
 
 
-def _one(batches: list[EventBatch]) -> EventBatch:
-    return batches[0] if len(batches) == 1 else EventBatch.concat(batches)
+def _one(batches: list[EventBatch]) -> list[EventBatch]:
+    try:
+        return batches if len(batches) == 1 else [EventBatch.concat(batches)]
+    except MemoryError:
+        return batches
 
 
 def _plain(batch: EventBatch) -> bool:

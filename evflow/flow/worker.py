@@ -12,17 +12,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from evflow import mishaps
 from evflow.engine.engine import Engine
 from evflow.engine.topology import Slot
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE
+from evflow.flow.hooks import Hooks
 from evflow.flow.inbox import Intake, Item
 from evflow.flow.lane import Drain, Lane
 from evflow.flow.net import Net
 from evflow.flow.standby import Standby
+from evflow.mishaps import CONTAINED, Broken, named
 from evflow.outside import shown
 from evflow.stone import Actor, working
 
@@ -31,15 +34,6 @@ __all__ = ["Worker"]
 _log = logging.getLogger("evflow.flow")
 
 T = TypeVar("T")
-
-
-class _Hook:
-    """What is called in each turn, when at the latest, and whether it needs nothing but the links."""
-
-    def __init__(self, call: Callable[[float], float | None], links: bool) -> None:
-        self.call = call
-        self.links = links
-        self.due: float | None = 0.0
 
 
 class _End:
@@ -94,7 +88,7 @@ class Worker:
         self._lanes: list[Lane] = []
         self._lanes_lock = threading.Lock()
         self._drains: list[Drain] = []
-        self._hooks: list[_Hook] = []
+        self._hooks = Hooks(name)
         self._tasks: deque[Callable[[], None]] = deque()
         self._link_tasks: deque[Callable[[], None]] = deque()
         self._inner: deque[tuple[Slot, EventBatch]] = deque()
@@ -158,13 +152,8 @@ class Worker:
         Returns:
             What ends that.
         """
-        hook = _Hook(call, links)
-        self._hooks = [*self._hooks, hook]
+        end = self._hooks.add(call, links)
         self.bell.ring()
-
-        def end() -> None:
-            self._hooks = [known for known in self._hooks if known is not hook]
-
         return end
 
     def enter(
@@ -287,6 +276,8 @@ class Worker:
                 outcome.append((task(), None))
             except EvflowError as error:
                 outcome.append((None, error))
+            except CONTAINED as error:
+                outcome.append((None, self._failed(error)))
             done.set()
 
         (self._link_tasks if links else self._tasks).append(work)
@@ -298,15 +289,29 @@ class Worker:
         return result
 
     def later(self, task: Callable[[], object], links: bool = False) -> None:
-        """Has the thread do a task, in its time; an error of evflow goes to the log.
+        """Has the thread do a task, in its time; what it raises goes to the log.
 
         Args:
             task: called without arguments.
             links: whether ``task`` needs nothing but the links, so that it need not wait for handlers.
         """
         tasks = self._link_tasks if links else self._tasks
-        tasks.append(lambda: _logged(task))
+        tasks.append(lambda: self._logged(task))
         self.bell.ring()
+
+    def _logged(self, task: Callable[[], object]) -> None:
+        try:
+            task()
+        except EvflowError as error:
+            _log.error("%s", error)
+        except CONTAINED as error:
+            mishaps.tell(_log, f"flow {self._name}", "a task was not done", error)
+
+    def _failed(self, error: BaseException) -> FlowError:
+        """What failed in the thread, for who has asked for it."""
+        failure = FlowError(f"flow {self._name}: what was asked for failed: {named(error)}")
+        failure.__cause__ = error
+        return failure
 
     def drain(self, timeout: float | None) -> None:
         """Waits until all that was submitted before has been handled, on other nodes too.
@@ -346,7 +351,7 @@ class Worker:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not done.wait(0.2 if deadline is None else max(0.0, min(0.2, deadline - time.monotonic()))):
             if not self._thread.is_alive() and not done.is_set():
-                raise FlowError(f"flow {self._name} ended") from self._failure
+                raise self._ended()
             if deadline is not None and time.monotonic() >= deadline:
                 late = f"flow {self._name}: not done within {timeout} s"
                 raise FlowError("; ".join([late, *self._troubles()]))
@@ -356,16 +361,19 @@ class Worker:
         """Why the thread has ended, though nobody closed the flow; None if it has not."""
         if self._failure is None:
             return None
-        error = FlowError(f"flow {self._name} broke: {type(self._failure).__name__}: {self._failure}")
+        error = FlowError(f"flow {self._name} broke: {_reason(self._failure)}")
         error.__cause__ = self._failure
         return error
+
+    def _ended(self) -> FlowError:
+        return self.failure or FlowError(f"flow {self._name} is closed")
 
     def _troubles(self) -> list[str]:
         return [*self.engine.waking.troubles(), *self._net.troubles()]
 
     def _refuse_if_closed(self) -> None:
-        if self.closing or not self._thread.is_alive():
-            raise FlowError(f"flow {self._name} is closed") from self._failure
+        if self.closing or self._failure is not None or not self._thread.is_alive():
+            raise self._ended()
 
     def close(self, finish: Callable[[], None], timeout: float, thaw: bool = True) -> None:
         """Ends the thread after all that was submitted has been handled, and the task ``finish``.
@@ -386,7 +394,7 @@ class Worker:
             self.bell.ring()
         self._thread.join()
         if self._failure is not None:
-            raise FlowError(f"flow {self._name} broke: {self._failure!r}") from self._failure
+            raise self._ended()
 
     def _begin_end(self, finish: Callable[[], None], timeout: float, thaw: bool) -> None:
         self._seal()
@@ -424,9 +432,13 @@ class Worker:
         except BaseException as error:  # noqa: BLE001  whoever waits for this thread must hear of it
             self._failure = error
             _log.exception("flow %s broke", self._name)
-            self._seal()
-            # So that peers hear of it at once, and keep what is theirs to send.
-            self._net.close()
+            self._seal(f"the flow broke: {_reason(error)}")
+            self.engine.stop()
+            try:
+                # So that peers hear of it at once, and keep what is theirs to send.
+                self._net.close()
+            except CONTAINED as worse:
+                mishaps.tell(_log, f"flow {self._name}", "its links could not be closed", worse)
         finally:
             if self._standby is not None:
                 self._standby.end()
@@ -434,7 +446,7 @@ class Worker:
     def _seconds(self) -> float | None:
         """How long the thread may sleep."""
         now = time.monotonic()
-        due = [self._net.next_due(now), *[hook.due for hook in self._hooks]]
+        due = [self._net.next_due(now), *self._hooks.due]
         if self.engine.rhythmic:
             due.append(self.engine.next_due(now))
         if self.engine.stalls:
@@ -446,10 +458,10 @@ class Worker:
         known = [at for at in due if at is not None]
         return min(known) - now if known else None
 
-    def _seal(self) -> None:
+    def _seal(self, reason: str = "the flow is closed") -> None:
         # A submission either went in before this, and is taken, or is refused: none is lost in between.
         for lane in self._lanes:
-            lane.intake.seal()
+            lane.intake.seal(reason)
 
     def _waiting(self) -> bool:
         if self._tasks or self._link_tasks or self.engine.waking.waiting:
@@ -481,8 +493,7 @@ class Worker:
             task()
             self.run()
         if self._hooks:
-            for hook in self._hooks:
-                hook.due = hook.call(time.monotonic())
+            self._hooks.call(links=False)
             self.run()
         self._net.finish(time.monotonic())
         if self._drains:
@@ -492,9 +503,7 @@ class Worker:
         """Does what needs nothing but the links; called by the standby while this thread is away."""
         self._do_link_tasks()
         self._net.serve(now)
-        for hook in self._hooks:
-            if hook.links:
-                hook.due = hook.call(now)
+        self._hooks.call(links=True)
 
     def _do_link_tasks(self) -> None:
         while self._link_tasks:
@@ -529,7 +538,10 @@ class Worker:
 
     def _take(self) -> None:
         for lane in self._lanes:
-            lane.gate(self.engine.topology)
+            try:
+                lane.gate(self.engine.topology)
+            except CONTAINED as error:
+                mishaps.tell(_log, f"stone {lane.slot.name!r}", "no filter is asked ahead of it", error)
             if lane.waiting:
                 self._run_lane(lane, False)
 
@@ -572,8 +584,9 @@ class Worker:
             self._net.settle_actors(emitted)
 
 
-def _logged(task: Callable[[], Any]) -> None:
-    try:
-        task()
-    except EvflowError as error:
-        _log.error("%s", error)
+def _reason(failure: BaseException) -> str:
+    """Why a flow broke, in one line: the failure, and what it came of."""
+    cause = failure.__cause__
+    if isinstance(failure, Broken) and cause is not None:
+        return f"{failure}: {named(cause)}"
+    return named(failure)

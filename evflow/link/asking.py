@@ -6,6 +6,7 @@ answers. Sans-I/O: both are told the time and what came.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,13 +14,16 @@ from typing import Any
 
 import msgpack
 
-from evflow import errors
+from evflow import errors, mishaps
 from evflow.errors import DeployError, EvflowError, LinkError
 from evflow.link.messages import MOST_NOTE
+from evflow.mishaps import CONTAINED, named
 from evflow.outside import MOST_DEPTH, Malformed, check_depth, from_msgpack, shown
 from evflow.schema.values import describe
 
 __all__ = ["ANSWER", "ASK", "Answers", "Asker", "Question", "Reply"]
+
+_log = logging.getLogger("evflow.link")
 
 ASK, ANSWER = "ask", "answer"
 """The topics of the notes, where nobody says others."""
@@ -191,6 +195,9 @@ class Answers:
                 RecursionError,
             ) as error:
                 reply(DeployError(f"question {shown(verb)} has wrong arguments: {shown(error, 200)}"))
+            except CONTAINED as error:
+                mishaps.tell(_log, f"question {shown(verb)} of {peer}", "it could not be answered", error)
+                reply(DeployError(f"question {shown(verb)} could not be answered: {named(error)}"))
 
 
 def _packed(session: bytes, number: int, verb: str, value: Any) -> bytes:

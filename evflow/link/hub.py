@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from evflow import mishaps
 from evflow.engine.topology import DROPPED, OUT, Crossing, Slot
 from evflow.errors import LinkError
 from evflow.link import messages as m
@@ -20,6 +21,7 @@ from evflow.link.notes import Listener, Notes, checked
 from evflow.link.outlet import Outlet
 from evflow.link.reach import Reach
 from evflow.link.retired import Retired
+from evflow.mishaps import CONTAINED, Broken, named
 from evflow.outside import from_json
 from evflow.schema import Schema
 
@@ -299,19 +301,38 @@ class Hub:
             self._leave_unread(header, conduit, link)
             return
         try:
-            message = m.unpack(header)
-            if link is not None and link.session is not None and link.session.receive(message, body, now):
-                return
-            if isinstance(message, m.Hello):
-                self._greet(message, conduit, now)
-            elif link is not None:
-                link.receive(message, now)
-            elif not isinstance(message, m.Bye | m.Reset):
-                self._answer(conduit, m.Reset("no session on this connection"))
+            self._take(link, conduit, header, body, now)
         except LinkError as error:
             self.refuse("protocol" if link is not None else "malformed", str(error))
-            if link is not None and link.conduit == conduit:
-                link.fail(str(error), now)
+            self._fail(link, conduit, str(error), now)
+        except CONTAINED as error:
+            who = "a stranger" if link is None else f"link to {link.peer}"
+            mishaps.tell(_log, who, "a message could not be taken: the session begins anew", error)
+            self._fail(link, conduit, f"a message could not be taken: {named(error)}", now)
+
+    def _fail(self, link: Link | None, conduit: Conduit, reason: str, now: float) -> None:
+        """What came over a connection costs its link the session."""
+        if link is not None and link.conduit == conduit:
+            self._tend(link, lambda: link.fail(reason, now), now)
+
+    def _tend(self, link: Link, call: Callable[[], None], now: float) -> None:
+        """Does something for a link; if that fails, its session ends, and it is dialled again later."""
+        try:
+            call()
+        except CONTAINED as error:
+            mishaps.tell(_log, f"link to {link.peer}", "it failed: its session ends", error)
+            link.down(named(error), now)
+
+    def _take(self, link: Link | None, conduit: Conduit, header: Any, body: Any, now: float) -> None:
+        message = m.unpack(header)
+        if link is not None and link.session is not None and link.session.receive(message, body, now):
+            return
+        if isinstance(message, m.Hello):
+            self._greet(message, conduit, now)
+        elif link is not None:
+            link.receive(message, now)
+        elif not isinstance(message, m.Bye | m.Reset):
+            self._answer(conduit, m.Reset("no session on this connection"))
 
     def _leave_unread(self, header: Any, conduit: Conduit, link: Link | None) -> None:
         """Refuses what is too large for a connection without a session, where anybody may send it."""
@@ -411,7 +432,13 @@ class Hub:
                 or reach.blocked(inlet.slot, inlet.bridge, inlet.consumed < inlet.sent_before)
             ):
                 return
-            self.custody.handle(inlet, inlet.take(), self._move)
+            try:
+                self.custody.handle(inlet, inlet.take(), self._move)
+            except Exception as error:
+                # Taken, but what it led to is not known: it would count as safe.
+                raise Broken(
+                    f"bridge {inlet.bridge!r} of {inlet.peer}: a frame was handled only in part"
+                ) from error
             self._after()
         if inlet.queue:
             self._left = True
@@ -434,7 +461,7 @@ class Hub:
             self.entrances.tidy()
             self.retired.tidy(now)
         for link in [*self.links.values()]:
-            link.tick(now)
+            self._tend(link, partial(link.tick, now), now)
 
     def handle(self, now: float) -> None:
         """Runs the notes and the frames that have come."""
@@ -493,4 +520,7 @@ class Hub:
             for batch in outlet.remains():
                 give_up(outlet.bridge, batch, trouble)
         for link in self.links.values():
-            link.bye(reason)
+            try:
+                link.bye(reason)
+            except CONTAINED as error:
+                mishaps.tell(_log, f"link to {link.peer}", "the peer was not told of the end", error)

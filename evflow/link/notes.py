@@ -3,15 +3,19 @@ answer or certainty asks again."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from evflow import mishaps
 from evflow.errors import EvflowError, LinkError
 from evflow.link.messages import MOST_NOTE, MOST_TOPIC
+from evflow.mishaps import CONTAINED, named
 
 __all__ = ["Listener", "Notes", "checked"]
 
+_log = logging.getLogger("evflow.link")
 _NOTE = 1 << 10
 """Bytes that a note takes beside its body, about."""
 
@@ -106,3 +110,8 @@ class Notes:
             call(peer, body, now)
         except (EvflowError, RecursionError) as error:
             self._refuse("malformed", f"note {topic!r} of {peer}: {error}")
+        except CONTAINED as error:
+            mishaps.tell(
+                _log, f"note {topic!r} of {peer}", "who listens to it failed: the note is lost", error
+            )
+            self._refuse("failed", f"note {topic!r} of {peer}: {named(error)}")

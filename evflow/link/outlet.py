@@ -25,6 +25,7 @@ from evflow.link.messages import MOST_COLUMNS
 from evflow.link.meter import Meter
 from evflow.link.tags import Tag
 from evflow.link.waiting import POLICIES, Entry, Waiting
+from evflow.mishaps import CONTAINED
 
 __all__ = ["DEPTH", "Frame", "Outlet", "Terms"]
 
@@ -381,9 +382,14 @@ class Outlet:
         first = self.waiting.popleft()
         batches = [first.batch] if first.tag is not None else self._gather(first)
         batch = batches[0]
-        if len(batches) > 1 or batch.selection is not None:
-            batch = EventBatch.concat(batches, self.room)
-        attributes = None if batch.attributes is None else pack_attributes(batch.attributes)
+        try:
+            if len(batches) > 1 or batch.selection is not None:
+                batch = EventBatch.concat(batches, self.room)
+            attributes = None if batch.attributes is None else pack_attributes(batch.attributes)
+        except CONTAINED:
+            for each in reversed(batches):
+                self.waiting.appendleft(Entry(each, first.low, first.tag))
+            raise
         self._last += 1
         size, count = batch.size, len(batch)
         self._kept_bytes += size

@@ -8,9 +8,11 @@ and the next session goes on from there.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
+from evflow import mishaps
 from evflow.errors import LinkError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.link import messages as m
@@ -19,6 +21,7 @@ from evflow.link.inlet import Arrived, Inlet
 from evflow.link.meter import smoothed
 from evflow.link.outlet import Frame, Outlet
 from evflow.link.tags import Tag
+from evflow.mishaps import CONTAINED
 from evflow.schema import Schema
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from evflow.link.transport import Conduit
 
 __all__ = ["LARGE", "MOST_REASON", "SMALL", "Session"]
+
+_log = logging.getLogger("evflow.link")
 
 SMALL = 4 << 10
 """Bytes up to which a frame's events travel within its header."""
@@ -381,7 +386,16 @@ class Session:
     def pump(self, outlet: Outlet) -> None:
         """Sends what an outlet has and the peer has room for."""
         while outlet.ready and not self.broken:
-            self._send_frame(outlet, outlet.next())
+            try:
+                frame = outlet.next()
+                self._send_frame(outlet, frame)
+                outlet.sent(frame)
+            except CONTAINED as error:
+                # It stays the outlet's, and goes over the next session.
+                self.broken = True
+                mishaps.tell(
+                    _log, f"link to {self.peer}", "a frame could not be sent: the session ends", error
+                )
 
     def _send_frame(self, outlet: Outlet, frame: Frame) -> None:
         assert frame.batch is not None
@@ -402,7 +416,6 @@ class Session:
             m.Data(outlet.channel, frame.sequence, schema, frame.count, route, path, frame.attributes, place),
             body,
         )
-        outlet.sent(frame)
 
     def _place(self, body: memoryview) -> list[int] | None:
         if not self._sharing:

@@ -6,16 +6,21 @@ reconnects by itself. What was lost meanwhile is a matter of the links, and so i
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
 import zmq
 
+from evflow import mishaps
 from evflow.errors import LinkError
 from evflow.events.gather import Place
 from evflow.link.transport import Conduit
+from evflow.mishaps import CONTAINED
 from evflow.node.arena import Arena
 from evflow.node.bell import NetBell
 from evflow.node.contact import Contact
@@ -28,6 +33,8 @@ __all__ = ["Dialled", "Guest", "Sockets"]
 
 Socket = zmq.Socket[bytes]
 Receive = Callable[[Conduit, Any, Any, float], None]
+
+_log = logging.getLogger("evflow.node")
 
 # As plain numbers: those of zmq are enumerations, which take their time.
 _NOW, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -61,6 +68,9 @@ _RECONNECT_MS = (50, 1000)
 _MOST_BYTES = 1 << 31
 _LINGER_MS = 2000
 _MOST_SENT, _MOST_RECEIVED = 100_000, 1_000
+
+_unclosed: list[zmq.Context[Socket]] = []
+"""Contexts with sockets that could not be closed."""
 
 # What ``zmq.Socket.send`` calls after it has looked at options of sockets of other kinds.
 _send = zmq.backend.Socket.send
@@ -117,6 +127,7 @@ class Sockets:
         # Those that the bell watches, by their descriptors.
         self._watched: dict[int, Conduit] = {}
         self._uncopied = Uncopied()
+        self._closed = False
         self._arena = Arena()
         self.pace, self.reserve, self.spare = self._arena.pace, self._arena.reserve, self._arena.spare
 
@@ -181,10 +192,13 @@ class Sockets:
     def dial(self, peer: str, contact: str) -> Dialled:
         """A new connection; see ``Transport``."""
         wanted = Contact.parse(contact)
-        socket = self._socket(zmq.DEALER, wanted)
-        socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS[0])
-        socket.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MS[1])
         try:
+            socket = self._socket(zmq.DEALER, wanted)
+        except zmq.ZMQError as error:
+            raise LinkError(f"contact {contact} of {peer}: there is no socket for it: {error}") from error
+        try:
+            socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS[0])
+            socket.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MS[1])
             if self._keys is not None and wanted.scheme == "tcp":
                 self._keys.dial(socket, peer)
             socket.connect(str(wanted))
@@ -222,10 +236,19 @@ class Sockets:
                     self._uncopied.send(socket, body)
         except zmq.ZMQError as error:
             # The peer is gone (EHOSTUNREACH); its next message will begin a session anew.
-            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
-                return False
-            raise
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                self._end_message(socket, error)
+            return False
+        except CONTAINED as error:
+            self._end_message(socket, error)
+            return False
         return True
+
+    def _end_message(self, socket: Socket, error: BaseException) -> None:
+        """A message could not be sent as a whole: what comes next shall not be taken for the rest of it."""
+        mishaps.tell(_log, "a connection", "a message could not be sent", error)
+        with suppress(zmq.ZMQError):
+            _send(socket, b"", _NOW)
 
     def hang_up(self, conduit: Conduit) -> None:
         """Forgets a connection; see ``Transport``."""
@@ -380,19 +403,10 @@ class Sockets:
                 return True
             identity = b"" if isinstance(of, Dialled) else socket.recv(_NOW)
             header = socket.recv(_NOW, copy=False)
-            # A large header may be refused before it is read, and so is not copied.
-            data = header.bytes if len(header) <= _COPY else header.buffer.toreadonly()
-            body = None
-            if header.more:
-                part = socket.recv(_NOW, copy=False)
-                body = part.buffer.toreadonly()
-                if part.more:
-                    # A message has no more parts, and no message has an empty header.
-                    data, body = b"", None
-                    self._flooded.add(of)
         except zmq.Again:
             self._flooded.discard(of)
             return False
+        data, body = self._parts(socket, header, of)
         conduit: Conduit = of
         if not isinstance(of, Dialled):
             conduit = Guest(of, identity, _user_id(header) if self._secured[of] else "")
@@ -406,6 +420,27 @@ class Sockets:
             self._take_due(conduit, shortcut, take, now, _AT_ONCE)
         return True
 
+    def _parts(self, socket: Socket, header: zmq.Frame, of: int | Dialled) -> tuple[Any, memoryview | None]:
+        """The header and the body of a message that has begun; no message has an empty header."""
+        part = header
+        try:
+            # A large header may be refused before it is read, and so is not copied.
+            data = header.bytes if len(header) <= _COPY else header.buffer.toreadonly()
+            body = None
+            if header.more:
+                part = socket.recv(_NOW, copy=False)
+                body = part.buffer.toreadonly()
+        except CONTAINED as error:
+            # Its link finds that the message is malformed.
+            mishaps.tell(_log, "a connection", "a message could not be received", error)
+            if socket.get(zmq.RCVMORE):
+                self._flooded.add(of)
+            return b"", None
+        if part.more:
+            self._flooded.add(of)
+            return b"", None
+        return data, body
+
     def _pass_over(self, socket: Socket, of: int | Dialled) -> None:
         """Takes parts of a message that are too many, as many as leave the others their turn."""
         for _ in range(_MOST_PARTS):
@@ -414,21 +449,47 @@ class Sockets:
                 return
 
     def close(self) -> None:
-        """Closes everything; what was sent last is still sent, for up to two seconds."""
-        for conduit in list(self._shortcuts):
-            self.leave_shortcut(conduit)
-        for conduit in list(self._sharing):
-            self._sharing.pop(conduit).close()
-        for socket in (*self._listeners, *self._dialled.values()):
-            socket.close(linger=_LINGER_MS)
+        """Closes everything; what was sent last is still sent, for up to two seconds. Closing twice does
+        nothing.
+
+        Raises:
+            LinkError: a part of it could not be closed; all others are.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        closing: list[Callable[[], object]] = [
+            *(partial(self.leave_shortcut, conduit) for conduit in self._shortcuts),
+            *(sharing.close for sharing in self._sharing.values()),
+            *(partial(each.close, linger=_LINGER_MS) for each in (*self._listeners, *self._dialled.values())),
+        ]
+        self._sharing.clear()
         self._listeners.clear()
         self._dialled.clear()
         self._of.clear()
         if self._gate is not None:
-            self._gate.stop()
-        self._context.term()
+            closing.append(self._gate.stop)
+        failures = [error for error in map(_failure, closing) if error is not None]
+        if not failures:
+            self._context.term()
+        else:
+            # It would wait for the sockets that are open, and so would the collector.
+            _unclosed.append(self._context)
         self._arena.close()
         self.bell.close()
+        if failures:
+            raise LinkError(f"a connection could not be closed: {mishaps.named(failures[0])}") from failures[
+                0
+            ]
+
+
+def _failure(call: Callable[[], object]) -> BaseException | None:
+    """What a call raises; None if it does what it shall."""
+    try:
+        call()
+    except CONTAINED as error:
+        return error
+    return None
 
 
 def _user_id(frame: zmq.Frame) -> str:

@@ -21,7 +21,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from typing import Any
+from unittest import mock
 
+from evflow import mishaps
 from tests.fuzz import areas, guard, samples
 from tests.fuzz.areas import Tally
 
@@ -106,8 +108,13 @@ def one(job: Job, tell: Any) -> tuple[Tally, Failure | None]:
         trying[0] = text
         tell(text)
 
+    contained: list[BaseException] = []
     try:
-        return areas.run(*job, note), None
+        with mock.patch.object(mishaps, "tell", lambda log, who, what, error: contained.append(error)):
+            tally = areas.run(*job, note)
+        if contained:
+            raise AssertionError("a flow has contained what nothing should raise") from contained[0]
+        return tally, None
     except Exception:  # noqa: BLE001  whatever it is, it is a finding
         return Tally(samples.INPUTS), Failure(*job, traceback.format_exc(), trying[0])
 

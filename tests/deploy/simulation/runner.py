@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 
+from tests.deploy.simulation.truth import Failure
 from tests.deploy.simulation.world import Tally, simulate
 
 __all__ = ["Result", "one", "results"]
@@ -20,7 +21,7 @@ def one(seed: int) -> Result:
     start, tally, wrong = time.perf_counter(), Tally(), ""
     try:
         tally = simulate(seed)
-    except Exception as error:  # noqa: BLE001  whatever it is, it is reported with its seed
+    except (Exception, Failure) as error:  # noqa: BLE001  whatever it is, it is reported with its seed
         wrong = "".join(traceback.format_exception(error))
     return seed, tally, wrong, time.perf_counter() - start
 

@@ -9,8 +9,8 @@ from evflow.deploy.record import Record, stones_on
 __all__ = ["Failure", "Truth"]
 
 
-class Failure(AssertionError):
-    """Something is not as it must be."""
+class Failure(BaseException):
+    """Something is not as it must be; nothing contains it."""
 
 
 class Truth:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from unittest import mock
 
+from evflow import mishaps
 from evflow.deploy import desk, member, messages, snapshots
 from evflow.deploy.record import stones_on
 from tests.deploy.simulation.faults import schedule
@@ -202,6 +203,10 @@ class World:
                     raise Failure(f"{process.name} keeps {key} for ever")
 
 
+def _found(log: logging.Logger, who: str, what: str, error: BaseException) -> None:
+    raise Failure(f"{who}: {what}") from error
+
+
 def simulate(seed: int) -> Tally:
     """One run.
 
@@ -219,4 +224,5 @@ def simulate(seed: int) -> Tally:
         silence = random.choice((3.0, 3.0, 0.7))
         for module in (member, desk):
             stack.enter_context(mock.patch.object(module, "SILENCE", silence))
+        stack.enter_context(mock.patch.object(mishaps, "tell", _found))
         return World(random).run()

@@ -30,7 +30,7 @@ logging.getLogger("evflow.link").setLevel(logging.CRITICAL)
 
 
 class Failure(BaseException):
-    """Something is not as it must be; not an ``Exception``, which engines contain."""
+    """Something is not as it must be; nothing contains it."""
 
 
 class MemoryJournal:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+from unittest import mock
 
+from evflow import mishaps
 from evflow.engine.topology import DROPPED, Slot
 from evflow.events.batch import EventBatch
 from evflow.placement import bridged
@@ -349,6 +352,10 @@ def _batch(schema: type[Any], source: int, numbers: range) -> EventBatch:
     return EventBatch.from_columns(schema, columns)
 
 
+def _found(log: logging.Logger, who: str, what: str, error: BaseException) -> None:
+    raise Failure(f"{who}: {what}") from error
+
+
 def simulate(scenario: Scenario, seed: int) -> Outcome:
     """One run.
 
@@ -356,5 +363,5 @@ def simulate(scenario: Scenario, seed: int) -> Outcome:
         Failure: something is not as it must be.
     """
     world = World(scenario, Random(f"{scenario.name} {seed}"), Random(f"{scenario.name} {seed} pace"))
-    with sizes(world.setting):
+    with sizes(world.setting), mock.patch.object(mishaps, "tell", _found):
         return world.run()

@@ -1,0 +1,47 @@
+"""What fails unexpectedly while a flow runs, and is contained: it costs one event, one link or one change.
+
+Few places contain failures: where one batch moves, one message is taken, one link is tended, one stone is
+asked, one task is done. Each of them says here what failed. Where the flow's own bookkeeping has failed
+nothing can be contained: ``Broken`` passes all these places, and the flow ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+__all__ = ["CONTAINED", "Broken", "named", "tell"]
+
+CONTAINED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What code that a flow calls may raise without ending the flow; a handler may call ``sys.exit()``, too."""
+
+_MOST_KINDS = 10_000
+
+_counts: Counter[tuple[str, str, type[BaseException]]] = Counter()
+
+
+class Broken(BaseException):
+    """The flow's own bookkeeping failed: what the flow says of its events may be wrong, so the flow ends."""
+
+
+def named(error: BaseException) -> str:
+    """An exception in one line: its type and its text."""
+    return " ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())
+
+
+def tell(log: logging.Logger, who: str, what: str, error: BaseException) -> None:
+    """Writes a contained failure to the log with its traceback; the same one more and more seldom.
+
+    Args:
+        log: the logger.
+        who: the stone, peer or deployment that it costs something.
+        what: what failed, and what is lost by that.
+        error: the exception.
+    """
+    key = (who, what, type(error))
+    if len(_counts) >= _MOST_KINDS and key not in _counts:
+        _counts.clear()
+    _counts[key] += 1
+    count = _counts[key]
+    if count & (count - 1) == 0:
+        log.error("%s: %s (%d so far): %s", who, what, count, named(error), exc_info=error)
