@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-__all__ = ["beside", "connect", "making", "transaction"]
+__all__ = ["beside", "connect", "making", "sync", "sync_file", "transaction"]
 
 _PATIENCE = 0.2
 """Seconds to wait for another program that has a file locked: links are silent meanwhile."""
@@ -36,6 +37,34 @@ def connect(path: Path, tables: Collection[str], synchronous: str = "NORMAL") ->
         db.close()
         raise
     return db
+
+
+def sync(path: Path) -> None:
+    """Brings what was committed to a database that ``connect`` opened to the disk itself.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    # What is in the database itself was brought there when its log was folded into it. It must not be opened
+    # here: closing it again would end the locks that SQLite has on it.
+    sync_file(path.with_name(f"{path.name}-wal"))
+    sync_file(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Has the disk write a file, or a folder's entries; one that is not there needs nothing.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _check_tables(db: sqlite3.Connection, ours: Collection[str]) -> None:

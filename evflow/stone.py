@@ -425,6 +425,13 @@ class Actor:
         """Whether what it holds survives ``close``."""
         return False
 
+    def sync(self) -> None:
+        """Brings what it has written to its files to the disk itself, so that a power cut does not lose it.
+
+        Raises:
+            EvflowError: the disk refuses.
+        """
+
     def checkpoint(self) -> Checkpoint:
         """What it holds and remembers; nothing is taken out. An actor that holds events has its own."""
         return Checkpoint()

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from evflow.database import connect, transaction
+from evflow.database import connect, sync, transaction
 from evflow.errors import GraphError, UnwrittenError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
@@ -145,6 +145,9 @@ class _Keeper(Actor):
     def extract(self, count: int | None = None) -> list[EventBatch]:
         return self._store.take(self._store.count if count is None else min(count, self._store.count))
 
+    def sync(self) -> None:
+        self._store.sync()
+
     def close(self) -> None:
         self._store.close()
 
@@ -202,6 +205,9 @@ class _Memory:
 
     def forget(self, position: object) -> None:
         """Nothing is kept of what was taken."""
+
+    def sync(self) -> None:
+        """There is no file."""
 
     def close(self) -> None:
         self._batches.clear()
@@ -352,6 +358,11 @@ class _File:
             yield
         except (sqlite3.Error, OSError, ValueError) as error:
             raise unusable(f"storage file {self._path}", error) from error
+
+    def sync(self) -> None:
+        """Brings what it holds to the disk itself."""
+        with self._naming():
+            sync(self._path)
 
     def close(self) -> None:
         self._closed = True

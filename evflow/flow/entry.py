@@ -200,6 +200,41 @@ class Entry:
         if len(batch):
             self._worker.enter(self._slot, self._intake, batch, timeout)
 
+    def flush(self, timeout: float | None = None) -> None:
+        """Returns when all that anyone submitted to this stone before is on the disk: neither a kill of the
+        process nor a power cut loses it.
+
+        It waits until each event has got to the stones behind this one that keep events in a file, as a
+        ``Storage`` or ``SparkSink`` with a ``path``, and has the disk write these files. Where a bridge leads
+        to another node it waits until that node has handled the events or has them in a file; that file
+        survives a kill of that node, but may lose the last moments in a power cut there. An event that a
+        filter drops on the way, or that becomes a dead letter, is not waited for.
+
+        Args:
+            timeout: seconds to wait, as while the disk is full; None waits as long as it takes.
+
+        Raises:
+            FlowError: the events were not on the disk within ``timeout`` seconds, and why; no stone behind
+                this one keeps events in a file; the disk failed; the flow is closed; or a handler calls.
+
+        Example:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> import evflow as ev
+            >>> class Ping(ev.Event):
+            ...     number: int
+            >>> folder = tempfile.TemporaryDirectory()
+            >>> g = ev.Graph()
+            >>> store = g.source("pings", Ping) >> ev.Storage(1000, path=Path(folder.name) / "pings.db")
+            >>> _ = store >> ev.Terminal(lambda event: None)
+            >>> with g.run() as flow:
+            ...     flow["pings"].submit_batch({"number": [1, 2, 3]})
+            ...     flow["pings"].flush(timeout=10)
+            ...     # Now the three events are on the disk.
+            >>> folder.cleanup()
+        """
+        self._worker.flush(self._slot, timeout)
+
     def _schema(self, schema: Any, table: Any) -> Schema:
         if schema is not None:
             return Schema.of(schema)

@@ -1,16 +1,16 @@
-"""What was submitted at one stone and not run yet, and who waits for it."""
+"""What was submitted at one stone and not run yet, and how far that has to be run for who waits."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 from evflow.engine.gate import gate_of
 from evflow.engine.topology import Slot, Topology
 from evflow.events.batch import EventBatch
 from evflow.flow.inbox import Intake
 
-__all__ = ["Drain", "Lane"]
+__all__ = ["Lane", "Marks"]
 
 
 class Lane:
@@ -51,7 +51,7 @@ class Lane:
         """Whether anything waits."""
         return bool(self.backlog) or self.intake.waiting
 
-    def fill(self, drains: Sequence[Drain]) -> None:
+    def fill(self, drains: Sequence[Marks]) -> None:
         """Takes what is in the intake, if the backlog is empty; what the gate has rejected is counted."""
         self.intake.tray.sync()
         if self.backlog:
@@ -62,7 +62,7 @@ class Lane:
         for drain in drains:
             drain.note(self)
 
-    def end(self, drains: Sequence[Drain]) -> list[EventBatch]:
+    def end(self, drains: Sequence[Marks]) -> list[EventBatch]:
         """Takes out all that waits; nothing more comes."""
         left = list(self.backlog)
         self.backlog.clear()
@@ -79,24 +79,16 @@ class Lane:
         return self.backlog.popleft()
 
 
-class Drain:
-    """Somebody who waits until what is in the lanes now has been run.
+class Marks:
+    """How far lanes are to be run until what was in them has been run."""
 
-    Args:
-        lanes: the lanes.
-        call: to be called then.
+    def __init__(self) -> None:
+        self._marks: dict[Lane, int | None] = {}
 
-    Attributes:
-        kept: how far the stones had come by then that handle events by themselves; None before.
-    """
-
-    def __init__(self, lanes: Sequence[Lane], call: Callable[[], None]) -> None:
-        self.call = call
-        self.kept: dict[Slot, tuple[int, int]] | None = None
+    def mark(self, lanes: Iterable[Lane]) -> None:
+        """What is in these lanes now is to be run."""
         # How many batches of a lane must have been taken; not known before its intake was taken out.
-        self._marks: dict[Lane, int | None] = {
-            lane: None if lane.intake.waiting else lane.filled for lane in lanes
-        }
+        self._marks = {lane: None if lane.intake.waiting else lane.filled for lane in lanes}
 
     def note(self, lane: Lane) -> None:
         """A lane has been filled."""

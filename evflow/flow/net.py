@@ -90,6 +90,10 @@ class Net(Protocol):
     def when_handled(self, call: Callable[[], None]) -> None:
         """Calls when other nodes have handled all that was emitted so far."""
 
+    def when_safe(self, slot: Slot, call: Callable[[], None]) -> None:
+        """Calls when other nodes have answered for all that was emitted so far behind a stone: it has been
+        handled there, or is in a file."""
+
     @property
     def owes(self) -> bool:
         """Whether other nodes have not handled all yet."""
@@ -189,6 +193,9 @@ class Alone:
             self._settle(actor, mark)
 
     def when_handled(self, call: Callable[[], None]) -> None:
+        call()
+
+    def when_safe(self, slot: Slot, call: Callable[[], None]) -> None:
         call()
 
     def troubles(self) -> list[str]:

@@ -20,9 +20,10 @@ from evflow.engine.topology import Slot
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE
+from evflow.flow.drains import Drain, Flush
 from evflow.flow.hooks import Hooks
 from evflow.flow.inbox import Intake, Item
-from evflow.flow.lane import Drain, Lane
+from evflow.flow.lane import Lane
 from evflow.flow.net import Net
 from evflow.flow.standby import Standby
 from evflow.mishaps import CONTAINED, Broken, named
@@ -320,27 +321,40 @@ class Worker:
             FlowError: the flow is closed, or that took more than ``timeout`` seconds.
             EvflowError: why a stone has failed that emits by itself.
         """
+        self._wait_until_over(Drain(self.engine), timeout)
+
+    def flush(self, slot: Slot, timeout: float | None) -> None:
+        """Waits until what was submitted to a stone before is on the disk; see ``Entry.flush``.
+
+        Raises:
+            FlowError: it cannot be there, or was not within ``timeout`` seconds.
+        """
+        if self.in_handler:
+            raise FlowError(
+                f"a handler cannot wait until stone {slot.name!r} is flushed: that may wait for it"
+            )
+        self._wait_until_over(Flush(self.engine, slot), timeout)
+
+    def _wait_until_over(self, drain: Drain, timeout: float | None) -> None:
         self._refuse_if_closed()
         if not isinstance(timeout, int | float | None):
             raise FlowError(f"flow {self._name}: timeout {shown(timeout, 300)}: expected seconds, or None")
         if self.in_handler:
             return
-        done = threading.Event()
-        failures: list[EvflowError] = []
-
-        def handled() -> None:
-            failures.extend(self.engine.waking.failures())
-            done.set()
 
         def begin() -> None:
-            self.engine.waking.draining()
-            self._drains.append(Drain(self._lanes, handled))
+            drain.begin(self._lanes)
+            self._drains.append(drain)
 
         self._tasks.append(begin)
         self.bell.ring()
-        self.wait(done, timeout)
-        if failures:
-            raise failures[0]
+        try:
+            self.wait(drain.ended, timeout)
+        except FlowError as error:
+            drain.given_up = True
+            raise FlowError("; ".join([str(error), *drain.waits_for()])) from self._failure
+        if drain.failure is not None:
+            raise drain.failure
 
     def wait(self, done: threading.Event, timeout: float | None = None) -> None:
         """Waits for what the thread will set.
@@ -521,16 +535,10 @@ class Worker:
 
     def _end_drains(self) -> None:
         for drain in list(self._drains):
-            if self._held_up() or (drain.done and self._handled(drain)):
+            if drain.over(self._held_up()):
                 self._drains.remove(drain)
-                self._net.when_handled(drain.call)
+                drain.finish(self._net)
                 self._net.finish(time.monotonic())
-
-    def _handled(self, drain: Drain) -> bool:
-        """Whether stones have emitted and handled by themselves what there was when the lanes were run."""
-        if drain.kept is None:
-            drain.kept = self.engine.waking.kept()
-        return drain.kept is not None and not self.engine.waking.busy(drain.kept)
 
     def _held_up(self) -> bool:
         # What frozen stones queue is bounded; then events wait in the intakes, and at last submit waits.

@@ -104,7 +104,7 @@ class Custody:
         self._touched: dict[Outlet, int] = {}
         self._settling: deque[tuple[Owed, Emitted]] = deque()
         self._emitted: deque[tuple[Pending, Actor, object]] = deque()
-        self._waiters: list[tuple[Owed, Callable[[], None]]] = []
+        self._waiters: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         for (bridge, stone), tags in (journal.load() if journal is not None else {}).items():
             seen = self._seen_over(bridge)
             for tag in tags:
@@ -367,7 +367,7 @@ class Custody:
             self._tell(self._settling.popleft()[1])
         if self._settling:
             self._settling[0] = (owed, self._settling[0][1])
-        ready = [entry for entry in self._waiters if all(o.handled >= t for o, t in entry[0])]
+        ready = [entry for entry in self._waiters if entry[0]()]
         # What is called may have this done again.
         self._waiters = [entry for entry in self._waiters if entry not in ready] if ready else self._waiters
         for _, call in ready:
@@ -416,7 +416,13 @@ class Custody:
 
     def when_handled(self, call: Callable[[], None]) -> None:
         """Calls when all that was emitted so far has been handled, or is held further on."""
-        self._waiters.append(([(o, o.head) for o in (*self._outlets.values(), *self._retired)], call))
+        owed = [(o, o.head) for o in (*self._outlets.values(), *self._retired)]
+        self._waiters.append((lambda: all(o.handled >= ticket for o, ticket in owed), call))
+
+    def when_safe(self, slot: Slot, call: Callable[[], None]) -> None:
+        """Calls when all that was emitted so far behind a stone needs nobody's memory any more."""
+        owed = [(o, o.head) for o in (*self._reach.outlets(slot), *self._retired)]
+        self._waiters.append((lambda: not _unresolved(owed), call))
 
 
 def _now(outlets: Iterable[Outlet]) -> Owed:

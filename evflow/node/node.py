@@ -443,6 +443,11 @@ class Links:
         """Calls when other nodes have handled all that was emitted so far."""
         self._hub.custody.when_handled(call)
 
+    def when_safe(self, slot: Slot, call: Callable[[], None]) -> None:
+        """Calls when other nodes have handled, or keep in files, all that was emitted so far behind a
+        stone."""
+        self._hub.custody.when_safe(slot, call)
+
     @property
     def owes(self) -> bool:
         """Whether other nodes have not handled all yet."""

@@ -104,6 +104,10 @@ class Matching(Actor):
     def keeps(self) -> bool:
         return self._book.ledger is not None
 
+    def sync(self) -> None:
+        if self._book.ledger is not None:
+            self._book.ledger.sync()
+
     def close(self) -> None:
         self._book.close()
 

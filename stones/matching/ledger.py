@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from evflow.database import connect, making, transaction
+from evflow.database import connect, making, sync, transaction
 from evflow.errors import FlowError
 from evflow.outside import from_msgpack, shown
 from evflow.ownfile import OwnFile
@@ -133,6 +133,11 @@ class Ledger:
         if entries or moves or self._path.exists():
             self._make(entries, moves)
             self._db = self._open(self._path)
+
+    def sync(self) -> None:
+        """Brings what was written to the disk itself."""
+        with self._naming():
+            sync(self._path)
 
     def close(self) -> None:
         """Closes the file."""

@@ -211,6 +211,15 @@ class RowFile:
         )
         return frozen(np.frombuffer(mapped, np.uint8, length, begin - aligned))
 
+    def sync(self) -> None:
+        """Brings what was appended to the disk itself."""
+        try:
+            os.fsync(self._opened())
+            if not self.schema.width:
+                os.fsync(self._ends_opened())
+        except OSError as error:
+            raise self._unusable(error) from error
+
     def close(self) -> None:
         """Closes the file, until it is used again; what was read of it stays."""
         for file in (self._file, self._ends):

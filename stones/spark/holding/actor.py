@@ -204,6 +204,9 @@ class Holding(Actor):
                 found.append(part)
         return found
 
+    def sync(self) -> None:
+        self._log.sync()
+
     def close(self) -> None:
         self._log.close()
 

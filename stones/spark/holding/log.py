@@ -261,6 +261,16 @@ class Log:
         Logbook.make(self._path, book).close()
         self._open()
 
+    def sync(self) -> None:
+        """Brings all rows that were appended to the disk itself.
+
+        Raises:
+            FlowError: the disk refuses.
+        """
+        if self._rows is not None and self._book is not None:
+            self._rows.sync()
+            self._book.sync()
+
     def close(self) -> None:
         """Closes the files; temporary ones are removed."""
         if self._rows is not None:

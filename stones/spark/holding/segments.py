@@ -77,6 +77,7 @@ class Segments:
         self._listed: list[_Segment] = []
         self.nbytes = 0
         self.next = first
+        self._synced = 0
         try:
             for begin, file in _found(path):
                 self._take(_Segment(begin, RowFile(file, schema)), first)
@@ -122,6 +123,13 @@ class Segments:
         rows.append(batch)
         self.nbytes += rows.nbytes - before
         self.next += len(batch)
+
+    def sync(self) -> None:
+        """Brings the rows that were appended since this was called last to the disk itself."""
+        for segment in self._listed:
+            if segment.next > self._synced:
+                segment.rows.sync()
+        self._synced = self.next
 
     def read(self, start: int, stop: int, most: int) -> EventBatch:
         """Rows from ``start`` on, before ``stop``, of one file, and of about ``most`` bytes at most, but one
