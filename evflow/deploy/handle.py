@@ -28,6 +28,8 @@ __all__ = ["Deployment", "RemoteLetter", "deploy"]
 
 _FOLLOW = 1.0
 _POLL = 0.02
+_ANSWER = 3.0
+"""Seconds after the limit of a change within which the node that proposes it says what became of it."""
 _TRIES = 3
 
 T = TypeVar("T")
@@ -273,7 +275,9 @@ class Deployment:
         Events go on meanwhile; none is lost, and each goes through the old graph or the new one.
 
         Args:
-            timeout: seconds after which a change that some node is not ready for is given up.
+            timeout: seconds after which a change that some node is not ready for is given up. The answer is
+                here at most three seconds later, also where a cut network stops the change; if the node that
+                was asked does not answer at all, the next one is asked in the same way.
 
         Raises:
             DeployError: a node refuses, or is not ready in time; says which stone on which node and why.
@@ -311,7 +315,7 @@ class Deployment:
             try:
                 self.cluster.ask(
                     host, "propose", record=wanted.data(), patience=timeout,
-                    seconds=timeout + 2 * self.cluster.timeout,
+                    seconds=timeout + _ANSWER,
                 )  # fmt: skip
                 break
             except LinkError as error:
@@ -493,6 +497,4 @@ def _roll_out(cluster: Cluster, record: Record, replace: bool, timeout: float) -
                 "its handle, take it down with undeploy, or say replace=True"
             )
         record = before.edited(record.graph, hosts=record.hosts, frozen=[])
-    cluster.ask(
-        host, "propose", record=record.data(), patience=timeout, seconds=timeout + 2 * cluster.timeout
-    )
+    cluster.ask(host, "propose", record=record.data(), patience=timeout, seconds=timeout + _ANSWER)

@@ -44,6 +44,7 @@ class Member:
         self.engagement: Engagement | None = None
         self.heard = now
         self._finishing = _NEVER
+        self._until = _NEVER
         self._home = home
         page = self.page
         if page.bound is not None:
@@ -91,6 +92,7 @@ class Member:
             vote = replace(vote, promised=asked.ballot)
             self._home.book.vote(self.birth, vote)
         self.heard = now
+        self._until = now + asked.left / 1000
         accepted = None if vote.accepted is None else vote.ballot
         self._home.tell(peer, m.Promise(asked.at, asked.ballot, accepted, vote.accepted))
         if asked.record is None:
@@ -105,11 +107,22 @@ class Member:
         e = self.engagement
         if e is not None and e.change != ballot.change:
             if e.bound or (not e.refusal and now - self.heard < SILENCE):
-                return f"another change, proposed by {e.ballot.node}, is under way; try again"
+                return f"another change, proposed by {e.ballot.node}, is under way; {self._ends(e, now)}"
             self._drop(e)
         if now - self._finishing < SILENCE:
             return "a change whose proposer has vanished is being brought to its end; try again"
         return ""
+
+    def _ends(self, e: Engagement, now: float) -> str:
+        """How long a change that is under way may still take, and what to do."""
+        left = self._until - now
+        if now - self.heard >= SILENCE or left <= 0:
+            # It is bound, so it may have been made.
+            return (
+                "its proposer has vanished, and the members decide what became of it once most of them reach "
+                "each other; try again then"
+            )
+        return f"it ends within {max(left, 0.1):.1f} s; try again then"
 
     def _drop(self, e: Engagement) -> None:
         """Forgets a change that this node is not bound to, so that it may never have heard of it."""
@@ -167,7 +180,10 @@ class Member:
             # Another change is under way, and was promised the vote.
             return
         if e is None:
-            self._home.book.vote(self.birth, vote)
+            # A vote that is promised to another change is not taken back, or whoever tries again and again
+            # would keep the members from finishing what a proposer has left.
+            if self._vote(said.at.version).promised.change in ("", said.ballot.change):
+                self._home.book.vote(self.birth, vote)
             return
         self._home.book.unbind(self.birth, vote)
         self.engagement = None

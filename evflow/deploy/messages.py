@@ -105,7 +105,8 @@ class Prepare(NamedTuple):
     """Promise this ballot; and with a record, see whether you can do your part. Repeated while its proposer
     lives.
 
-    ``base`` is the version before, which has been decided; ``lost`` are nodes whose snapshots will not come.
+    ``base`` is the version before, which has been decided; ``lost`` are nodes whose snapshots will not come;
+    ``left`` is how many milliseconds more its proposer tries at most.
     """
 
     at: Decision
@@ -113,6 +114,7 @@ class Prepare(NamedTuple):
     base: Record | None
     record: Record | None
     lost: list[str]
+    left: int = 0
 
 
 class Promise(NamedTuple):
@@ -337,7 +339,7 @@ _TO = (_decision, _ballot)
 _OF = (_decision, _identity, _stone, _number)
 
 MESSAGES: dict[int, tuple[Callable[..., Message], tuple[Callable[[Any], Any], ...]]] = {
-    1: (Prepare, (*_TO, _record_or_nil, _record_or_nil, _names)),
+    1: (Prepare, (*_TO, _record_or_nil, _record_or_nil, _names, _number)),
     2: (Promise, (*_TO, _ballot_or_nil, _record_or_nil)),
     3: (Outbid, (*_TO, _promised)),
     4: (Ready, _TO),

@@ -20,6 +20,9 @@ __all__ = ["Outcome", "Proposal", "Speaker"]
 _AGAIN = 0.5
 _OTHERS = 0.5
 _CANCELS = 4
+_SLACK = 1.0
+"""Seconds beyond its patience that a proposal may take to learn what became of its votes."""
+
 _FINISHING = 4.0
 """Seconds that a proposal without a record tries, before another node may."""
 
@@ -62,6 +65,7 @@ class Heard:
         unable: whether that is final.
         accepted: whether it has accepted.
         applied: whether it is at the version.
+        outbid: whether it has promised a greater ballot.
     """
 
     promise: m.Promise | None = None
@@ -72,6 +76,7 @@ class Heard:
     unable: bool = False
     accepted: bool = False
     applied: bool = False
+    outbid: bool = False
 
 
 class Proposal:
@@ -85,7 +90,7 @@ class Proposal:
         now: the time.
         done: told the outcome, once.
         lost: nodes that are not waited for.
-        patience: seconds until it is given up.
+        patience: seconds until it is given up; its outcome is told at most a second later.
         finishes: whether it is one without a record.
 
     Attributes:
@@ -120,6 +125,7 @@ class Proposal:
         self._lost = sorted(lost)
         self._patience = patience
         self._deadline = now + patience
+        self._limit = self._deadline + _SLACK
         self._again = now
         self._refused_at = float("inf")
         self._cancels = 0
@@ -158,6 +164,7 @@ class Proposal:
             case m.Accepted():
                 heard.accepted = True
             case m.Outbid():
+                heard.outbid = True
                 self._give_way(answer.promised, now)
         self._go_on(now)
 
@@ -223,7 +230,7 @@ class Proposal:
     def _ask_to_accept(self, record: Record, now: float) -> None:
         self.record = record
         self.phase = "accepting"
-        self._deadline = now + self._patience
+        self._extend(now)
         for node in record.hosts:
             self._heard.setdefault(node, Heard())
         self.targets = sorted(self._heard)
@@ -233,8 +240,15 @@ class Proposal:
     def _decided(self, record: Record, now: float) -> None:
         self.record = record
         self.phase = "telling"
-        self._deadline = now + self._patience
+        self._extend(now)
         self._say(now)
+
+    def _extend(self, now: float) -> None:
+        """Leaves another phase some time; a proposal with a record keeps its limit."""
+        if self.finishes:
+            self._deadline = now + self._patience
+        else:
+            self._deadline = max(self._deadline, min(now + _SLACK, self._limit))
 
     def _fails(self, now: float) -> bool:
         """Gives up a change that cannot be prepared; gives whether it did."""
@@ -260,12 +274,14 @@ class Proposal:
     def _give_way(self, promised: m.Ballot, now: float) -> None:
         self.highest = max(self.highest, promised.number)
         if self.phase == "accepting" or (self.finishes and promised.node):
-            # What was asked may have been done, or will be by who has outbid it.
-            self._outbid = True
+            # The others may still be a majority. If not, what was asked may have been done all the same, or
+            # whoever has outbid this proposal does it.
+            outbid = sum(self._heard[node].outbid for node in self.acceptors)
+            self._outbid = not self._is_majority(len(self.acceptors) - outbid)
         elif self.phase == "preparing":
             self.ballot = m.Ballot(promised.number + 1, self.ballot.node, self.ballot.change)
             for heard in self._heard.values():
-                heard.promise = None
+                heard.promise, heard.outbid = None, False
             self._say(now)
 
     # --- time
@@ -305,13 +321,14 @@ class Proposal:
             for node in self.targets:
                 tell(node, m.State([m.Decision(self.at.deployment, self.at.birth, version)]))
         else:
-            self._ask()
+            self._ask(now)
 
-    def _ask(self) -> None:
+    def _ask(self, now: float) -> None:
         tell = self._steward.tell
         record = None if self.finishes else self.record
+        left = max(0, int(1000 * ((self._deadline if self.finishes else self._limit) - now)))
         for node in self.targets:
-            tell(node, m.Prepare(self.at, self.ballot, self._base, record, self._lost))
+            tell(node, m.Prepare(self.at, self.ballot, self._base, record, self._lost, left))
         if self.phase == "preparing" and self._closed:
             self._tell_touched(m.Close(self.at, self.ballot))
         if self.phase == "preparing" and self._settled:

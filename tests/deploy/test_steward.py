@@ -114,7 +114,7 @@ def test_two_changes_at_a_time_are_one_and_a_refusal() -> None:
     group.run(0.2)
     assert group.stewards["A"].changing("x") == "version 2, proposed by A: a while"
     outcome = group.propose("B", record.edited(graph_of(a="C", b="B")))
-    assert "another change, proposed by A, is under way; try again" in str(outcome.error)
+    assert "another change, proposed by A, is under way; it ends within 10.8 s" in str(outcome.error)
     group.grounds["A"].waits = ""
     group.run(2.0)
     assert group.stones("x")["B"] == {"a", "b"}

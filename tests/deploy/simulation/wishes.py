@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Wishes"]
 
+LATEST = 1.6
+"""Seconds after its limit within which a change is answered: that of the proposal, and a turn."""
+
 
 class Wishes:
     """What users want, and what they were told.
@@ -29,6 +32,7 @@ class Wishes:
         self._world = world
         self._tags = count(1)
         self._told: dict[int, Outcome] = {}
+        self._asked: dict[int, tuple[Process, float]] = {}
         self._fallbacks = world.random.random() < 0.4
 
     def schedule(self) -> None:
@@ -108,20 +112,37 @@ class Wishes:
         tag = 0 if wanted.graph is None else wanted.graph["tag"]
         self._world.tally.wanted += 1
         patience = self._world.random.choice((1.0, 4.0, 10.0))
+        number, clock = self._world.tally.wanted, self._world.clock
 
         def done(outcome: Outcome) -> None:
+            self._asked.pop(number, None)
+            if clock.now > began[0] + patience + LATEST:
+                raise Failure(
+                    f"change {tag} was answered after {clock.now - began[0]} s, its limit is {patience} s"
+                )
             if tag in self._told:
                 raise Failure(f"change {tag} ended twice: {outcome}")
             if tag:
                 self._told[tag] = outcome
 
+        began = [clock.now]
+
         def propose() -> None:
+            began[0] = clock.now
+            self._asked[number] = (process, began[0] + patience + LATEST)
             try:
                 process.steward.propose(wanted, patience=patience, done=done)
             except DeployError:
+                del self._asked[number]
                 self._world.tally.refused += 1
 
         process.do(propose)
+
+    def check_answered(self) -> None:
+        """Whoever asked for a change has an answer within its limit, unless the node asked has died."""
+        for process, latest in self._asked.values():
+            if process.alive and self._world.clock.now > latest:
+                raise Failure(f"a change asked for at {process.name} has no answer since {latest}")
 
     def check(self, decided: set[int]) -> None:
         """What was said to be made was, and what was said not to be was not."""

@@ -180,6 +180,7 @@ class World:
                     raise Failure("it does not come to an end:\n" + self._describe())
                 return
             self.clock.step()
+            self.wishes.check_answered()
         raise Failure("it does too much:\n" + self._describe())
 
     def _describe(self) -> str:
