@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+
+from evflow.ownfile import private_file
 
 __all__ = ["beside", "connect", "making", "sync", "sync_file", "transaction"]
 
@@ -17,7 +19,8 @@ _PATIENCE = 0.2
 def connect(path: Path, tables: Collection[str], synchronous: str = "NORMAL") -> sqlite3.Connection:
     """Opens a file, for transactions that are begun by hand.
 
-    By default a kill of the process loses nothing, but a power cut may lose the last moments.
+    A new file can be read by this user alone. By default a kill of the process loses nothing, but a power cut
+    may lose the last moments.
 
     Args:
         path: the file.
@@ -27,6 +30,9 @@ def connect(path: Path, tables: Collection[str], synchronous: str = "NORMAL") ->
     Raises:
         sqlite3.Error: it cannot be used, or has other tables.
     """
+    # What cannot be made SQLite refuses in its words.
+    with suppress(OSError):
+        private_file(path)
     # One engine drives a graph, but it may be started in one thread and run in another.
     db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
     try:
@@ -96,6 +102,7 @@ def making(path: Path, tables: str, version: int) -> Iterator[sqlite3.Connection
     """
     made = path.with_name(f"{path.name}.new")
     made.unlink(missing_ok=True)
+    private_file(made)
     with closing(sqlite3.connect(made, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = OFF")
         db.executescript(f"{tables} PRAGMA user_version = {version}; BEGIN")

@@ -1,13 +1,16 @@
-"""A file of one's own: nobody else has it open."""
+"""Files of one's own: no other process has one open, and no other user can read one."""
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import time
 from pathlib import Path
 
-__all__ = ["OwnFile", "lock"]
+__all__ = ["OwnFile", "lock", "private_file", "private_folder"]
+
+_log = logging.getLogger("evflow")
 
 _PATIENCE = 1.0
 """Seconds; one that is killed, or that writes for a moment after it was closed, may have a file that long."""
@@ -77,3 +80,50 @@ def lock(path: Path) -> int:
         os.close(file)
         raise
     return file
+
+
+_told: set[Path] = set()
+"""What the log has a line about."""
+
+
+def private_folder(path: Path) -> None:
+    """Makes a folder, and those above it that are missing, for this user alone, whatever the umask is.
+
+    One that is there keeps its mode; the log has a line if others can write to it.
+
+    Raises:
+        OSError: it cannot be made, or something else is there.
+    """
+    try:
+        path.mkdir(mode=0o700)
+    except FileNotFoundError:
+        private_folder(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        _tell_if_open(path, 0o022, "folder", "put other files in the place of", "700")
+
+
+def private_file(path: Path) -> None:
+    """Makes an empty file that this user alone can read, whatever the umask is, unless there is one.
+
+    One that is there keeps its mode; the log has a line if others can read it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        _tell_if_open(path, 0o066, "file", "read or change", "600")
+
+
+def _tell_if_open(path: Path, bits: int, what: str, may: str, mode: str) -> None:
+    found = path.stat().st_mode & 0o777
+    if found & bits and path not in _told:
+        _told.add(path)
+        _log.warning(
+            "%s %s is open to others, its mode is %04o: they may %s what evflow keeps; run: chmod %s %s",
+            what, path, found, may, mode, path,
+        )  # fmt: skip

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from evflow.errors import DeployError, GraphError
 from evflow.handlers import is_handler_text, is_made_in
 from evflow.outside import shown
+from evflow.ownfile import private_folder
 from evflow.stone import Stone
 
 __all__ = ["Admission"]
@@ -95,7 +96,7 @@ class Admission:
         stone.keep_in(self._folder / "files" / _folder_name(deployment))
         for file in stone.files:
             try:
-                file.parent.mkdir(parents=True, exist_ok=True)
+                private_folder(file.parent)
                 is_folder = file.is_dir()
             except OSError as error:
                 raise DeployError(f"file {shown(file.name, 300)} cannot be made: {error.strerror}") from error

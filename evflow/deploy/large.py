@@ -11,15 +11,19 @@ import re
 import zlib
 from collections.abc import Collection
 from contextlib import suppress
-from io import RawIOBase
+from io import FileIO
 from pathlib import Path
 from weakref import finalize
 
 from evflow.outside import shown
+from evflow.ownfile import private_folder
 
 __all__ = ["Draft", "LargeValues"]
 
 _NAME = re.compile("[0-9a-f]{16}-([0-9]{1,18})-([0-9a-f]{8})")
+
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Draft:
@@ -37,7 +41,7 @@ class Draft:
         self._path = path
         self._sum = 0
         self._size = 0
-        self._file = open(path, "xb", buffering=0)  # noqa: SIM115  closed by ``_drop``
+        self._file = FileIO(os.open(path, _NEW, 0o600), "w")
         self._drop = finalize(self, _remove, self._file, path)
 
     def add(self, data: bytes | memoryview) -> None:
@@ -65,7 +69,7 @@ class Draft:
         return name
 
 
-def _remove(file: RawIOBase, path: Path) -> None:
+def _remove(file: FileIO, path: Path) -> None:
     file.close()
     path.unlink(missing_ok=True)
 
@@ -81,7 +85,7 @@ class LargeValues:
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
+        private_folder(folder)
         self._folder = folder
         self._unsure: set[str] = set()
 

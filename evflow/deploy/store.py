@@ -15,7 +15,7 @@ from evflow.deploy.growing import Growing
 from evflow.deploy.large import LargeValues
 from evflow.errors import DeployError
 from evflow.outside import shown
-from evflow.ownfile import lock
+from evflow.ownfile import lock, private_folder
 from evflow.trouble import Trouble, advice
 
 __all__ = ["FileStore", "Store"]
@@ -196,7 +196,7 @@ class FileStore:
 def _locked(folder: Path) -> int:
     """A lock on a folder, held until its file is closed or the process ends in whatever way."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         return lock(folder / "lock")
     except BlockingIOError as error:
         raise DeployError(

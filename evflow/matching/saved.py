@@ -18,6 +18,7 @@ from typing import Any
 
 from evflow.errors import SubscriptionError
 from evflow.outside import from_json
+from evflow.ownfile import private_file, private_folder
 
 __all__ = ["read", "write"]
 
@@ -44,9 +45,9 @@ def write(path: Path, content: dict[str, Any], save: Callable[[Path], None]) -> 
         if path.exists() and not (path / _FILE).exists() and any(_strangers(path)):
             raise SubscriptionError(f"{path} is no saved matcher, and not empty; save to another folder")
         _checked(content)
-        path.mkdir(parents=True, exist_ok=True)
+        private_folder(path)
         arrays = path / f"{_ARRAYS}{secrets.token_hex(8)}"
-        arrays.mkdir()
+        private_folder(arrays)
         save(arrays)
         files = {}
         for file in sorted(arrays.rglob("*")):
@@ -55,6 +56,7 @@ def write(path: Path, content: dict[str, Any], save: Callable[[Path], None]) -> 
                 _flush(file)
         whole = {"kind": _KIND, "format": _FORMAT, "arrays": arrays.name, "files": files, **content}
         text = path / f"{_FILE}.{arrays.name}"
+        private_file(text)
         text.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8", errors="surrogatepass")
         _flush(text)
         os.replace(text, path / _FILE)

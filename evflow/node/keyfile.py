@@ -15,6 +15,7 @@ import zmq
 from zmq.utils import z85
 
 from evflow.errors import LinkError
+from evflow.ownfile import private_folder
 
 __all__ = ["Stamp", "checked_name", "generate", "key_paths", "read_public", "read_secret", "stamp_of"]
 
@@ -65,7 +66,7 @@ def generate(folder: str | os.PathLike[str], name: str) -> tuple[Path, Path]:
     secret_path, public_path = key_paths(Path(folder), checked_name(name))
     public, secret = (key.decode() for key in zmq.curve_keypair())
     try:
-        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(Path(folder))
         _write_new(secret_path, 0o600, _SECRET_TEXT.format(name, secret))
         try:
             _write_new(public_path, 0o644, _PUBLIC_TEXT.format(name, public))

@@ -191,7 +191,7 @@ def _parts(batch: EventBatch) -> Iterator[EventBatch]:
 def _opened(path: Path) -> FileIO:
     """A file to be continued, without what is torn at its end."""
     try:
-        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+")
+        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
     except OSError as error:
         raise FlowError(f"{path} cannot be written: {error.strerror}") from error
     try:

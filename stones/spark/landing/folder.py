@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from evflow.errors import FlowError
-from evflow.ownfile import lock
+from evflow.ownfile import lock, private_folder
 from evflow.stones.spark.rowfile import RowFile
 
 __all__ = ["LEDGER", "Folder"]
@@ -59,10 +59,10 @@ class Folder:
                 self.path = self._new()
             else:
                 self.path = path
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                private_folder(path)
                 self._lock = lock(path / _LOCK)
             self._rows = self.path / _ROWS
-            self._rows.mkdir(mode=0o700, exist_ok=True)
+            private_folder(self._rows)
         except BlockingIOError:
             raise FlowError(
                 f"folder {path} is in use by another flow or process; give each Spark source one of its own"
