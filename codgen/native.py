@@ -23,7 +23,7 @@ from evflow.codgen.llvm.append_ir import PYTHON_FUNCTIONS
 from evflow.codgen.llvm.maths import C_FUNCTIONS
 from evflow.errors import CodeError
 
-__all__ = ["HOT", "LOCK", "Code", "Native", "compiling", "target"]
+__all__ = ["HOT", "LOCK", "Code", "Native", "compiling", "prepare", "target"]
 
 HOT = 20_000
 """Events after which code is compiled with all optimisations."""
@@ -92,6 +92,18 @@ def _add_symbols() -> None:
     ):
         for name in names:
             llvm.add_symbol(f"ev_{name}", ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+
+
+def prepare() -> None:
+    """Sets LLVM up for both tiers, which opens files of this host; doing it again costs nothing."""
+    with LOCK:
+        _machines()
+
+
+@cache
+def _machines() -> None:
+    _layout()
+    _machine(optimised=True)
 
 
 def target() -> str:

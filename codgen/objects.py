@@ -136,11 +136,14 @@ class _Probe:
 
 _MEMBER_TYPE = type(_Probe.__dict__["first"])
 
+# Asked at once: the answer is in a file, which cannot be opened where too many are open.
+_WITHOUT_LOCK = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
 
 @cache
 def _known_layout() -> bool:
     """Whether this Python keeps objects where the code looks for them."""
-    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if sys.implementation.name != "cpython" or _WITHOUT_LOCK:
         return False
     if sys.byteorder != "little" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return False

@@ -24,15 +24,18 @@ _OF_THE_STATEMENT = (
 
 _ROOM = "make room on its disk"
 _WRITABLE = "make the file and its folder writable"
+_FILES = "close files that the process has open, or allow it more (ulimit -n)"
 _ADVICE = {
     errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EFBIG: _ROOM,
+    errno.EMFILE: _FILES, errno.ENFILE: _FILES,
     errno.EROFS: _WRITABLE, errno.EACCES: _WRITABLE, errno.EPERM: _WRITABLE,
 }  # fmt: skip
 _SQLITE_ADVICE = {
     sqlite3.SQLITE_FULL: _ROOM,
     sqlite3.SQLITE_READONLY: _WRITABLE,
     sqlite3.SQLITE_PERM: _WRITABLE,
-    sqlite3.SQLITE_CANTOPEN: _WRITABLE,
+    # SQLite does not say which of the two it is.
+    sqlite3.SQLITE_CANTOPEN: f"{_WRITABLE}; or {_FILES}",
     sqlite3.SQLITE_BUSY: "end the program that has it locked",
     sqlite3.SQLITE_LOCKED: "end the program that has it locked",
 }

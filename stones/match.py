@@ -188,6 +188,9 @@ class Match(Acting):
         _compile(self.engine, self.space)
 
     def open(self, context: Context) -> Actor:
+        # Once the flow runs there may be no file left to open, and events are not to wait for the compiler.
+        _controls_class()
+        self.prepare()
         ledger = self.ledger()
         try:
             return Matching(context, self, self.book(ledger))
@@ -197,9 +200,7 @@ class Match(Acting):
             raise
 
     def controls(self, call: Call) -> Controls:
-        from evflow.stones.matching.controls import Controls
-
-        return Controls(lambda task: call(lambda actor: actor.do(task)), self.space)
+        return _controls_class()(lambda task: call(lambda actor: actor.do(task)), self.space)
 
     @property
     def keeper(self) -> Path | None:
@@ -282,13 +283,22 @@ def _matcher_class() -> type[Matcher]:
     return Matcher
 
 
+def _controls_class() -> type[Controls]:
+    # Also brings in numba.
+    from evflow.stones.matching.controls import Controls
+
+    return Controls
+
+
 @cache
 def _compile(engine: str, space: str) -> None:
     """Has an engine compile what it runs, once."""
     matcher = _matcher_class()(engine, space=space)
     area = "within(0, 0, 1)" if space == "plane" else "within(0, 0, 1 m)"
-    matcher.subscribe(f"a > 1 and b == 'c' and {area} or d startswith 'e'")
+    id = matcher.subscribe(f"a > 1 and b == 'c' and {area} or d startswith 'e'")
     schema = Schema("warm", {"a": float, "b": str, "d": str, "x": float, "y": float})
     matcher.match_batch(
         EventBatch.from_columns(schema, {"a": [1.0], "b": ["c"], "d": ["e"], "x": [0.0], "y": [0.0]})
     )
+    # Also where a change cannot be kept it is undone.
+    matcher.unsubscribe(id)

@@ -24,6 +24,7 @@ from evflow.flow.entry import Entry
 from evflow.flow.net import Alone, Net
 from evflow.flow.obeying import Obeying, check_rules_here
 from evflow.flow.questions import Questions
+from evflow.flow.ready import load
 from evflow.flow.worker import Worker
 from evflow.outside import shown
 from evflow.placement import bridged, placed_on
@@ -139,6 +140,7 @@ class Flow(Changeable):
     def _start(
         self, graph: Graph, topology: Topology, max_events: int, max_bytes: int, dead_letters: int
     ) -> None:
+        load()
         checked_integer("max_events", max_events)
         checked_integer("max_bytes", max_bytes)
         self._box = LetterBox(checked_integer("dead_letters", dead_letters, 0), self._resubmit)

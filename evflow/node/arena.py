@@ -30,6 +30,7 @@ from evflow.errors import LinkError
 from evflow.events.gather import ByteArray, Place, address_of, interface_of, write_parts
 from evflow.node.room import Room
 from evflow.node.seats import seat_taken
+from evflow.trouble import advice
 
 __all__ = ["DEFAULT_SIZE", "Arena", "Offer"]
 
@@ -139,7 +140,10 @@ class Arena:
         try:
             mapped = self._shared()
         except OSError as error:
-            _log.info("there is no memory to share: %s", error)
+            _log.warning(
+                "there is no memory to share, so large events go over the connections until this node is "
+                "started again: %s; %s", error, advice(error),
+            )  # fmt: skip
             mapped = mmap.mmap(-1, self._size)
         self._bytes = np.frombuffer(mapped, np.uint8)
         self._address = self._bytes.ctypes.data
