@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
-from wsgiref.simple_server import WSGIServer
 
-from evflow.errors import EvflowError, LinkError
+from evflow import mishaps
+from evflow.errors import LinkError
+from evflow.watch.endpoint import Endpoint
 from evflow.watch.status import NodeStatus, StoneStatus
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Collector:
 
     def __init__(self, status: Status) -> None:
         self._status = status
+        # Many who ask at once do not take more of the node's time than one.
+        self._one = threading.Lock()
 
     def describe(self) -> list[Metric]:
         """Nothing: a registry that asks must not need the node."""
@@ -53,9 +55,10 @@ class Collector:
     def collect(self) -> Iterator[Metric]:
         """The metrics; only ``evflow_up`` 0 where the node cannot say its status."""
         try:
-            status = NodeStatus.parse(self._status())
-        except EvflowError as error:
-            _log.warning("metrics: the node's status cannot be had: %s", error)
+            with self._one:
+                status = NodeStatus.parse(self._status())
+        except mishaps.CONTAINED as error:
+            mishaps.tell(_log, "metrics", "the node's status cannot be had", error)
             yield _gauge("evflow_up", "Whether the node says its status.", {(): 0.0})
             return
         yield _gauge("evflow_up", "Whether the node says its status.", {(): 1.0})
@@ -192,35 +195,6 @@ def registry(status: Status) -> CollectorRegistry:
     return made
 
 
-class Endpoint:
-    """Where Prometheus scrapes a node; made by ``serve``.
-
-    Attributes:
-        url: what to scrape.
-    """
-
-    def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
-        self._server = server
-        self._thread = thread
-        host, port = server.server_address[:2]
-        shown = f"[{host!s}]" if ":" in str(host) else str(host)
-        self.url = f"http://{shown}:{port}/metrics"
-
-    def close(self) -> None:
-        """Ends it."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def __enter__(self) -> Endpoint:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
 def serve(status: Status, address: str = "127.0.0.1", port: int = 9464) -> Endpoint:
     """Opens the endpoint. It has no keys: whoever reaches it may read it.
 
@@ -233,13 +207,12 @@ def serve(status: Status, address: str = "127.0.0.1", port: int = 9464) -> Endpo
         LinkError: the address cannot be had, or prometheus-client is not installed.
     """
     found = registry(status)
-    from prometheus_client import start_http_server
+    from prometheus_client import make_wsgi_app
 
     try:
-        server, thread = start_http_server(port, address, found)
+        return Endpoint(make_wsgi_app(found), address, port)
     except (OSError, OverflowError) as error:
         raise LinkError(
             f"metrics at {address}:{port}: this node cannot listen there: {error}; is another process "
             "at that port, or is the address none of this host's?"
         ) from error
-    return Endpoint(server, thread)
