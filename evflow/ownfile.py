@@ -40,10 +40,7 @@ class OwnFile:
                 self._file = self._taken()
             except BlockingIOError:
                 if time.monotonic() >= end:
-                    raise BlockingIOError(
-                        "another stone, flow, node or process has it open; close that first, or give each a "
-                        "file of its own"
-                    ) from None
+                    raise BlockingIOError("another stone, flow, node or process has it open") from None
                 time.sleep(0.01)
 
     def _taken(self) -> int:

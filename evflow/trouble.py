@@ -9,7 +9,7 @@ import time
 
 from evflow.errors import FlowError, UnwrittenError
 
-__all__ = ["AGAIN", "Trouble", "advice", "passes", "unusable"]
+__all__ = ["AGAIN", "Trouble", "advice", "of_the_disk", "passes", "unusable"]
 
 AGAIN = 1.0
 """Seconds between two tries of a write."""
@@ -24,10 +24,13 @@ _OF_THE_STATEMENT = (
 
 _ROOM = "make room on its disk"
 _WRITABLE = "make the file and its folder writable"
+_FOLDER = "see that its folder is there"
+_OWN = "close that first, or give each a file of its own"
 _FILES = "close files that the process has open, or allow it more (ulimit -n)"
 _ADVICE = {
     errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EFBIG: _ROOM,
     errno.EMFILE: _FILES, errno.ENFILE: _FILES,
+    errno.ENOENT: _FOLDER, errno.ENOTDIR: _FOLDER,
     errno.EROFS: _WRITABLE, errno.EACCES: _WRITABLE, errno.EPERM: _WRITABLE,
 }  # fmt: skip
 _SQLITE_ADVICE = {
@@ -47,11 +50,21 @@ def passes(error: BaseException) -> bool:
     return isinstance(error, OSError | sqlite3.DatabaseError) and not isinstance(error, _OF_THE_STATEMENT)
 
 
+def of_the_disk(error: BaseException) -> bool:
+    """Whether an error is none of the content of a file: its disk, its mode, a lock, the system."""
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        return code in _SQLITE_ADVICE or code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM)
+    return isinstance(error, OSError)
+
+
 def advice(error: BaseException) -> str:
     """What a person can do about an error that passes."""
     if isinstance(error, sqlite3.Error):
         # The low byte is the primary code; those above it say more.
         return _SQLITE_ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _ELSE)
+    if isinstance(error, BlockingIOError):
+        return _OWN
     return _ADVICE.get(getattr(error, "errno", None) or 0, _ELSE)
 
 

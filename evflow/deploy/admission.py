@@ -12,6 +12,7 @@ from evflow.handlers import is_handler_text, is_made_in
 from evflow.outside import shown
 from evflow.ownfile import private_folder
 from evflow.stone import Stone
+from evflow.trouble import advice
 
 __all__ = ["Admission"]
 
@@ -99,7 +100,9 @@ class Admission:
                 private_folder(file.parent)
                 is_folder = file.is_dir()
             except OSError as error:
-                raise DeployError(f"file {shown(file.name, 300)} cannot be made: {error.strerror}") from error
+                raise DeployError(
+                    f"file {shown(file.name, 300)} cannot be made: {error.strerror}; {advice(error)}"
+                ) from error
             if is_folder:
                 raise DeployError(f"file {file.name!r} is a folder")
 

@@ -24,7 +24,7 @@ from evflow.deploy.large import LargeValues
 from evflow.errors import DeployError
 from evflow.outside import shown
 from evflow.ownfile import lock, private_folder
-from evflow.trouble import Trouble, advice
+from evflow.trouble import Trouble, advice, of_the_disk
 
 __all__ = ["FileStore", "Store"]
 
@@ -111,6 +111,8 @@ class FileStore:
             os.close(self._lock)
             if isinstance(error, DeployError):
                 raise
+            if of_the_disk(error):
+                raise DeployError(f"{self._path} cannot be used: {error}; {advice(error)}") from error
             raise self._damaged(error) from error
 
     def _open(self, opened: ExitStack) -> None:
@@ -297,4 +299,6 @@ def _locked(folder: Path) -> int:
             f"storage folder {folder} is used by another process; give each node a folder of its own"
         ) from error
     except OSError as error:
-        raise DeployError(f"storage folder {folder} cannot be used: {error.strerror}") from error
+        raise DeployError(
+            f"storage folder {folder} cannot be used: {error.strerror}; {advice(error)}"
+        ) from error

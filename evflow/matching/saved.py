@@ -19,6 +19,7 @@ from typing import Any
 from evflow.errors import SubscriptionError
 from evflow.outside import from_json
 from evflow.ownfile import private_file, private_folder
+from evflow.trouble import advice
 
 __all__ = ["read", "write"]
 
@@ -63,7 +64,7 @@ def write(path: Path, content: dict[str, Any], save: Callable[[Path], None]) -> 
         _flush(path)
         _clear(path, arrays.name)
     except OSError as error:
-        raise SubscriptionError(f"cannot save a matcher to {path}: {error}") from error
+        raise SubscriptionError(f"cannot save a matcher to {path}: {error}; {advice(error)}") from error
 
 
 def read(path: Path) -> tuple[dict[str, Any], Path]:

@@ -57,7 +57,7 @@ class FileJournal:
                     db.executescript(_FORMER)
                 self._opened = opened.pop_all()
         except (sqlite3.Error, OSError) as error:
-            raise LinkError(f"journal {path} cannot be used: {error}") from error
+            raise LinkError(f"journal {path} cannot be used: {error}; {advice(error)}") from error
 
     def load(self) -> dict[tuple[str, str], list[Tag]]:
         """By bridge and the stone that it leads to, the latest frame of each route.

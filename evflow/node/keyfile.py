@@ -16,6 +16,7 @@ from zmq.utils import z85
 
 from evflow.errors import LinkError
 from evflow.ownfile import private_folder
+from evflow.trouble import advice
 
 __all__ = ["Stamp", "checked_name", "generate", "key_paths", "read_public", "read_secret", "stamp_of"]
 
@@ -78,7 +79,7 @@ def generate(folder: str | os.PathLike[str], name: str) -> tuple[Path, Path]:
             f"{error.filename} is there already and is kept; choose another name, or remove it first"
         ) from error
     except OSError as error:
-        raise LinkError(f"keys of {name!r} cannot be written: {error}") from error
+        raise LinkError(f"keys of {name!r} cannot be written: {error}; {advice(error)}") from error
     return secret_path, public_path
 
 

@@ -28,7 +28,7 @@ from evflow.events.batch import EventBatch
 from evflow.link.attributes import pack, unpack
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
-from evflow.trouble import unusable
+from evflow.trouble import advice, unusable
 from evflow.watch.pieces import MAGIC, Piece, begin, pieces, put
 
 __all__ = ["Recorded", "Recorder", "Recording", "Session"]
@@ -193,7 +193,7 @@ def _opened(path: Path) -> FileIO:
     try:
         file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
     except OSError as error:
-        raise FlowError(f"{path} cannot be written: {error.strerror}") from error
+        raise FlowError(f"{path} cannot be written: {error.strerror}; {advice(error)}") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         end = 0
@@ -209,7 +209,7 @@ def _opened(path: Path) -> FileIO:
         raise FlowError(f"{path}: another recorder writes it; choose another file") from error
     except OSError as error:
         file.close()
-        raise FlowError(f"{path} cannot be written: {error.strerror}") from error
+        raise FlowError(f"{path} cannot be written: {error.strerror}; {advice(error)}") from error
     except FlowError:
         file.close()
         raise

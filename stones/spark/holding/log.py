@@ -19,6 +19,7 @@ from evflow.ownfile import OwnFile
 from evflow.schema import Schema
 from evflow.stones.spark.holding.logbook import Book, Logbook, Origin
 from evflow.stones.spark.holding.segments import Segments, clear_segments
+from evflow.trouble import unusable
 
 __all__ = ["Frame", "Log"]
 
@@ -66,7 +67,7 @@ class Log:
         try:
             self._own = None if path is None else OwnFile(path)
         except (OSError, ValueError) as error:
-            raise FlowError(f"sink file {path} cannot be used: {error}") from error
+            raise unusable(f"sink file {path}", error) from error
         try:
             self._begin(schema)
         except BaseException:

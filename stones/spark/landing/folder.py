@@ -17,6 +17,7 @@ from pathlib import Path
 from evflow.errors import FlowError
 from evflow.ownfile import lock, private_folder
 from evflow.stones.spark.rowfile import RowFile
+from evflow.trouble import advice
 
 __all__ = ["LEDGER", "Folder"]
 
@@ -69,7 +70,7 @@ class Folder:
             ) from None
         except OSError as error:
             self.close()
-            raise FlowError(f"rows of Spark cannot be kept: {error}") from error
+            raise FlowError(f"rows of Spark cannot be kept: {error}; {advice(error)}") from error
         self.ledger = self.path / LEDGER
 
     def _new(self) -> Path:
