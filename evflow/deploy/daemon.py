@@ -300,6 +300,7 @@ class Daemon:
 
         Raises:
             FlowError: the daemon broke before; see ``failure``.
+            DeployError: the folder cannot be written. The daemon has ended all the same, as after a kill.
         """
         if self._closed:
             return
@@ -310,9 +311,11 @@ class Daemon:
         try:
             if not broken:
                 self.steward.put_away(self.site.put_away(timeout))
-            self.flow.stop()
         finally:
-            self._store.close()
+            try:
+                self.flow.stop()
+            finally:
+                self._store.close()
 
     def __enter__(self) -> Daemon:
         return self

@@ -385,15 +385,25 @@ class Site:
                 actor.pause()
 
         def waiting() -> str:
+            # A stone with a file has no snapshot: the nodes before have to keep what waits for the file.
+            before_files = (
+                f"stone {slot.name!r}: {slot.stalled or 'it is frozen, and its file lacks what waits there'}"
+                for slot in topology.slots.values()
+                if slot.parked and slot.stone.files
+            )
             at_work = (actor.at_work for actor in actors)
-            return next(filter(None, at_work), "") or self._links.waiting_for(
+            return next(filter(None, (*at_work, *before_files)), "") or self._links.waiting_for(
                 entries, topology.crossings.keys()
             )
 
         self._flow.call(close)
         deadline = time.monotonic() + timeout
-        while self._flow.call(waiting):
+        while why := self._flow.call(waiting):
             if time.monotonic() > deadline:
+                _log.warning(
+                    "this node ends as if it were killed, since it has not come to rest: %s; what other "
+                    "nodes sent and is not safe comes again, and statics begin anew", why,
+                )  # fmt: skip
                 return {}
             time.sleep(_POLL)
         return self._flow.call(self._all_taken) or {}

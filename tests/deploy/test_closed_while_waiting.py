@@ -1,0 +1,104 @@
+"""A daemon that is closed while events wait for the file of a stone: who sent them keeps them."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import evflow as ev
+from evflow.database import transaction
+from evflow.deploy import store
+from evflow.stones import storage
+from tests.node.processes import free_port, wait_for
+
+
+class Ping(ev.Event):
+    number: int
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> dict[str, threading.Event]:
+    """Each file of which the event is set cannot be written: those of stones, and that of deployments."""
+    failing = {"stones": threading.Event(), "deployments": threading.Event()}
+
+    def planted(event: threading.Event) -> object:
+        @contextmanager
+        def unsure(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+            with transaction(db):
+                yield db
+                if event.is_set():
+                    error = sqlite3.OperationalError("planted")
+                    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                    raise error
+
+        return unsure
+
+    monkeypatch.setattr(storage, "transaction", planted(failing["stones"]))
+    monkeypatch.setattr(store, "transaction", planted(failing["deployments"]))
+    return failing
+
+
+def graph(path: str | None) -> ev.Graph:
+    g = ev.Graph("pings")
+    with g.on("edge"):
+        kept = g.source("pings", Ping) >> ev.Storage(1000, path=path, name="kept")
+        _ = kept >> ev.Terminal("desk:show")
+    return g
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("why", ["its file", "every file", "frozen", "every file, and it has none"])
+def test_what_waits_for_a_file_comes_again(
+    tmp_path: Path, full: dict[str, threading.Event], caplog: pytest.LogCaptureFixture, why: str
+) -> None:
+    seen: list[int] = []
+    contact = f"tcp://127.0.0.1:{free_port()}"
+
+    def daemon() -> ev.Daemon:
+        show = {"desk:show": lambda event: seen.append(event.number)}
+        return ev.Daemon("edge", contact, storage=tmp_path, handlers=show)
+
+    edge = daemon()
+    with graph(None if "none" in why else "kept").deploy({"edge": contact}) as pings:
+        pings["pings"].submit(Ping(0))
+        pings.drain(timeout=30)
+        if why == "frozen":
+            pings.freeze("kept")
+        elif "none" not in why:
+            full["stones"].set()
+        for number in range(1, 11):
+            pings["pings"].submit(Ping(number))
+        if "none" not in why:
+            wait_for(lambda: edge.flow.stats()["pings/kept"]["queued"] == 11, "the events to wait")
+        else:
+            pings.drain(timeout=30)
+        with caplog.at_level(logging.WARNING, "evflow.deploy"):
+            if "none" in why:
+                full["deployments"].set()
+                with pytest.raises(
+                    ev.DeployError, match=r"deployments.db cannot be written: planted; make room"
+                ):
+                    edge.close()
+            else:
+                if why == "every file":
+                    full["deployments"].set()
+                edge.close()
+                assert "this node ends as if it were killed" in caplog.text
+                assert "stone 'pings/kept'" in caplog.text
+        for event in full.values():
+            event.clear()
+        with daemon():
+            if why == "frozen":
+                pings.unfreeze("kept")
+            pings["pings"].submit(Ping(11))
+            pings.drain(timeout=30)
+            pings.send_stored("kept")
+            wait_for(lambda: len(seen) >= 12, "all events")
+            pings.drain(timeout=30)
+            assert seen == list(range(12))
