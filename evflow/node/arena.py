@@ -13,6 +13,7 @@ When a connection ends its peer may still read, so what was lent over it stays a
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import mmap
@@ -92,7 +93,7 @@ class Arena:
         if size < 4096:
             raise LinkError(f"shared memory of {size} bytes: expected a size of 4096 or more")
         self._size = size
-        self._tried = False
+        self._tried = self._told = False
         self._digits, self._nonce = secrets.token_hex(16), secrets.token_bytes(NONCE_BYTES)
         self._seats = 0
         self._left: list[tuple[int, list[ByteArray]]] = []
@@ -136,15 +137,20 @@ class Arena:
     def _make_once(self) -> None:
         if self._tried:
             return
-        self._tried = True
         try:
             mapped = self._shared()
         except OSError as error:
-            _log.warning(
-                "there is no memory to share, so large events go over the connections until this node is "
-                "started again: %s; %s", error, advice(error),
-            )  # fmt: skip
+            if not self._told:
+                self._told = True
+                _log.warning(
+                    "there is no memory to share, so large events go over the connections: %s; %s",
+                    error, advice(error),
+                )  # fmt: skip
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                # Whoever asks next tries again.
+                return
             mapped = mmap.mmap(-1, self._size)
+        self._tried = True
         self._bytes = np.frombuffer(mapped, np.uint8)
         self._address = self._bytes.ctypes.data
         self._bytes[:NONCE_BYTES] = np.frombuffer(self._nonce, np.uint8)

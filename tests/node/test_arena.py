@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import json
+import logging
 import os
 import random
 import signal
@@ -358,6 +359,26 @@ def test_without_shared_memory_blocks_are_for_this_process(monkeypatch: pytest.M
     assert held.tobytes() == b"here"
     sharing = Sharing(arena)
     assert sharing.offer() is None
+
+
+def test_memory_that_needs_one_file_too_many_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def scarce(name: str, flags: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    arena = Arena(64 * KIB)
+    with monkeypatch.context() as patched, caplog.at_level(logging.INFO, "evflow.node"):
+        patched.setattr(os, "memfd_create", scarce)
+        assert arena.offer() is None
+        assert arena.hold([b"bytes"]) is None
+        assert arena.offer() is None
+    (told,) = caplog.messages
+    assert "Too many open files" in told and "ulimit -n" in told
+    assert arena.offer() is not None
+    held = arena.hold([b"bytes"])
+    assert held is not None and bytes(held) == b"bytes"
+    arena.close()
 
 
 def test_a_size_of_next_to_nothing_is_refused() -> None:
