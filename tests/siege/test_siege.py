@@ -98,5 +98,11 @@ def test_a_planted_fault_is_found(plant: str) -> None:
     found = PLANTS[plant]
     told: list[str] = []
     limits = Limits(unheard=5.0, settle=12.0)
-    failures = besiege(SEED, 4.0, plant=plant, only=found.attacks, limits=limits, keep=False, say=told.append)
-    assert any(re.search(found.found, failure.what) for failure in failures), "\n".join(told)
+    # On a busy machine a short siege may end before its attacks get through.
+    for seconds in (4.0, 8.0, 16.0):
+        failures = besiege(
+            SEED, seconds, plant=plant, only=found.attacks, limits=limits, keep=False, say=told.append
+        )
+        if any(re.search(found.found, failure.what) for failure in failures):
+            return
+    pytest.fail("\n".join(told))

@@ -104,11 +104,12 @@ def dozing(foe: Foe) -> None:
 
 
 def flood(foe: Foe) -> None:
-    """As many events as the node takes, small or large; the handler may be slow."""
+    """As many events as the node takes, small or large; or 3 seconds of work for a slow handler."""
     slow = foe.random.random() < 0.5
     terminal = ev.Terminal(f"{handlers}:{'doze' if slow else 'swallow'}", name="evil", batch=not slow)
     length = foe.random.choice((0, 1000, 1 << 20))
-    _deploy(foe, "flood", terminal, count=10_000_000, number=0.01 if slow else 0, text="x" * length)
+    count, seconds = (300, 0.01) if slow else (10_000_000, 0.0)
+    _deploy(foe, "flood", terminal, count=count, number=seconds, text="x" * length)
 
 
 def _deploy(
