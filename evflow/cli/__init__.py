@@ -117,6 +117,12 @@ def spark(as_json: bool, quiet: bool) -> None:
 @click.option("--keys", type=_DIR, help="The folder of keys that evflow keygen fills.")
 @click.option("--plain", is_flag=True, help="Let tcp go beyond this host without keys.")
 @click.option("--journal", type=_OUT, help="A file that keeps which events were handled, over restarts.")
+@click.option(
+    "--memory",
+    metavar="MIB",
+    type=click.IntRange(1),
+    help="MiB of memory for events of other nodes that wait here.  [default: 256]",
+)
 @click.pass_context
 def run(
     context: click.Context,
@@ -129,6 +135,7 @@ def run(
     keys: Path | None,
     plain: bool,
     journal: Path | None,
+    memory: int | None,
 ) -> None:
     """Run a graph, or a node of it, and print what happened at each stone.
 
@@ -142,9 +149,9 @@ def run(
     from evflow.cli.program import load
     from evflow.cli.run import run_program
 
-    if node is None and (listen or peers or keys or plain or journal):
+    if node is None and (listen or peers or keys or plain or journal or memory):
         raise click.UsageError(
-            "--listen, --peer, --keys, --plain and --journal are of a node: add --node NAME"
+            "--listen, --peer, --keys, --plain, --journal and --memory are of a node: add --node NAME"
         )
     with tidy(file):
         program = load(file, graph)
@@ -152,7 +159,8 @@ def run(
         if node is not None:
             from evflow.cli.nodes import NodeOptions, make_node
 
-            made = make_node(program.graph, NodeOptions(node, listen, peers, keys, plain, journal))
+            told = {} if memory is None else {"memory": memory}
+            made = make_node(program.graph, NodeOptions(node, listen, peers, keys, plain, journal, **told))
         interrupted = run_program(program, picture, made)
     if interrupted:
         context.exit(130)

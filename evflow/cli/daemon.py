@@ -66,6 +66,14 @@ _DIR = click.Path(file_okay=False, path_type=Path)
     show_default=True,
     help="Seconds of silence after which another node is taken for dead.",
 )
+@click.option(
+    "--memory",
+    metavar="MIB",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    help="MiB of memory for events of other nodes that wait here.",
+)
 @click.option("--metrics", metavar="ADDRESS:PORT", help="Serve Prometheus metrics there.")
 @click.option(
     "--log-level",
@@ -85,6 +93,7 @@ def node(
     plain: bool,
     heartbeat: float,
     dead_after: float,
+    memory: int,
     metrics: str | None,
     log_level: str,
 ) -> None:  # fmt: skip
@@ -106,6 +115,7 @@ def node(
         with Daemon(
             name, listen, storage=folder, handlers=handlers, control=control or None,
             advertise=advertise, keys=keys, plain=plain, heartbeat=heartbeat, dead_after=dead_after,
+            memory=memory << 20,
         ) as daemon:  # fmt: skip
             daemon.verbs.table["logs"] = lambda peer, given, reply: reply(ring.since(int(given["since"])))
             server = None if metrics is None else serve(daemon.verbs.status, *_address(metrics))

@@ -8,6 +8,7 @@ from pathlib import Path
 from evflow.engine.topology import crossing_of
 from evflow.errors import LinkError
 from evflow.graph import Graph
+from evflow.link.budget import BUDGET
 from evflow.node.node import Node
 from evflow.placement import bridged
 
@@ -25,6 +26,7 @@ class NodeOptions:
         keys: the folder of keys, or None.
         plain: whether tcp beyond this host may go without keys.
         journal: a file, or None.
+        memory: MiB for events of peers.
     """
 
     name: str
@@ -33,6 +35,7 @@ class NodeOptions:
     keys: Path | None = None
     plain: bool = False
     journal: Path | None = None
+    memory: int = BUDGET >> 20
 
 
 def make_node(graph: Graph, options: NodeOptions) -> Node:
@@ -51,7 +54,7 @@ def make_node(graph: Graph, options: NodeOptions) -> Node:
     _check_ways(graph, options, peers)
     return Node(
         options.name, options.listen, peers=peers, keys=options.keys, plain=options.plain,
-        journal=options.journal,
+        journal=options.journal, memory=options.memory << 20,
     )  # fmt: skip
 
 

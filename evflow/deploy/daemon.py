@@ -64,7 +64,7 @@ class Daemon:
             deploys does so through the first of the hosts that answers, so nodes have to let each other, too.
         dead_after: seconds of silence after which another node is taken for dead.
         settings: of ``Node``: ``advertise``, ``peers``, ``keys``, ``allow``, ``plain``, ``heartbeat``,
-            ``window``, ``shared_memory``.
+            ``window``, ``memory``, ``shared_memory``.
 
     Raises:
         EvflowError: a contact, key or the folder cannot be used.

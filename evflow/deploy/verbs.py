@@ -104,6 +104,7 @@ class Verbs:
             "uptime": time.monotonic() - self._began,
             "load": _load(),
             "memory": _resident_bytes(),
+            "budget": node.memory,
             "wall": time.time(),
             "deployments": {
                 name: self._deployment(record) for name, record in daemon.steward.records.items()

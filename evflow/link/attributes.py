@@ -86,6 +86,17 @@ def _counts(values: _Array) -> bool:
     return bool((values[1:] - values[:-1] == 1).all())
 
 
+def kept(data: list[Any] | None) -> int:
+    """The bytes of memory that attributes take, about; of data that ``unpack`` has taken."""
+    return 0 if data is None else sum(_weight(row[3]) for row in data)
+
+
+def _weight(values: object) -> int:
+    if isinstance(values, list | tuple):
+        return sum(map(len, values)) + 64 * len(values)
+    return len(values) if isinstance(values, bytes | str) else 8
+
+
 def unpack(data: object, count: int) -> Attributes | None:
     """Attributes from data that a peer sent; without a copy of numbers, and none of what all events share.
 

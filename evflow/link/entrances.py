@@ -107,8 +107,8 @@ class Entrances:
         for link in self._hub.links.values():
             link.reject(kept, reason)
         for inlet in kept:
-            inlet.queue.clear()
-            inlet.queued_bytes, inlet.received = 0, inlet.consumed
+            inlet.let_go()
+            inlet.received = inlet.consumed
 
     def _depart(self, name: str, reason: str, along: bool) -> None:
         """A stone is gone, and has taken what it held along, or not."""
@@ -136,7 +136,7 @@ class Entrances:
         self.former = [inlet for inlet in self.former if inlet not in inlets]
         for inlet in inlets:
             self._remove(inlet)
-            inlet.queue.clear()
+            inlet.let_go()
             inlet.pending.clear()
 
     def _remove(self, inlet: Inlet) -> bool:
@@ -164,8 +164,8 @@ class Entrances:
             trouble = self._make_room(peer, wanted, inlet)
             if trouble:
                 return trouble
-            exact, window = bool(wanted.delivery), self._hub.window
-            inlet = Inlet(peer, wanted.bridge, slot, wanted.input, wanted.stream, exact, window)
+            exact, budget = bool(wanted.delivery), self._hub.budget
+            inlet = Inlet(peer, wanted.bridge, slot, wanted.input, wanted.stream, exact, budget)
             self.inlets[_key(inlet)] = inlet
             self._streams.setdefault((peer, wanted.bridge), []).append(inlet)
         inlet.ended = wanted.delivery == ENDED

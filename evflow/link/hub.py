@@ -13,6 +13,7 @@ from evflow import mishaps
 from evflow.engine.topology import DROPPED, OUT, Crossing, Slot
 from evflow.errors import LinkError
 from evflow.link import messages as m
+from evflow.link.budget import BUDGET, Budget
 from evflow.link.custody import Custody, Journal
 from evflow.link.entrances import Entrances
 from evflow.link.inlet import Inlet
@@ -50,7 +51,8 @@ class Hub:
         entropy: gives so many random bytes.
         contact: where the node can be dialled, as told to others; "" if it cannot.
         heartbeat: seconds between two pings; after five in silence a session is given up.
-        window: bytes that may be on their way to one stone of this node.
+        window: bytes that one channel may have on their way to this node and waiting here, at most.
+        memory: the same for all channels together.
         journal: keeps over restarts what was safe; None where that need not be.
         permits: whether a contact that a peer says it has may be dialled.
 
@@ -59,6 +61,7 @@ class Hub:
         conduits: connection → the link that uses it.
         outlets: bridge → outlet.
         retired: outlets of bridges that have ended, but are the backup of what their receivers hold.
+        budget: the bytes of events that peers may have here.
         entrances: the stones that others may send to, and the inlets that lead to them.
         notes: who listens to which notes.
         custody: what the node was given and what it owes.
@@ -78,6 +81,7 @@ class Hub:
         contact: str = "",
         heartbeat: float = 1.0,
         window: int = 8 << 20,
+        memory: int = BUDGET,
         journal: Journal | None = None,
         permits: Callable[[str], bool] = lambda contact: True,
     ) -> None:
@@ -85,7 +89,6 @@ class Hub:
         self.permits = permits
         self.transport = transport
         self.heartbeat = heartbeat
-        self.window = window
         self.links: dict[str, Link] = {}
         self.conduits: dict[Conduit, Link] = {}
         self.outlets: dict[str, Outlet] = {}
@@ -99,6 +102,7 @@ class Hub:
         self.reach = Reach(self.outlets)
         self.retired = Retired(self)
         self.custody = Custody(self.outlets, self.reach, journal, self.retired)
+        self.budget = Budget(memory, window, self._charged, self._blocked)
         self.entrances = Entrances(self)
         self.notes = Notes(self.refuse)
         self._entropy = entropy
@@ -421,16 +425,9 @@ class Hub:
         """Takes in the frames that have come for an inlet by now, unless their way is blocked."""
         if self._serving:
             return
-        reach = self.reach
         # More come while handlers run; those have the next turn, or the thread would do nothing else.
         for _ in range(len(inlet.queue)):
-            if (
-                not inlet.queue
-                or self.stopped
-                or len(inlet.pending) >= _MAX_PENDING
-                or self.custody.trouble.why
-                or reach.blocked(inlet.slot, inlet.bridge, inlet.consumed < inlet.sent_before)
-            ):
+            if not inlet.queue or self._blocked(inlet):
                 return
             try:
                 self.custody.handle(inlet, inlet.take(), self._move)
@@ -443,10 +440,26 @@ class Hub:
         if inlet.queue:
             self._left = True
 
+    def _blocked(self, inlet: Inlet) -> bool:
+        """Whether the frames of an inlet have to wait, although no handler runs."""
+        return (
+            self.stopped
+            or len(inlet.pending) >= _MAX_PENDING
+            or bool(self.custody.trouble.why)
+            or self.reach.blocked(inlet.slot, inlet.bridge, inlet.repeats)
+        )
+
     def _move(self, inlet: Inlet, batch: EventBatch) -> None:
         assert self._engine is not None
         self._engine.submit(inlet.slot, batch, inlet.input, (inlet.bridge, inlet.stream))
         self.run(inlet.slot)
+
+    def _charged(self) -> Iterator[Inlet]:
+        """The inlets over which frames may come, and those with frames that wait."""
+        # Lists: another thread may ask.
+        for link in list(self.links.values()):
+            yield from list(link.inlets.values())
+        yield from (inlet for inlet in self.entrances.all() if inlet.queue)
 
     # --- time
 
@@ -460,6 +473,7 @@ class Hub:
             self.custody.settle(inlets, now)
             self.entrances.tidy()
             self.retired.tidy(now)
+        self.budget.recount()
         for link in [*self.links.values()]:
             self._tend(link, partial(link.tick, now), now)
 

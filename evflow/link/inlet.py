@@ -9,14 +9,19 @@ from typing import Any, NamedTuple
 from evflow.engine.topology import Slot
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
+from evflow.link.budget import Budget
 from evflow.link.tags import Tag, next_route
 
-__all__ = ["Arrived", "Hold", "Inlet", "Pending"]
+__all__ = ["DEPTH", "Arrived", "Hold", "Inlet", "Pending"]
 
 ACK_FRAMES = 8
 """Frames after which a receiver says at once what it has taken in."""
 
-_MOST_QUEUED = 10_000
+DEPTH = 32
+"""Frames that may be on their way; more wait at the sender and become larger ones."""
+
+_FRAME = 1 << 10
+"""Bytes of memory that a frame takes beside its events and their attributes."""
 
 ACK_BYTES = 8 << 20
 """Bytes after which it does, at the latest: a sender reuses the memory of what was taken in."""
@@ -27,12 +32,26 @@ ACK_DELAY = 0.005
 
 @dataclass(slots=True)
 class Arrived:
-    """A frame that came; ``batch`` is None if its events were malformed and are refused."""
+    """A frame that came.
+
+    Attributes:
+        sequence: its number.
+        batch: its events; None if they were malformed and are refused.
+        size: bytes of its events, for which its sender needs credit.
+        tag: its provenance.
+        extra: bytes of attributes.
+    """
 
     sequence: int
     batch: EventBatch | None
     size: int
     tag: Tag
+    extra: int = 0
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory that it takes."""
+        return self.size + self.extra + _FRAME
 
 
 class Hold(NamedTuple):
@@ -74,7 +93,7 @@ class Inlet:
         ended: whether its bridge has ended, and only keeps what is held here.
         sent_before: the number of the last frame that was sent before the channel was opened.
         exact: whether frames are acknowledged only once they are safe, and recognised if they come twice.
-        window: bytes that may be on their way.
+        budget: the node's, from which credit is given.
         received: the number of the last frame that came.
         consumed: of the last one taken in.
         safe: of the last one that may be forgotten.
@@ -82,6 +101,8 @@ class Inlet:
         ack_due: when ``acknowledgement`` has something to tell at the latest.
         handling: how many frames are being handled: the last one that was taken in, or none.
         queue: frames that came while their way was blocked.
+        queued_bytes: the memory that these take.
+        wanted: bytes of a frame that there was no room for; 0 if the last one was let in.
         duplicates, refused: frames that were seen before, and that were malformed.
     """
 
@@ -91,7 +112,7 @@ class Inlet:
     input: str
     stream: bytes
     exact: bool
-    window: int
+    budget: Budget
     received: int = 0
     consumed: int = 0
     safe: int = 0
@@ -100,13 +121,18 @@ class Inlet:
     queue: deque[Arrived] = field(default_factory=deque)
     pending: deque[Pending] = field(default_factory=deque)
     queued_bytes: int = 0
+    wanted: int = 0
     duplicates: int = 0
     refused: int = 0
     ended: bool = False
     sent_before: int = 0
     ack_due: float | None = None
     _gone: int = 0
-    _credit: int = 0
+    _first: int = 0  # frames up to this number were no longer on their way when the channel was opened
+    _credit: int = 0  # bytes that may come in all since the channel was opened
+    _came: int = 0  # bytes that have
+    _given: int = 0  # what could be sent when credit was given last
+    _returned: int = 0  # bytes of memory of what was taken in since
     _told: tuple[int, int, int, int] = (0, 0, 0, 0)
     _routes: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -128,11 +154,32 @@ class Inlet:
         self._gone = max(gone, self._gone)
         if not self.queue:
             self.consumed = max(gone, self.consumed)
-        self._credit = max(self.window - self.queued_bytes, 0)
+        self._first = max(self.received, self._gone)
+        self._credit = self._came = self._returned = 0
+        self._give()
         # What was acknowledged in the session before may not have arrived.
         self._told = (-1, self.received, self._credit, 0)
         self.ack_due = None
         return self._credit
+
+    @property
+    def room(self) -> int:
+        """Bytes of credit that the sender has left."""
+        return max(self._credit - self._came, 0)
+
+    @property
+    def charged(self) -> int:
+        """Bytes of memory of what waits, and bytes that the sender may still send."""
+        return self.queued_bytes + self.room
+
+    def _give(self) -> None:
+        """Gives as much credit as the budget has for it."""
+        allowed = self.budget.allows(self, self._came > 0)
+        self._credit = max(self._came + allowed - self.queued_bytes, self._credit)
+        if not self.queue:
+            self._credit = max(self._came + 1, self._credit)
+        self._given, self._returned = self.room, 0
+        self.budget.note(self)
 
     def arrive(self, arrived: Arrived) -> None:
         """Notes a frame that came; it is queued.
@@ -145,18 +192,35 @@ class Inlet:
             raise LinkError(
                 f"bridge {self.bridge!r} of {self.peer}: expected frame {expected}, found {arrived.sequence}"
             )
-        if self.queued_bytes > 2 * self.window or len(self.queue) >= _MOST_QUEUED:
+        on_their_way = expected - max(self.consumed, self._first)
+        if self._came >= self._credit or on_their_way > DEPTH:
             raise LinkError(f"bridge {self.bridge!r} of {self.peer}: it sends more than it has credit for")
         self.received = expected
         self.queue.append(arrived)
-        self.queued_bytes += arrived.size
+        self.queued_bytes += arrived.weight
+        self._came += arrived.size
+        self.wanted = 0
+        self.budget.note(self)
+
+    def admits(self, arrived: Arrived) -> bool:
+        """Whether there is room for a frame that came; if not, its channel has to be closed."""
+        beyond = arrived.weight - self.room
+        if beyond <= 0 or self.budget.admits(self, beyond):
+            return True
+        self.wanted = arrived.weight
+        return False
+
+    def let_go(self) -> None:
+        """Forgets the frames that wait; their sender has them."""
+        self.queue.clear()
+        self.queued_bytes = 0
 
     def take(self) -> Arrived:
         """The next frame to be taken in."""
         arrived = self.queue.popleft()
-        self.queued_bytes -= arrived.size
+        self.queued_bytes -= arrived.weight
+        self._returned += arrived.weight
         self.consumed = arrived.sequence
-        self._credit += arrived.size
         if not self.exact:
             self.safe = self.consumed
         return arrived
@@ -176,16 +240,16 @@ class Inlet:
         """What to tell the sender (safe, consumed, credit, held), if it is time to."""
         # Where nothing is kept, what is being handled could still be lost, and would not be counted.
         consumed = self.consumed if self.exact else self.consumed - self.handling
-        state = (min(self.safe, consumed), consumed, self._credit, self.held)
-        if state == self._told:
+        safe = min(self.safe, consumed)
+        if not self._returned and (safe, consumed, self.held) == (*self._told[:2], self._told[3]):
             return None
-        much = consumed - self._told[1] >= ACK_FRAMES or self._credit - self._told[2] >= min(
-            self.window // 2, ACK_BYTES
-        )
+        much = consumed - self._told[1] >= ACK_FRAMES or self._returned >= min(self._given // 2, ACK_BYTES)
         if not much and not at_once:
             if self.ack_due is None:
                 self.ack_due = now + ACK_DELAY
             if now < self.ack_due:
                 return None
-        self._told, self.ack_due = state, None
-        return state
+        if self._returned:
+            self._give()
+        self._told, self.ack_due = (safe, consumed, self._credit, self.held), None
+        return self._told

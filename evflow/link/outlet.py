@@ -21,16 +21,14 @@ from evflow.events.batch import EventBatch
 from evflow.events.gather import Room, address_of, no_room
 from evflow.link.attributes import pack as pack_attributes
 from evflow.link.congestion import Congestion, CongestionHandler, relieve
+from evflow.link.inlet import DEPTH
 from evflow.link.messages import MOST_COLUMNS
 from evflow.link.meter import Meter
 from evflow.link.tags import Tag
 from evflow.link.waiting import POLICIES, Entry, Waiting
 from evflow.mishaps import CONTAINED
 
-__all__ = ["DEPTH", "Frame", "Outlet", "Terms"]
-
-DEPTH = 32
-"""Frames that may be on their way; more wait and become larger ones."""
+__all__ = ["Frame", "Outlet", "Terms"]
 
 _FRAME, _LEAST_FRAME = 4 << 20, 32 << 10
 """Bytes at which a frame of many events is cut, and up to which small ones are put together: the most, and

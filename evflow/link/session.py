@@ -16,6 +16,7 @@ from evflow import mishaps
 from evflow.errors import LinkError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.link import messages as m
+from evflow.link.attributes import kept
 from evflow.link.attributes import unpack as unpack_attributes
 from evflow.link.inlet import Arrived, Inlet
 from evflow.link.meter import smoothed
@@ -39,7 +40,7 @@ LARGE = 64 << 10
 """Bytes from which a frame goes through shared memory, where there is some."""
 
 _MAX_CHANNELS = 5_000
-_MAX_REJECTED = 1_000
+_MAX_REJECTED = _MAX_CHANNELS
 _MAX_SCHEMAS = 10_000
 _MAX_TEXTS = 16 << 20
 MOST_REASON = 1000
@@ -253,6 +254,8 @@ class Session:
                 self._send(m.Accept(message.channel, consumed, 0))
                 self._tell(message.channel, consumed, consumed, 0, 0)
             self._reject(message.channel, message.stone, inlet)
+        elif not self._hub.budget.admits(inlet, inlet.wanted):
+            self._reject(message.channel, message.stone, self._no_room())
         else:
             self.inlets[message.channel] = inlet
             received = inlet.received
@@ -325,8 +328,17 @@ class Session:
             inlet.refused += 1
             self._hub.refuse("malformed", f"bridge {inlet.bridge!r} of {self.peer}: {error}")
         tag = Tag(route, tuple(path)) if route else Tag(inlet.stream, (sequence,))
-        inlet.arrive(Arrived(sequence, batch, len(memoryview(body)), tag))
+        extra = 0 if batch is None else kept(message.attributes)
+        arrived = Arrived(sequence, batch, len(memoryview(body)), tag, extra)
+        if not inlet.admits(arrived):
+            self.reject([inlet], self._no_room())
+            return
+        inlet.arrive(arrived)
         self._hub.arrived(inlet)
+
+    def _no_room(self) -> str:
+        most = self._hub.budget.total
+        return f"node {self._hub.name}: what {self.peer} has sent waits, and fills its part of {most} bytes"
 
     def _let_go(self, message: m.Data) -> None:
         """Drops a frame that was sent before the peer knew that its channel is closed; it has it still."""

@@ -15,6 +15,7 @@ from evflow.engine.topology import Crossing, Slot
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
 from evflow.events.gather import Place
+from evflow.link.budget import BUDGET
 from evflow.link.hub import Hub
 from evflow.link.link import State
 from evflow.link.moved import pack_seen, unpack_seen
@@ -54,7 +55,9 @@ class Node:
         journal: a file that keeps, over restarts, which events were handled, so that none is handled twice.
         heartbeat: seconds between two signs of life; a peer that is silent for five is given up, and dialled
             again.
-        window: bytes of events that may be on their way to each stone.
+        window: bytes of events that may be on their way over one bridge and waiting here, at most.
+        memory: bytes of events that may be on their way and waiting here, from all peers together; one peer
+            gets at most half of what the others leave.
         shared_memory: where the peer is on the same host, let large events go through shared memory, and
             small ones over a socket of the system's own; otherwise all goes over the contact.
 
@@ -96,6 +99,7 @@ class Node:
         journal: str | os.PathLike[str] | None = None,
         heartbeat: float = 1.0,
         window: int = 32 << 20,
+        memory: int = BUDGET,
         shared_memory: bool = True,
     ) -> None:
         if not hasattr(os, "eventfd"):
@@ -105,6 +109,8 @@ class Node:
             raise LinkError(f"node {self.name}: heartbeat {heartbeat!r}: expected seconds from 0.01 to 3600")
         if not isinstance(window, int) or window < 1 << 16:
             raise LinkError(f"node {self.name}: window {window!r}: expected 65536 bytes or more")
+        if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1 << 20:
+            raise LinkError(f"node {self.name}: memory {shown(memory, 300)}: expected 1048576 bytes or more")
         if allow is not None and keys is None:
             raise LinkError(f"node {self.name}: allow= names keys, and there are none; give keys=FOLDER")
         self._plain = plain
@@ -137,7 +143,7 @@ class Node:
         self.contact = str(told) if told is not None else dialable[0] if dialable else ""
         self._hub = Hub(
             self.name, self._sockets, os.urandom, contact=self.contact, heartbeat=float(heartbeat),
-            window=window, journal=self._journal, permits=self._permits,
+            window=window, memory=memory, journal=self._journal, permits=self._permits,
         )  # fmt: skip
         for peer, text in peer_contacts.items():
             self._hub.peer(peer, text)
@@ -172,6 +178,13 @@ class Node:
         if self._sockets.turned_away:
             counts["unauthorised"] = counts.get("unauthorised", 0) + self._sockets.turned_away
         return counts
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """The bytes of memory that peers may fill with events: ``used`` by what waits and by what they may
+        still send, and the ``most``, as ``memory=`` has set it. Any thread may ask."""
+        budget = self._hub.budget
+        return {"used": budget.used, "most": budget.total}
 
     def links(self) -> dict[str, dict[str, Any]]:
         """The links, by peer: ``state``, ``trouble``, ``contact``, ``round_trip`` (seconds), ``bandwidth``

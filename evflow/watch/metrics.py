@@ -77,6 +77,12 @@ def _of_node(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge(
         "evflow_node_memory_bytes", "Resident memory of the node's process.", {(): float(status.memory)}
     )
+    yield _gauge(
+        "evflow_node_events_bytes",
+        "Memory for events of peers: used, and the most that they may use.",
+        {(of,): float(count) for of, count in status.budget.items()},
+        ("of",),
+    )
     yield _gauge("evflow_host_load1", "The host's load, the average of a minute.", {(): status.load})
     yield _counter(
         "evflow_dead_letters", "Events that were given up, by any stone.", {(): float(status.dead_letters)}

@@ -111,6 +111,7 @@ class NodeStatus:
         uptime: seconds since it began.
         load: of its host, the average of a minute.
         memory: bytes of its process.
+        budget: bytes of events that peers may have there: ``used`` and ``most``.
         wall: its clock, seconds since 1970.
         deployments: name → deployment.
         stones: "deployment/stone" → stone.
@@ -129,6 +130,7 @@ class NodeStatus:
     uptime: float = 0.0
     load: float = 0.0
     memory: int = 0
+    budget: dict[str, int] = field(default_factory=dict)
     wall: float = 0.0
     deployments: dict[str, DeploymentStatus] = field(default_factory=dict)
     stones: dict[str, StoneStatus] = field(default_factory=dict)
@@ -155,6 +157,7 @@ class NodeStatus:
             uptime=said.number("uptime"),
             load=said.number("load"),
             memory=said.whole("memory"),
+            budget=said.mapping("budget", _count),
             wall=said.number("wall"),
             deployments=said.mapping("deployments", _deployment),
             stones=said.mapping("stones", _stone),

@@ -7,7 +7,7 @@ from typing import Any
 
 from evflow.report import Figure, duration, milliseconds, size, table
 from evflow.watch.diagnosis import Diagnosis
-from evflow.watch.status import DeploymentStatus, StoneStatus
+from evflow.watch.status import DeploymentStatus, NodeStatus, StoneStatus
 from evflow.watch.survey import Seen, Survey
 
 __all__ = ["member_text", "notes_of", "status_data", "status_text"]
@@ -26,15 +26,16 @@ def status_text(survey: Survey) -> str:
 
 
 def _nodes(survey: Survey) -> str:
-    header = ["node", "host", "contact", "state", "up", "load", "memory", "stones", "dead letters", "refused"]
-    return table([*header, "version"], [_node(seen) for seen in survey.nodes])
+    header = ["node", "host", "contact", "state", "up", "load", "memory", "peers' events", "stones"]
+    rows = [_node(seen) for seen in survey.nodes]
+    return table([*header, "dead letters", "refused", "version"], rows)
 
 
 def _node(seen: Seen) -> list[str | float]:
     status = seen.status
     if status is None:
         kind = seen.trouble.kind if seen.trouble else ""
-        return [seen.name, "", seen.contact, kind or "unreachable", "", "", "", "", "", "", ""]
+        return [seen.name, "", seen.contact, kind or "unreachable", *[""] * 8]
     return [
         status.node,
         status.host,
@@ -43,11 +44,17 @@ def _node(seen: Seen) -> list[str | float]:
         duration(status.uptime),
         Figure(f"{status.load:.2f}"),
         size(status.memory),
+        _budget(status),
         len(status.stones),
         status.dead_letters,
         sum(status.refused.values()),
         status.version,
     ]
+
+
+def _budget(status: NodeStatus) -> str:
+    told = status.budget
+    return f"{size(told['used'])} of {size(told['most'])}" if {"used", "most"} <= told.keys() else ""
 
 
 def _deployments(survey: Survey) -> Iterator[str]:

@@ -44,3 +44,8 @@ def test_graph_whose_name_has_a_slash_is_not_deployed() -> None:
     g.source("trades", on="edge") >> ev.Terminal("alerts:show", on="edge")
     with pytest.raises(ev.DeployError, match="graph 'a/b' cannot be deployed"):
         g.deploy({"edge": "tcp://127.0.0.1:7000"})
+
+
+def test_status_tells_how_much_memory_peers_may_fill(tmp_path: Path) -> None:
+    with ev.Daemon("edge", storage=tmp_path, memory=3 << 20) as edge:
+        assert edge.verbs.status()["budget"] == {"used": 0, "most": 3 << 20}

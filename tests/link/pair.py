@@ -14,6 +14,7 @@ from evflow.engine.letters import LetterBox
 from evflow.engine.topology import Slot
 from evflow.errors import LinkError
 from evflow.link import messages as m
+from evflow.link.budget import BUDGET
 from evflow.link.hub import Hub, Journal
 from evflow.link.link import Link
 from evflow.placement import bridged, placed_on
@@ -139,6 +140,7 @@ class Peer:
         *,
         listens: bool = True,
         window: int = 8 << 20,
+        memory: int = BUDGET,
         journal: Journal | None = None,
         seed: int = 0,
     ) -> None:
@@ -148,7 +150,7 @@ class Peer:
         random = Random(f"{name} {seed}")
         contact = name if listens else ""
         self.hub = Hub(
-            name, self.port, random.randbytes, contact=contact, window=window, journal=journal
+            name, self.port, random.randbytes, contact=contact, window=window, memory=memory, journal=journal
         )  # fmt: skip
         topology = placed_on(check_graph(bridged(graph)), name)
         self.letters = LetterBox(1000, lambda stone, batch: None)

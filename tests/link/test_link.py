@@ -332,7 +332,7 @@ def test_no_more_than_so_many_frames_are_in_flight() -> None:
     assert len(frames) == outlet.DEPTH
 
 
-def test_sender_without_credit_is_given_up_when_too_much_waits() -> None:
+def test_sender_without_credit_is_given_up() -> None:
     pair = Pair(window=1 << 16)
     raw = Raw(pair.network, "raw")
     raw.hello("b")
@@ -344,9 +344,10 @@ def test_sender_without_credit_is_given_up_when_too_much_waits() -> None:
         if answers and isinstance(answers[-1], m.Reset):
             break
     assert "more than it has credit for" in answers[-1].reason  # type: ignore[union-attr]
-    assert sequence == 15
+    # A frame has 10,000 bytes, and the seventh may be sent while 60,000 of 65,536 are used.
+    assert sequence == 8
     queue = pair.b.hub.entrances.over("raw", "x")[0].queue
-    assert len(queue) == 14
+    assert len(queue) == 7
 
 
 def test_frames_without_events_do_not_fill_the_memory() -> None:
@@ -355,7 +356,7 @@ def test_frames_without_events_do_not_fill_the_memory() -> None:
     empty = [m.Data(0, sequence, 0, 0, b"", [], None, b"") for sequence in range(1, 10_050)]
     answers = raw.say(*empty)
     assert any(isinstance(said, m.Reset) for said in answers)
-    assert len(b.hub.entrances.over("a", "bridge")[0].queue) == 10_000
+    assert len(b.hub.entrances.over("a", "bridge")[0].queue) == 32
 
 
 # Sending again, duplicates

@@ -70,7 +70,7 @@ def test_other_stone_of_the_same_peer_gets_what_the_first_has_not_handled() -> N
     raw.say(frame(2, 6))
     b.hub.entrances.enter("other", b.slots["end"])
     answers = raw.say(m.Close(0), m.Open(1, "bridge", "other", "", b"s" * 16, 1, 1))
-    assert m.Accept(1, 0, 8 << 20) in answers
+    assert [said[:2] for said in answers if isinstance(said, m.Accept)] == [(1, 0)]
     b.hub.reach.open(["end"])
     raw.say(frame(2, 6, channel=1), frame(3, 7, channel=1))
     assert arrived == [5, 6, 7]

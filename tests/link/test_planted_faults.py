@@ -73,9 +73,9 @@ def gives_no_credit_back(patch: Patch) -> None:
     original = Inlet.take
 
     def take(self: Inlet) -> Any:
-        credit = self._credit
+        returned = self._returned
         arrived = original(self)
-        self._credit = credit
+        self._returned = returned
         return arrived
 
     patch.setattr(Inlet, "take", take)

@@ -66,6 +66,8 @@ def test_a_name_is_made_up_and_is_nobody_elses() -> None:
         ({"heartbeat": "1"}, "heartbeat '1'"),
         ({"window": 10}, "window 10: expected 65536 bytes or more"),
         ({"window": 1e6}, "window 1000000.0"),
+        ({"memory": 10}, "memory 10: expected 1048576 bytes or more"),
+        ({"memory": "1 GB"}, "memory '1 GB': expected"),
         ({"allow": ["a"]}, "allow= names keys"),
         ({"listen": "udp://127.0.0.1:1"}, "neither tcp:// nor ipc://"),
         ({"listen": 7000}, "contact 7000: expected a text"),
@@ -388,3 +390,9 @@ def test_node_of_a_flow_that_cannot_begin_is_closed() -> None:
         g.run(node=node)
     # Its address is free again.
     ev.Node("again", listen=node.contact).close()
+
+
+def test_a_node_tells_how_much_memory_peers_may_fill() -> None:
+    for node, most in ((ev.Node("here"), 256 << 20), (ev.Node("here", memory=1 << 20), 1 << 20)):
+        assert node.memory == {"used": 0, "most": most}
+        node.close()

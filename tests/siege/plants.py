@@ -16,11 +16,13 @@ class Plant(NamedTuple):
         patch: plants it into this process.
         attacks: those that have to find it.
         found: a pattern of what one of the failures says.
+        memory: bytes that a node may have in use.
     """
 
     patch: Callable[[], None]
     attacks: tuple[str, ...]
     found: str
+    memory: int = 1 << 30
 
 
 class _Broken(BaseException):
@@ -133,11 +135,20 @@ def _disk() -> None:
     FileJournal.save = saved  # type: ignore[method-assign]
 
 
+def _boundless() -> None:
+    """Every channel gets all the credit that one may have, and nothing has to wait at its sender."""
+    from evflow.link.budget import Budget
+
+    Budget.allows = lambda self, inlet, used: self.window  # type: ignore[method-assign]
+    Budget.admits = lambda self, inlet, beyond: True  # type: ignore[method-assign]
+
+
 PLANTS: dict[str, Plant] = {
     "nested": Plant(_nested, ("nested",), "no answer|ended by itself"),
     "zombie": Plant(_zombie, ("nested",), "no answer"),
     "header": Plant(_unbounded, ("header",), "MiB in use"),
     "starved": Plant(_starved, ("nap",), "link to . broke"),
+    "boundless": Plant(_boundless, ("hoard",), "MiB in use", memory=400 << 20),
     "heartbeats": Plant(_heartbeats, ("orphan",), "ended by itself"),
     "disk": Plant(_disk, ("fill",), "no answer|ended by itself|not handled"),
 }

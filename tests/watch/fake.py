@@ -65,6 +65,7 @@ def status(node: str = "edge", **given: Any) -> dict[str, Any]:
         "uptime": 93784.0,
         "load": 0.5,
         "memory": 120_000_000,
+        "budget": {"used": 8_000_000, "most": 268_435_456},
         "wall": 1_700_000_000.0,
         "deployments": {"trades": deployment()},
         "stones": {

@@ -82,6 +82,7 @@ def test_node_and_members_are_told() -> None:
     assert value(found, "evflow_refused_total", kind="malformed") == 2
     assert value(found, "evflow_node_info", node="edge", version="0.1.0", host="lab1") == 1
     assert value(found, "evflow_node_memory_bytes") == 120_000_000
+    assert value(found, "evflow_node_events_bytes", of="most") == 268_435_456
     assert value(found, "evflow_deployment_version", deployment="trades") == 3
     assert value(found, "evflow_member_up", deployment="trades", member="edge") == 1
     assert value(found, "evflow_member_up", deployment="trades", member="office") == 0

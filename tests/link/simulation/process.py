@@ -128,6 +128,7 @@ class Process:
             contact=f"sim://{name}" if setting.told else "",
             heartbeat=setting.heartbeat,
             window=setting.window,
+            memory=setting.memory,
             journal=journal,
         )
         self.hub.report = self._report  # type: ignore[method-assign]

@@ -20,7 +20,7 @@ class Setting:
     """What a seed has chosen.
 
     Attributes:
-        heartbeat, window: of every hub.
+        heartbeat, window, memory: of every hub.
         limit: bytes that each bridge may owe.
         frame: bytes at which frames are cut.
         large: bytes from which frames go through shared memory.
@@ -34,6 +34,7 @@ class Setting:
 
     heartbeat: float
     window: int
+    memory: int
     limit: int
     frame: int
     large: int
@@ -47,9 +48,12 @@ class Setting:
 
 def draw(random: Random, holds: bool) -> Setting:
     """A setting; with a limit that is never reached if ``holds``."""
+    heartbeat, window = random.choice((0.1, 0.3, 1.0)), random.choice((300, 3000, 30_000, 8 << 20))
     return Setting(
-        heartbeat=random.choice((0.1, 0.3, 1.0)),
-        window=random.choice((300, 3000, 30_000, 8 << 20)),
+        heartbeat=heartbeat,
+        window=window,
+        # Chosen by what is chosen already, so that a seed still means all else that it did.
+        memory=Random(f"{heartbeat} {window} {random.getstate()[1][-1]}").choice((2000, 40_000, 256 << 20)),
         limit=random.choice((64 << 20,) if holds else (500, 4000, 64 << 20)),
         frame=random.choice((300, 2000, 1 << 20)),
         large=random.choice((1, 150, 600)),

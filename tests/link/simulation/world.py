@@ -244,10 +244,9 @@ class World:
             if not self.scenario.bursts and owed > most:
                 raise Failure(f"bridge {outlet.bridge} owes {owed} bytes, at most {most}")
         for inlet in (*process.hub.entrances.inlets.values(), *process.hub.entrances.former):
-            if not self.scenario.bursts and inlet.queued_bytes > setting.window + frame:
-                raise Failure(
-                    f"inlet of {inlet.bridge} queues {inlet.queued_bytes} of {setting.window} bytes"
-                )
+            queued = sum(arrived.size for arrived in inlet.queue)
+            if not self.scenario.bursts and queued > setting.window + frame:
+                raise Failure(f"inlet of {inlet.bridge} queues {queued} of {setting.window} bytes")
 
     def _checked(self) -> Outcome:
         outcome = Outcome(sum(self.submitted.values()), kills=self.killed.total(), seconds=self.clock.now)

@@ -12,9 +12,9 @@ import zmq
 from evflow.node.keyfile import key_paths, read_secret
 from tests.siege.hostile import Foe
 
-__all__ = ["ACCEPT", "HELLO", "WELCOME", "Line", "packed"]
+__all__ = ["ACCEPT", "ACK", "HELLO", "REJECT", "WELCOME", "Line", "packed"]
 
-HELLO, WELCOME, ACCEPT = 1, 2, 8
+HELLO, WELCOME, ACCEPT, REJECT, ACK = 1, 2, 8, 9, 12
 _WAIT_MS = 1000
 
 _context: zmq.Context[Any] = zmq.Context()

@@ -6,12 +6,13 @@ import itertools
 import json
 import struct
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgpack
 
-from tests.siege.attacks.line import ACCEPT, Line, packed
+from tests.siege.attacks.line import ACCEPT, ACK, REJECT, Line, packed
 from tests.siege.hostile import Foe
 
 _DEEP = (1_000, 10_000, 100_000)
@@ -157,24 +158,51 @@ def channels(foe: Foe) -> None:
 
 
 def hoard(foe: Foe) -> None:
-    """Has a handler sleep, and sends meanwhile as much as the credit of many channels allows."""
-    line, accepted = _opened(foe, 200)
-    if accepted:
-        line.say(packed(11, accepted[0], 1, 0, 1, b"", [], None, _rec(foe.left)))
-        _pour(foe, line, accepted[1:])
+    """Has a handler sleep, and sends meanwhile as much as the credit of many channels allows; where a channel
+    is refused, it is opened again."""
+    line = Line(foe)
+    line.say(packed(10, 0, _SCHEMA))
+    _open(foe, line, range(200))
+    credit, sent, sequence = dict.fromkeys(range(200), 0), Counter[int](), Counter[int]()
+    events, asleep = _rec(0.0) * 10_000, False
+    while foe.left:
+        for message in line.hear(5, 1000):
+            if message[0] in (ACCEPT, ACK):
+                credit[message[1]] = message[-1 if message[0] == ACCEPT else 4]
+                if message[0] == ACCEPT:
+                    sent[message[1]], sequence[message[1]] = 0, message[2]
+            elif message[0] == REJECT:
+                credit[message[1]] = 0
+                _open(foe, line, [message[1]])
+        if credit[0] and not asleep:
+            asleep = line.say(packed(11, 0, 1, 0, 1, b"", [], None, _rec(foe.left)))
+        for channel in range(1, 200):
+            for _ in range(32):
+                if sent[channel] >= credit[channel] or not foe.left:
+                    break
+                header = packed(11, channel, sequence[channel] + 1, 0, 10_000, b"", [], None, None)
+                if not line.say(header, events):
+                    break
+                sent[channel] += len(events)
+                sequence[channel] += 1
+                foe.done["bytes within credit"] += len(events)
 
 
 def _opened(foe: Foe, most: int) -> tuple[Line, list[int]]:
     line = Line(foe)
     line.say(packed(10, 0, _SCHEMA))
-    for number in range(most):
+    _open(foe, line, range(most))
+    accepted = [message[1] for message in line.hear(300, 10_000) if message[0] == ACCEPT]
+    foe.done["channels"] += len(accepted)
+    return line, accepted
+
+
+def _open(foe: Foe, line: Line, numbers: Iterable[int]) -> None:
+    for number in numbers:
         stone = f"good/{foe.target}"
         line.say(packed(7, number, f"bridge {number}", stone, "", number.to_bytes(16, "big"), 1, 0))
         if number % 100 == 0 and not foe.left:
             break
-    accepted = [message[1] for message in line.hear(300, 10_000) if message[0] == ACCEPT]
-    foe.done["channels"] += len(accepted)
-    return line, accepted
 
 
 def _pour(foe: Foe, line: Line, channels: list[int]) -> None:
