@@ -162,4 +162,5 @@ def _read(kind: FieldType, data: Any, at: int) -> tuple[Any, int]:
 def array_at(kind: Array, data: Any, at: int) -> AnyArray:
     """The array at an offset as a view of the bytes, which is read-only if they are."""
     n = len(kind.shape)
-    return np.ndarray(_shapes[n](data, at + 7), array_dtype(kind), data, at + 7 + 4 * n)
+    shape: Any = _shapes[n](data, at + 7) if None in kind.shape else kind.shape
+    return np.ndarray(shape, array_dtype(kind), data, at + 7 + 4 * n)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
 from evflow.errors import LinkError, SchemaError
 from evflow.events.batch import EventBatch
+from evflow.events.steady import steadied
 from evflow.link import messages as m
 from evflow.link.attributes import kept
 from evflow.link.attributes import unpack as unpack_attributes
@@ -350,6 +352,9 @@ class Session:
         schema = self._schemas.get(message.schema)
         if schema is None:
             raise LinkError(f"peer {self.peer}: schema {message.schema} was never described")
+        if isinstance(message.place, list):
+            keep = partial(self._hub.transport.keep, self._conduit, message.place[0])
+            body = steadied(schema, body, message.events, keep).data
         batch = EventBatch.from_bytes(schema, body, message.events)
         if message.attributes is None:
             return batch

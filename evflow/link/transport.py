@@ -55,10 +55,18 @@ class Transport(Protocol):
         """
 
     def view(self, conduit: Conduit, place: list[int]) -> Any:
-        """The bytes that the other side has placed, as a buffer.
+        """The bytes that the other side has placed: uint8, 1-D, not writeable here, but over there.
 
         Raises:
             LinkError: there is no such place.
+        """
+
+    def keep(self, conduit: Conduit, block: int, start: int, stop: int) -> None:
+        """From now on the other side cannot change a part of a block that is viewed, from one offset in the
+        block to another.
+
+        Raises:
+            OSError: the system refuses.
         """
 
     def released(self, conduit: Conduit) -> list[int]:

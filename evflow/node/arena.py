@@ -6,7 +6,8 @@ long as an array, view or message refers to it, so it may be with several peers 
 room that is large enough is taken, so that few blocks in use stay in few pages, which the caches then hold.
 
 The memory is a file without a name in any folder: nothing is left when the process is killed. Whoever knows
-the name that ``offer`` tells and belongs to the same user can read all of it. It is sealed against being cut.
+the name that ``offer`` tells and belongs to the same user can read all of it. It is sealed against being cut,
+and, where the system can, against being written to by others.
 When a connection ends its peer may still read, so what was lent over it stays as long as the peer has a seat
 (``evflow.node.seats``).
 """
@@ -49,6 +50,9 @@ DEFAULT_SIZE = 96 << 20
 
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 """What can never happen to the memory: readers rely on its size."""
+
+_SEAL_FUTURE_WRITE = 0x10
+"""F_SEAL_FUTURE_WRITE, from Linux 5.1 on: nobody but who has the memory mapped already can write to it."""
 
 PACE = 32 << 20
 """Bytes in use from which a submitter lets others go first: more would no longer be in the caches."""
@@ -160,8 +164,12 @@ class Arena:
         self._file = os.memfd_create(PREFIX + self._digits, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self._file, self._size)
+            mapped = mmap.mmap(self._file, self._size, flags=mmap.MAP_SHARED)
+            with suppress(OSError):
+                # Older systems do not have it.
+                fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
             fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
-            return mmap.mmap(self._file, self._size, flags=mmap.MAP_SHARED)
+            return mapped
         except OSError:
             self._close_file()
             raise

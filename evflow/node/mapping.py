@@ -1,8 +1,12 @@
-"""Shared memory, the receiver's side: a peer's arena is mapped read-only, and its blocks are viewed in place.
+"""Shared memory, the receiver's side: a peer's arena is mapped, and its blocks are viewed in place.
 
 What numpy makes of a view, and of that, refers to one object for each block. When the last of them is gone
 that object is too, and the block's number waits to be told to the sender, who may then write there again.
 Views outlive everything: the mapping, the arena and the sender.
+
+The peer can write to its arena at any time. The mapping is a private one: a page that is written to here
+becomes this process's own, and shows from then on what it showed then. ``keep`` does that to the pages of a
+block that have to stay as they were checked; all others show what the peer has.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import LinkError
-from evflow.events.gather import ByteArray, interface_of
+from evflow.events.gather import ByteArray, address_of, interface_of
 from evflow.node.arena import HEADER, NONCE_BYTES, PREFIX, SEALS
 from evflow.node.seats import Seat
 
@@ -32,6 +36,13 @@ _NAME = re.compile(
 PROCESSES = "/proc"
 """Where the processes' open files are."""
 
+_PAGE = mmap.PAGESIZE
+
+_MOST_OWN = 256
+"""Pages from which those that no block keeps any more are given back."""
+
+_Memory = tuple[mmap.mmap, memoryview, Seat]
+
 _log = logging.getLogger("evflow.node")
 
 
@@ -39,18 +50,20 @@ class Mapping:
     """A peer's arena, mapped; made by ``Mapping.open``. ``view`` and ``released`` are for one thread.
 
     Args:
-        memory: all of it, read-only.
+        memory: all of it, mapped so that what is written here is seen here only.
         name: its name, for errors.
         seat: tells the sender that this memory is read, until the last view is gone.
     """
 
-    def __init__(self, memory: ByteArray, name: str, seat: Seat) -> None:
-        self._memory: tuple[ByteArray, Seat] | None = (memory, seat)
+    def __init__(self, memory: mmap.mmap, name: str, seat: Seat) -> None:
+        self._memory: _Memory | None = (memory, memoryview(memory), seat)
         self._name = name
         self._size = len(memory)
-        self._address: int = memory.ctypes.data
-        self._live: set[int] = set()
-        self._released: deque[int] = deque()
+        self._address = address_of(np.frombuffer(memory, np.uint8))
+        self._live: dict[int, _Block] = {}
+        self._released: deque[_Block] = deque()
+        # By page that is this process's own, how many blocks keep it.
+        self._own: dict[int, int] = {}
 
     @classmethod
     def open(cls, name: str, size: int, nonce: bytes) -> Mapping | None:
@@ -90,11 +103,11 @@ class Mapping:
             seat = Seat(descriptor, int(number))
             _check_title(f"{PROCESSES}/self/fd/{descriptor}", title)
             _check(descriptor, name, size, nonce)
-            memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+            memory = mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
         except (OSError, ValueError) as error:
             _log.info("shared memory %s is not used: %s", name, error)
             return None
-        return cls(np.frombuffer(memory, np.uint8), name, seat)
+        return cls(memory, name, seat)
 
     def view(self, number: int, offset: int, length: int) -> ByteArray:
         """The bytes of a block, without a copy.
@@ -124,16 +137,78 @@ class Mapping:
                 f"block {number} of shared memory {self._name} came again while it is in use: expected each "
                 "number once; refuse the peer"
             )
-        self._live.add(number)
+        block = self._live[number] = _Block(number, offset, offset + length)
+        if self._own:
+            self._refresh(block)
         address = self._address + offset
-        return np.asarray(_Held(memory, number, address, length, self._live, self._released))
+        return np.asarray(_Held(memory, block, address, length, self._live, self._released))
+
+    def _refresh(self, block: _Block) -> None:
+        """Lets pages show what is in the block, where they show what was there before."""
+        first, last = block.offset // _PAGE, max(block.offset, block.end - 1) // _PAGE
+        # Another block may be on the outer ones.
+        if first in self._own:
+            self._keep(block, first, first + 1)
+        if last != first and last in self._own:
+            self._keep(block, last, last + 1)
+        for page in self._own.keys() & range(first + 1, last):
+            if not self._own[page]:
+                self._give_up(page)
+
+    def keep(self, number: int, start: int, stop: int) -> None:
+        """From now on a part of a block stays as it is, whatever the peer does.
+
+        Args:
+            number: the block's, which is in use.
+            start: offset in the block.
+            stop: offset of the end; what is behind the block is left out.
+
+        Raises:
+            OSError: the system refuses; the part may change.
+        """
+        block = self._live[number]
+        first = (block.offset + start) // _PAGE
+        behind = (min(block.offset + stop, block.end) + _PAGE - 1) // _PAGE
+        while first < behind:
+            # What the block keeps already is never read again.
+            if first in block.pages:
+                first += 1
+                continue
+            last = next((page for page in range(first, behind) if page in block.pages), behind)
+            self._keep(block, first, last)
+            first = last
+
+    def _keep(self, block: _Block, first: int, behind: int) -> None:
+        if self._memory is None:
+            return
+        memory, seat = self._memory[1:]
+        start = max(block.offset, first * _PAGE)
+        size = min(block.end, behind * _PAGE) - start
+        read = seat.read(memory[start : start + size], start)
+        if read < size:
+            raise OSError(errno.EIO, f"expected {size} bytes from {start}, found {read}", self._name)
+        for page in range(first, behind):
+            block.pages.add(page)
+            self._own[page] = self._own.get(page, 0) + 1
 
     def released(self) -> list[int]:
         """Takes out the numbers of the blocks that were released since the last call, in order."""
         numbers = []
         while self._released:
-            numbers.append(self._released.popleft())
+            block = self._released.popleft()
+            numbers.append(block.number)
+            for page in block.pages:
+                self._own[page] -= 1
+        # To be this process's own again costs a page more than to be read again.
+        if len(self._own) > _MOST_OWN:
+            for page in [page for page, blocks in self._own.items() if not blocks]:
+                self._give_up(page)
         return numbers
+
+    def _give_up(self, page: int) -> None:
+        del self._own[page]
+        if self._memory is not None:
+            self._memory[0].madvise(mmap.MADV_DONTNEED, page * _PAGE, _PAGE)
 
     @property
     def held(self) -> int:
@@ -145,23 +220,40 @@ class Mapping:
         self._memory = None
 
 
+class _Block:
+    """A block in use.
+
+    Attributes:
+        number: names it to the sender.
+        offset: of its first byte in the memory.
+        end: of the byte behind its last one.
+        pages: those that it keeps.
+    """
+
+    __slots__ = ("end", "number", "offset", "pages")
+
+    def __init__(self, number: int, offset: int, end: int) -> None:
+        self.number, self.offset, self.end = number, offset, end
+        self.pages: set[int] = set()
+
+
 class _Held:
     """What every view of a block keeps alive. It ends in whatever thread drops the last view, perhaps inside
     of the garbage collector, so it takes no lock and calls no one."""
 
-    __slots__ = ("_address", "_length", "_live", "_memory", "_number", "_released")
+    __slots__ = ("_address", "_block", "_length", "_live", "_memory", "_released")
 
     def __init__(
         self,
-        memory: tuple[ByteArray, Seat],
-        number: int,
+        memory: _Memory,
+        block: _Block,
         address: int,
         length: int,
-        live: set[int],
-        released: deque[int],
+        live: dict[int, _Block],
+        released: deque[_Block],
     ) -> None:
         self._memory = memory
-        self._number, self._address, self._length = number, address, length
+        self._block, self._address, self._length = block, address, length
         self._live, self._released = live, released
 
     @property
@@ -169,8 +261,8 @@ class _Held:
         return interface_of(self._address, self._length)
 
     def __del__(self) -> None:
-        self._live.discard(self._number)
-        self._released.append(self._number)
+        self._live.pop(self._block.number, None)
+        self._released.append(self._block)
 
 
 def _check_title(path: str, expected: str) -> None:

@@ -31,6 +31,14 @@ class Seat:
         self._descriptor = descriptor
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, number, 1, 0))
 
+    def read(self, into: memoryview, offset: int) -> int:
+        """Copies bytes of the file from an offset on; returns how many.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        return os.preadv(self._descriptor, [into], offset)
+
     def __del__(self) -> None:
         os.close(self._descriptor)
 

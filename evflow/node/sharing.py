@@ -101,6 +101,15 @@ class Sharing:
             raise LinkError("a frame in shared memory: there is none with this peer")
         return self._mapping.view(*place)
 
+    def keep(self, number: int, start: int, stop: int) -> None:
+        """From now on the peer cannot change a part of a block that is viewed; see ``Mapping.keep``.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        if self._mapping is not None:
+            self._mapping.keep(number, start, stop)
+
     def released(self) -> list[int]:
         """Blocks of the peer that are no longer used here."""
         return [] if self._mapping is None else self._mapping.released()

@@ -301,6 +301,9 @@ class Sockets:
     def view(self, conduit: Conduit, place: list[int]) -> Any:
         return self._shares(conduit).view(place)
 
+    def keep(self, conduit: Conduit, block: int, start: int, stop: int) -> None:
+        self._shares(conduit).keep(block, start, stop)
+
     def released(self, conduit: Conduit) -> list[int]:
         sharing = self._sharing.get(conduit)
         return [] if sharing is None else sharing.released()

@@ -33,6 +33,9 @@ class Remote:
     def view(self, conduit: Any, place: list[int]) -> Any:
         raise LinkError("a frame in shared memory: there is none with this peer")
 
+    def keep(self, conduit: Any, block: int, start: int, stop: int) -> None:
+        pass
+
     def released(self, conduit: Any) -> list[int]:
         return []
 

@@ -340,6 +340,9 @@ class SimTransport(Remote):
     def view(self, conduit: Conduit, place: list[int]) -> Any:
         return self._shares(conduit).view(place)
 
+    def keep(self, conduit: Conduit, block: int, start: int, stop: int) -> None:
+        """Nobody here writes to what is in use."""
+
     def released(self, conduit: Conduit) -> list[int]:
         sharing = self._sharing.get(conduit)
         return [] if sharing is None else sharing.released()

@@ -1,0 +1,130 @@
+"""Events in memory that another process can write to at any time.
+
+A check of such bytes proves nothing about what a reader finds there later. So everything is copied before it
+is checked, but for the elements of large numeric arrays and the content of large blobs: any bytes are valid
+there, and how many there are stands before them, in bytes that are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from evflow.events.gather import ByteArray, frozen
+from evflow.schema import Schema
+from evflow.schema.types import Array, Blob, FieldType, Maybe, Number, Record, Text
+
+__all__ = ["Keep", "steadied"]
+
+Keep = Callable[[int, int], None]
+"""Makes the bytes from one offset to another those of this process alone, with the values that they have."""
+
+_LARGE = 128 << 10
+"""Bytes of an event from which its arrays stay where they are; fewer are copied sooner."""
+
+_HEAD = 5
+"""Bytes before a text or a blob: marker and length."""
+
+_NIL = 0xC0
+
+
+class _Parts(NamedTuple):
+    """What of an event is kept.
+
+    Attributes:
+        spans: of the fixed part, from offset to offset.
+        rest: the types behind the fixed part, in order.
+        numbers: whether events are numbers and arrays of them, all of known shape: no value says where
+            another stands.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    rest: tuple[FieldType, ...]
+    numbers: bool
+
+
+def steadied(schema: Schema, data: ByteArray, count: int, keep: Keep) -> ByteArray:
+    """The same events, in bytes that are safe to check, and to read once they are checked.
+
+    Args:
+        schema: the schema that they claim to have.
+        data: the events, unchecked, not writeable; another process may change them at any time.
+        count: how many there are said to be.
+        keep: called with offsets in ``data``; from then on nobody else changes these bytes.
+
+    Returns:
+        A copy; or ``data`` itself, where it is mostly arrays, with everything kept but their elements, and
+        where all of it is numbers.
+    """
+    parts = schema.made.get("parts to keep") or _parts(schema)
+    if parts.numbers:
+        return data
+    if len(data) < count * _LARGE or count < 1:
+        return frozen(data.copy())
+    at = 0
+    for _ in range(count):
+        for start, stop in parts.spans:
+            keep(at + start, at + stop)
+        at += schema.fixed_width
+        for kind in parts.rest:
+            at = _kept(kind, data, at, keep)
+        if at > len(data):
+            break
+    return data
+
+
+def _parts(schema: Schema) -> _Parts:
+    leaves = list(_leaves(schema, 0))
+    spans, at = [], 0
+    for start, kind in leaves:
+        if _is_content(kind) and (kind.width or 0) >= _LARGE:
+            assert isinstance(kind, Array)
+            spans.append((at, start + kind.data_offset))
+            at = start + (kind.width or 0)
+    spans.append((at, schema.fixed_width))
+    rest = tuple(field.type for field in schema.wire_fields if field.offset is None)
+    numbers = not rest and all(isinstance(kind, Number) or _is_content(kind) for _, kind in leaves)
+    made: _Parts = schema.made.setdefault("parts to keep", _Parts(tuple(spans), rest, numbers))
+    return made
+
+
+def _is_content(kind: FieldType) -> bool:
+    """Whether any bytes are valid as the elements of an array; numpy relies on booleans being 0 or 1."""
+    return isinstance(kind, Array) and kind.element.kind != "b"
+
+
+def _leaves(schema: Schema, at: int) -> Iterator[tuple[int, FieldType]]:
+    """The values of the fixed part, by offset."""
+    for field in schema.wire_fields:
+        if field.offset is not None and isinstance(field.type, Record):
+            yield from _leaves(field.type.schema, at + field.offset)
+        elif field.offset is not None:
+            yield at + field.offset, field.type
+
+
+def _kept(kind: FieldType, data: ByteArray, at: int, keep: Keep) -> int:
+    """Keeps what has to be kept of a value; returns where it ends, as far as it says so."""
+    if at >= len(data):
+        return at
+    if isinstance(kind, Maybe):
+        keep(at, at + 1)
+        if data[at] == _NIL:
+            return at + 1
+        kind = kind.element
+    if isinstance(kind, Array | Text | Blob):
+        head = kind.data_offset if isinstance(kind, Array) else _HEAD
+        keep(at, at + head)
+        if at + _HEAD > len(data):
+            return at + _HEAD
+        end: int = (
+            at
+            + (Array.HEAD if isinstance(kind, Array) else _HEAD)
+            + int.from_bytes(data[at + 1 : at + _HEAD].tobytes())
+        )
+        if isinstance(kind, Text) or (isinstance(kind, Array) and not _is_content(kind)):
+            keep(at, end)
+        return end
+    # Only a walk over all of a list or record tells where it ends.
+    end = len(data) if kind.width is None else at + kind.width
+    keep(at, end)
+    return end
