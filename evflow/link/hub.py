@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -423,22 +423,38 @@ class Hub:
 
     def arrived(self, inlet: Inlet) -> None:
         """Takes in the frames that have come for an inlet by now, unless their way is blocked."""
-        if self._serving:
-            return
+        if not self._serving:
+            self._take_in([inlet])
+
+    def _take_in(self, inlets: Iterable[Inlet]) -> None:
+        """Takes in the frames that have come for inlets by now, one of each in turn: a frame waits for one
+        frame of every other bridge, not for all that they have sent."""
         # More come while handlers run; those have the next turn, or the thread would do nothing else.
-        for _ in range(len(inlet.queue)):
-            if not inlet.queue or self._blocked(inlet):
-                return
-            try:
-                self.custody.handle(inlet, inlet.take(), self._move)
-            except Exception as error:
-                # Taken, but what it led to is not known: it would count as safe.
-                raise Broken(
-                    f"bridge {inlet.bridge!r} of {inlet.peer}: a frame was handled only in part"
-                ) from error
-            self._after()
-        if inlet.queue:
-            self._left = True
+        due = [(inlet, inlet.queue[-1].sequence) for inlet in inlets if inlet.queue]
+        while due:
+            due = [
+                (inlet, last) for inlet, last in due if self._take_next(inlet) and not self._done(inlet, last)
+            ]
+
+    def _done(self, inlet: Inlet, last: int) -> bool:
+        """Whether the frames of an inlet up to a number are taken in; those behind it have another turn."""
+        done = inlet.consumed >= last
+        self._left = self._left or (done and bool(inlet.queue))
+        return done
+
+    def _take_next(self, inlet: Inlet) -> bool:
+        """Takes in the next frame of an inlet, if its way is not blocked; returns whether it did."""
+        if not inlet.queue or self._blocked(inlet):
+            return False
+        try:
+            self.custody.handle(inlet, inlet.take(), self._move)
+        except Exception as error:
+            # Taken, but what it led to is not known: it would count as safe.
+            raise Broken(
+                f"bridge {inlet.bridge!r} of {inlet.peer}: a frame was handled only in part"
+            ) from error
+        self._after()
+        return True
 
     def _blocked(self, inlet: Inlet) -> bool:
         """Whether the frames of an inlet have to wait, although no handler runs."""
@@ -481,9 +497,7 @@ class Hub:
         """Runs the notes and the frames that have come."""
         self.notes.deliver(now)
         self._left = False
-        for inlet in self.entrances.all():
-            if inlet.queue:
-                self.arrived(inlet)
+        self._take_in(self.entrances.all())
 
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next, if nothing comes before; None if never."""
