@@ -1,0 +1,95 @@
+"""Deciding a version, in all interleavings of small worlds, and what a proposal takes up of what others left."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations, product
+
+import pytest
+
+from evflow.deploy import messages as m
+from evflow.deploy.proposal import Proposal
+from evflow.deploy.record import Record
+from tests.deploy.exhaustive import Worlds
+from tests.deploy.group import graph_of, record_of
+
+CHANGES = [f"{n}" * 32 for n in range(5)]
+BASE = record_of("x", "ABC", a="A", b="B").made_by(CHANGES[0], None)
+
+
+def _edited(change: str, **settings: object) -> Record:
+    """Version 2: with new settings of stone a on node A, or with nothing new on any node."""
+    graph = graph_of(a="A", b="B") | {"tag": change}
+    graph["stones"][0]["settings"] = settings
+    return BASE.edited(graph).made_by(change, BASE)
+
+
+def _ballot(number: int, node: str, change: int) -> m.Ballot:
+    return m.Ballot(number, node, CHANGES[change])
+
+
+@pytest.mark.slow
+def test_a_change_and_a_proposal_that_finishes_it() -> None:
+    worlds = Worlds(BASE, {_ballot(1, "A", 1): _edited(CHANGES[1]), _ballot(1, "B", 2): None}, most_ballot=2)
+    worlds.explore()
+    assert worlds.decided == {CHANGES[1], CHANGES[2]}
+    assert worlds.told == {"", "refused", "unknown"}
+    assert worlds.count > 10_000
+
+
+@pytest.mark.slow
+def test_a_first_version_and_a_proposal_that_finishes_it() -> None:
+    first = record_of("x", "ABC", a="A").made_by(CHANGES[1], None)
+    worlds = Worlds(None, {_ballot(1, "A", 1): first, _ballot(1, "B", 2): None}, restarts=False)
+    worlds.explore()
+    assert worlds.decided == {CHANGES[1], CHANGES[2]}
+
+
+def test_two_rival_changes() -> None:
+    worlds = Worlds(BASE, {_ballot(1, "A", 1): _edited(CHANGES[1]), _ballot(1, "B", 2): _edited(CHANGES[2])})
+    worlds.explore()
+    assert worlds.decided == {CHANGES[1], CHANGES[2]}
+
+
+@pytest.mark.slow
+def test_a_change_of_what_runs_on_a_node_and_a_proposal_that_finishes_it() -> None:
+    change = _edited(CHANGES[1], code="new")
+    worlds = Worlds(BASE, {_ballot(1, "A", 1): change, _ballot(1, "B", 2): None})
+    worlds.explore()
+    assert worlds.decided == {CHANGES[1], CHANGES[2]}
+
+
+def test_two_rival_changes_of_what_runs_on_a_node() -> None:
+    wanted = {_ballot(1, place, n): _edited(CHANGES[n], code=str(n)) for n, place in ((1, "A"), (2, "B"))}
+    worlds = Worlds(BASE, wanted)  # type: ignore[arg-type]
+    worlds.explore()
+    assert worlds.decided == {CHANGES[1], CHANGES[2]}
+
+
+class _Notes:
+    """Keeps what a proposal says."""
+
+    def __init__(self) -> None:
+        self.said: list[m.Message] = []
+
+    def tell(self, peer: str, message: m.Message) -> None:
+        self.said.append(message)
+
+    def is_dead(self, node: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("accepted", list(product((0, 1, 2, 3), repeat=3)))
+def test_proposal_that_finishes_takes_up_what_the_greatest_ballot_asked_for(accepted: tuple[int, ...]) -> None:
+    """With whichever nodes it hears, in any order; where none of them has accepted anything, nothing changes."""
+    records = {n: _edited(CHANGES[n]) for n in (1, 2, 3)}
+    votes = dict(zip("ABC", accepted, strict=True))
+    ballot = _ballot(9, "C", 4)
+    for heard in (order for pair in combinations("ABC", 2) for order in permutations(pair)):
+        notes = _Notes()
+        proposal = Proposal(notes, BASE, records[1], ballot, 0.0, finishes=True)
+        for node in heard:
+            number = votes[node]
+            of = _ballot(number, "A", number) if number else None
+            proposal.receive(node, m.Promise(proposal.at, ballot, of, records.get(number)), 0.0)
+        asked = {message.record.change for message in notes.said if isinstance(message, m.Accept)}
+        assert asked == {CHANGES[max(votes[node] for node in heard) or 4]}
