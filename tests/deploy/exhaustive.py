@@ -31,6 +31,8 @@ _LATE = 1e9
 _TOLD = m.Promise | m.Accepted | m.Able | m.Quiet | m.Ready | m.Chosen
 """The answers that are delivered. The others only end a proposal or make it bid more, which happens at any step."""
 
+_VOTES = m.Promise | m.Accepted
+
 
 class Violation(AssertionError):
     """A world in which something does not hold."""
@@ -231,6 +233,7 @@ class Worlds:
 
     A record is decided once more than half of the nodes have said that they accepted it with one ballot. Then:
 
+    - no node promises or accepts a ballot after a greater one;
     - no proposer asks to accept two records with one ballot;
     - no two records are decided, at any time;
     - nobody says or learns that a record was decided which was not;
@@ -291,8 +294,11 @@ class Worlds:
     # --- what one does
 
     def _local(self, actor: Any, sent: int) -> Local:
+        before = sent
         for peer, note in actor.out:
             sent |= 1 << self._number(actor, peer, note)
+        if isinstance(actor, Voter):
+            self._check_order(actor.name, before, sent)
         actor.out = []
         kinds = [actor.key(), *(actor.of_node(node) for node in self._nodes if isinstance(actor, Proposer))]
         key = (actor.address, *kinds, sent)
@@ -417,6 +423,15 @@ class Worlds:
                         yield (*voters[:place], then, *voters[place + 1 :]), heard
 
     # --- what must hold
+
+    def _check_order(self, node: str, before: int, after: int) -> None:
+        """What a node promises or accepts anew is of no lesser ballot than what it has promised or accepted."""
+        ballots = [
+            [said.ballot for _, said, _ in map(self._notes.__getitem__, _bits(sent)) if isinstance(said, _VOTES)]
+            for sent in (before, after & ~before)
+        ]
+        if all(ballots) and max(ballots[0]) > min(ballots[1]):
+            raise Violation(f"{node} says {min(ballots[1])} after {max(ballots[0])}")
 
     def _check(self, world: World) -> None:
         voters, proposers = world
