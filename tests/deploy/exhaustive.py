@@ -1,9 +1,9 @@
-"""All interleavings of a small world: a few nodes and proposers that decide one version, run by the deciding code.
+"""All interleavings of a small world: a few nodes and proposers decide one version, with the code itself.
 
 The network keeps every note and delivers any of them at any time, any number of times: so notes are lost,
-duplicated, late and reordered. A node may restart after any step, and then knows what its store has. Proposers fall
-silent, are outbid or run out of time at any step. The step of a node depends only on what the node knows and
-on the note, so each such step runs once and is remembered.
+duplicated, late and reordered. A node may restart after any step, and then knows what its store has.
+Proposers fall silent, are outbid or run out of time at any step. The step of a node depends only on what the
+node knows and on the note, so each such step runs once and is remembered.
 
 What must hold is stated in terms of the notes: see ``Worlds``.
 """
@@ -29,7 +29,7 @@ __all__ = ["Violation", "Worlds"]
 _LATE = 1e9
 
 _TOLD = m.Promise | m.Accepted | m.Able | m.Quiet | m.Ready | m.Chosen
-"""The answers that are delivered. The others only end a proposal or make it bid more, which happens at any step."""
+"""The answers that are delivered; what the others lead to happens at any step anyway."""
 
 _VOTES = m.Promise | m.Accepted
 
@@ -123,7 +123,9 @@ class Proposer:
         outcome: what it told its user.
     """
 
-    def __init__(self, base: Record | None, record: Record, ballot: m.Ballot, finishes: bool, most: int) -> None:
+    def __init__(
+        self, base: Record | None, record: Record, ballot: m.Ballot, finishes: bool, most: int
+    ) -> None:
         self.name, self.address = ballot.node, ballot.change
         self.out: list[tuple[str, bytes]] = []
         self.outcome: Outcome | None = None
@@ -231,7 +233,7 @@ World = tuple[tuple[Local, ...], tuple[Local, ...]]
 class Worlds:
     """All worlds in which some proposers want a version decided.
 
-    A record is decided once more than half of the nodes have said that they accepted it with one ballot. Then:
+    A record is decided once more than half of the nodes have said that they accepted it with one ballot.
 
     - no node promises or accepts a ballot after a greater one;
     - no proposer asks to accept two records with one ballot;
@@ -242,11 +244,10 @@ class Worlds:
 
     Args:
         base: the version before; None if there is none.
-        wanted: ballot → the record proposed with it; None for a proposal that finishes what the first one left.
+        wanted: ballot → the record proposed with it; None for a proposal that finishes what the first left.
         most_ballot: a proposer with a record that is outbid does not bid more than this number.
         restarts: whether nodes restart, and forget proposers that they do not hear.
 
-        begun: whether the first proposal has the promises of all nodes, and nothing else has happened.
 
     Attributes:
         count: how many worlds there are in which a proposer has just said something.
@@ -261,7 +262,6 @@ class Worlds:
         *,
         most_ballot: int = 1,
         restarts: bool = True,
-        begun: bool = False,
     ) -> None:
         self.count = 0
         self.decided: set[str] = set()
@@ -273,14 +273,6 @@ class Worlds:
             [Voter(name, base, first, restarts) for name in self._nodes],
             [Proposer(base, r or first, ballot, r is None, most_ballot) for ballot, r in wanted.items()],
         )
-        if begun:
-            proposer = self._actors[1][0]
-            for voter in self._actors[0]:
-                for peer, note in [sent for sent in proposer.out if sent[0] == voter.name]:
-                    voter.hear(proposer.name, m.unpack(note))
-            for voter in self._actors[0]:
-                for _, note in voter.out:
-                    proposer.hear(voter.name, m.unpack(note))
         self._parts = {r.change: [n for n in r.hosts if n in touched(base, r)] for r in wanted.values() if r}
         self._numbers: dict[tuple[str, str, bytes], int] = {}
         self._notes: list[tuple[str, Any, bytes]] = []
@@ -305,9 +297,12 @@ class Worlds:
         if key not in self._locals:
             # With a node's name goes what was sent to it.
             notes = [frozenset(self._notes[n][2] for n in _bits(sent))]
-            notes += [frozenset(self._notes[n][2] for n in _bits(sent & self._to[node])) for node in self._nodes]
+            notes += [
+                frozenset(self._notes[n][2] for n in _bits(sent & self._to[node])) for node in self._nodes
+            ]
             numbers = tuple(
-                self._kinds.setdefault((kind, of), len(self._kinds)) for kind, of in zip(kinds, notes, strict=False)
+                self._kinds.setdefault((kind, of), len(self._kinds))
+                for kind, of in zip(kinds, notes, strict=False)
             )
             self._locals[key] = Local(actor, sent, (sent, *actor.facts()), numbers, {})
         return self._locals[key]
@@ -372,9 +367,9 @@ class Worlds:
     def explore(self) -> None:
         """Goes through all worlds.
 
-        Nodes only speak to proposers, and no note ever leaves the network. So the steps of a node can wait until
-        a proposer hears what came of them, and what a proposer hears can wait until it makes the proposer
-        speak. The worlds to tell apart are those in which a proposer has just spoken. Nodes that a
+        Nodes only speak to proposers, and no note ever leaves the network. So the steps of a node can wait
+        until a proposer hears what came of them, and what a proposer hears can wait until it makes the
+        proposer speak. The worlds to tell apart are those in which a proposer has just spoken. Nodes that a
         change touches alike differ only by name.
 
         Raises:
@@ -425,9 +420,13 @@ class Worlds:
     # --- what must hold
 
     def _check_order(self, node: str, before: int, after: int) -> None:
-        """What a node promises or accepts anew is of no lesser ballot than what it has promised or accepted."""
+        """A node promises and accepts no lesser ballot than it has promised or accepted before."""
         ballots = [
-            [said.ballot for _, said, _ in map(self._notes.__getitem__, _bits(sent)) if isinstance(said, _VOTES)]
+            [
+                said.ballot
+                for _, said, _ in map(self._notes.__getitem__, _bits(sent))
+                if isinstance(said, _VOTES)
+            ]
             for sent in (before, after & ~before)
         ]
         if all(ballots) and max(ballots[0]) > min(ballots[1]):
@@ -444,7 +443,10 @@ class Worlds:
         asked: dict[m.Ballot, Record] = {}
         chosen: list[Record] = []
         for _, message, _ in map(self._notes.__getitem__, _bits(said)):
-            if isinstance(message, m.Accept) and asked.setdefault(message.ballot, message.record) != message.record:
+            if (
+                isinstance(message, m.Accept)
+                and asked.setdefault(message.ballot, message.record) != message.record
+            ):
                 raise Violation(f"{message.ballot} is for {asked[message.ballot]} and for {message.record}")
             if isinstance(message, m.Chosen):
                 chosen.append(message.record)
@@ -477,10 +479,14 @@ class Worlds:
 
     def _grown(self, facts: frozenset[tuple[Any, ...]]) -> set[tuple[int, str, str]]:
         """Of a node the sets of notes of what it has accepted, and what it has learned and is bound to."""
-        accepts = sum(1 << n for n, (_, message, _) in enumerate(self._notes) if isinstance(message, m.Accepted))
+        accepts = sum(
+            1 << n for n, (_, message, _) in enumerate(self._notes) if isinstance(message, m.Accepted)
+        )
         found = {(sent & accepts, learned, bound) for sent, learned, bound in facts}
         return {
-            (a, *rest) for a, *rest in found if not any(a != b and a & b == a and rest == r for b, *r in found)
+            (a, *rest)
+            for a, *rest in found
+            if not any(a != b and a & b == a and rest == r for b, *r in found)
         }  # type: ignore[misc]
 
     def _decided(self, sent: list[int], asked: dict[m.Ballot, Record]) -> list[Record]:
@@ -499,7 +505,8 @@ class Worlds:
 def _nameless(world: World) -> object:
     voters, proposers = world
     columns = [
-        (*voter.kinds, *(proposer.kinds[1 + place] for proposer in proposers)) for place, voter in enumerate(voters)
+        (*voter.kinds, *(proposer.kinds[1 + place] for proposer in proposers))
+        for place, voter in enumerate(voters)
     ]
     return tuple(sorted(columns)), tuple(proposer.kinds[0] for proposer in proposers)
 

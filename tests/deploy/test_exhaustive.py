@@ -1,4 +1,4 @@
-"""Deciding a version, in all interleavings of small worlds, and what a proposal takes up of what others left."""
+"""Deciding a version, in all interleavings of small worlds, and what a proposal takes up from others."""
 
 from __future__ import annotations
 
@@ -79,8 +79,10 @@ class _Notes:
 
 
 @pytest.mark.parametrize("accepted", list(product((0, 1, 2, 3), repeat=3)))
-def test_proposal_that_finishes_takes_up_what_the_greatest_ballot_asked_for(accepted: tuple[int, ...]) -> None:
-    """With whichever nodes it hears, in any order; where none of them has accepted anything, nothing changes."""
+def test_proposal_that_finishes_takes_up_what_the_greatest_ballot_asked_for(
+    accepted: tuple[int, ...],
+) -> None:
+    """Whichever nodes it hears, in any order; where none of these has accepted anything, nothing changes."""
     records = {n: _edited(CHANGES[n]) for n in (1, 2, 3)}
     votes = dict(zip("ABC", accepted, strict=True))
     ballot = _ballot(9, "C", 4)

@@ -1,10 +1,19 @@
-"""Which bridges a change leaves open while it waits for quiet: worked examples."""
+"""Which bridges a change leaves open while it waits for quiet: worked examples, and random graphs."""
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 import evflow as ev
+from evflow.check import build_topology
 from evflow.deploy.frontier import Frontier, frontier
+from evflow.deploy.part import checked_graph
 from evflow.deploy.record import Record
+from evflow.engine.difference import difference
+from evflow.engine.topology import Topology
+from evflow.placement import bridged, placed_on
+from tests.examples import tried
 
 HOSTS = dict.fromkeys("abc", "tcp://127.0.0.1:1")
 
@@ -69,6 +78,102 @@ def test_a_stone_that_others_feed_too_is_closed_to_these_only() -> None:
         return g
 
     assert _open(graph("b", "1"), graph("a", "2")) == {"b": {"d/first→d/f"}, "c": {"d/f→d/g"}}
+
+
+def test_a_stone_of_which_one_source_goes_on_does_not_rest() -> None:
+    """Of the two sources of m, first is closed, as it also leads to k, which moves; second is not."""
+
+    def graph(place: str, kept: str) -> ev.Graph:
+        g = ev.Graph("two")
+        first, second = g.source("first", Ping, on="a"), g.source("second", Ping, on="a")
+        _ = first >> ev.Filter("1", name="k", on=place) >> ev.Terminal("desk:end", name="k end", on=place)
+        m = first >> ev.Filter("1", name="m", on="a")
+        g.link(second, m)
+        _ = m >> ev.Filter(kept, name="t", on="b") >> ev.Terminal("desk:end", name="end", on="b")
+        return g
+
+    assert _open(graph("a", "1"), graph("c", "2")) == {}
+
+
+Stones = list[tuple[str, list[int], str]]
+"""Of each stone the node, the stones before it (none for a source), and its code."""
+
+
+@st.composite
+def _changes(draw: st.DrawFn) -> tuple[Stones, Stones]:
+    """A graph, and the same with some stones moved or with other code."""
+    nodes, old = st.sampled_from("abc"), []
+    for number in range(draw(st.integers(2, 9))):
+        before = draw(st.lists(st.integers(0, number - 1), max_size=2, unique=True)) if number else []
+        old.append((draw(nodes), before, "1"))
+    changed = draw(st.lists(st.integers(0, len(old) - 1), min_size=1, max_size=3, unique=True))
+    new = list(old)
+    for number in changed:
+        # A source has no code, so it is moved.
+        moved = draw(nodes) if draw(st.booleans()) or not old[number][1] else old[number][0]
+        new[number] = (moved, old[number][1], draw(st.sampled_from("12")))
+    return old, new
+
+
+def _graph(stones: Stones) -> ev.Graph:
+    g = ev.Graph("random")
+    for number, (node, before, code) in enumerate(stones):
+        if not before:
+            g.source(f"s{number}", Ping, on=node)
+            continue
+        filter = g.add(ev.Filter(code, name=f"s{number}", on=node))
+        for source in before:
+            g.link(g[f"s{source}"], filter)
+    fed = {source for _, before, _ in stones for source in before}
+    for number, (node, _, _) in enumerate(stones):
+        if number not in fed:
+            _ = g[f"s{number}"] >> ev.Terminal("desk:end", name=f"end{number}", on=node)
+    return g
+
+
+def _closed(old: ev.Graph, new: ev.Graph) -> set[str]:
+    """The entries that are closed on some node."""
+    closed: set[str] = set()
+    for node in HOSTS:
+        parts = [
+            placed_on(build_topology(graph), node)
+            if any(stone.on == node for stone in graph.stones.values())
+            else Topology({})
+            for graph in (old, new)
+        ]
+        closed |= set(difference(*parts).entries)
+    return closed
+
+
+@settings(max_examples=tried(150), deadline=None)
+@given(_changes())
+def test_bridges_stay_open_to_what_no_open_source_reaches(change: tuple[Stones, Stones]) -> None:
+    """A bridge to a closed entry stays open if no events come to it any more.
+
+    That is: from no source that stays open a path leads to the bridge which does not cross a closed bridge.
+    """
+    old, new = map(_graph, change)
+    flat, after = (bridged(checked_graph(_record(graph))) for graph in (old, new))
+    closed, on = _closed(flat, after), {name: stone.on for name, stone in flat.stones.items()}
+    crossing = {
+        (link.source, link.target)
+        for link in flat.links
+        if link.target in closed and on[link.source] != on[link.target]
+    }
+    flowing = set(flat.stones) - {link.target for link in flat.links} - closed
+    todo = list(flowing)
+    while todo:
+        at = todo.pop()
+        found = {
+            link.target for link in flat.links if link.source == at and (at, link.target) not in crossing
+        }
+        todo += found - flowing
+        flowing |= found
+    expected: dict[str, set[str]] = {}
+    for source, target in crossing:
+        if source not in flowing:
+            expected.setdefault(str(on[target]), set()).add(source)
+    assert _open(old, new) == expected
 
 
 def test_the_first_version_leaves_nothing_open() -> None:

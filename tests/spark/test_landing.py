@@ -300,6 +300,17 @@ def test_rows_that_settle_after_the_close_do_not_leave_again(tmp_path: Path) -> 
     desk.actor.close()
 
 
+def test_a_commit_of_one_epoch_keeps_the_tasks_of_other_epochs_and_jobs(tmp_path: Path) -> None:
+    kept = ledger.Ledger(tmp_path / "ledger", 100)
+    other = [ledger.TaskEntry(3, "q", 8, 0, 0), ledger.TaskEntry(4, "other", 7, 0, 0)]
+    for entry in [ledger.TaskEntry(1, "q", 7, 0, 0), ledger.TaskEntry(2, "q", 7, 0, 1), *other]:
+        kept.begin(entry)
+    kept.commit("q", 7, 10, [(1, 10)])
+    assert kept.tasks() == other
+    kept.close()
+    assert ledger.Ledger(tmp_path / "ledger", 100).tasks() == other
+
+
 def test_a_ledger_that_cannot_be_written_for_a_while_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

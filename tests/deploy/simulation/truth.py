@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from evflow.deploy.record import Record, stones_on
+from evflow.deploy.record import Record, moves, stones_on
 
 __all__ = ["Failure", "Truth"]
 
@@ -76,10 +76,23 @@ class Truth:
         self._came[key] = 0
 
     def is_empty(self, node: str, record: Record, stone: str) -> None:
-        """A node that starts again has nothing of a stone: it may have died before that could begin anew."""
-        holder = self._holder.get((record.birth, stone), node)
-        if holder != node and holder in self.lost.get(record.parts[node], ()):
-            self.begins_anew(node, record, stone, holder)
+        """A node that starts again has nothing of a stone: it may have died before that could begin anew.
+
+        The stone has begun anew there if the decided change that last moved it moved it to this node from one
+        taken for lost.
+        """
+        before, came, start = None, None, ""
+        for later in sorted(self._versions(record.birth), key=lambda version: version.version):
+            if stone in moves(before, later):
+                (start, _), came = moves(before, later)[stone], later
+            before = later
+        if came is None or start not in self.lost.get(came.change, ()) or stone not in stones_on(came, node):
+            return
+        if self._holder.get((record.birth, stone), node) != node:
+            self.begins_anew(node, record, stone, start)
+
+    def _versions(self, birth: str) -> list[Record]:
+        return [record for (of, _), record in self.decided.items() if of == birth]
 
     def dies(self, node: str, birth: str, stone: str, saved: int) -> None:
         """A node dies; of what a stone had seen there only so much is saved."""
