@@ -12,10 +12,13 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-__all__ = ["MOST_DEPTH", "Malformed", "check_depth", "from_json", "from_msgpack", "shown"]
+__all__ = ["MOST_DEPTH", "MOST_VALUES", "Malformed", "check_depth", "from_json", "from_msgpack", "shown"]
 
 MOST_DEPTH = 100
 """Lists and maps that may stand within each other."""
+
+MOST_VALUES = 1 << 20
+"""Values that a note may have: an empty list has one byte there, and some sixty in memory."""
 
 _SMALL = 1024
 _MOST_BYTES = (1 << 31) - 1
@@ -29,7 +32,14 @@ class Malformed(ValueError):
     """Bytes or text from outside are not what they should be. The message is short."""
 
 
-def from_msgpack(data: Any, most: int = _MOST_BYTES, *, maps: bool = True, depth: int = MOST_DEPTH) -> Any:
+def from_msgpack(
+    data: Any,
+    most: int = _MOST_BYTES,
+    *,
+    maps: bool = True,
+    depth: int = MOST_DEPTH,
+    values: int | None = None,
+) -> Any:
     """The one value that bytes from outside are: nil, flags, numbers, texts, bytes, lists and maps of them.
 
     Args:
@@ -37,9 +47,10 @@ def from_msgpack(data: Any, most: int = _MOST_BYTES, *, maps: bool = True, depth
         most: bytes that are accepted.
         maps: whether there may be maps, whose keys are texts or bytes.
         depth: lists and maps that may stand within each other.
+        values: how many values there may be in all lists and maps together; None for any number.
 
     Raises:
-        Malformed: the bytes are too many, or not exactly one such value.
+        Malformed: the bytes or values are too many, or not exactly one such value.
     """
     # Found when it is needed: importing evflow loads numpy and nothing else.
     msgpack = importlib.import_module("msgpack")
@@ -52,11 +63,34 @@ def from_msgpack(data: Any, most: int = _MOST_BYTES, *, maps: bool = True, depth
             walker = msgpack.Unpacker(max_buffer_size=size)
             walker.feed(data)
             walker.skip()
-        value = msgpack.unpackb(data, max_map_len=size if maps else 0, max_ext_len=0)
+        settings: dict[str, Any] = {"max_map_len": size if maps else 0, "max_ext_len": 0}
+        # Each value has a byte at least.
+        if values is not None and size > values:
+            count = _Count(values)
+            settings |= {"max_array_len": values, "list_hook": count, "object_hook": count}
+            settings["max_map_len"] = values if maps else 0
+        value = msgpack.unpackb(data, **settings)
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
         raise Malformed(f"expected msgpack, found {shown(error)} in {size} bytes") from None
     check_depth(value, depth)
     return value
+
+
+class _Count:
+    """Counts lists, maps and the values in them, as they are made.
+
+    Args:
+        most: how many there may be.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def __call__(self, holder: Any) -> Any:
+        self._left -= 1 + len(holder) * (2 if holder.__class__ is dict else 1)
+        if self._left < 0:
+            raise ValueError(f"more than {self._most} values")
+        return holder
 
 
 def from_json(text: str | bytes) -> Any:

@@ -15,7 +15,8 @@ import msgpack
 
 from evflow.deploy.record import Record, is_identity
 from evflow.errors import DeployError
-from evflow.outside import Malformed, from_msgpack, shown
+from evflow.link.messages import MOST_NOTE
+from evflow.outside import MOST_VALUES, Malformed, from_msgpack, shown
 
 __all__ = [
     "MESSAGES",
@@ -63,6 +64,9 @@ MOST_SNAPSHOT = 512 << 20
 
 MOST_RECORD = 6 << 20
 """Bytes that a record may have."""
+
+_MOST_RECORD_VALUES = MOST_VALUES // 2
+"""Values that a record may have, as a note may carry two records."""
 
 _APART = b"\xc1"
 _LENGTH = 4
@@ -402,21 +406,28 @@ def check_size(record: Record) -> None:
     Raises:
         DeployError: it is too large, or something in its graph is not plain data.
     """
-    size = len(packed(record))
+    data = packed(record)
+    size = len(data)
     if size > MOST_RECORD:
         raise DeployError(
             f"deployment {record.deployment}: its graph and hosts are {size} bytes; expected at most "
             f"{MOST_RECORD}"
         )
+    try:
+        if size > _MOST_RECORD_VALUES:
+            from_msgpack(data, values=_MOST_RECORD_VALUES)
+    except Malformed as error:
+        raise DeployError(f"deployment {record.deployment}: its graph and hosts: {error}") from None
 
 
 def _fields(data: memoryview) -> Any:
     """What is said to be the number and the fields of a message."""
     if data[:1] != _APART:
-        return from_msgpack(data)
+        # A message that goes in several notes may have three records.
+        return from_msgpack(data, values=MOST_VALUES if len(data) <= MOST_NOTE else 3 * MOST_VALUES)
     start = len(_APART) + _LENGTH
     end = start + int.from_bytes(data[len(_APART) : start], "big")
-    fields = from_msgpack(data[start:end])
+    fields = from_msgpack(data[start:end], values=MOST_VALUES)
     return [*fields, data[end:]] if type(fields) is list else fields
 
 

@@ -18,7 +18,7 @@ from evflow import errors, mishaps
 from evflow.errors import DeployError, EvflowError, LinkError
 from evflow.link.messages import MOST_NOTE
 from evflow.mishaps import CONTAINED, named
-from evflow.outside import MOST_DEPTH, Malformed, check_depth, from_msgpack, shown
+from evflow.outside import MOST_DEPTH, MOST_VALUES, Malformed, check_depth, from_msgpack, shown
 from evflow.schema.values import describe
 
 __all__ = ["ANSWER", "ASK", "Answers", "Asker", "Question", "Reply"]
@@ -76,6 +76,8 @@ class Asker:
         try:
             check_depth([verb, dict(arguments)], MOST_DEPTH)
             body = msgpack.packb([self._session, self._number, verb, dict(arguments)])
+            if len(body) > MOST_VALUES:
+                from_msgpack(body, values=MOST_VALUES)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DeployError(
                 f"question {shown(verb)}: expected what msgpack takes, found {shown(error, 200)}"
@@ -208,12 +210,17 @@ def _packed(session: bytes, number: int, verb: str, value: Any) -> bytes:
         return _packed(
             session, number, verb, DeployError(f"the answer to {shown(verb)} has {len(body)} bytes")
         )
+    try:
+        if len(body) > MOST_VALUES:
+            from_msgpack(body, values=MOST_VALUES)
+    except Malformed as error:
+        return _packed(session, number, verb, DeployError(f"the answer to {shown(verb)}: {error}"))
     return body
 
 
 def _parts(body: bytes | memoryview, count: int) -> list[Any]:
     try:
-        parts = from_msgpack(body, MOST_NOTE)
+        parts = from_msgpack(body, MOST_NOTE, values=MOST_VALUES)
     except Malformed as error:
         raise DeployError(f"a note: {error}") from None
     if type(parts) is not list or len(parts) != count:

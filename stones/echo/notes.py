@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from evflow.errors import LinkError
-from evflow.outside import Malformed, from_msgpack, shown
+from evflow.outside import MOST_VALUES, Malformed, from_msgpack, shown
 from evflow.stones.echo.record import MOST_NAME
 
 __all__ = [
@@ -176,7 +176,7 @@ def unpack(body: bytes | memoryview) -> list[Message]:
         LinkError: it carries none.
     """
     try:
-        rows = from_msgpack(body, _MOST_BYTES, maps=False)
+        rows = from_msgpack(body, _MOST_BYTES, maps=False, values=MOST_VALUES)
     except Malformed as error:
         raise LinkError(f"a note of channels: {error}") from None
     if type(rows) is not list or len(rows) > _MOST_MESSAGES:

@@ -130,3 +130,23 @@ def test_text_that_is_no_json_is_refused_in_short(text: str) -> None:
     with pytest.raises(Malformed, match="expected JSON") as refused:
         from_json(text)
     assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("one", [b"\x90", b"\x80", b"\x81\xa0\xc0", b"\x91\xc0", b"\xa2ab"])
+def test_small_values_are_counted_before_they_fill_the_memory(one: bytes) -> None:
+    count = (8 << 20) // len(one) - 2
+    data = b"\xdd" + count.to_bytes(4, "big") + one * count
+    lists = b"\xdc\x00\xff" + (b"\xdd" + (count // 256).to_bytes(4, "big") + one * (count // 256)) * 255
+    for body in (data, lists):
+        tracemalloc.start()
+        with pytest.raises(Malformed, match=r"more than 1048576 values|exceeds max_array_len"):
+            from_msgpack(body, values=1 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 150 << 20
+        tracemalloc.stop()
+
+
+def test_as_many_values_as_there_may_be_are_taken() -> None:
+    value = [[0] * 20 for _ in range(90)]
+    assert from_msgpack(msgpack.packb(value), values=90 * 21 + 91) == value
+    with pytest.raises(Malformed, match="more than 1889 values"):
+        from_msgpack(msgpack.packb(value), values=90 * 21 - 1)

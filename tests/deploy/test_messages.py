@@ -192,6 +192,11 @@ def test_message_that_is_too_large_is_refused() -> None:
         m.packed(b"x" * (25 << 20))
 
 
+def test_message_of_too_many_values_is_refused() -> None:
+    with pytest.raises(DeployError, match="a message: "):
+        m.unpack(b"\x92\x09\xdd" + (7 << 20).to_bytes(4, "big") + b"\x90" * (7 << 20))
+
+
 def test_ballots_are_ordered() -> None:
     low, high = m.Ballot(1, "B", ID), m.Ballot(2, "A", ID)
     assert m.NOBODY < low < low.above() < high < high.above()

@@ -105,6 +105,14 @@ def test_too_large_an_answer_is_an_error() -> None:
     assert isinstance(big, DeployError) and "9437" in str(big)
 
 
+def test_question_or_answer_of_too_many_values_is_an_error() -> None:
+    many = [[]] * (2 << 20)
+    answer = _ask(lambda send: _answers(send, many=lambda peer, given, reply: reply(many)), "many")
+    assert isinstance(answer, DeployError) and "the answer to 'many'" in str(answer)
+    with pytest.raises(DeployError, match="question 'add': expected what msgpack takes"):
+        _ask(_answers, "add", a=many, b=1)
+
+
 @given(st.binary(max_size=60) | st.recursive(
     st.none() | st.integers(-5, 5) | st.text(max_size=3) | st.binary(max_size=8) | st.booleans(),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
