@@ -10,18 +10,27 @@ or a list of texts; 0 or "" where the event has none. Columns are in the order o
 
 from __future__ import annotations
 
+from sys import getsizeof
 from typing import Any
 
+import msgpack
 import numpy as np
 
 from evflow.errors import LinkError
 from evflow.events.attributes import AttributeColumn, Attributes, AttributeValue
-from evflow.link.messages import MOST_COLUMNS
+from evflow.events.batch import EventBatch
+from evflow.link.messages import MOST_COLUMNS, MOST_DATA, MOST_TEXTS
 from evflow.outside import shown
 from evflow.schema.types import TEXT
 from evflow.schema.values import Misfit, describe, to_text
 
-__all__ = ["pack", "unpack"]
+__all__ = ["MOST_EXTENT", "divided", "extent", "kept", "pack", "unpack"]
+
+MOST_EXTENT = MOST_DATA - (64 << 10)
+"""Bytes that the attributes of a frame may have; the header has some beside them."""
+
+_BESIDE = 32
+"""Bytes that a column has at most beside its name and values."""
 
 MOST_COUNTING = 4
 """Those of them that may be told as integers that count up."""
@@ -86,15 +95,57 @@ def _counts(values: _Array) -> bool:
     return bool((values[1:] - values[:-1] == 1).all())
 
 
+def divided(batch: EventBatch) -> list[EventBatch]:
+    """A batch in parts, in order, each with no more attributes than one frame may have.
+
+    Raises:
+        LinkError: a single event has more.
+    """
+    attributes = batch.attributes
+    if attributes is None:
+        return [batch]
+    if len(attributes.columns) > MOST_COLUMNS:
+        raise LinkError(f"expected at most {MOST_COLUMNS} attributes, found {len(attributes.columns)}")
+    texts, size = extent(attributes)
+    if texts <= MOST_TEXTS and size <= MOST_EXTENT:
+        return [batch]
+    if len(batch) > 1:
+        middle = len(batch) // 2
+        return [*divided(batch.slice(0, middle)), *divided(batch.slice(middle, len(batch)))]
+    size = len(msgpack.packb(pack(attributes)))
+    if size > MOST_EXTENT:
+        raise LinkError(
+            f"the attributes of an event: expected at most {MOST_EXTENT} bytes, found {size}; "
+            "what is large belongs into a field"
+        )
+    return [batch]
+
+
+def extent(attributes: Attributes) -> tuple[int, int]:
+    """How many texts attributes have, and how many bytes they take in a header at most."""
+    texts = size = 0
+    for name, column in attributes.columns.items():
+        size += _BESIDE + 4 * len(name)
+        size += len(column.present) // 8
+        # A column of one element that all events share is known by its stride.
+        values = column.values[:1] if column.values.strides == (0,) else column.values
+        if column.kind == "s":
+            texts += len(values)
+            size += 5 * len(values) + 4 * sum(map(len, values.tolist()))
+        else:
+            size += 8 * len(values)
+    return texts, size
+
+
 def kept(data: list[Any] | None) -> int:
-    """The bytes of memory that attributes take, about; of data that ``unpack`` has taken."""
+    """The bytes of memory that attributes take, of data that ``unpack`` has taken."""
     return 0 if data is None else sum(_weight(row[3]) for row in data)
 
 
 def _weight(values: object) -> int:
     if isinstance(values, list | tuple):
-        return sum(map(len, values)) + 64 * len(values)
-    return len(values) if isinstance(values, bytes | str) else 8
+        return sum(map(getsizeof, values)) + 16 * len(values)
+    return getsizeof(values)
 
 
 def unpack(data: object, count: int) -> Attributes | None:
@@ -167,7 +218,7 @@ _COUNTING = "n"
 _KINDS = frozenset(f"ifsIFS{_COUNTING}")
 
 
-_SMALL = 1024
+_SMALL = _AT_ONCE = 1024
 
 
 def _repeated(value: object, dtype: Any, count: int) -> _Array:
@@ -226,7 +277,8 @@ def _texts(name: str, texts: object, count: int) -> _Array:
     if not all(isinstance(text, str) for text in texts):
         raise _refused(name, "texts only", next(text for text in texts if not isinstance(text, str)))
     try:
-        "".join(texts).encode()
+        for start in range(0, count, _AT_ONCE):
+            "".join(texts[start : start + _AT_ONCE]).encode()
     except UnicodeEncodeError:
         for text in texts:
             _check_text(name, text)

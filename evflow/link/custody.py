@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from evflow.engine.topology import Slot
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
+from evflow.link.attributes import divided
 from evflow.link.inlet import Arrived, Inlet, Pending
 from evflow.link.outlet import Outlet
 from evflow.link.reach import Reach
@@ -112,14 +113,19 @@ class Custody:
                 seen.make_safe(*tag)
 
     def emit(self, outlet: Outlet, batch: EventBatch) -> None:
-        """Gives events to a bridge, as a part of what the frame at hand leads to."""
-        tag = None
-        if outlet.terms.exact:
-            if self._current is not None and self._tagged(outlet, self._current):
+        """Gives events to a bridge, as a part of what the frame at hand leads to.
+
+        Raises:
+            LinkError: their attributes cannot be sent; nothing was taken.
+        """
+        for part in divided(batch):
+            tag = None
+            if outlet.terms.exact and self._current is not None and self._tagged(outlet, self._current):
                 number = self._counts[outlet] = self._counts.get(outlet, -1) + 1
                 tag = Tag(self._current.route, (*self._current.path, number))
-            self._touched[outlet] = outlet.head + 1
-        outlet.put(batch, tag)
+            outlet.put(part, tag)
+        if outlet.terms.exact:
+            self._touched[outlet] = outlet.head
 
     def _tagged(self, outlet: Outlet, current: Tag) -> bool:
         # What a stone that keeps events lets go is something else after a restart; one name would mean both.

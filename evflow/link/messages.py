@@ -28,6 +28,7 @@ __all__ = [
     "MOST_NOTE",
     "MOST_PATH",
     "MOST_TEXT",
+    "MOST_TEXTS",
     "MOST_TOPIC",
     "VERSION",
     "Accept",
@@ -79,6 +80,10 @@ MOST_TEXT = 1 << 20
 
 MOST_COLUMNS = 1_000
 """The attributes that the events of one frame may have."""
+
+MOST_TEXTS = 1 << 20
+"""The texts that the attributes of one frame may have, as each of them is an object: a column that all events
+share has one, others have one for each event."""
 
 MOST_BLOCKS = 4_096
 """Blocks that one ``Released`` may name."""
@@ -327,7 +332,7 @@ _DEPTH = 3  # [[name, kind, present, [value, …]], …]
 _LISTS = {
     _NUMBERS: (MOST_BLOCKS,),
     _PATH: (MOST_PATH,),
-    _LIST_OR_NIL: (MOST_COLUMNS, 4, MOST_DATA),
+    _LIST_OR_NIL: (MOST_COLUMNS, 4, MOST_TEXTS),
     _PLACE: (3,),
 }
 """By check: how many values a list may have, then how many a list in it, and so on."""
@@ -429,29 +434,54 @@ def _read_large(data: Any) -> list[Any]:
     most = _MOST.get(kind, MOST_HEADER)
     if len(data) > most:
         raise LinkError(f"message {kind.__name__}: expected at most {most} bytes, found {len(data)}")
-    values = _flat(len(data))
-    values.feed(data)
-    count, number = values.read_array_header(), values.unpack()
+    values = _Values(data)
+    count, number = values.begin()
     checks = MESSAGES[number][1]
     if count != 1 + len(checks):
         raise LinkError(f"message {kind.__name__}: expected {len(checks)} fields, found {count - 1}")
-    fields = [number, *(_value(values, data, _LISTS.get(check, ())) for check in checks)]
-    if values.tell() != len(data):
+    fields = [number, *(values.next(_LISTS.get(check, ())) for check in checks)]
+    if not values.ended:
         raise ValueError("more than one value")
     return fields
 
 
-def _value(values: msgpack.Unpacker, data: Any, lengths: tuple[int, ...]) -> Any:
-    """The next value; a list has at most ``lengths[0]`` values, and those are bounded by ``lengths[1:]``."""
-    marker = data[values.tell()]
-    if not (0x90 <= marker <= 0x9F or 0xDC <= marker <= 0xDD):
-        return values.unpack()
-    count = values.read_array_header()
-    if not lengths or count > lengths[0]:
-        raise ValueError(f"a list of {count} values, expected {lengths[0] if lengths else 'no list'}")
-    if len(lengths) > 1:
-        return [_value(values, data, lengths[1:]) for _ in range(count)]
-    found = list(islice(values, count))
-    if len(found) < count:
-        raise ValueError(f"a list of {count} values, expected {len(found)}")
-    return found
+class _Values:
+    """The values of a large message, one after the other; what is too much is refused before it is made.
+
+    Args:
+        data: the bytes of the message.
+    """
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+        self._unpacker = _flat(len(data))
+        self._unpacker.feed(data)
+        self._left = MOST_TEXTS + MOST_BLOCKS
+
+    def begin(self) -> tuple[int, int]:
+        """How many values the message has, and the first of them."""
+        return self._unpacker.read_array_header(), self._unpacker.unpack()
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more."""
+        return bool(self._unpacker.tell() == len(self._data))
+
+    def next(self, lengths: tuple[int, ...]) -> Any:
+        """The next value; a list has at most ``lengths[0]`` values, those in it ``lengths[1]``, and so on."""
+        values = self._unpacker
+        marker = self._data[values.tell()]
+        if not (0x90 <= marker <= 0x9F or 0xDC <= marker <= 0xDD):
+            return values.unpack()
+        count = values.read_array_header()
+        if not lengths or count > lengths[0]:
+            raise ValueError(f"a list of {count} values, expected {lengths[0] if lengths else 'no list'}")
+        if len(lengths) > 1:
+            return [self.next(lengths[1:]) for _ in range(count)]
+        self._left -= count
+        if self._left < 0:
+            raise ValueError(f"lists of more than {MOST_TEXTS} values together")
+        found = list(islice(values, count))
+        if len(found) < count:
+            raise ValueError(f"a list of {count} values, expected {len(found)}")
+        return found

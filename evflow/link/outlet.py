@@ -19,10 +19,11 @@ from evflow.engine.topology import Crossing
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
 from evflow.events.gather import Room, address_of, no_room
+from evflow.link.attributes import MOST_EXTENT, extent
 from evflow.link.attributes import pack as pack_attributes
 from evflow.link.congestion import Congestion, CongestionHandler, relieve
 from evflow.link.inlet import DEPTH
-from evflow.link.messages import MOST_COLUMNS
+from evflow.link.messages import MOST_TEXTS
 from evflow.link.meter import Meter
 from evflow.link.tags import Tag
 from evflow.link.waiting import POLICIES, Entry, Waiting
@@ -212,16 +213,8 @@ class Outlet:
         return self.owed_bytes >= self.terms.limit and self.terms.policy == "block"
 
     def put(self, batch: EventBatch, tag: Tag | None) -> None:
-        """Takes an emission; sends it if the receiver has room.
-
-        Raises:
-            LinkError: its attributes cannot be sent; nothing was taken.
-        """
-        if batch.attributes is not None and len(batch.attributes.columns) > MOST_COLUMNS:
-            raise LinkError(
-                f"bridge {self.bridge!r}: expected at most {MOST_COLUMNS} attributes, "
-                f"found {len(batch.attributes.columns)}"
-            )
+        """Takes an emission, with no more attributes than one frame may have; sends it if the receiver has
+        room."""
         self.head += 1
         self.waiting.append(Entry(batch, self.head, tag))
         self.pump(self)
@@ -404,6 +397,7 @@ class Outlet:
                 self.waiting.appendleft(Entry(first.batch.slice(count, rows), first.low, None))
                 return [first.batch.slice(0, count)]
         batches = [first.batch]
+        texts, header = _extent(first.batch)
         while self.waiting.entries and size < most // 2:
             entry = self.waiting.entries[0]
             if not _follows(batches[-1], entry.batch):
@@ -412,6 +406,10 @@ class Outlet:
             if entry.tag is not None or entry.batch.schema != first.batch.schema or size > most:
                 break
             if not _joinable(batches[-1], entry.batch):
+                break
+            more_texts, more_header = _extent(entry.batch)
+            texts, header = texts + more_texts, header + more_header
+            if texts > MOST_TEXTS or header > MOST_EXTENT:
                 break
             batches.append(self.waiting.popleft().batch)
         return batches
@@ -447,6 +445,10 @@ class Outlet:
         """Gives up all that is owed, also what the receiver was said to hold."""
         self._held = 0
         return self.remains()
+
+
+def _extent(batch: EventBatch) -> tuple[int, int]:
+    return (0, 0) if batch.attributes is None else extent(batch.attributes)
 
 
 def _most_events(batch: EventBatch) -> int:

@@ -175,3 +175,30 @@ def test_nesting_of_any_depth_is_refused_in_short(before: bytes, depth: int) -> 
     with pytest.raises(LinkError) as refused:
         m.unpack(before + b"\x91" * depth + b"\xc0" * 2)
     assert len(str(refused.value)) < 400
+
+
+def _texts_header(columns: int, texts: int) -> bytes:
+    """The header of a frame with so many columns of so many texts of two characters each."""
+    row = b"\x94\xa1a\xa1s\xc0\xdd" + texts.to_bytes(4, "big") + b"\xa2ab" * texts
+    rows = b"\xdc" + columns.to_bytes(2, "big") + row * columns
+    return b"\x99\x0b\x00\x01\x00\xce" + texts.to_bytes(4, "big") + b"\xc4\x00\x90" + rows + b"\xc0"
+
+
+def test_texts_of_attributes_are_counted_before_they_are_made() -> None:
+    header = _texts_header(1, 20 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(LinkError, match="a list of 20971520 values, expected 1048576"):
+            m.unpack(header)
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+    for columns, texts in ((20, 1 << 20), (1000, 20 << 10)):
+        with pytest.raises(LinkError, match="lists of more than 1048576 values together"):
+            m.unpack(_texts_header(columns, texts))
+
+
+def test_as_many_texts_as_a_frame_may_have_are_taken() -> None:
+    message = m.unpack(_texts_header(1000, m.MOST_TEXTS // 1000))
+    assert isinstance(message, m.Data) and message.attributes is not None
+    assert sum(len(row[3]) for row in message.attributes) == 1000 * (m.MOST_TEXTS // 1000)
