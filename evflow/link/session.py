@@ -44,7 +44,7 @@ LARGE = 64 << 10
 _MAX_CHANNELS = 5_000
 _MAX_REJECTED = _MAX_CHANNELS
 _MAX_SCHEMAS = 10_000
-_MAX_TEXTS = 16 << 20
+_MAX_TEXTS = 4 << 20
 MOST_REASON = 1000
 """Characters of a reason that is told to a peer."""
 
