@@ -8,12 +8,27 @@ from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from evflow.forked import leave_to_parent
 from evflow.ownfile import private_file
 
 __all__ = ["beside", "connect", "making", "sync", "sync_file", "transaction"]
 
 _PATIENCE = 0.2
 """Seconds to wait for another program that has a file locked: links are silent meanwhile."""
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that a fork leaves open: closing it there could end the parent's locks."""
+
+    _forsaken = False
+
+    def forsake(self) -> None:
+        """It is the parent's."""
+        self._forsaken = True
+
+    def close(self) -> None:
+        if not self._forsaken:
+            super().close()
 
 
 def connect(path: Path, tables: Collection[str], synchronous: str = "NORMAL") -> sqlite3.Connection:
@@ -34,7 +49,10 @@ def connect(path: Path, tables: Collection[str], synchronous: str = "NORMAL") ->
     with suppress(OSError):
         private_file(path)
     # One engine drives a graph, but it may be started in one thread and run in another.
-    db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(
+        path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, factory=_Connection
+    )
+    leave_to_parent(db)
     try:
         _check_tables(db, tables)
         db.execute(f"PRAGMA synchronous = {synchronous}")

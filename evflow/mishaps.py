@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
-__all__ = ["CONTAINED", "Broken", "named", "tell"]
+__all__ = ["CONTAINED", "Broken", "Forked", "named", "tell"]
 
 CONTAINED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code that a flow calls may raise without ending the flow; a handler may call ``sys.exit()``, too."""
@@ -22,6 +22,10 @@ _counts: Counter[tuple[str, str, type[BaseException]]] = Counter()
 
 class Broken(BaseException):
     """The flow's own bookkeeping failed: what the flow says of its events may be wrong, so the flow ends."""
+
+
+class Forked(BaseException):
+    """A handler forked and has returned in the fork, where there is no flow to return to."""
 
 
 def named(error: BaseException) -> str:

@@ -8,6 +8,8 @@ import os
 import time
 from pathlib import Path
 
+from evflow.forked import leave_to_parent
+
 __all__ = ["OwnFile", "lock", "private_file", "private_folder"]
 
 _log = logging.getLogger("evflow")
@@ -34,6 +36,7 @@ class OwnFile:
         file = path.resolve()
         self._path = file.with_name(f"{file.name}-lock")
         self._file = -1
+        leave_to_parent(self)
         end = time.monotonic() + patience
         while self._file < 0:
             try:
@@ -53,6 +56,13 @@ class OwnFile:
             pass
         os.close(file)
         return -1
+
+    def forsake(self) -> None:
+        """Lets go of a lock that is the parent's."""
+        if self._file >= 0:
+            # The lock ends when the last process that has it open lets go.
+            os.close(self._file)
+            self._file = -1
 
     def close(self) -> None:
         """Gives it up. Closing twice does nothing."""

@@ -26,7 +26,7 @@ from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
 from evflow.engine.waking import Waking
 from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
-from evflow.mishaps import CONTAINED, Broken
+from evflow.mishaps import CONTAINED, Broken, Forked
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Entrance
 from evflow.ticks import TICK
@@ -59,6 +59,7 @@ class Engine:
         adoptions: how often other stones and links were adopted.
         away: entered while the engine's thread runs a stone's own code, or machine code that may take long;
             the links of the node are served meanwhile.
+        forsaken: whether this is a fork that a handler made: nothing goes on when it returns.
 
     Raises:
         EvflowError: a stone cannot be opened, as a storage file that is damaged.
@@ -81,6 +82,7 @@ class Engine:
         self.ungate: Callable[[], None] = lambda: None
         self.adoptions = 0
         self.away: AbstractContextManager[None] = nullcontext()
+        self.forsaken = False
         self._letters = letters
         self._pending: deque[tuple[Slot, str, EventBatch]] = deque()
         self._routes: dict[tuple[str, str, str], Route | str] = {}
@@ -457,11 +459,15 @@ class Engine:
             if not slot.stalled:
                 with _HERE if slot.sends else self.away:
                     slot.actor.receive(batch, input)
+                if self.forsaken:
+                    raise Forked
                 return
         except UnwrittenError as error:
             batch = batch.slice(error.taken, len(batch))
             self.stalls.begin(slot, error)
         except CONTAINED as error:
+            if self.forsaken:
+                raise Forked from error
             self.fault(slot, batch, error)
             return
         # They arrive once more.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from threading import Event
 
 from evflow.engine.engine import Engine
@@ -12,7 +13,7 @@ from evflow.flow.lane import Lane, Marks
 from evflow.flow.net import Net
 from evflow.mishaps import CONTAINED
 
-__all__ = ["Drain", "Flush"]
+__all__ = ["Drain", "End", "Flush"]
 
 _Hold = tuple[Slot, int, int]
 """A stone that keeps events in memory, and how far its ``kept_ever`` had come."""
@@ -183,3 +184,26 @@ class Flush(Drain):
             f"stone {slot.name!r} keeps {slot.queued} events in memory" + ", since it is frozen" * slot.frozen
             for slot, _, _ in list(self._holds)
         ]
+
+
+class End:
+    """The end of a flow: when at the latest, and what is done then.
+
+    Attributes:
+        finish: what is done.
+        deadline: when at the latest, as ``time.monotonic`` tells it.
+    """
+
+    def __init__(self, finish: Callable[[], None], timeout: float) -> None:
+        self.finish = finish
+        self.deadline = time.monotonic() + timeout
+        self._timeout = timeout
+        self._left: int | None = None
+
+    def is_due(self, left: int) -> bool:
+        """Whether it is time, while stones still have so many events to handle by themselves; as long as they
+        become fewer it is not."""
+        now = time.monotonic()
+        if self._left is None or left < self._left:
+            self._left, self.deadline = left, now + self._timeout
+        return now >= self.deadline

@@ -21,6 +21,7 @@ from evflow.flow.loan import lend, taken_up
 from evflow.flow.net import Waker
 from evflow.flow.tray import MOST, SMALL
 from evflow.flow.worker import Worker
+from evflow.forked import renew
 from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor
@@ -88,6 +89,11 @@ class Entry:
         self._short = _Short(worker.bell)
         # Events that went the long way; less than any number once there is a short one, or can be none.
         self._came: float = 0
+
+    def forsake(self) -> None:
+        """In a fork: nothing may be submitted."""
+        renew(_SETTING)
+        self.close()
 
     def close(self) -> None:
         """From now on nothing may be submitted."""

@@ -26,6 +26,7 @@ from evflow.flow.obeying import Obeying, check_rules_here
 from evflow.flow.questions import Questions
 from evflow.flow.ready import load
 from evflow.flow.worker import Worker
+from evflow.forked import leave_to_parent, renew
 from evflow.outside import shown
 from evflow.placement import bridged, placed_on
 from evflow.stone import Acting, checked_integer
@@ -168,6 +169,7 @@ class Flow(Changeable):
         self._entries: dict[str, Entry] = {}
         self._removed: set[str] = set()
         self._lock = threading.Lock()
+        leave_to_parent(self)
         worker.start()
         _open.add(self)
 
@@ -431,6 +433,14 @@ class Flow(Changeable):
             FlowError: the flow broke before, or while it ended; see ``failure``.
         """
         self._end(self.engine.close, timeout, thaw=True)
+
+    def forsake(self) -> None:
+        """In a fork: the flow is the parent's, and says so to whoever uses it here."""
+        _open.discard(self)
+        renew(self._lock)
+        for entry in self._entries.values():
+            entry.forsake()
+        self._worker.forsake()
 
     def stop(self) -> None:
         """Ends the flow as it stands: for who has kept elsewhere what stones hold. What came over links

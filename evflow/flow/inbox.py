@@ -66,6 +66,7 @@ class Intake:
 
     Attributes:
         tray: the events of one schema that were put in last.
+        changed: has the lock of all that waits, and wakes who waits for room.
     """
 
     def __init__(self, stone: str, max_events: int, max_bytes: int) -> None:
@@ -79,7 +80,7 @@ class Intake:
         self._count = 0
         self._bytes = 0
         self._sealed: str | None = None
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()
 
     def begin(self, schema: Schema, thread: int, room: Room) -> None:
         """Makes room for events in the tray; to be called once.
@@ -89,7 +90,7 @@ class Intake:
             thread: the identity of the engine's thread, which does not put any there.
             room: see ``Tray.begin``.
         """
-        with self._changed:
+        with self.changed:
             self.tray.begin(schema, thread, room)
             self._room = min(self._max_events * self.tray.least, self._max_bytes)
             self._renew(self.tray.least)
@@ -100,7 +101,7 @@ class Intake:
         Raises:
             FlowError: it is sealed.
         """
-        with self._changed:
+        with self.changed:
             if self._sealed is not None:
                 raise FlowError(f"stone {self._stone!r}: {self._sealed}")
             tray = self.tray
@@ -126,7 +127,7 @@ class Intake:
 
     def make_room(self) -> bool:
         """Gives the tray room again, if it is cramped; False if there is none, or nothing may go in."""
-        with self._changed:
+        with self.changed:
             if self.cramped:
                 self._renew(self.tray.wanted)
             return not self.cramped
@@ -136,7 +137,7 @@ class Intake:
 
         What went in before is still there to be taken.
         """
-        with self._changed:
+        with self.changed:
             if self._sealed is None:
                 self._sealed = reason
                 self._add(self.tray.shut())
@@ -173,7 +174,7 @@ class Intake:
             FlowError: there was none within ``timeout`` seconds, or the flow ended.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
+        with self.changed:
             while self.full and alive():
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
@@ -182,18 +183,18 @@ class Intake:
                         f"within {timeout} s; a stone downstream is slow or frozen, or give a longer timeout"
                     )
                 # Woken now and then all the same, since a flow may end without taking anything.
-                self._changed.wait(0.1 if left is None else min(left, 0.1))
+                self.changed.wait(0.1 if left is None else min(left, 0.1))
 
     def take(self) -> Iterator[EventBatch]:
         """All that waits now, as few batches as its order allows. Called by the engine's thread."""
-        with self._changed:
+        with self.changed:
             self._add(self.tray.take())
             items, self._items = self._items, []
             self._count = self._bytes = self._laid = 0
             if self.tray.few:
                 # So that a source of few events always uses the same little memory.
                 self._renew(self.tray.least)
-            self._changed.notify_all()
+            self.changed.notify_all()
         if len(items) == 1 and isinstance(items[0], EventBatch):
             yield items[0]
             return

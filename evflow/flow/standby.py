@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from evflow.forked import renew
+
 __all__ = ["Standby"]
 
 _PAUSE = 0.01
@@ -49,6 +51,10 @@ class Standby:
         self._ended.set()
         self._links.release()
         self._thread.join()
+
+    def forsake(self) -> None:
+        """In a fork: there is nobody here who could serve the links."""
+        renew(self._links)
 
     def __enter__(self) -> None:
         self._away = True

@@ -8,6 +8,7 @@ what is to go; while it is in a stone's own code, another thread does (``standby
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -20,13 +21,14 @@ from evflow.engine.topology import Slot
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE
-from evflow.flow.drains import Drain, Flush
+from evflow.flow.drains import Drain, End, Flush
 from evflow.flow.hooks import Hooks
 from evflow.flow.inbox import Intake, Item
 from evflow.flow.lane import Lane
 from evflow.flow.net import Net
 from evflow.flow.standby import Standby
-from evflow.mishaps import CONTAINED, Broken, named
+from evflow.forked import renew
+from evflow.mishaps import CONTAINED, Broken, Forked, named
 from evflow.outside import shown
 from evflow.stone import Actor, working
 
@@ -35,29 +37,6 @@ __all__ = ["Worker"]
 _log = logging.getLogger("evflow.flow")
 
 T = TypeVar("T")
-
-
-class _End:
-    """The end of a flow: when at the latest, and what is done then.
-
-    Attributes:
-        finish: what is done.
-        deadline: when at the latest, as ``time.monotonic`` tells it.
-    """
-
-    def __init__(self, finish: Callable[[], None], timeout: float) -> None:
-        self.finish = finish
-        self.deadline = time.monotonic() + timeout
-        self._timeout = timeout
-        self._left: int | None = None
-
-    def is_due(self, left: int) -> bool:
-        """Whether it is time, while stones still have so many events to handle by themselves; as long as they
-        become fewer it is not."""
-        now = time.monotonic()
-        if self._left is None or left < self._left:
-            self._left, self.deadline = left, now + self._timeout
-        return now >= self.deadline
 
 
 class Worker:
@@ -96,10 +75,11 @@ class Worker:
         self._entry: Slot | None = None
         # The links may be served meanwhile, so what handlers lead to is told to them afterwards.
         self._led: set[tuple[Slot, Slot]] = set()
-        self._end: _End | None = None
+        self._end: End | None = None
         self._finished = False
         self._failure: BaseException | None = None
         self._ident: int | None = None
+        self._parent: int | None = None
         self._standby: Standby | None = None
         if net.patience is not None:
             self._standby = self.engine.away = Standby(self._serve, net.patience, name)
@@ -380,7 +360,22 @@ class Worker:
         return error
 
     def _ended(self) -> FlowError:
+        if self._parent is not None:
+            return FlowError(
+                f"flow {self._name} runs in process {self._parent}, of which this one is a fork, so "
+                "it cannot be used here; begin processes that use evflow by multiprocessing's 'spawn'"
+            )
         return self.failure or FlowError(f"flow {self._name} is closed")
+
+    def forsake(self) -> None:
+        """In a fork: the flow is the parent's, and has no thread here."""
+        self._parent, self.closing = os.getppid(), True
+        # A handler that forked returns to the engine.
+        self.engine.forsaken = threading.get_ident() == self._ident
+        renew(self._lanes_lock, *(lane.intake.changed for lane in self._lanes))
+        if self._standby is not None:
+            self._standby.forsake()
+        self._seal("the flow is the one of another process, of which this is a fork")
 
     def _troubles(self) -> list[str]:
         return [*self.engine.waking.troubles(), *self._net.troubles()]
@@ -400,8 +395,10 @@ class Worker:
         Raises:
             FlowError: called by a handler; or the thread had broken down.
         """
-        if self.in_handler:
+        if self.in_handler and self._parent is None:
             raise FlowError("a handler cannot close its own flow; close it where it was started")
+        if self._parent is not None:
+            return
         if not self.closing:
             self.closing = True
             self._tasks.append(lambda: self._begin_end(finish, timeout, thaw))
@@ -416,9 +413,9 @@ class Worker:
             if slot.frozen and thaw:
                 self.engine.unfreeze(slot)
         self._net.stop()
-        self._end = _End(finish, timeout)
+        self._end = End(finish, timeout)
 
-    def _end_if_quiet(self, end: _End) -> None:
+    def _end_if_quiet(self, end: End) -> None:
         waits = any(lane.waiting for lane in self._lanes) or bool(self.engine.waking.busy())
         quiet = not waits and not self._net.owes
         if not quiet and not end.is_due(self.engine.waking.left()):
@@ -443,6 +440,8 @@ class Worker:
                     self._end_if_quiet(self._end)
                 if not self._finished:
                     self.bell.sleep(self._waiting, self._seconds())
+        except Forked:
+            os._exit(1)
         except BaseException as error:  # noqa: BLE001  whoever waits for this thread must hear of it
             self._failure = error
             _log.exception("flow %s broke", self._name)

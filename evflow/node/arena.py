@@ -30,6 +30,7 @@ import numpy as np
 
 from evflow.errors import LinkError
 from evflow.events.gather import ByteArray, Place, address_of, interface_of, write_parts
+from evflow.forked import renew
 from evflow.node.room import Room
 from evflow.node.seats import seat_taken
 from evflow.trouble import advice
@@ -285,6 +286,12 @@ class Arena:
         with self._lock:
             self._collect()
             return self._room.free
+
+    def forsake(self) -> None:
+        """In a fork: the memory is the parent's, so there is none to write to."""
+        renew(self._lock, self._freed)
+        self._freed.acquire()
+        self.close()
 
     def close(self) -> None:
         """No more blocks. Those there are stay as they are, also with peers that have mapped the memory."""

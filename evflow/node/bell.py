@@ -15,6 +15,8 @@ from typing import Any
 
 import zmq
 
+from evflow.forked import renew
+
 __all__ = ["NetBell"]
 
 Socket = zmq.Socket[bytes]
@@ -124,6 +126,11 @@ class NetBell:
                 return ready
             os.sched_yield()
         return []
+
+    def forsake(self) -> None:
+        """In a fork: what it rings is the parent's."""
+        renew(self._closing)
+        self.close()
 
     def close(self) -> None:
         """Gives back what it holds; from now on ringing does nothing."""

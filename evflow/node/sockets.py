@@ -19,6 +19,7 @@ import zmq
 from evflow import mishaps
 from evflow.errors import LinkError
 from evflow.events.gather import Place
+from evflow.forked import leave_to_parent
 from evflow.link.transport import Conduit
 from evflow.mishaps import CONTAINED
 from evflow.node.arena import Arena
@@ -130,6 +131,7 @@ class Sockets:
         self._closed = False
         self._arena = Arena()
         self.pace, self.reserve, self.spare = self._arena.pace, self._arena.reserve, self._arena.spare
+        leave_to_parent(self)
 
     def _socket(self, kind: int, contact: Contact) -> Socket:
         socket = self._context.socket(kind)
@@ -450,6 +452,12 @@ class Sockets:
             if not socket.recv(_NOW, copy=False).more:
                 self._flooded.discard(of)
                 return
+
+    def forsake(self) -> None:
+        """In a fork: the connections are the parent's, and stay as they are."""
+        self._closed = True
+        self._arena.forsake()
+        self.bell.forsake()
 
     def close(self) -> None:
         """Closes everything; what was sent last is still sent, for up to two seconds. Closing twice does

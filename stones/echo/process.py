@@ -4,6 +4,7 @@ takes part."""
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 import weakref
@@ -31,7 +32,9 @@ _open: weakref.WeakSet[Process] = weakref.WeakSet()
 def _close_all() -> None:
     # Whoever forgets to close says goodbye all the same, before its flow is closed.
     for process in list(_open):
-        process.close()
+        # A fork has nobody to say goodbye for.
+        if process._pid == os.getpid():
+            process.close()
 
 
 class Process:
@@ -102,6 +105,7 @@ class Process:
         self._channels: dict[str, Channel] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._pid = os.getpid()
         _open.add(self)
 
     def _permits(self, contact: str) -> bool:

@@ -1,0 +1,48 @@
+"""What a fork leaves to the process that it was forked from: flows, sockets, files.
+
+A fork has copies of all objects, but none of the threads behind them, and its files and shared memory are the
+parent's. So each owner of such things is told in the fork, forsakes them, and is never taken down there:
+closing a database or a socket would reach the parent's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from typing import Any, Protocol
+
+__all__ = ["Owner", "leave_to_parent", "renew"]
+
+
+class Owner(Protocol):
+    """What has something that forks must not touch."""
+
+    def forsake(self) -> None:
+        """Called in a fork, which has no other thread: from now on nothing of the parent's is touched."""
+
+
+_owners: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def leave_to_parent(owner: Owner) -> None:
+    """From now on an object is told when it finds itself in a fork."""
+    _owners.add(owner)
+
+
+def renew(*locks: Any) -> None:
+    """Makes locks free in a fork: who held one may not be there."""
+    for lock in locks:
+        # As Python's own modules do it. A condition has it of its lock.
+        getattr(lock, "_lock", lock)._at_fork_reinit()
+
+
+def _in_fork() -> None:
+    owners = list(_owners)
+    _owners.clear()
+    for owner in owners:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
+        owner.forsake()
+
+
+os.register_at_fork(after_in_child=_in_fork)
