@@ -239,7 +239,8 @@ class Channel:
         no network. The channel is one like any other.
 
         Args:
-            name: the new channel's name.
+            name: the new channel's name. If this process derived one of that name from this channel before, with
+                the same function, that one is opened: so a process that was killed starts as before.
             code: of a filter, as ``Filter`` has it; or an ``ev.Filter(…)`` or ``ev.Transform(…)``.
             timeout: seconds to wait for the others.
 
@@ -247,7 +248,8 @@ class Channel:
             CodeError: the function is wrong; carries line and column.
             SchemaError: the channel's events do not fit it.
             LinkError: a process did not confirm in time, or refuses the function.
-            FlowError: the channel is closed, the name is taken, or the caller is a handler.
+            FlowError: the channel is closed, the process has made another one of that name, or the caller is
+                a handler.
         """
         self._keeper.refuse_in_handler("derive a channel")
         self._refuse_if_closed()

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import weakref
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +16,7 @@ from evflow.errors import FlowError, GraphError, LinkError
 from evflow.flow.flow import Flow
 from evflow.node.contact import Contact
 from evflow.node.node import Node
+from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.stones.echo.channel import Channel, new_token
 from evflow.stones.echo.contact import ChannelContact
@@ -128,7 +130,8 @@ class Process:
         """Makes a channel.
 
         Args:
-            name: its name; this process must not have made one of that name that is still open.
+            name: its name. If this process made one of that name before, which is still open here, and all
+                arguments are the same, that one is opened.
             schemas: the schemas (or ``Event`` classes) that it carries; none for any.
             policy: what happens when ``limit`` bytes wait for a subscriber, as ``Bridge`` has it. With
             "block" who
@@ -138,7 +141,8 @@ class Process:
 
         Raises:
             LinkError: a setting is wrong.
-            FlowError: the name is taken, the process is closed, or the caller is a handler.
+            FlowError: the process has made another one of that name, which is open; the process is closed; or
+                the caller is a handler.
         """
         self.keeper.refuse_in_handler("create a channel")
         made = tuple(Schema.of(schema) for schema in schemas)
@@ -153,33 +157,41 @@ class Process:
         limit: int,
         derivation: Derivation | None,
     ) -> Record:
-        """What a new channel of this process is.
+        """What a channel of this process is: a new one, or the open one of that name, if the process made that
+        and it is alike.
 
         Raises:
             LinkError: something is wrong with it.
-            FlowError: the name is taken.
+            FlowError: the process has made another one of that name.
         """
         self._refuse_if_closed()
         record = Record(name, self.name, new_token(), schemas, policy, delivery, limit, derivation)
         Record.unpacked(record.packed())
         with self.keeper.changing() as membership:
-            for roster in membership.rosters.values():
-                if (roster.record.name, roster.record.creator) == (name, self.name):
-                    raise FlowError(
-                        f"channel {name!r}: process {self.name} has made one of that name, and it is open; "
-                        "give the new one another name"
-                    )
+            made = [roster.record for roster in membership.rosters.values()]
+        for other in made:
+            if (other.name, other.creator) == (name, self.name):
+                if replace(other, token=record.token) == record:
+                    return other
+                raise FlowError(
+                    f"channel {name!r}: process {self.name} has made another one of that name, and it is open, "
+                    f"with {_differences(other, record)}; give the new one another name, or make it alike"
+                )
         return record
 
     def add(self, record: Record) -> Channel:
-        """Takes part in a channel that is new here.
+        """Takes part in a channel, unless the process does already.
 
         Raises:
             LinkError: there are too many.
             EvflowError: its stones cannot be there.
         """
         with self.keeper.changing() as membership:
-            membership.add(record, time.monotonic())
+            is_new = record.key not in membership.rosters
+            if is_new:
+                membership.add(record, time.monotonic())
+        if not is_new:
+            return self._channel(record.key)
         try:
             self.keeper.wire()
         except BaseException:
@@ -387,6 +399,16 @@ class Process:
 
     def __repr__(self) -> str:
         return f"<Process {self.name}{' at ' + self.contact if self.contact else ''}>"
+
+
+def _differences(old: Record, new: Record) -> str:
+    """What two channels have of each other's, by name."""
+    names = ("schemas", "policy", "delivery", "limit", "derivation")
+    return ", ".join(
+        f"{name} {shown(getattr(old, name), 200)} instead of {shown(getattr(new, name), 200)}"
+        for name in names
+        if getattr(old, name) != getattr(new, name)
+    )
 
 
 def _trouble(links: dict[str, dict[str, Any]], name: str) -> str:

@@ -265,8 +265,16 @@ def test_two_channels_of_one_name_are_two_channels(two: Two) -> None:
 def test_a_name_is_taken_once() -> None:
     with echo.Process("desk") as desk:
         trades = desk.create("trades", Trade)
-        with pytest.raises(ev.FlowError, match="process desk has made one of that name, and it is open"):
-            desk.create("trades")
+        assert desk.create("trades", Trade) is trades
+        wrong = "process desk has made another one of that name, and it is open, with limit 67108864 instead of 5000"
+        with pytest.raises(ev.FlowError, match=wrong):
+            desk.create("trades", Trade, limit=5000)
+        big = trades.derive("big", "input.size > 1000")
+        assert trades.derive("big", "input.size > 1000") is big
+        with pytest.raises(
+            ev.FlowError, match="made another one of that name, and it is open, with derivation"
+        ):
+            trades.derive("big", "input.size > 2000")
         trades.close()
         trades.close()
         desk.create("trades", Trade)

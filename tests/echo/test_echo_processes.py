@@ -122,6 +122,31 @@ def test_a_killed_subscriber_gets_what_waited_when_it_is_back() -> None:
         assert bob.ask("seen", name="even") == list(range(1000, 4000, 2))
 
 
+def test_a_killed_process_derives_again_what_it_derived_before() -> None:
+    with ExitStack() as stack:
+        (ada,) = started(stack, "ada", silence=1.0)
+        (bob,) = started(stack, "bob", listen=f"tcp://127.0.0.1:{free_port()}")
+        contact = ada.ask("create", name="c")
+        bob.ask("open", name="c", contact=contact)
+        bob.ask("derive", name="even", origin="c", code="input.seq % 2 == 0")
+        bob.ask("subscribe", channel="even")
+        for turn in range(2):
+            bob.kill()
+            ada.ask("publish", channel="c", start=1000 * turn, stop=1000 * turn + 1000)
+            bob.restart()
+            bob.ask("open", name="c", contact=contact)
+            derived = bob.ask("derive", name="even", origin="c", code="input.seq % 2 == 0")
+            bob.ask("subscribe", channel="even")
+            ada.ask("drain")
+            assert bob.ask("seen", name="even") == list(range(1000 * turn, 1000 * turn + 1000, 2))
+        # It is one channel: what others have of it is what it has.
+        ada.ask("open", name="even", contact=derived)
+        ada.ask("subscribe", channel="even")
+        bob.ask("publish", channel="c", start=5000, stop=5010)
+        bob.ask("drain")
+        assert ada.ask("seen", name="even") == [5000, 5002, 5004, 5006, 5008]
+
+
 def test_what_waits_for_a_dead_subscriber_is_dropped_in_the_end() -> None:
     with ExitStack() as stack:
         ada, bob, cyd = started(stack, "ada", "bob", "cyd", patience=3.0, silence=0.5)
