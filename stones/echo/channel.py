@@ -239,8 +239,8 @@ class Channel:
         no network. The channel is one like any other.
 
         Args:
-            name: the new channel's name. If this process derived one of that name from this channel before, with
-                the same function, that one is opened: so a process that was killed starts as before.
+            name: the new channel's name. If this process derived one of that name from this channel before,
+                with the same function, that one is opened: so a process that was killed starts as before.
             code: of a filter, as ``Filter`` has it; or an ``ev.Filter(…)`` or ``ev.Transform(…)``.
             timeout: seconds to wait for the others.
 

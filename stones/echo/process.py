@@ -157,8 +157,7 @@ class Process:
         limit: int,
         derivation: Derivation | None,
     ) -> Record:
-        """What a channel of this process is: a new one, or the open one of that name, if the process made that
-        and it is alike.
+        """What a channel of this process is: a new one, or the open one of that name that it made, if alike.
 
         Raises:
             LinkError: something is wrong with it.
@@ -174,8 +173,9 @@ class Process:
                 if replace(other, token=record.token) == record:
                     return other
                 raise FlowError(
-                    f"channel {name!r}: process {self.name} has made another one of that name, and it is open, "
-                    f"with {_differences(other, record)}; give the new one another name, or make it alike"
+                    f"channel {name!r}: process {self.name} has made another one of that name, and it is "
+                    f"open, with {_differences(other, record)}; "
+                    "give the new one another name, or make it alike"
                 )
         return record
 
