@@ -14,7 +14,7 @@ BRIDGES = 64
 """Each may have 32 frames in flight: together twice as many as ZeroMQ queues for the receiver."""
 QUEUED = 1_500
 NEW = 1_000_000
-"""Numbers from here on come from the sender that was started again; the killed one's frames come among them."""
+"""Numbers from here on come from the sender that was started again; the killed one's come among them."""
 BUSY = 2.5
 """Seconds, so many that every clock of the connection runs out meanwhile."""
 
