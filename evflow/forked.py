@@ -7,12 +7,16 @@ closing a database or a socket would reach the parent's.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
+import shutil
+import tempfile
 import weakref
+from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Owner", "leave_to_parent", "renew"]
+__all__ = ["Owner", "leave_to_parent", "remove_folder", "renew", "temporary_folder"]
 
 
 class Owner(Protocol):
@@ -37,7 +41,38 @@ def renew(*locks: Any) -> None:
         getattr(lock, "_lock", lock)._at_fork_reinit()
 
 
+_folders: set[Path] = set()
+
+
+def temporary_folder(prefix: str) -> Path:
+    """A new folder that goes when this process ends, and stays when a fork of this process does.
+
+    Args:
+        prefix: how its name begins.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    _folders.add(folder)
+    return folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a temporary folder before this process ends; a fork's copy of it is left alone."""
+    if folder in _folders:
+        _folders.discard(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@atexit.register
+def _remove_folders() -> None:
+    for folder in list(_folders):
+        remove_folder(folder)
+
+
 def _in_fork() -> None:
+    _folders.clear()
     owners = list(_owners)
     _owners.clear()
     for owner in owners:

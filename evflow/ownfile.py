@@ -10,12 +10,57 @@ from pathlib import Path
 
 from evflow.forked import leave_to_parent
 
-__all__ = ["OwnFile", "lock", "private_file", "private_folder"]
+__all__ = ["Lock", "OwnFile", "private_file", "private_folder"]
 
 _log = logging.getLogger("evflow")
 
 _PATIENCE = 1.0
 """Seconds; one that is killed, or that writes for a moment after it was closed, may have a file that long."""
+
+
+class Lock:
+    """A lock on a file, until ``close`` or the end of the process; a fork of the process does not have it.
+
+    Args:
+        path: the file, made if it is not there.
+
+    Raises:
+        OSError: somebody has locked it (``BlockingIOError``), or it cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.forsake()
+            raise
+        leave_to_parent(self)
+
+    @property
+    def held(self) -> bool:
+        """Whether this process has it."""
+        return self._file >= 0
+
+    def on(self, path: Path) -> bool:
+        """Whether the locked file is the one that ``path`` leads to."""
+        try:
+            return os.path.samestat(os.fstat(self._file), path.stat())
+        except FileNotFoundError:
+            return False
+
+    def forsake(self) -> None:
+        """Lets go of the file; the lock ends when no process has the file open."""
+        if self.held:
+            os.close(self._file)
+            self._file = -1
+
+    def close(self) -> None:
+        """Ends the lock. Closing twice does nothing."""
+        if self.held:
+            # A fork that has not run yet has the file open too.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            self.forsake()
 
 
 class OwnFile:
@@ -35,58 +80,29 @@ class OwnFile:
     def __init__(self, path: Path, patience: float = _PATIENCE) -> None:
         file = path.resolve()
         self._path = file.with_name(f"{file.name}-lock")
-        self._file = -1
-        leave_to_parent(self)
+        self._lock: Lock | None = None
         end = time.monotonic() + patience
-        while self._file < 0:
+        while self._lock is None:
             try:
-                self._file = self._taken()
+                self._lock = self._taken()
             except BlockingIOError:
                 if time.monotonic() >= end:
                     raise BlockingIOError("another stone, flow, node or process has it open") from None
                 time.sleep(0.01)
 
-    def _taken(self) -> int:
-        """The lock; -1 if who had it before has removed its file meanwhile."""
-        file = lock(self._path)
-        try:
-            if os.path.samestat(os.fstat(file), self._path.stat()):
-                return file
-        except FileNotFoundError:
-            pass
-        os.close(file)
-        return -1
-
-    def forsake(self) -> None:
-        """Lets go of a lock that is the parent's."""
-        if self._file >= 0:
-            # The lock ends when the last process that has it open lets go.
-            os.close(self._file)
-            self._file = -1
+    def _taken(self) -> Lock | None:
+        """The lock; None if who had it before has removed its file meanwhile."""
+        lock = Lock(self._path)
+        if lock.on(self._path):
+            return lock
+        lock.close()
+        return None
 
     def close(self) -> None:
         """Gives it up. Closing twice does nothing."""
-        if self._file >= 0:
-            file, self._file = self._file, -1
+        if self._lock is not None and self._lock.held:
             self._path.unlink(missing_ok=True)
-            # A process that was forked may still have it open.
-            fcntl.flock(file, fcntl.LOCK_UN)
-            os.close(file)
-
-
-def lock(path: Path) -> int:
-    """A descriptor of a file, made if need be, that nobody else has locked; closing it ends the lock.
-
-    Raises:
-        OSError: somebody has (``BlockingIOError``), or the file cannot be made.
-    """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(file)
-        raise
-    return file
+            self._lock.close()
 
 
 _told: set[Path] = set()

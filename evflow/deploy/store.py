@@ -23,7 +23,7 @@ from evflow.deploy.growing import Growing
 from evflow.deploy.large import LargeValues
 from evflow.errors import DeployError
 from evflow.outside import shown
-from evflow.ownfile import lock, private_folder
+from evflow.ownfile import Lock, private_folder
 from evflow.trouble import Trouble, advice, of_the_disk
 
 __all__ = ["FileStore", "Store"]
@@ -108,7 +108,7 @@ class FileStore:
                 self._open(opened)
                 opened.pop_all()
         except (sqlite3.Error, OSError, ValueError, DeployError) as error:
-            os.close(self._lock)
+            self._lock.close()
             if isinstance(error, DeployError):
                 raise
             if of_the_disk(error):
@@ -278,7 +278,7 @@ class FileStore:
         """Closes the files; another process may use the folder."""
         self._large.sync()
         self._db.close()
-        os.close(self._lock)
+        self._lock.close()
 
 
 def _sum(key: object, value: object) -> int:
@@ -289,11 +289,11 @@ def _sum(key: object, value: object) -> int:
     return int.from_bytes(made.digest())
 
 
-def _locked(folder: Path) -> int:
-    """A lock on a folder, held until its file is closed or the process ends in whatever way."""
+def _locked(folder: Path) -> Lock:
+    """A lock on a folder, held until it is closed or the process ends in whatever way."""
     try:
         private_folder(folder)
-        return lock(folder / "lock")
+        return Lock(folder / "lock")
     except BlockingIOError as error:
         raise DeployError(
             f"storage folder {folder} is used by another process; give each node a folder of its own"

@@ -6,20 +6,19 @@ folders on the path of each Python process; to executors that do not have the pa
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import evflow
 from evflow.errors import SparkError
+from evflow.forked import temporary_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,8 +129,7 @@ def _file(package: str | Path) -> str:
         raise SparkError(f"package {package} is not there; make one with `pip wheel --no-deps evflow`")
     if path.suffix != ".whl":
         return str(path)
-    folder = Path(tempfile.mkdtemp(prefix="evflow-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = temporary_folder("evflow-")
     return str(shutil.copy(path, folder / f"{path.stem}.zip"))
 
 

@@ -9,12 +9,12 @@ are not and will come again.
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
+from evflow.forked import remove_folder, temporary_folder
 from evflow.ownfile import OwnFile
 from evflow.schema import Schema
 from evflow.stones.spark.holding.logbook import Book, Logbook, Origin
@@ -51,8 +51,12 @@ class Log:
     """
 
     def __init__(self, path: Path | None, segment: int, schema: Schema | None = None) -> None:
-        self._folder = None if path is not None else tempfile.TemporaryDirectory(prefix="evflow-sink-")
-        self._path = path if path is not None else Path(str(self._folder and self._folder.name)) / "rows"
+        self._folder: Path | None = None
+        if path is None:
+            self._folder = temporary_folder("evflow-sink-")
+            self._path = self._folder / "rows"
+        else:
+            self._path = path
         self._segment = segment
         self._book: Logbook | None = None
         self._rows: Segments | None = None
@@ -281,4 +285,4 @@ class Log:
         if self._own is not None:
             self._own.close()
         if self._folder is not None:
-            self._folder.cleanup()
+            remove_folder(self._folder)

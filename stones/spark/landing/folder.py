@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from evflow.errors import FlowError
-from evflow.ownfile import lock, private_folder
+from evflow.ownfile import Lock, private_folder
 from evflow.stones.spark.rowfile import RowFile
 from evflow.trouble import advice
 
@@ -53,7 +53,7 @@ class Folder:
         self.keeps = path is not None
         self.used = 0
         self.found: set[int] = set()
-        self._lock = -1
+        self._lock: Lock | None = None
         try:
             if path is None:
                 _clear_left()
@@ -61,7 +61,7 @@ class Folder:
             else:
                 self.path = path
                 private_folder(path)
-                self._lock = lock(path / _LOCK)
+                self._lock = Lock(path / _LOCK)
             self._rows = self.path / _ROWS
             private_folder(self._rows)
         except BlockingIOError:
@@ -76,7 +76,7 @@ class Folder:
     def _new(self) -> Path:
         """A temporary folder; it has its name only once it is locked, or another would take it for left."""
         made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
-        self._lock = lock(made / _LOCK)
+        self._lock = Lock(made / _LOCK)
         return made.rename(made.with_name(made.name[1:]))
 
     def file(self, task: int) -> Path:
@@ -109,11 +109,10 @@ class Folder:
 
     def close(self) -> None:
         """Gives it up."""
-        if self._lock >= 0:
+        if self._lock is not None and self._lock.held:
             if not self.keeps:
                 shutil.rmtree(self.path, ignore_errors=True)
-            os.close(self._lock)
-            self._lock = -1
+            self._lock.close()
 
 
 def _clear_left() -> None:
@@ -125,6 +124,6 @@ def _clear_left() -> None:
             new = folder.name.startswith(".") and found.st_mtime > time.time() - _LATE
             if new or found.st_uid != os.getuid() or not folder.name.lstrip(".").startswith(_PREFIX):
                 continue
-            file = lock(folder / _LOCK)
+            lock = Lock(folder / _LOCK)
             shutil.rmtree(folder, ignore_errors=True)
-            os.close(file)
+            lock.close()

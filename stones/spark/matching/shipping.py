@@ -8,7 +8,6 @@ subscriptions make one index for a session, however often they are matched.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import importlib.util
 import os
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SparkError
+from evflow.forked import temporary_folder
 from evflow.matching.mapped import mapped
 from evflow.stones.spark.matching.packing import unpack
 
@@ -92,7 +92,8 @@ class Opened:
 _shelf: dict[tuple[str, str], Shipped] = {}
 """What was shipped, by session and digest."""
 
-_folders: list[Path] = []
+_folders: dict[int, Path] = {}
+"""By process, since a fork cannot rely on its parent's."""
 
 
 def ship(spark: SparkSession, settings: Settings, pieces: Sequence[Any]) -> Shipped:
@@ -145,10 +146,10 @@ def is_local(spark: SparkSession) -> bool:
 
 def _root() -> Path:
     """The folder of this process's indexes, which goes with it."""
-    if not _folders or not _folders[0].exists():
-        _folders[:] = [Path(tempfile.mkdtemp(prefix="evflow-matching-"))]
-        atexit.register(shutil.rmtree, _folders[0], ignore_errors=True)
-    return _folders[0]
+    folder = _folders.get(os.getpid())
+    if folder is None or not folder.exists():
+        folder = _folders[os.getpid()] = temporary_folder("evflow-matching-")
+    return folder
 
 
 def _build(settings: Settings, pieces: Sequence[Any], folder: Path) -> None:
