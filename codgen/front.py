@@ -16,7 +16,7 @@ from evflow.schema import Schema
 __all__ = ["FUEL", "Input", "build", "refuse_requests", "source_of"]
 
 FUEL = 10_000_000
-"""The turns of loops that one event may take, if nothing else is said."""
+"""What one event may spend, if nothing else is said: about a tenth of a second."""
 
 _KEPT, _LONG = 1024, 1 << 14
 _built: OrderedDict[object, Function] = OrderedDict()
@@ -54,7 +54,7 @@ def build(
         kind: "filter", "transform", "router" or "queue".
         inputs: the event it sees; for a queue one for each queue.
         outputs: name and schema of each record it can fill.
-        fuel: the turns of loops that one event may take.
+        fuel: what one event may spend; a unit pays for a short turn of a loop.
 
     Raises:
         CodeError: the code is refused; carries the place in it.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from evflow.codgen import semantics
+from evflow.codgen.costs import tank
 from evflow.codgen.records import stored_text, utf8_text, zero_event
 from evflow.codgen.semantics import ZERO, Halt
 from evflow.codgen.tree import (
@@ -45,6 +46,7 @@ from evflow.codgen.tree import (
     Run,
     Select,
     SetAttribute,
+    Spend,
     Stmt,
     Submit,
     Unary,
@@ -193,7 +195,7 @@ class _Call:
         self.given = dict(attributes or {})
         self.attributes = {"event": dict(self.given), "stone": dict(stone_attributes or {})}
         self.system = dict(system or {})
-        self.fuel = function.fuel
+        self.fuel = tank(function)
 
     def outcome(self) -> Outcome:
         try:
@@ -232,9 +234,6 @@ class _Call:
         untested = node.test_last
         while untested or self.eval(node.condition):
             untested = False
-            if self.fuel <= 0:
-                raise _Stop(Fault.FUEL, node.pos)
-            self.fuel -= 1
             jump = self._block(node.body)
             if jump is _BREAK:
                 return None
@@ -243,6 +242,11 @@ class _Call:
             if node.step is not None:
                 self._block(node.step)
         return None
+
+    def _spend(self, node: Spend) -> None:
+        self.fuel -= node.steps
+        if self.fuel < 0:
+            raise _Stop(Fault.FUEL, node.pos)
 
     def _break(self, node: Break) -> _Jump:
         return _BREAK
@@ -449,6 +453,7 @@ _STATEMENTS: dict[type[Stmt], Callable[[_Call, Any], _Jump | None]] = {
     Run: _Call._run,
     If: _Call._if,
     Loop: _Call._loop,
+    Spend: _Call._spend,
     Break: _Call._break,
     Continue: _Call._continue,
     Return: _Call._return,

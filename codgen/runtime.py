@@ -34,8 +34,8 @@ __all__ = [
     "take_request",
 ]
 
-_SHORT = 2048
-"""Events up to which a run keeps the interpreter lock: giving it away costs more than the run."""
+_SHORT, _LITTLE = 2048, 1 << 20
+"""Events and bytes up to which a run keeps the interpreter lock: giving it away costs more than the run."""
 
 
 class AttributeColumn(Protocol):
@@ -185,7 +185,7 @@ class Runtime:
         self._vectors.begin(events)
         kept = self._fill(attributes, stone_attributes, system) if self._inputs else None
         self._failed = False
-        if self.brief(events):
+        if self.brief(events, len(data)):
             code.held(self._address)
         else:
             code.free(self._address)
@@ -193,9 +193,9 @@ class Runtime:
         if self._failed:
             raise MemoryError("no memory for the events that the functions send")
 
-    def brief(self, events: int) -> bool:
-        """Whether a run over so many events keeps the interpreter lock, since it is short."""
-        return events <= _SHORT and not self.code.loops
+    def brief(self, events: int, size: int) -> bool:
+        """Whether a run over so many events of a buffer of ``size`` bytes keeps the interpreter lock."""
+        return events <= _SHORT and size <= _LITTLE and not self.code.loops
 
     def _fill(
         self,

@@ -14,7 +14,7 @@ Defined behaviour, the same in every back end:
   and faults only where a finite value becomes infinite);
 * an index outside its array, list or queue is an ``INDEX`` fault; a field of an absent optional record
   is an ``ABSENT`` fault;
-* a backward jump takes one unit of fuel; an empty tank is a ``FUEL`` fault;
+* ``Spend`` takes steps from the fuel of the event; where fewer are left that is a ``FUEL`` fault;
 * locals, outputs and statics start at zero (or their initial value); comparisons with NaN are false,
   ``!=`` with NaN is true;
 * operands, arguments and indexes are evaluated left to right, each index checked before the next is
@@ -70,6 +70,7 @@ __all__ = [
     "Run",
     "Select",
     "SetAttribute",
+    "Spend",
     "Step",
     "Stmt",
     "Submit",
@@ -365,13 +366,20 @@ class If(Stmt):
 class Loop(Stmt):
     """``while``, ``for`` and ``do``: tests ``condition`` before each turn (``test_last``: not the first).
 
-    ``step`` runs after each turn, also after ``continue``. Each turn begun takes one unit of fuel.
+    ``step`` runs after each turn, also after ``continue``.
     """
 
     condition: Expr
     body: Block
     step: Block | None = None
     test_last: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spend(Stmt):
+    """Takes ``steps`` from the fuel of the event; the front ends put it where ``costs.metered`` says."""
+
+    steps: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,7 +459,7 @@ class Function:
         locals, statics: its variables; ``index`` is the position here.
         attributes: names of event attributes it reads or sets, in slot order.
         system: names of system values it reads (``library.SYSTEM``).
-        fuel: turns of loops that one event may take.
+        fuel: what one event may spend on loops, in units of ``costs.STEPS`` steps.
     """
 
     kind: str

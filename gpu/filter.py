@@ -84,7 +84,7 @@ def compile_filter(
         code: Cod or a Python function, as ``Filter`` takes it.
         schema: the schema (or ``Event`` class) of its events, all of whose fields have a fixed width.
         device: which card.
-        fuel: turns of loops that one event may take.
+        fuel: what one event may spend; a unit pays for a short turn of a loop.
 
     Raises:
         SchemaError: ``schema`` is none.

@@ -20,7 +20,7 @@ class Filter(Compiled):
     Args:
         code: Cod (an expression or a block with ``return``) or a Python function over its input.
         input: the least schema that the function needs; by default that of the events linked to it.
-        fuel: turns of loops that one event may take.
+        fuel: what one event may spend; a unit pays for a short turn of a loop.
         name: the stone's name.
         on: the node it is placed on.
 

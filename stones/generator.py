@@ -25,7 +25,7 @@ class Generator(Transform):
         code: Cod or a Python function over ``input`` (``count``, ``time``) and ``output``.
         output: the schema (or ``Event`` class) of what it makes.
         period: seconds between two calls, greater than 0.
-        fuel: turns of loops that one call may take.
+        fuel: what one call may spend; a unit pays for a short turn of a loop.
         name: the stone's name.
         on: the node it is placed on.
 

@@ -41,7 +41,7 @@ class Queue(Acting):
             ``queue["name"]`` if linked so.
         outputs: output name → schema of the records that the function makes.
         limit: the number of events that may wait at each input.
-        fuel: turns of loops that one call may take.
+        fuel: what one call may spend; a unit pays for a short turn of a loop.
         name: the stone's name.
         on: the node it is placed on.
 

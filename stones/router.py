@@ -15,7 +15,7 @@ class Router(Filter):
     Args:
         code: Cod or a Python function that returns the port.
         input: the least schema that the function needs; by default that of the events linked to it.
-        fuel: turns of loops that one event may take.
+        fuel: what one event may spend; a unit pays for a short turn of a loop.
         name: the stone's name.
         on: the node it is placed on.
 

@@ -26,7 +26,7 @@ class Transform(Compiled):
         code: Cod or a Python function over ``input`` and ``output``.
         output: the schema (or ``Event`` class) of what it makes.
         input: the least schema that the function needs; by default that of the events linked to it.
-        fuel: turns of loops that one event may take.
+        fuel: what one event may spend; a unit pays for a short turn of a loop.
         name: the stone's name.
         on: the node it is placed on.
 

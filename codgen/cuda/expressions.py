@@ -65,7 +65,6 @@ def _load(w: Writer, expr: Load) -> str:
     address = w.address(expr.place, expr.pos)
     kind = expr.place.type
     if isinstance(kind, Str):
-        w.charge(str(kind.capacity), expr.pos)
         return w.let("Text", f"trimmed({address(kind.head)}, {kind.capacity})")
     if isinstance(kind, Bytes):
         return w.let("Text", f"Text{{{address(kind.head + 2)}, little16({address(kind.head)})}}")
@@ -143,7 +142,7 @@ def _compare(w: Writer, expr: Compare) -> str:
     if expr.left.type != "str":
         return w.let("bool", f"{left} {test} {right}")
     a, b = w.let("Text", left), w.let("Text", right)
-    w.charge(f"least({a}.length, {b}.length)", expr.pos)
+    w.charge(f"least({a}.length, {b}.length) / 8", expr.pos)
     if expr.op in ("eq", "ne"):
         return w.let("bool", f"equal({a}, {b}) {test} true")
     return w.let("bool", f"order({a}, {b}) {test} 0")
@@ -222,9 +221,9 @@ def _call(w: Writer, expr: Call) -> str:
         return w.let("i64", f"{texts[0]}.length")
     if name == "contains":
         # Every place may be compared as far as the part goes.
-        w.charge(f"({texts[0]}.length + 1) * ({texts[1]}.length + 1)", expr.pos, always=True)
+        w.charge(f"({texts[0]}.length + 1) * ({texts[1]}.length + 1)", expr.pos)
     else:
-        w.charge(f"{texts[1]}.length", expr.pos)
+        w.charge(f"{texts[1]}.length / 8", expr.pos)
     return w.let("bool", f"{name}({', '.join(texts)})")
 
 

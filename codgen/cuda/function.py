@@ -10,9 +10,10 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from evflow.codgen.costs import tank, work_tank
 from evflow.codgen.cuda.expressions import value
-from evflow.codgen.cuda.prelude import DROPPED, PASSED, WORK
-from evflow.codgen.cuda.refuse import item_size, refuse
+from evflow.codgen.cuda.prelude import DROPPED, PASSED
+from evflow.codgen.cuda.refuse import refuse
 from evflow.codgen.cuda.writer import Writer, c_type
 from evflow.codgen.tree import (
     Block,
@@ -29,6 +30,7 @@ from evflow.codgen.tree import (
     Pos,
     Return,
     Run,
+    Spend,
     Stmt,
     Variable,
 )
@@ -88,7 +90,7 @@ class _FunctionWriter(Writer):
             numbers = ", ".join(map(str, literal or b"\0"))
             lines.append(f"static __device__ const u8 {name}[] = {{{numbers}}};")
         lines += [f"static __device__ u32 {self.name}(const u8 *event)", "{"]
-        counted = {"fuel": self.function.fuel, "work": WORK}
+        counted = {"fuel": tank(self.function), "work": work_tank(self.function)}
         lines += [f"    i64 {name} = {counted[name]};" for name in sorted(self.used)]
         for variable in self.function.locals:
             lines.append(f"    {c_type(variable.type)} {_name(variable)}{_brackets(variable)} = {{}};")
@@ -114,7 +116,6 @@ class _FunctionWriter(Writer):
         variable, name = stmt.variable, _name(stmt.variable)
         if variable.shape:
             size = prod(variable.shape)
-            self.charge(str(size * item_size(variable)), stmt.pos)
             self.line(f"for (i32 i = 0; i < {size}; i++)")
             self.line(f"    {name}[i] = {c_type(variable.type)}{{}};")
         else:
@@ -138,7 +139,6 @@ class _FunctionWriter(Writer):
     def loop(self, stmt: Loop) -> None:
         """Writes a loop; ``continue`` leads to a label behind the body."""
         label = self.name_of("next")
-        self.loops += 1
         self._next.append(label)
         tested = "true"
         if stmt.test_last:
@@ -150,7 +150,6 @@ class _FunctionWriter(Writer):
                 self.line("    break;")
             if stmt.test_last:
                 self.line(f"{tested} = true;")
-            self.burn(stmt.pos)
             with self.braces():
                 self.run(stmt.body)
             if label in self._jumps:
@@ -159,7 +158,10 @@ class _FunctionWriter(Writer):
                 with self.braces():
                     self.run(stmt.step)
         self._next.pop()
-        self.loops -= 1
+
+    def pay(self, stmt: Spend) -> None:
+        """Takes fuel."""
+        self.spend(stmt.steps, stmt.pos)
 
     def leave(self, stmt: Break | Continue) -> None:
         """Goes to the end or the next turn of the innermost loop."""
@@ -219,6 +221,7 @@ _STATEMENTS: dict[type, Callable[[_FunctionWriter, Any], None]] = {
     Run: _FunctionWriter.evaluate,
     If: _FunctionWriter.branch,
     Loop: _FunctionWriter.loop,
+    Spend: _FunctionWriter.pay,
     Break: _FunctionWriter.leave,
     Continue: _FunctionWriter.leave,
     Return: _FunctionWriter.give,

@@ -6,13 +6,10 @@ Nothing here depends on a compiler's idea of overflow, alignment or rounding; it
 
 from __future__ import annotations
 
-__all__ = ["DROPPED", "PASSED", "PRELUDE", "WORK"]
+__all__ = ["DROPPED", "PASSED", "PRELUDE"]
 
 DROPPED, PASSED = 0, 255
 """What a function says of an event; another value is a fault in the low 8 bits and the line above."""
-
-WORK = 1 << 32
-"""Bytes that one event may make a function touch beyond what its fuel counts; then a FUEL fault."""
 
 PRELUDE = """\
 typedef signed char i8;

@@ -24,7 +24,7 @@ from evflow.codgen.tree import (
 from evflow.errors import CodeError
 from evflow.schema.types import NUMBERS
 
-__all__ = ["ARRAYS", "EXACT", "item_size", "refuse"]
+__all__ = ["ARRAYS", "EXACT", "refuse"]
 
 ARRAYS = 4096
 """Bytes that the arrays of a function may have in all: each of some hundred thousand threads has its own."""
@@ -46,7 +46,7 @@ def refuse(function: Function) -> None:
     for message, pos in _reasons(function):
         raise CodeError(f"a GPU filter {message}", function.source, pos.line, pos.column)
     arrays = [variable for variable in function.locals if variable.shape]
-    size = sum(item_size(variable) * prod(variable.shape) for variable in arrays)
+    size = sum(_item_size(variable) * prod(variable.shape) for variable in arrays)
     if size > ARRAYS:
         names = ", ".join(repr(variable.name) for variable in arrays)
         raise CodeError(
@@ -56,7 +56,7 @@ def refuse(function: Function) -> None:
         )
 
 
-def item_size(variable: Variable) -> int:
+def _item_size(variable: Variable) -> int:
     """Bytes of one element of a variable."""
     return 16 if variable.type == "str" else max(NUMBERS[variable.type].size, 1)
 

@@ -24,7 +24,6 @@ class Writer:
         name: of the function in C.
         lines: of its body.
         literals: the texts in it, and their names.
-        loops: how many loops the current place is in.
         used: which of ``fuel`` and ``work`` are counted.
     """
 
@@ -33,7 +32,6 @@ class Writer:
         self.name = name
         self.lines: list[str] = []
         self.literals: dict[bytes, str] = {}
-        self.loops = 0
         self.used: set[str] = set()
         self._depth = 1
         self._names = 0
@@ -84,19 +82,12 @@ class Writer:
         self.line(f"if ({condition})")
         self.line(f"    return {fault | pos.line << 8}u; // {fault.name}, line {pos.line}")
 
-    def burn(self, pos: Pos) -> None:
-        """Takes a unit of fuel."""
+    def spend(self, steps: int, pos: Pos) -> None:
+        """Takes steps from the event's fuel; a FUEL fault where fewer are left."""
         self.used.add("fuel")
-        self.fault_if("fuel-- == 0", Fault.FUEL, pos)
+        self.fault_if(f"(fuel -= {steps}) < 0", Fault.FUEL, pos)
 
-    def charge(self, size: str, pos: Pos, *, always: bool = False) -> None:
-        """Counts work whose amount depends on the data, where a loop could repeat it without end.
-
-        Args:
-            size: the amount.
-            pos: where a fault is told.
-            always: count it also outside loops.
-        """
-        if self.loops or always:
-            self.used.add("work")
-            self.fault_if(f"(work -= {size}) < 0", Fault.FUEL, pos)
+    def charge(self, steps: str, pos: Pos) -> None:
+        """Takes steps for work whose amount depends on the data; a FUEL fault where fewer are left."""
+        self.used.add("work")
+        self.fault_if(f"(work -= {steps}) < 0", Fault.FUEL, pos)

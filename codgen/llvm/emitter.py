@@ -10,20 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from evflow.codgen.costs import tank, work_tank
 from evflow.codgen.llvm.ir import Body
 from evflow.codgen.tree import Assign, Element, Expr, Fault, Function, Path, Pos, Root
 from evflow.schema.types import FieldType
 
-__all__ = ["WORK", "Emitter", "Host", "Place", "Text", "Triple"]
+__all__ = ["Emitter", "Host", "Place", "Text", "Triple"]
 
 Text = tuple[str, str]
 """The operands of a text: pointer and length (i64)."""
 
 Triple = tuple[str, str, str]
 """An attribute's operands, each i64: kind (0 not set, 1 i64, 2 f64, 3 text), bits or address, length."""
-
-WORK = 1 << 32
-"""Bytes that one event may make a function touch in loops beyond what its fuel counts; then a FUEL fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +134,25 @@ class Emitter:
         self.body.branch(condition, "fault", on)
         self.body.begin(on)
 
-    def burn(self, pos: Pos) -> None:
-        """Takes a unit of fuel."""
+    def spend(self, steps: int, pos: Pos) -> None:
+        """Takes steps from the event's fuel; a FUEL fault where fewer are left."""
         if self._fuel is None:
-            self._fuel = self.body.alloca("i64", str(self.function.fuel))
-        left = self.body.let(f"load i64, ptr {self._fuel}")
-        self.fault_if(self.body.let(f"icmp eq i64 {left}, 0"), Fault.FUEL, pos)
-        rest = self.body.let(f"sub i64 {left}, 1")
-        self.body.do(f"store i64 {rest}, ptr {self._fuel}")
+            self._fuel = self.body.alloca("i64", str(tank(self.function)))
+        self._take(self._fuel, str(steps), pos)
 
-    def charge(self, size: str, pos: Pos) -> None:
-        """Counts work whose amount depends on the data, where a loop could repeat it without end."""
-        if not self.loops:
-            return
+    def charge(self, steps: str, pos: Pos) -> None:
+        """Takes steps (i64) for work whose amount depends on the data; a FUEL fault where fewer are left."""
         if self._work is None:
-            self._work = self.body.alloca("i64", str(WORK))
-        left = self.body.let(f"load i64, ptr {self._work}")
-        rest = self.body.let(f"sub i64 {left}, {size}")
-        self.body.do(f"store i64 {rest}, ptr {self._work}")
+            self._work = self.body.alloca("i64", str(work_tank(self.function)))
+        self._take(self._work, steps, pos)
+
+    def _take(self, variable: str, steps: str, pos: Pos) -> None:
+        left = self.body.let(f"load i64, ptr {variable}")
+        rest = self.body.let(f"sub i64 {left}, {steps}")
+        self.body.do(f"store i64 {rest}, ptr {variable}")
         self.fault_if(self.body.let(f"icmp slt i64 {rest}, 0"), Fault.FUEL, pos)
+
+    def charge_bytes(self, size: str, per_step: int, pos: Pos) -> None:
+        """Takes a step for each ``per_step`` bytes, a power of two, of ``size`` (i64)."""
+        shift = per_step.bit_length() - 1
+        self.charge(self.body.let(f"lshr i64 {size}, {shift}"), pos)

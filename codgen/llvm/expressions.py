@@ -9,7 +9,7 @@ from evflow.codgen.library import SYSTEM
 from evflow.codgen.llvm import layout, texts
 from evflow.codgen.llvm.emitter import Emitter
 from evflow.codgen.llvm.ir import LLVM_TYPES, number
-from evflow.codgen.llvm.maths import call_math, floor_divide_float, modulo_float
+from evflow.codgen.llvm.maths import call_math, charge_remainder, floor_divide_float, modulo_float
 from evflow.codgen.llvm.numbers import bits_of, is_float, is_signed, read_number
 from evflow.codgen.tree import (
     Assign,
@@ -125,6 +125,7 @@ def _float_binary(e: Emitter, expr: Binary, left: str, right: str) -> str:
         e.fault_if(body.let(f"fcmp oeq {kind} {right}, {number(expr.type, 0)}"), Fault.DIVISION, expr.pos)
     if expr.type == "f32":
         left, right = (body.let(f"fpext float {operand} to double") for operand in (left, right))
+    charge_remainder(e, left, right, expr.pos)
     operation = {"rem": _fmod, "floordiv": floor_divide_float, "mod": modulo_float}[expr.op]
     result = operation(e, left, right)
     return body.let(f"fptrunc double {result} to float") if expr.type == "f32" else result
@@ -301,7 +302,10 @@ def _call(e: Emitter, expr: Call) -> str:
         return texts.FUNCTIONS[expr.name](e, expr)
     if expr.name in SYSTEM:
         return e.host.system(e, expr.name)
-    return call_math(e.body, expr.name, tuple(e.value(argument) for argument in expr.args))
+    values = tuple(e.value(argument) for argument in expr.args)
+    if expr.name == "fmod":
+        charge_remainder(e, values[0], values[1], expr.pos)
+    return call_math(e.body, expr.name, values)
 
 
 _VALUES: dict[type, Callable[[Emitter, Any], str]] = {

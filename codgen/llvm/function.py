@@ -35,6 +35,7 @@ from evflow.codgen.tree import (
     Return,
     Run,
     SetAttribute,
+    Spend,
     Stmt,
     Submit,
     Variable,
@@ -164,9 +165,7 @@ class FunctionEmitter(Emitter):
         variable = stmt.variable
         pointer = self._variable(variable)
         if variable.shape:
-            size = _array_size(variable)
-            self.charge(str(size), stmt.pos)
-            self.body.zero(pointer, size)
+            self.body.zero(pointer, _array_size(variable))
         elif variable.type == "str":
             self.body.do(f"store {{ ptr, i64 }} zeroinitializer, ptr {pointer}")
         else:
@@ -209,7 +208,7 @@ class FunctionEmitter(Emitter):
         body.begin(done)
 
     def loop(self, stmt: Loop) -> None:
-        """Writes a loop; each turn takes fuel."""
+        """Writes a loop."""
         body = self.body
         test, turn, step, done = (body.label() for _ in range(4))
         body.jump(turn if stmt.test_last else test)
@@ -218,7 +217,6 @@ class FunctionEmitter(Emitter):
         body.begin(test)
         body.branch(self.value(stmt.condition), turn, done)
         body.begin(turn)
-        self.burn(stmt.pos)
         self.run(stmt.body)
         body.begin(step)
         if stmt.step is not None:
@@ -228,6 +226,10 @@ class FunctionEmitter(Emitter):
         self._loop.pop()
         self.loops -= 1
         body.begin(done)
+
+    def pay(self, stmt: Spend) -> None:
+        """Takes fuel."""
+        self.spend(stmt.steps, stmt.pos)
 
     def leave(self, stmt: Break | Continue) -> None:
         """Jumps to the end or the next turn of the innermost loop."""
@@ -292,6 +294,7 @@ _STATEMENTS: dict[type, Callable[[FunctionEmitter, Any], None]] = {
     Run: FunctionEmitter.evaluate,
     If: FunctionEmitter.branch,
     Loop: FunctionEmitter.loop,
+    Spend: FunctionEmitter.pay,
     Break: FunctionEmitter.leave,
     Continue: FunctionEmitter.leave,
     Return: FunctionEmitter.give,

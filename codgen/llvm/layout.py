@@ -26,6 +26,7 @@ __all__ = [
     "enter",
     "item_count",
     "linear_index",
+    "skip_steps",
     "statics_layout",
     "step_field",
     "step_indexes",
@@ -35,7 +36,8 @@ __all__ = [
 
 NIL = 0xC0
 
-_WORK_OF_BYTE = 16
+_SKIP, _SKIP_BYTE = 3, 5
+"""Steps to skip a value whose length stands in it, and for each byte where what is in it must be skipped."""
 
 
 def statics_layout(statics: tuple[Variable, ...]) -> tuple[tuple[int, ...], int]:
@@ -75,15 +77,23 @@ def step_field(e: Emitter, place: Place, name: str, pos: Pos) -> Place:
         return Place(place.base, place.offset + field.offset, field.type)
     first = e.body.at(place.base, place.offset + schema.fixed_width)
     skipped = [f.type for f in schema.wire_fields[: field.wire_index] if f.offset is None]
-    if not skipped or not e.loops:
-        return Place(_behind(e.body, first, skipped), 0, field.type)
+    if not skipped:
+        return Place(first, 0, field.type)
+    if not e.loops:
+        return Place(_behind(e, first, skipped, pos), 0, field.type)
     return Place(_behind_again(e, first, skipped, pos), 0, field.type)
 
 
-def _behind(body: Body, pointer: str, skipped: list[FieldType]) -> str:
-    """The address behind values of these types."""
+def _behind(e: Emitter, first: str, skipped: list[FieldType], pos: Pos) -> str:
+    """The address behind values of these types, which is paid for."""
+    pointer = first
     for kind in skipped:
-        pointer = end(body, pointer, kind)
+        pointer = end(e.body, pointer, kind)
+    known = [skip_steps(kind) for kind in skipped]
+    if None in known:
+        charge_walk(e, first, pointer, pos)
+    elif e.loops:
+        e.charge(str(sum(steps or 0 for steps in known)), pos)
     return pointer
 
 
@@ -95,8 +105,7 @@ def _behind_again(e: Emitter, first: str, skipped: list[FieldType], pos: Pos) ->
     same = body.let(f"icmp eq ptr {body.let(f'load ptr, ptr {known_first}')}, {first}")
     body.branch(same, done, walk_on)
     body.begin(walk_on)
-    pointer = _behind(body, first, skipped)
-    charge_walk(e, first, pointer, pos)
+    pointer = _behind(e, first, skipped, pos)
     body.do(f"store ptr {first}, ptr {known_first}")
     body.do(f"store ptr {pointer}, ptr {known}")
     body.begin(done)
@@ -104,10 +113,27 @@ def _behind_again(e: Emitter, first: str, skipped: list[FieldType], pos: Pos) ->
 
 
 def charge_walk(e: Emitter, first: str, behind: str, pos: Pos) -> None:
-    """Counts the work of going from value to value over these bytes."""
-    if e.loops:
-        size = distance(e.body, first, behind)
-        e.charge(e.body.let(f"mul i64 {size}, {_WORK_OF_BYTE}"), pos)
+    """Pays for going from value to value over these bytes."""
+    size = distance(e.body, first, behind)
+    e.charge(e.body.let(f"mul i64 {size}, {_SKIP_BYTE}"), pos)
+
+
+def skip_steps(kind: FieldType, within: tuple[Schema, ...] = ()) -> int | None:
+    """The steps that it takes to skip a value; None where that depends on how much is in it."""
+    if kind.width is not None:
+        return 1
+    if isinstance(kind, (Text, Blob, Array)):
+        return _SKIP
+    if isinstance(kind, ListOf):
+        return _SKIP if kind.element.width is not None else None
+    if isinstance(kind, Maybe):
+        inner = skip_steps(kind.element, within)
+        return None if inner is None else inner + _SKIP
+    assert isinstance(kind, Record)
+    if kind.schema in within:
+        return None
+    parts = [skip_steps(f.type, (*within, kind.schema)) for f in kind.schema.wire_fields if f.offset is None]
+    return None if None in parts else _SKIP + sum(steps or 0 for steps in parts)
 
 
 def enter(e: Emitter, place: Place, pos: Pos) -> Place:
@@ -180,8 +206,7 @@ def _list_element(e: Emitter, place: Place, kind: ListOf, expr: Expr, pos: Pos) 
         return Place(first, 5, kind.element)
     first = body.at(pointer, 5)
     if not e.loops:
-        skip = _skip_items(body.module, kind.element)
-        return Place(body.call("ptr", skip, f"ptr {first}", f"i64 {index}"), 0, kind.element)
+        return Place(_skipped(e, kind.element, first, index, pos), 0, kind.element)
     return Place(_found_again(e, kind.element, first, index, pos), 0, kind.element)
 
 
@@ -196,11 +221,21 @@ def _found_again(e: Emitter, kind: FieldType, first: str, index: str, pos: Pos) 
     useful = body.let(f"and i1 {same}, {ahead}")
     start = body.let(f"select i1 {useful}, ptr {body.let(f'load ptr, ptr {known_item}')}, ptr {first}")
     steps = body.let(f"sub i64 {index}, {body.let(f'select i1 {useful}, i64 {last}, i64 0')}")
-    item = body.call("ptr", _skip_items(body.module, kind), f"ptr {start}", f"i64 {steps}")
-    charge_walk(e, start, item, pos)
+    item = _skipped(e, kind, start, steps, pos)
     body.do(f"store ptr {first}, ptr {known_first}")
     body.do(f"store ptr {item}, ptr {known_item}")
     body.do(f"store i64 {index}, ptr {known_index}")
+    return item
+
+
+def _skipped(e: Emitter, kind: FieldType, start: str, count: str, pos: Pos) -> str:
+    """The address behind so many items (i64) of variable width, which is paid for."""
+    item = e.body.call("ptr", _skip_items(e.body.module, kind), f"ptr {start}", f"i64 {count}")
+    each = skip_steps(kind)
+    if each is None:
+        charge_walk(e, start, item, pos)
+    else:
+        e.charge(e.body.let(f"mul i64 {count}, {each + _SKIP}"), pos)
     return item
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from evflow.codgen.llvm.emitter import Emitter
 from evflow.codgen.llvm.ir import Body, number
+from evflow.codgen.tree import Pos
 
-__all__ = ["C_FUNCTIONS", "call_math", "floor_divide_float", "modulo_float"]
+__all__ = ["C_FUNCTIONS", "call_math", "charge_remainder", "floor_divide_float", "modulo_float"]
 
 _INTRINSICS = {
     "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round", "fabs": "fabs",
@@ -54,6 +55,22 @@ def _least_or_greatest(body: Body, test: str, x: str, y: str) -> str:
     better = body.let(f"fcmp {test} double {y}, {x}")
     nan = body.let(f"fcmp uno double {x}, {x}")
     return body.let(f"select i1 {body.let(f'or i1 {better}, {nan}')}, double {y}, double {x}")
+
+
+def charge_remainder(e: Emitter, x: str, y: str, pos: Pos) -> None:
+    """Pays in a loop for a remainder: the C library takes a nanosecond for each power of two between."""
+    if not e.loops:
+        return
+    body = e.body
+    high, low = (_exponent(body, v) for v in (x, y))
+    between = body.let(f"sub i64 {high}, {low}")
+    some = body.let(f"icmp sgt i64 {between}, 0")
+    e.charge(body.let(f"select i1 {some}, i64 {between}, i64 0"), pos)
+
+
+def _exponent(body: Body, x: str) -> str:
+    bits = body.let(f"bitcast double {x} to i64")
+    return body.let(f"and i64 {body.let(f'lshr i64 {bits}, 52')}, 2047")
 
 
 def modulo_float(e: Emitter, x: str, y: str) -> str:

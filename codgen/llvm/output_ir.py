@@ -6,8 +6,10 @@ has come, so a fault takes back what it wrote by doing nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from evflow.codgen.llvm.context import Context, grow_if_full, load, store
-from evflow.codgen.llvm.emitter import Emitter
+from evflow.codgen.llvm.emitter import Emitter, Triple
 from evflow.codgen.llvm.ir import Body
 from evflow.codgen.llvm.outputs import MAX_OUTPUT
 from evflow.codgen.tree import Fault, Pos
@@ -141,6 +143,17 @@ class Notes:
         body.store("i64", port, target)
         body.store("i64", body.let(f"or i64 {row}, {body.let(f'shl i64 {buffer}, 32')}"), target, 8)
         body.do(f"store i64 {end}, ptr {self._end}")
+
+    def charge_texts(self, e: Emitter, attributes: Iterable[Triple]) -> None:
+        """Pays for the texts among the attributes that each record noted takes along."""
+        body = self._body
+        for kind, _, size in attributes:
+            words = body.let(
+                f"sub i64 {body.let(f'load i64, ptr {self._end}')}, {load(body, self._vector + 1)}"
+            )
+            length = body.let(f"select i1 {body.let(f'icmp eq i64 {kind}, 3')}, i64 {size}, i64 0")
+            bytes_ = body.let(f"mul i64 {length}, {body.let(f'lshr i64 {words}, 1')}")
+            e.charge(bytes_, e.function.body.pos)
 
     def begin_following(self) -> tuple[str, str, str]:
         """Starts a loop over the notes, in the order they were made.

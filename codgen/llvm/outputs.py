@@ -197,7 +197,6 @@ class Output:
         else:
             body.store("i16", body.let(f"trunc i64 {size} to i16"), start)
             start = body.at(start, 2)
-        e.charge(str(kind.capacity), pos)
         body.copy(start, pointer, size)
         body.zero(body.at(start, size), body.let(f"sub i64 {kind.capacity}, {size}"))
 
@@ -224,7 +223,6 @@ class Output:
             width = source.type.width
             assert width is not None
             size = width if not source.element else width - 1
-            self._e.charge(str(size), pos)
             body = self._e.body
             body.copy(body.at(target.base, target.offset), body.at(source.base, source.offset), size)
 
@@ -244,13 +242,13 @@ class Output:
             self._set(slot, (body.at(start, 5), layout.count32(body, start)))
         else:
             behind = layout.end(body, start, slot.type)
-            layout.charge_walk(self._e, start, behind, pos)
+            if layout.skip_steps(slot.type) is None:
+                layout.charge_walk(self._e, start, behind, pos)
             self._set(slot, (start, layout.distance(body, start, behind)))
 
     def _copy_part(self, part: _Part, source: Place, pos: Pos) -> None:
         body = self._e.body
         start = body.at(source.base, source.offset)
-        self._e.charge(str(part.schema.fixed_width), pos)
         body.copy(self._image(part), start, part.schema.fixed_width)
         at = body.at(start, part.schema.fixed_width)
         for name, held in part.variable:
@@ -267,7 +265,7 @@ class Output:
         if not self._root.variable:
             return str(self._root.schema.fixed_width)
         size = self._size(self._root)
-        e.charge(size, pos)
+        e.charge_bytes(size, 4, pos)
         e.fault_if(body.let(f"icmp ugt i64 {size}, {MAX_OUTPUT}"), Fault.LIMIT, pos)
         image = e.host.reserve(e, self._slot, size, pos)
         self._append(self._root, body.at(image, self._root.schema.fixed_width))

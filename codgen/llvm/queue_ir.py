@@ -160,7 +160,7 @@ class _QueueWriter:
         entry = self._entry(e, queue, e.value(event.index), pos)
         size, number = body.load("i64", entry, 8), body.load("i64", entry, 16)
         source = body.at(queue.load(_STORE, "ptr"), body.load("i64", entry))
-        e.charge(size, pos)
+        e.charge_bytes(size, 4, pos)
         body.copy(self._outputs.reserve(e, copies, size, pos), source, size)
         row = self._outputs.add(e, copies, size, "%pos", pos)
         self._notes.add(e, port, str(self._queued + event.slot), row, pos)
@@ -170,7 +170,7 @@ class _QueueWriter:
     def discard(self, e: Emitter, queue: int, index: str, pos: Pos) -> None:
         body = self._body
         check_index(e, index, _queue(body, self._context, queue).length(), pos)
-        e.charge(self._moved(queue, index), pos)
+        e.charge_bytes(self._moved(queue, index), 4, pos)
         routine = body.module.routine("@discard", lambda _: _write_discard(body.module, self._context))
         body.do(f"call void {routine}(ptr %ctx, i64 {queue}, i64 {index})")
 
@@ -214,9 +214,10 @@ class _QueueWriter:
         for name, place in self._set.items():
             store_triple(body, read_column(body, context, name, "%pos"), place)
             body.store("i64", "0", place, _WAS_SET)
-        _, exits = write_function(body, self._function, self)
+        e, exits = write_function(body, self._function, self)
         exits.faults.extend(failures)
         body.begin("return")
+        self._notes.charge_texts(e, [load_triple(body, place) for place in self._set.values()])
         self._outputs.commit()
         sent = self._notes.keep()
         self._count("out", sent)

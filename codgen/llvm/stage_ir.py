@@ -160,6 +160,7 @@ class _StageWriter:
         body.store("i64", result, "%frame", self._frame.at("result"))
         if self._notes is not None:
             self._note_result(e, self._notes, result)
+            self._notes.charge_texts(e, [self._attribute(name, by) for name, by in node.changed.items()])
             self._outputs.commit()
             port, code, on = self._notes.begin_following()
             self._follow(port, code, on)

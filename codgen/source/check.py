@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from evflow.codgen.costs import metered
 from evflow.codgen.semantics import FLOATS, INTEGERS
 from evflow.codgen.source.access import Attributes, Operand, Queue, Ref, Slice, suggestion, value_type
 from evflow.codgen.source.arithmetic import spelled
@@ -356,7 +357,7 @@ class Builder(Calls):
             attributes=tuple(self.attributes),
             system=tuple(self.system),
             fuel=fuel,
-            body=whole,
+            body=metered(whole),
         )
 
     def effect(self, result: Expr | Stmt, pos: Pos) -> Stmt:

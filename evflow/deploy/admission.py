@@ -20,7 +20,7 @@ MOST_CODE = 64 << 10
 """Characters that a stone function may have."""
 
 MOST_FUEL = 100_000_000
-"""Turns of loops that one call of a stone function may take: about a second."""
+"""Fuel that one call of a stone function may have: about a second."""
 
 _MOST_NAME = 100
 
@@ -64,7 +64,7 @@ class Admission:
         if isinstance(code, str) and len(code) > MOST_CODE:
             return f"its function has {len(code)} characters; expected at most {MOST_CODE}"
         if fuel > MOST_FUEL:
-            return f"its function may take {fuel} turns; expected a fuel of at most {MOST_FUEL}"
+            return f"its function may spend {fuel} units of fuel; expected at most {MOST_FUEL}"
         return ""
 
     def _refused_import(self, text: str) -> str:

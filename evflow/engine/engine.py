@@ -393,7 +393,7 @@ class Engine:
     def _run_kernel(self, route: Route, kernel: Kernel, batch: EventBatch) -> Result:
         columns = batch.attributes.columns if batch.attributes is not None else None
         # Machine code that keeps the interpreter lock is short, and nobody else could do anything meanwhile.
-        with _HERE if kernel.brief(len(batch)) else self.away:
+        with _HERE if kernel.brief(len(batch), len(batch.data)) else self.away:
             return kernel.run(
                 batch.data, batch.offsets, batch.selection, batch.rows, columns,
                 route.states, route.stone_attributes, system_values(route.system),

@@ -17,7 +17,7 @@ __all__ = ["REASONS", "faulted", "left", "reason_of", "sent"]
 REASONS = {
     Fault.DIVISION: "integer division by zero",
     Fault.INDEX: "index out of range",
-    Fault.FUEL: "out of fuel: its loops took more turns than allowed",
+    Fault.FUEL: "out of fuel: it did more for one event than allowed",
     Fault.RANGE: "a number does not fit the type it is converted to",
     Fault.ABSENT: "an optional field has no value in this event; ask present(...) or 'is None' first",
     Fault.TEXT: "a text is too long for its field, ends with NUL, or is not UTF-8",

@@ -137,7 +137,7 @@ def compiled_handler(
         code: Cod, or a Python function of the inputs and outputs in order.
         inputs: input name → schema (or ``Event`` class); an input takes the events of exactly its schema.
         outputs: output name → schema of the records that the function makes.
-        fuel: turns of loops that one call may take.
+        fuel: what one call may spend; a unit pays for a short turn of a loop.
 
     Raises:
         GraphError: there is no input, or two are of one schema.

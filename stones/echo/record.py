@@ -45,7 +45,7 @@ class Derivation:
         code: the function's source.
         input: the least schema that it needs; None for that of the parent.
         output: what a transform makes; None for a filter.
-        fuel: turns of loops that one event may take.
+        fuel: what one event may spend; a unit pays for a short turn of a loop.
     """
 
     parent: str

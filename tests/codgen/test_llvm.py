@@ -411,19 +411,33 @@ def test_deeply_nested_code_is_compiled() -> None:
     assert run(Stage(made, 0, (Port((), 0),)), batch).counts.tolist() == [[2, 1, 1, 0]]
 
 
-def test_work_that_fuel_does_not_count_is_bounded() -> None:
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "length(input.items[i % 2 == 0 ? 9999 : 0])",
+        'contains(input.text, "b")',
+        "input.text == input.text",
+        "input.text > input.text",
+        "ends_with(input.text, input.text)",
+    ],
+)
+@pytest.mark.parametrize("looped", [True, False])
+def test_what_is_done_to_long_data_takes_fuel(turn: str, looped: bool) -> None:
+    """Also outside a loop, where it stands often; with short data the same takes little."""
     schema = Schema("Long", {"items": "list(str)", "text": TEXT})
-    event = encode_dict(schema, {"items": ["x"] * 10_000, "text": "a" * 10_000_000})
-    batch = EventBatch.from_encoded(schema, [event])
-    for turn in ("length(input.items[n % 2 == 0 ? 9999 : 0])", 'contains(input.text, "b")'):
-        made = build(
-            f"{{ long n = 0; while (1) n += 1 + 0 * {turn}; return n; }}",
-            "filter",
-            [Input("input", schema)],
-            fuel=1 << 62,
-        )
-        (note,) = run(Stage(made, 0, (Port((), 0),)), batch).faults
-        assert note.fault.name == "FUEL"
+    code = (
+        f"{{ long n = 0; long i; for (i = 0; i < 1000; i++) n += 1 + 0 * ({turn}); return n; }}"
+        if looped
+        else f"{{ long n = 0; long i = 0; {f'n += {turn};' * 1000} return 1; }}"
+    )
+    made = build(code, "filter", [Input("input", schema)], fuel=200_000)
+    texts = {} if "items" in turn else {"short": "a" * 100}
+    found = {}
+    for name, text in {**texts, "long": "a" * 1_000_000}.items():
+        items = ["x"] * (10_000 if name == "long" else 1)
+        batch = EventBatch.from_encoded(schema, [encode_dict(schema, {"items": items, "text": text})])
+        found[name] = [note.fault.name for note in run(Stage(made, 0, (Port((), 0),)), batch).faults]
+    assert found == {**{name: [] for name in texts}, "long": ["FUEL"]}
 
 
 def test_walk_through_a_long_list_takes_linear_time() -> None:

@@ -143,6 +143,20 @@ def _boundless() -> None:
     Budget.admits = lambda self, inlet, beyond: True  # type: ignore[method-assign]
 
 
+def _endless() -> None:
+    """Functions have all the fuel there is, whatever their stone says."""
+    from evflow.codgen.llvm import emitter
+
+    emitter.tank = lambda function: (1 << 63) - 1  # type: ignore[attr-defined]
+
+
+def _open() -> None:
+    """A module that is allowed gives all that it has imported."""
+    from evflow.deploy import admission
+
+    admission.is_made_in = lambda module, path: True  # type: ignore[attr-defined]
+
+
 PLANTS: dict[str, Plant] = {
     "nested": Plant(_nested, ("nested",), "no answer|ended by itself"),
     "zombie": Plant(_zombie, ("nested",), "no answer"),
@@ -150,5 +164,7 @@ PLANTS: dict[str, Plant] = {
     "starved": Plant(_starved, ("nap",), "link to . broke"),
     "boundless": Plant(_boundless, ("hoard",), "MiB in use", memory=400 << 20),
     "heartbeats": Plant(_heartbeats, ("orphan",), "ended by itself"),
+    "endless": Plant(_endless, ("fuel",), "not handled|took|lost"),
+    "open": Plant(_open, ("strange",), "ended by itself|is not a function of"),
     "disk": Plant(_disk, ("fill",), "no answer|ended by itself|not handled"),
 }

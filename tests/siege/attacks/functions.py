@@ -145,13 +145,14 @@ def _submit(foe: Foe, handle: ev.Deployment, count: int, number: float, text: st
     columns = {"number": [number] * at_once, "text": [text] * at_once}
     with suppress(ev.EvflowError):
         entry = handle["recs"]
-        for _ in range(0, count, at_once):
-            if not foe.left:
+        for number in range(0, count, at_once):
+            # Also where deploying has taken all the time: some events have to come.
+            if number and not foe.left:
                 return
-            entry.submit_batch(columns, timeout=max(0.01, foe.left))
+            entry.submit_batch(columns, timeout=max(1.0, foe.left))
             foe.done["events"] += at_once
         # So that the function is run before it is taken away.
-        handle.drain(max(0.1, min(2.0, foe.left)))
+        handle.drain(max(1.0, min(2.0, foe.left)))
 
 
 def _take_down(foe: Foe, handle: ev.Deployment) -> None:

@@ -1,0 +1,147 @@
+"""What a function's operations cost, and where a loop pays for them.
+
+A step is about a nanosecond of code that is not optimised: a single event runs that long before its function
+is optimised. The front ends put a ``Spend`` at the start of each turn of a loop, with the steps of all that
+the turn does in any case, and one into each branch of it that does much. A function without a loop pays
+nothing for these: its length bounds what it does. What depends on the data (texts that are compared, searched
+or copied) is not in here: the back ends count it in a tank of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from evflow.codgen.tree import (
+    Attribute,
+    Binary,
+    Block,
+    Call,
+    Const,
+    Convert,
+    Copy,
+    Declare,
+    Discard,
+    Element,
+    Function,
+    If,
+    Loop,
+    Path,
+    Root,
+    Run,
+    SetAttribute,
+    Spend,
+    Step,
+    Stmt,
+    Submit,
+    walk,
+)
+from evflow.schema.types import NUMBERS, Maybe, Str
+
+__all__ = ["STEPS", "metered", "tank", "work_tank"]
+
+STEPS = 10
+"""Steps in a unit of fuel: the least that a turn of a loop costs."""
+
+_LEAST_WORK = 1_000_000
+
+_BRANCH = 10
+"""Steps up to which a branch is paid for with what stands around it."""
+
+_CALLS = {
+    **dict.fromkeys("floor ceil trunc round fabs copysign fmin fmax abs isnan isfinite".split(), 2),
+    **dict.fromkeys("sqrt exp exp2 expm1 log log2 asin acos".split(), 20),
+    **dict.fromkeys("sinh cosh tanh log10 log1p hypot fmod".split(), 30),
+    **dict.fromkeys("sin cos tan atan atan2 cbrt".split(), 50),
+    "pow": 80,
+}
+_DIVISION, _FLOAT_REMAINDER = 6, 40
+_PER_STATEMENT = {SetAttribute: 20, Submit: 60, Discard: 20}
+
+
+def tank(function: Function) -> int:
+    """The steps that one event may spend on loops."""
+    return min(function.fuel * STEPS, (1 << 63) - 1)
+
+
+def work_tank(function: Function) -> int:
+    """The steps that one event may spend on what depends on the data; a millisecond at least."""
+    return max(tank(function) // 2, _LEAST_WORK)
+
+
+def metered(body: Block) -> Block:
+    """The same statements, each loop of which pays for its turns."""
+    if not any(isinstance(node, Loop) for node in walk(body)):
+        return body
+    return _paid(body)[0]
+
+
+def _paid(block: Block) -> tuple[Block, int]:
+    """A block whose loops and larger branches pay for themselves, and the steps of what is left."""
+    statements, steps = [], 0
+    for stmt in block.body:
+        inner, more = _paid_statement(stmt)
+        statements.append(inner)
+        steps += more
+    return replace(block, body=tuple(statements)), steps
+
+
+def _paid_statement(stmt: Stmt) -> tuple[Stmt, int]:
+    if isinstance(stmt, Block):
+        return _paid(stmt)
+    if isinstance(stmt, If):
+        then, steps = _branch(stmt.then, stmt)
+        otherwise, more = (None, 0) if stmt.otherwise is None else _branch(stmt.otherwise, stmt)
+        return replace(stmt, then=then, otherwise=otherwise), max(steps, more) + 1 + _steps_of(stmt.condition)
+    if isinstance(stmt, Loop):
+        body, steps = _paid(stmt.body)
+        tested = 1 + _steps_of(stmt.condition)
+        turn = steps + tested + (0 if stmt.step is None else _steps_of(stmt.step))
+        return replace(stmt, body=_paying(body, max(turn, STEPS), stmt)), tested
+    return stmt, _steps_of(stmt)
+
+
+def _branch(block: Block, stmt: If) -> tuple[Block, int]:
+    """A branch, and what is paid for it where it begins if that is not in it."""
+    paid, steps = _paid(block)
+    return (paid, steps) if steps <= _BRANCH else (_paying(paid, steps, stmt), 0)
+
+
+def _paying(block: Block, steps: int, stmt: Stmt) -> Block:
+    return replace(block, body=(Spend(pos=stmt.pos, steps=steps), *block.body))
+
+
+def _steps_of(node: object) -> int:
+    """The steps of an expression, or of a statement without loops, as if all of it were evaluated."""
+    return sum(_steps(part) for part in walk(node))
+
+
+def _steps(node: Any) -> int:
+    """The steps of a node without those beneath it."""
+    if isinstance(node, (Block, Const, Run)):
+        return 0
+    if isinstance(node, (Element, Step)):
+        return isinstance(node, Step) + 3 * len(node.indexes)
+    if isinstance(node, Root):
+        return 6 if node.kind == "queue" else 0
+    if isinstance(node, Path):
+        kind = node.type.element if isinstance(node.type, Maybe) else node.type
+        return kind.capacity if isinstance(kind, Str) else 0
+    if isinstance(node, Binary):
+        if node.op not in ("div", "rem", "floordiv", "mod"):
+            return 2 if node.type[0] == "f" else 1
+        return _DIVISION if node.type[0] != "f" or node.op == "div" else _FLOAT_REMAINDER
+    if isinstance(node, Call):
+        return _CALLS.get(node.name, 4)
+    if isinstance(node, Convert):
+        truncated = node.operand.type[0] == "f" and node.type[0] in "iu"
+        return 4 if node.checked or truncated else 1
+    if isinstance(node, Attribute):
+        return 10
+    if isinstance(node, Declare):
+        size = prod(node.variable.shape) * NUMBERS[node.variable.type].size if node.variable.shape else 0
+        return 1 + size // 8
+    if isinstance(node, Copy):
+        return 4 + (node.target.type.width or 0) // 4
+    return _PER_STATEMENT.get(type(node), 1)
