@@ -443,15 +443,17 @@ class Worker:
         except Forked:
             os._exit(1)
         except BaseException as error:  # noqa: BLE001  whoever waits for this thread must hear of it
-            self._failure = error
-            _log.exception("flow %s broke", self._name)
-            self._seal(f"the flow broke: {_reason(error)}")
-            self.engine.stop()
             try:
+                _log.exception("flow %s broke", self._name)
+                self._seal(f"the flow broke: {_reason(error)}")
+                self.engine.stop()
                 # So that peers hear of it at once, and keep what is theirs to send.
                 self._net.close()
             except CONTAINED as worse:
                 mishaps.tell(_log, f"flow {self._name}", "its links could not be closed", worse)
+            finally:
+                # Whoever sees it may end the process, so it is the last that happens.
+                self._failure = error
         finally:
             if self._standby is not None:
                 self._standby.end()
