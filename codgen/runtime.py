@@ -137,6 +137,7 @@ class Runtime:
         self._scratch = np.zeros(max(scratch, 1), np.uint8)
         self._vectors = Vectors(self._block, context, ways)
         self._faults = self._vectors.word("faults")
+        self._noted = context.words.get(("noted",))
         self._failed = False
         self._held: dict[int, Array] = {}
         self._states: list[tuple[int, Any]] = []
@@ -183,6 +184,8 @@ class Runtime:
                 self._held[word] = state
                 words[word] = address(state)
         self._vectors.begin(events)
+        if self._noted is not None:
+            words[self._noted] = 0
         kept = self._fill(attributes, stone_attributes, system) if self._inputs else None
         self._failed = False
         if self.brief(events, len(data)):
@@ -215,7 +218,9 @@ class Runtime:
         return kept
 
     def grow(self, vector: int, need: int) -> int:
-        """Makes room in a vector while native code waits; 0 if there is no memory."""
+        """Makes room in a vector while native code waits; 0 if there is none, or it may be no larger."""
+        if vector >= 0 and not self._vectors.allows(vector, need):
+            return 0
         # Whatever is raised here cannot pass through native code; so it counts as failed until it is done.
         before, self._failed = self._failed, True
         try:

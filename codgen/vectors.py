@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,12 @@ _SMALL = 4096
 
 _FIRST = 64
 _DTYPES: dict[object, Any] = {"bytes": np.uint8, "texts": np.uint8, "origin": np.int32}
+
+
+@cache
+def most_made() -> int:
+    """Bytes of records that the events of one batch may make: 1 GiB, or an eighth of this host's memory."""
+    return max(1 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 
 
 class Vectors:
@@ -38,6 +46,7 @@ class Vectors:
         self._ends: list[int] = []
         self._taken: dict[int, Array] = {}
         self._rates: dict[int, float] = {}
+        self._records: list[int] = []
         self._events = 0
         for key, word in context.words.items():
             if key[0] == "vector":
@@ -46,6 +55,8 @@ class Vectors:
     def _add(self, key: tuple[Any, ...], word: int, ways: Mapping[int, int]) -> None:
         self._dtypes[word] = np.dtype(_DTYPES.get(key[0], np.int64))
         self._arrays[word] = np.empty(0, self._dtypes[word])
+        if key[0] == "bytes":
+            self._records.append(word)
         if key[0] == "exit" and key[1] in ways:
             self._dtypes[word] = np.dtype(np.int32)
             self._bounded.append((word, ways[key[1]]))
@@ -70,11 +81,22 @@ class Vectors:
             if words[word + 2] <= events * ways:
                 self._allocate(word, events * ways + 1, 0)
 
+    def allows(self, word: int, need: int) -> bool:
+        """Whether a vector may have ``need`` elements; those of records have a bound together."""
+        return word not in self._records or need <= self._most(word)
+
+    def _most(self, word: int) -> int:
+        """Bytes that a vector of records may have beside the others."""
+        beside: int = sum(self._words[other + 1] for other in self._records if other != word)
+        return most_made() - beside
+
     def grow(self, word: int, need: int) -> None:
         """Makes room for ``need`` elements, and for as many as the last run made an event."""
         array = self._arrays[word]
         expected = min(int(self._rates.get(word, 0.0) * self._events), 1 << 26)
         size = max(need, 2 * len(array), expected, _FIRST)
+        if word in self._records:
+            size = max(need, min(size, self._most(word)))
         self._allocate(word, size, len(array))
         offsets = self._offsets.get(word)
         if offsets is not None:

@@ -20,6 +20,9 @@ __all__ = ["MAX_SUBMITS", "Notes", "OutputBuffers"]
 MAX_SUBMITS = 100_000
 """Events that a function may submit for one event; beyond it is a LIMIT fault."""
 
+MAX_RUN = 1 << 26
+"""Events that it may submit for all events of a batch."""
+
 
 class OutputBuffers:
     """Writes how records get into buffers.
@@ -122,6 +125,7 @@ class Notes:
 
     def __init__(self, body: Body, context: Context) -> None:
         self._body = body
+        self._context = context
         self._vector = context.vector("notes")
         self._end = body.alloca("i64")
 
@@ -136,6 +140,8 @@ class Notes:
         if counted:
             noted = body.let(f"sub i64 {used}, {load(body, self._vector + 1)}")
             e.fault_if(body.let(f"icmp uge i64 {noted}, {2 * MAX_SUBMITS}"), Fault.LIMIT, pos)
+            total = body.let(f"add i64 {load(body, self._context.at('noted'))}, {noted}")
+            e.fault_if(body.let(f"icmp uge i64 {total}, {2 * MAX_RUN}"), Fault.LIMIT, pos)
         end = body.let(f"add i64 {used}, 2")
         room = grow_if_full(body, self._vector, end)
         e.fault_if(body.let(f"xor i1 {room}, true"), Fault.LIMIT, pos)
@@ -165,6 +171,7 @@ class Notes:
         body = self._body
         self._first, behind = load(body, self._vector + 1), body.let(f"load i64, ptr {self._end}")
         store(body, self._vector + 1, behind)
+        self._count(body.let(f"sub i64 {behind}, {self._first}"))
         index = body.alloca("i64")
         body.do(f"store i64 {self._first}, ptr {index}")
         test, turn, self._done = body.label(), body.label(), body.label()
@@ -175,6 +182,11 @@ class Notes:
         body.do(f"store i64 {body.let(f'add i64 {at}, 2')}, ptr {index}")
         note = body.at(load(body, self._vector, "ptr"), body.let(f"shl i64 {at}, 3"))
         return body.load("i64", note), body.load("i64", note, 8), test
+
+    def _count(self, words: str) -> None:
+        """Counts what was noted in this run."""
+        noted = self._context.at("noted")
+        store(self._body, noted, self._body.let(f"add i64 {load(self._body, noted)}, {words}"))
 
     def end_following(self) -> None:
         """Ends the loop, and forgets the notes."""
@@ -187,4 +199,5 @@ class Notes:
         end = body.let(f"load i64, ptr {self._end}")
         added = body.let(f"sub i64 {end}, {load(body, self._vector + 1)}")
         store(body, self._vector + 1, end)
+        self._count(added)
         return body.let(f"lshr i64 {added}, 1")

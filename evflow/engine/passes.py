@@ -21,7 +21,7 @@ REASONS = {
     Fault.RANGE: "a number does not fit the type it is converted to",
     Fault.ABSENT: "an optional field has no value in this event; ask present(...) or 'is None' first",
     Fault.TEXT: "a text is too long for its field, ends with NUL, or is not UTF-8",
-    Fault.LIMIT: "one event made more output than allowed",
+    Fault.LIMIT: "one event, or all of a batch, made more output than allowed",
 }
 
 

@@ -273,6 +273,20 @@ def test_too_much_output_is_a_fault_of_that_event() -> None:
     assert {n.fault for n in result.faults} == {Fault.LIMIT}
 
 
+def test_what_a_batch_makes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events after the bound are given up; those before it, and the next batch, are not."""
+    monkeypatch.setattr("evflow.codgen.vectors.most_made", lambda: 1 << 20)
+    large = Schema("large", {"n": i64, "pad": Array[f64, 1000]})
+    code = "{ int i; for (i = 0; i < 10; i++) { output.n = i; submit(0, output); } return 0; }"
+    made = kernel((Stage(function(code, "transform", output=large), 0, (Port((), 0),)),), REC)
+    result = run_kernel(made, batch_of(100))
+    given_up = [note.position for note in result.faults]
+    assert {note.fault for note in result.faults} == {Fault.LIMIT}
+    assert given_up == list(range(given_up[0], 100))
+    assert given_up[0] == ((1 << 20) // large.width - 1) // 10
+    assert not run_kernel(made, batch_of(5)).faults
+
+
 def test_function_for_another_schema_is_refused() -> None:
     with pytest.raises(GraphError, match="compiled for"):
         kernel((Stage(function("input.a", schema=OUT), 0, (Port((), 0),)),), REC)
