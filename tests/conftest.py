@@ -1,10 +1,11 @@
-"""What holds for all tests: which evflow is tested, how many run at once, how many examples are tried, and
-what is left out of gc."""
+"""What holds for all tests: which evflow is tested, how many run at once, how many examples are tried, what
+Ctrl-C does, and what is left out of gc."""
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from tests.examples import tried
 
 # As the processes that tests start in the checkout: else each matching function is compiled twice, for both.
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+# A shell script ignores SIGINT for what it starts in the background, and what tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # For a property that does not say how many. None is a test of speed: the first example may compile.
 settings.register_profile("suite", max_examples=tried(40), deadline=None)
