@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 import evflow as ev
 from evflow.cli import main
+from tests.node.processes import wait_for
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -179,15 +180,30 @@ def test_keys_let_two_commands_talk_and_keep_a_third_out(
     assert rows(ended(office)[0])["show"][:2] == ["terminal", "9"]
 
 
+@contextmanager
+def alone_with_the_port() -> Iterator[None]:
+    """The port in the README is fixed, so whoever else runs the test on this host, as any user, waits."""
+    with socket.socket(socket.AF_UNIX) as taken:
+
+        def free() -> bool:
+            try:
+                # A name that is no file: other users could not lock a file of this one.
+                taken.bind("\0evflow, port of the README")
+            except OSError:
+                return False
+            return True
+
+        wait_for(free, "the port of the README", 200)
+        yield
+
+
 @pytest.mark.slow
 def test_two_commands_of_the_readme_work_as_they_stand(start: Start, tmp_path: Path) -> None:
     readme = (CHECKOUT / "README.md").read_text()
     for name, text in re.findall(r"<!-- file: (\S+) -->\n+```\w+\n(.*?)```", readme, re.DOTALL):
         (tmp_path / name).write_text(text)
     first, second = re.findall(r"^\$ (evflow run stations\.py --node .+)$", readme, re.MULTILINE)
-    # The port is fixed, so whoever else runs this test on this host waits.
-    with Path(tempfile.gettempdir(), "evflow-readme-port.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone_with_the_port():
         office = start(*shlex.split(first)[1:])
         assert contact(office) in first
         station = start(*shlex.split(second)[1:])
