@@ -170,4 +170,5 @@ def test_a_guard_that_cannot_be_written_costs_no_value(
     store.save({"b": b"3"})
     assert store.trouble.why == ""
     store.close()
-    assert FileStore(tmp_path).load() == {"a": b"2", "b": b"3"}
+    with closing(FileStore(tmp_path)) as store:
+        assert store.load() == {"a": b"2", "b": b"3"}

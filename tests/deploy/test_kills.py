@@ -141,14 +141,14 @@ class Mover(threading.Thread):
     def __init__(self, handle: ev.Deployment, seed: str, nodes: str) -> None:
         super().__init__(daemon=True)
         self.made = 0
-        self._handle, self._random, self._nodes = handle, random.Random(seed), nodes
+        self._changed, self._random, self._nodes = handle, random.Random(seed), nodes
         self._ended = threading.Event()
         self.start()
 
     def run(self) -> None:
         while not self._ended.is_set():
             try:
-                with self._handle.change(timeout=3.0) as graph:
+                with self._changed.change(timeout=3.0) as graph:
                     for name in self._random.sample(
                         ["step1", "step2", "step3"], self._random.choice([1, 1, 2, 3])
                     ):

@@ -72,20 +72,20 @@ def test_damaged_file_is_named(tmp_path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
     data[at : at + 2000] = b"\xff" * 2000
     path.write_bytes(data)
-    with pytest.raises(
-        DeployError, match=rf"deployments\.db is damaged.*move {tmp_path}/deployments.\* away"
+    with (
+        pytest.raises(DeployError, match=rf"deployments\.db is damaged.*move {tmp_path}/deployments.\* away"),
+        closing(FileStore(tmp_path)) as store,
     ):
-        FileStore(tmp_path).load()
+        store.load()
 
 
 def test_file_of_other_things_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "deployments.db"
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE kept (key, id)")
         db.execute("CREATE TABLE bytes (id, value)")
         db.execute("INSERT INTO kept VALUES (1, 1)")
         db.execute("INSERT INTO bytes VALUES (1, 'text')")
-    db.close()
     store = FileStore(tmp_path)
     with pytest.raises(DeployError, match="1 is no key of bytes"):
         store.load()

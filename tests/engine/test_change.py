@@ -146,6 +146,7 @@ def test_a_storage_with_another_limit_holds_on(tmp_path: Path) -> None:
         assert seen == [1] and rig.slot("x").actor is actor
         rig.send("recs", 6)
         assert seen == [1, 2, 3, 4]
+        rig.engine.close()
 
 
 def test_a_storage_moves_its_events_to_another_file(tmp_path: Path) -> None:
@@ -159,6 +160,7 @@ def test_a_storage_moves_its_events_to_another_file(tmp_path: Path) -> None:
     for name, held in (("one.db", 0), ("two.db", 2)):
         again = Rig(graph(ev.Storage(9, path=tmp_path / name, name="x"), seen))
         assert again.slot("x").queued == held
+        again.engine.close()
 
 
 def test_what_a_removed_stone_holds_becomes_dead_letters() -> None:
@@ -196,7 +198,9 @@ def test_a_file_keeps_what_a_removed_stone_held(tmp_path: Path) -> None:
     g.remove("x")
     adopted(rig, g)
     assert rig.letters() == []
-    assert Rig(graph(ev.Storage(10, path=tmp_path / "held.db", name="x"), seen)).slot("x").queued == 1
+    again = Rig(graph(ev.Storage(10, path=tmp_path / "held.db", name="x"), seen))
+    assert again.slot("x").queued == 1
+    again.engine.close()
 
 
 def test_a_generator_that_stays_keeps_its_rhythm() -> None:

@@ -127,6 +127,8 @@ def test_a_file_holds_exactly_what_the_snapshot_did(tmp_path: Path) -> None:
     second.engine.close()
     again = rig_of(ev.Storage(9, path=tmp_path / "2.db", name="x"), seen)
     assert [e.seq for batch in again.engine.extract(again.slot("x")) for e in batch] == [2, 3]
+    for rig in (first, again):
+        rig.engine.close()
 
 
 def test_a_generator_goes_on_with_its_number_and_the_rest_of_its_period() -> None:

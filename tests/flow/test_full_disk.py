@@ -7,7 +7,7 @@ import resource
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -145,7 +145,7 @@ def test_what_was_let_go_is_forgotten_once_the_file_can_be_written(
         flow["pings"].submit(Ping(4, ""))
         wait_for(lambda: flow.stats()["store"]["queued"] == 2, "two events to go")
         failing.clear()
-        with sqlite3.connect(path) as db:
+        with closing(sqlite3.connect(path)) as db:
             wait_for(
                 lambda: db.execute("SELECT sum(count - taken) FROM batches").fetchone() == (2,),
                 "these to be forgotten",

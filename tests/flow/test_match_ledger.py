@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,8 @@ def test_a_file_that_was_begun_is_whole_or_not_there(tmp_path: Path) -> None:
     ledger.moved([Moved(3, -1, 1.0, 2.0, None)])
     ledger.subscribed([Entry(4, 1, b"x")])
     ledger.close()
-    assert Ledger(path).read() == ([Entry(4, 1, b"x")], [Moved(3, -1, 1.0, 2.0, None)])
+    with closing(Ledger(path)) as ledger:
+        assert ledger.read() == ([Entry(4, 1, b"x")], [Moved(3, -1, 1.0, 2.0, None)])
     assert np.all([not name.name.endswith(".new") for name in tmp_path.iterdir()])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -208,13 +209,12 @@ def test_journal_has_no_more_than_is_known(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_journal_of_before_is_taken_over(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "journal") as db:
+    with closing(sqlite3.connect(tmp_path / "journal")) as db, db:
         db.execute("CREATE TABLE safe (peer TEXT, bridge TEXT, route BLOB, path BLOB)")
         rows = [("a", "x", R, (4,)), ("b", "x", S, (1, 2))]
         db.executemany(
             "INSERT INTO safe VALUES (?, ?, ?, ?)", [(*row[:3], msgpack.packb(row[3])) for row in rows]
         )
-    db.close()
     for _ in range(2):
         journal = FileJournal(tmp_path / "journal")
         assert journal.load() == {("x", ""): [Tag(R, (4,)), Tag(S, (1, 2))]}

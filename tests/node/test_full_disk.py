@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_a_node_on_a_full_disk_acknowledges_nothing_and_goes_on_when_there_is_ro
                 _limit(middle, resource.prlimit(middle.pid, resource.RLIMIT_FSIZE)[1])
             flow["recs"].submit_batch({"seq": list(range(at + 100, at + 200))}, timeout=30)
             flow.drain(60)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         rows = db.execute("SELECT sum(count) FROM batches").fetchone()
     seen: list[Any] = []
     g = ev.Graph()

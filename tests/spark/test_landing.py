@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -257,9 +258,8 @@ def test_a_query_takes_one_row_of_the_ledger_however_long_it_runs(
     assert found == ("query", 5, 102, 102)
     assert [job for job in range(50) if kept.committed(f"batch {job}", 0)] == list(range(31, 50))
     kept.close()
-    with sqlite3.connect(tmp_path / "ledger") as db:
+    with closing(sqlite3.connect(tmp_path / "ledger")) as db, db:
         assert db.execute("SELECT count(*) FROM epochs WHERE job = 'query'").fetchone() == (3,)
-    db.close()
 
 
 def test_a_folder_has_one_source_at_a_time_and_is_refused_when_rows_are_gone(tmp_path: Path) -> None:
@@ -308,7 +308,8 @@ def test_a_commit_of_one_epoch_keeps_the_tasks_of_other_epochs_and_jobs(tmp_path
     kept.commit("q", 7, 10, [(1, 10)])
     assert kept.tasks() == other
     kept.close()
-    assert ledger.Ledger(tmp_path / "ledger", 100).tasks() == other
+    with closing(ledger.Ledger(tmp_path / "ledger", 100)) as kept:
+        assert kept.tasks() == other
 
 
 def test_a_ledger_that_cannot_be_written_for_a_while_loses_nothing(
