@@ -85,8 +85,8 @@ def _uninstalled(python: Path, folder: Path, oldest: bool) -> str:
         # pip always takes the newest.
         if (uv := shutil.which("uv")) is None:
             steps.append([own, "-m", "pip", "install", "-q", "uv"])
-        install: Command = [uv or folder / "bin" / "uv", "pip", "install", "-q", "--python", own]
-        steps.append([*install, "--resolution", "lowest-direct", "-e", ".[test]"])
+        install = "pip install -q --compile-bytecode --resolution lowest-direct -e .[test]".split()
+        steps.append([uv or folder / "bin" / "uv", *install, "--python", own])
     else:
         steps.append([own, "-m", "pip", "install", "-q", "-e", ".[test]"])
     for step in steps:

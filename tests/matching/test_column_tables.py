@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evflow.errors import SubscriptionError
@@ -36,7 +37,9 @@ def structs(kind: str = "plain") -> Any:
 
 
 def column(values: list[Any], type: Any) -> Any:
-    """An array of a type; not every pyarrow makes dictionaries of every type from Python's values."""
+    """An array of a type; not every pyarrow makes dictionaries and halves from Python's values."""
+    if pa.types.is_float16(type):
+        return pa.array([None if value is None else np.float16(value) for value in values], type)
     if not pa.types.is_dictionary(type):
         return pa.array(values, type)
     plain = pa.array(values, type.value_type).dictionary_encode()

@@ -179,6 +179,9 @@ def _numbers(array: Any, what: str) -> tuple[NDArray[np.float64], _Bools]:
     ):
         raise SubscriptionError(f"{what}: expected numbers but found {array.type}")
     present = ~_nulls(array)
+    if pa.types.is_float16(array.type):
+        # Older versions of pyarrow replace no nulls among them.
+        array = array.cast(pa.float32())
     if not present.all():
         array = pc.fill_null(array, pa.scalar(0).cast(array.type))
     return column(_to_numpy(array), np.float64, what), present
