@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from sys import getsizeof
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from evflow.errors import FlowError
 
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["DeadLetter", "DeadLetters", "LetterBox"]
 
 Resubmit = Callable[[str, "EventBatch"], None]
+MOST_BYTES = 256 << 20
+"""Of the events of dead letters that are kept; the newest letter is kept whatever its size."""
+_MOST_REASON = 1000
+_COLUMN = 300
+"""Bytes that an attribute of one event takes beside its text."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +30,8 @@ class DeadLetter:
     Attributes:
         event: the event as that stone saw it, a read-only view.
         stone: the stone's name.
-        reason: what went wrong.
-        error: the exception of a handler, or None.
+        reason: what went wrong, in 1000 characters at most.
+        error: the exception of a handler, or None. Its traceback tells the lines, and has no local variables.
         number: its number among the flow's dead letters.
 
     Example:
@@ -61,7 +68,8 @@ class DeadLetters(Sequence[DeadLetter]):
     """The dead letters at one moment, oldest first.
 
     Attributes:
-        lost: older ones that are no longer kept, because there were more than the flow's bound.
+        lost: older ones that are no longer kept, because there were more than the flow's bound, or their
+            events had more than 256 MiB.
         total: how many there ever were, those resubmitted among them.
 
     Example:
@@ -111,13 +119,24 @@ class DeadLetters(Sequence[DeadLetter]):
             letter.resubmit()
 
 
-class LetterBox:
-    """Keeps the newest ``limit`` dead letters. Filled by the engine's thread, read by any."""
+class _Kept(NamedTuple):
+    stone: str
+    event: EventBatch
+    reason: str
+    error: BaseException | None
+    size: int
 
-    def __init__(self, limit: int, resubmit: Resubmit) -> None:
+
+class LetterBox:
+    """Keeps the newest ``limit`` dead letters, of ``most_bytes`` at most. Filled by the engine's thread, read
+    by any."""
+
+    def __init__(self, limit: int, resubmit: Resubmit, most_bytes: int = MOST_BYTES) -> None:
         self._limit = limit
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._resubmit = resubmit
-        self._kept: dict[int, tuple[str, EventBatch, str, BaseException | None]] = {}
+        self._kept: dict[int, _Kept] = {}
         self._next = 0
         self.lost = 0
         self.total = 0
@@ -129,30 +148,86 @@ class LetterBox:
         skip = max(0, len(batch) - self._limit)
         self.lost += skip
         self.total += len(batch)
+        # Of an error that many events have in common the first bears the size.
+        extra = 0 if error is None else _let_go(error)
         # A dead letter keeps only its own bytes alive, not those of the batch it came in.
         for position in range(skip, len(batch)):
             one = batch.take([position])
-            self._kept[self._next] = (stone, one, reasons[position], error)
+            size, extra = _size(one) + extra, 0
+            self._kept[self._next] = _Kept(stone, one, reasons[position][:_MOST_REASON], error, size)
+            self._bytes += size
             self._next += 1
-        while len(self._kept) > self._limit:
-            self._kept.pop(next(iter(self._kept)), None)
-            self.lost += 1
+        self._lose_oldest()
+
+    def _lose_oldest(self) -> None:
+        if self._bytes > self._most_bytes:
+            # Some may have been submitted again, by other threads.
+            self._bytes = sum(kept.size for kept in list(self._kept.values()))
+        while len(self._kept) > self._limit or (self._bytes > self._most_bytes and len(self._kept) > 1):
+            kept = self._kept.pop(next(iter(self._kept)), None)
+            if kept is not None:
+                self._bytes -= kept.size
+                self.lost += 1
 
     def letters(self) -> DeadLetters:
         """What is kept now."""
         letters = [
-            DeadLetter(one[0], stone, reason, error, number, self)
-            for number, (stone, one, reason, error) in list(self._kept.items())
+            DeadLetter(kept.event[0], kept.stone, kept.reason, kept.error, number, self)
+            for number, kept in list(self._kept.items())
         ]
         return DeadLetters(letters, self.lost, self.total)
 
     def resubmit(self, number: int) -> None:
         """Gives a letter's event to its stone again; does nothing if that was done before."""
-        entry = self._kept.pop(number, None)
-        if entry is None:
+        kept = self._kept.pop(number, None)
+        if kept is None:
             return
         try:
-            self._resubmit(entry[0], entry[1])
+            self._resubmit(kept.stone, kept.event)
         except FlowError:
-            self._kept[number] = entry
+            self._kept[number] = kept
             raise
+
+
+def _size(one: EventBatch) -> int:
+    """Bytes that an event takes, with its attributes."""
+    if one.attributes is None:
+        return one.nbytes
+    columns = one.attributes.columns.values()
+    texts = sum(getsizeof(text) for column in columns if column.kind == "s" for text in column.values)
+    return one.nbytes + texts + _COLUMN * len(columns)
+
+
+def _let_go(error: BaseException) -> int:
+    """Frees what the frames of an error and of its causes held: the events of a whole frame, as a rule.
+
+    Returns:
+        The bytes of their texts.
+    """
+    size = 0
+    todo: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while todo:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        size += sum(getsizeof(value) for value in one.args if isinstance(value, str | bytes))
+        todo += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+        trace = one.__traceback__
+        # The first are those of evflow, which still run.
+        while trace is not None and not _cleared(trace.tb_frame):
+            trace = trace.tb_next
+        one.__traceback__ = trace
+        while trace is not None:
+            _cleared(trace.tb_frame)
+            trace = trace.tb_next
+    return size
+
+
+def _cleared(frame: FrameType) -> bool:
+    try:
+        frame.clear()
+    except RuntimeError:
+        return False
+    return True

@@ -61,7 +61,7 @@ class Flow(Changeable):
         max_events: submissions that may wait at each stone before ``submit`` waits.
         max_bytes: bytes that may wait at each stone, or at all frozen stones together, before ``submit``
             waits.
-        dead_letters: the number of dead letters kept; older ones are let go and counted.
+        dead_letters: the number of dead letters kept, of 256 MiB at most; older ones are let go and counted.
         node: run the stones that are placed on this node, with bridges to the others; without, run all stones
             here. It is closed with the flow, also where that cannot begin.
 
