@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
 from evflow.engine.adapter import Adapter
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
+MOST_SCHEMAS = 1000
+"""Schemas of events for which routes are known, beside one for each stone; more are planned anew."""
 _log = logging.getLogger("evflow.engine")
 _HERE: AbstractContextManager[None] = nullcontext()
 
@@ -174,6 +176,11 @@ class Engine:
         self._asking = None
         self._routes.clear()
         self._adapters.clear()
+
+    def _forget_oldest(self, known: dict[tuple[str, str, str], Any]) -> None:
+        # Peers may bring schemas without end, and what is known of one takes 50 KB.
+        if len(known) >= MOST_SCHEMAS + len(self.topology.slots):
+            del known[next(iter(known))]
 
     def adopted(self) -> None:
         """Other stones or links have taken the place of those before."""
@@ -369,6 +376,7 @@ class Engine:
         key = (slot.name, input, batch.schema.fingerprint)
         route = self._routes.get(key)
         if route is None:
+            self._forget_oldest(self._routes)
             route = self._routes[key] = self._plan(slot, input, batch.schema)
         if isinstance(route, str):
             self._refuse(slot, batch, route)
@@ -434,6 +442,7 @@ class Engine:
         key = (slot.name, input, batch.schema.fingerprint)
         adapter = self._adapters.get(key)
         if adapter is None:
+            self._forget_oldest(self._adapters)
             adapter = self._adapters[key] = self._adapt(slot, input, batch.schema)
         if isinstance(adapter, str):
             self._refuse(slot, batch, adapter)
