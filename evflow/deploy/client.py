@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Cluster", "Tap"]
 
 _POLL = 0.02
+_MOST_TIMEOUT = 86_400
 _LINGER = 2.0
 """Seconds beyond its time that a question waits for the thread that asks it."""
 
@@ -42,10 +43,10 @@ class Cluster:
         name: the name of this end; with keys, that of its key.
         keys: the folder of keys; see ``evflow.Node``.
         plain: allow tcp beyond this host without keys.
-        timeout: seconds that a question waits for its answer.
+        timeout: seconds that a question waits for its answer, at most 86,400.
 
     Raises:
-        LinkError: a contact or key is wrong.
+        LinkError: a contact, key or timeout is wrong.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class Cluster:
     ) -> None:
         if not isinstance(hosts, Mapping):
             raise LinkError(f"expected hosts as node → contact, found {shown(hosts, 300)}")
+        if not isinstance(timeout, int | float) or not 0 < timeout <= _MOST_TIMEOUT:
+            raise LinkError(f"timeout {shown(timeout)}: expected seconds above 0, at most {_MOST_TIMEOUT}")
         self.node = Node(name, keys=keys, plain=plain)
         self.timeout = timeout
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from threading import Event
@@ -12,8 +13,9 @@ from evflow.errors import EvflowError, FlowError
 from evflow.flow.lane import Lane, Marks
 from evflow.flow.net import Net
 from evflow.mishaps import CONTAINED
+from evflow.outside import shown
 
-__all__ = ["Drain", "End", "Flush"]
+__all__ = ["Drain", "End", "Flush", "check_timeout"]
 
 _Hold = tuple[Slot, int, int]
 """A stone that keeps events in memory, and how far its ``kept_ever`` had come."""
@@ -207,3 +209,16 @@ class End:
         if self._left is None or left < self._left:
             self._left, self.deadline = left, now + self._timeout
         return now >= self.deadline
+
+
+def check_timeout(flow: str, timeout: object) -> None:
+    """Refuses what is neither None nor a number of seconds; infinity is one.
+
+    Raises:
+        FlowError: names the flow and what was given.
+    """
+    fits = (isinstance(timeout, float) and not math.isnan(timeout)) or (
+        isinstance(timeout, int) and not isinstance(timeout, bool) and abs(timeout) < 1 << 63
+    )
+    if timeout is not None and not fits:
+        raise FlowError(f"flow {flow}: timeout {shown(timeout, 300)}: expected seconds, or None")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import math
 import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -20,6 +21,7 @@ from evflow.events.batch import EventBatch
 from evflow.flow.alter import Alteration
 from evflow.flow.changeable import Changeable
 from evflow.flow.changing import Changes
+from evflow.flow.drains import check_timeout
 from evflow.flow.entry import Entry
 from evflow.flow.net import Alone, Net
 from evflow.flow.obeying import Obeying, check_rules_here
@@ -419,7 +421,7 @@ class Flow(Changeable):
         failure. None while it runs, and after an orderly end."""
         return self._worker.failure
 
-    def close(self, timeout: float = 10.0) -> None:
+    def close(self, timeout: float | None = 10.0) -> None:
         """Ends the flow: takes no more events, lets frozen stones go on, and handles all there is.
 
         What stones hold in memory goes to the dead letters; a file keeps it. Closing twice does nothing.
@@ -427,12 +429,13 @@ class Flow(Changeable):
         Args:
             timeout: seconds to wait until other nodes have handled what was sent to them, and workers of
                 terminals what is theirs; they begin anew whenever a worker is done with something. What has
-                not been handled by then goes to the dead letters.
+                not been handled by then goes to the dead letters. None waits as long as it takes.
 
         Raises:
-            FlowError: the flow broke before, or while it ended; see ``failure``.
+            FlowError: ``timeout`` is not a number. The flow broke before, or while it ended; see ``failure``.
         """
-        self._end(self.engine.close, timeout, thaw=True)
+        check_timeout(self.graph.name, timeout)
+        self._end(self.engine.close, math.inf if timeout is None else timeout, thaw=True)
 
     def forsake(self) -> None:
         """In a fork: the flow is the parent's, and says so to whoever uses it here."""

@@ -88,7 +88,7 @@ class Questions:
             self._asker.ask(peer, "stone", arguments, time.monotonic(), timeout, reply)
 
         call(ask)
-        if not done.wait(timeout + _LINGER):
+        if not done.wait(min(timeout + _LINGER, threading.TIMEOUT_MAX)):
             outcome.append(LinkError(f"{peer}: no answer in time"))
         answer = outcome[0]
         if isinstance(answer, EvflowError):

@@ -419,5 +419,5 @@ def _trouble(links: dict[str, dict[str, Any]], name: str) -> str:
 def _times(patience: float, silence: float) -> Settings:
     for what, value in (("patience", patience), ("silence", silence)):
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1e6:
-            raise GraphError(f"a process: {what} {value!r}: expected seconds above 0")
+            raise GraphError(f"a process: {what} {value!r}: expected seconds above 0, at most 1000000")
     return Settings(silence=float(silence), patience=float(patience))

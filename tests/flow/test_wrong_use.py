@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -43,14 +44,41 @@ def test_a_node_that_is_none_is_refused() -> None:
         g.run(node="a")
 
 
-def test_a_timeout_of_a_drain_is_a_number() -> None:
-    """One that is none is refused, and the flow goes on."""
+@pytest.mark.parametrize("wrong", ["x", math.nan, True, 10**400], ids=["text", "nan", "bool", "huge"])
+def test_a_timeout_is_a_number(wrong: Any) -> None:
+    """One that is not is refused, and the flow goes on; infinity is as long as it takes."""
     g = ev.Graph()
-    g.source("recs", Rec) >> ev.Terminal(print)
-    with g.run() as flow:
-        with pytest.raises(ev.FlowError, match="timeout 'x': expected seconds, or None"):
-            flow.drain("x")  # type: ignore[arg-type]
+    with g.on("here"):
+        g.source("recs", Rec) >> ev.Terminal(print)
+    with g.run(node=ev.Node("here")) as flow:
+        for wait in (flow.drain, flow.close, flow["recs"].flush):
+            with pytest.raises(ev.FlowError, match=r"timeout .*: expected seconds, or None"):
+                wait(wrong)
         flow.drain(10)
+        flow.drain(math.inf)
+        flow.close(math.inf)
+
+
+@pytest.mark.parametrize("wrong", [0, math.nan, math.inf, "x"])
+def test_the_timeout_of_questions_is_a_number(wrong: Any) -> None:
+    """A handle of a deployment refuses any other before it asks."""
+    with pytest.raises(ev.LinkError, match=r"timeout .*: expected seconds above 0, at most 86400"):
+        ev.Deployment("stations", {"edge": "tcp://127.0.0.1:9"}, timeout=wrong)
+
+
+@pytest.mark.parametrize("node", [None, "here"])
+def test_a_generator_may_have_a_period_of_centuries(node: str | None) -> None:
+    """It never emits, and the flow goes on beside it."""
+    seen: list[int] = []
+    g = ev.Graph()
+    with g.on("here"):
+        g.source("recs", Rec) >> ev.Terminal(lambda rec: seen.append(rec.seq))
+        g.add(ev.Generator("return 1;", output=Rec, period=1e12)) >> ev.Terminal(print)
+    with g.run(node=ev.Node(node) if node else None) as flow:
+        for number in range(2):
+            flow["recs"].submit(Rec(number))
+            flow.drain(timeout=10)
+    assert seen == [0, 1]
 
 
 def test_a_stone_without_a_name_is_told_by_its_kind() -> None:
