@@ -40,7 +40,8 @@ class RemoteLetter:
     """An event that a stone on a daemon gave up.
 
     Attributes:
-        event: its fields.
+        event: its fields. Where it has more than 256 KiB, texts that tell how large they are stand for the
+            largest; ``resubmit`` submits all of it.
         stone: the stone's name.
         node: the node it ran on.
         reason: what went wrong.
@@ -252,12 +253,28 @@ class Deployment:
         }
 
     def dead_letters(self, limit: int = 1000) -> list[RemoteLetter]:
-        """The events that stones gave up, at most so many of each node."""
-        letters = []
-        for node in self._record.hosts:
-            for one in self.cluster.ask(node, "letters", limit=limit, deployment=self.name):
-                name = one["stone"].removeprefix(f"{self.name}/")
-                letters.append(RemoteLetter(one["event"], name, node, one["reason"], one["number"], self))
+        """The events that stones gave up: the newest of each node, at most so many, oldest first."""
+        return [
+            RemoteLetter(
+                one["event"], one["stone"].removeprefix(f"{self.name}/"), node, one["reason"], one["number"],
+                self,
+            )
+            for node in self._record.hosts
+            for one in self._letters_of(node, limit)
+        ]  # fmt: skip
+
+    def _letters_of(self, node: str, limit: int) -> list[dict[str, Any]]:
+        letters: list[dict[str, Any]] = []
+        before = None
+        while len(letters) < limit:
+            # Older ones come with the next answer, where one cannot hold them all.
+            more = self.cluster.ask(
+                node, "letters", limit=limit - len(letters), deployment=self.name, before=before
+            )
+            if not more:
+                break
+            letters = [*more, *letters]
+            before = more[0]["number"]
         return letters
 
     def draw(self, path: str | None = None) -> Any:

@@ -13,6 +13,7 @@ from evflow.deploy.part import checked_graph
 from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record
 from evflow.deploy.taps import MOST_TAPS, Tapped
+from evflow.deploy.telling import told
 from evflow.engine.topology import Slot
 from evflow.errors import DeployError
 from evflow.link.asking import Question, Reply
@@ -21,7 +22,6 @@ from evflow.placement import bridged
 
 if TYPE_CHECKING:
     from evflow.deploy.daemon import Daemon
-    from evflow.engine.letters import DeadLetter
 
 __all__ = ["Verbs"]
 
@@ -146,9 +146,13 @@ class Verbs:
 
     def _letters(self, peer: str, given: Arguments, reply: Reply) -> None:
         own = f"{given['deployment']}/" if given.get("deployment") else ""
-        letters = [one for one in self._daemon.flow.dead_letters() if one.stone.startswith(own)]
-        limit = min(max(int(given["limit"]), 0), _MOST_LETTERS)
-        reply([_letter(one) for one in letters[len(letters) - min(limit, len(letters)) :]])
+        before = given.get("before")
+        letters = [
+            one
+            for one in self._daemon.flow.dead_letters()
+            if one.stone.startswith(own) and (before is None or one.number < int(before))
+        ]
+        reply(told(letters, min(max(int(given["limit"]), 0), _MOST_LETTERS)))
 
     def _resubmit(self, peer: str, given: Arguments, reply: Reply) -> None:
         for letter in self._daemon.flow.dead_letters():
@@ -219,23 +223,6 @@ class Verbs:
 
     def _quiet(self, peer: str, given: Arguments, reply: Reply) -> None:
         reply(self._daemon.site.busy(str(given["deployment"])))
-
-
-def _letter(letter: DeadLetter) -> dict[str, Any]:
-    event = letter.event
-    fields = {field.name: _plain(getattr(event, field.name)) for field in event.schema.fields}
-    return {"stone": letter.stone, "reason": letter.reason, "event": fields, "number": letter.number}
-
-
-def _plain(value: Any) -> Any:
-    """A field's value as msgpack has it."""
-    if isinstance(value, bool | int | float | str | bytes | None):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return repr(value)
 
 
 @cache

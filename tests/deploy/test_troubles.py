@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 import evflow as ev
 from tests.deploy.yard import Rec, Yard
 from tests.node.processes import wait_for
@@ -75,3 +77,41 @@ def test_a_handler_that_fails_costs_its_event_and_can_be_tried_again(tmp_path: P
             wait_for(lambda: len(yard.seen) == 6, "the event that failed")
             assert yard.seen == [0, 1, 2, 4, 5, 3]
             assert handle.dead_letters() == []
+
+
+class Photo(ev.Event):
+    """An event that may be large."""
+
+    seq: int
+    title: str
+    pixels: ev.Array[ev.u8, None]
+
+
+def test_large_events_among_dead_letters_do_not_hide_the_others(tmp_path: Path) -> None:
+    """All are told, more than fit into one answer; of one that is too large, how large it is."""
+    seen: list[tuple[int, int]] = []
+    broken = True
+
+    def note(photo: Photo) -> None:
+        if broken:
+            raise ValueError("x" * 10_000_000)
+        seen.append((photo.seq, len(photo.pixels)))
+
+    graph = ev.Graph("photos")
+    _ = graph.source("photos", Photo, on="a") >> ev.Terminal("desk:note", name="end", on="a")
+    sizes = [9 << 20, *[200_000] * 12, 3]
+    with Yard(tmp_path, "") as yard:
+        yard.start("a", handlers={"desk:note": note})
+        with graph.deploy(yard.hosts) as handle:
+            for seq, size in enumerate(sizes):
+                handle["photos"].submit(Photo(seq, "sea", np.ones(size, np.uint8)))
+            handle.drain(20)
+            letters = handle.dead_letters()
+            assert [letter.event["seq"] for letter in letters] == list(range(14))
+            assert letters[0].event["pixels"] == "9437184 values, too many to be told"
+            assert [len(letter.event["pixels"]) for letter in letters[1:]] == sizes[1:]
+            assert [letter.event["seq"] for letter in handle.dead_letters(limit=2)] == [12, 13]
+            broken = False
+            letters[0].resubmit()
+            wait_for(lambda: seen == [(0, 9 << 20)], "the large event")
+            assert len(handle.dead_letters()) == 13

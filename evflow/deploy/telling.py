@@ -1,0 +1,77 @@
+"""Dead letters as the answer to who asks for them: no more at once than fits into a note."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from evflow.outside import MOST_VALUES, shown
+
+if TYPE_CHECKING:
+    from evflow.engine.letters import DeadLetter
+
+__all__ = ["told"]
+
+_MOST_EVENT = 256 << 10
+_MOST_RECORD = 1000
+
+
+def told(letters: Sequence[DeadLetter], limit: int) -> list[dict[str, Any]]:
+    """The newest letters that fit into one answer, oldest first; at least one, if there are any.
+
+    An event of more than 256 KiB has in place of its largest fields texts that tell their sizes.
+    """
+    found: list[dict[str, Any]] = []
+    # Each value takes a byte or more, so there are not too many values either.
+    room = MOST_VALUES - 1000
+    for letter in reversed(letters):
+        one = {
+            "stone": letter.stone, "reason": letter.reason, "event": _fields(letter.event),
+            "number": letter.number,
+        }  # fmt: skip
+        room -= _size(one)
+        if len(found) >= limit or (found and room < 0):
+            break
+        found.append(one)
+    return found[::-1]
+
+
+def _fields(event: Any) -> dict[str, Any]:
+    """An event's fields as msgpack has them."""
+    names = [field.name for field in event.schema.fields]
+    fields = {name: _plain(getattr(event, name), _MOST_EVENT) for name in names}
+    if _size(fields) <= _MOST_EVENT:
+        return fields
+    share = _MOST_EVENT // len(names)
+    return {
+        name: value if _size(value) <= share else _large(getattr(event, name))
+        for name, value in fields.items()
+    }
+
+
+def _plain(value: Any, most: int) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if getattr(value, "nbytes", 0) > most or (hasattr(value, "__len__") and len(value) > most):
+        return _large(value)
+    if isinstance(value, str | bytes):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(one, most) for one in value]
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return shown(value, _MOST_RECORD)
+
+
+def _large(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes, too many to be told"
+    if isinstance(value, str):
+        return f"{len(value)} characters, too many to be told"
+    return f"{getattr(value, 'size', None) or len(value)} values, too many to be told"
+
+
+def _size(value: Any) -> int:
+    return len(msgpack.packb(value))
