@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from evflow.edit import split_name
 from evflow.editable import Editable, Fallback
 from evflow.errors import GraphError
+from evflow.kinds import described, made, stone_class
 from evflow.morph import Morph
 from evflow.outside import shown
 from evflow.placed import End, Link, Placed, PlacedInput, PlacedPort, Start
 from evflow.rules import Rules, checked_rule, rules_of
 from evflow.schema import Schema
-from evflow.stone import Stone, stone_class
+from evflow.stone import Stone
 
 if TYPE_CHECKING:
     from evflow.deploy.handle import Deployment
@@ -306,16 +307,17 @@ class Graph(Editable):
         return text
 
     def to_dict(self) -> dict[str, Any]:
-        """The graph as plain data (JSON): functions as their source, handlers as ``module:function``.
+        """The graph as plain data (JSON): functions as their source, handlers as ``module:function``,
+        classes of stones that are not evflow's own as ``module:Class``, or as their package announces them.
 
         Raises:
-            GraphError: a handler has no such name.
+            GraphError: a handler or a class has no such name, or the settings of a stone are not plain data.
             CodeError: the source of a Python function cannot be read.
         """
         return {
             "name": self.name,
             "stones": [
-                {"name": name, "kind": stone.kind, "on": stone.on, "settings": stone.settings()}
+                {"name": name, "on": stone.on, **described(name, stone)}
                 for name, stone in self.stones.items()
             ],
             "links": [[k.source, k.port, k.target, k.input] for k in self.links],
@@ -327,18 +329,21 @@ class Graph(Editable):
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Graph:
+    def from_dict(cls, data: Mapping[str, Any], make: Callable[[Mapping[str, Any]], Stone] = made) -> Graph:
         """The graph that ``to_dict`` described.
 
+        Args:
+            data: the description.
+            make: makes a stone of what its entry in ``data`` says. By default classes of stones that are not
+                evflow's own are imported; where that fails, one that says so when it is to run stands there.
+
         Raises:
-            GraphError: the data is malformed, or a handler cannot be imported.
+            GraphError: the data is malformed, a kind of stone is not known, or its settings make no stone.
         """
         try:
             graph = cls(data["name"])
             for entry in data["stones"]:
-                stone = stone_class(entry["kind"]).from_settings(entry["settings"])
-                stone.name, stone.on = entry["name"], entry["on"]
-                graph.add(stone)
+                graph.add(make(entry))
             graph.links = [Link(str(a), int(port), str(b), str(input)) for a, port, b, input in data["links"]]
             for new, old, code in data["morphs"]:
                 graph.morph(Schema.from_description(new), Schema.from_description(old), code)

@@ -17,7 +17,7 @@ from typing import Any
 from evflow.errors import GraphError
 from evflow.mishaps import CONTAINED, named
 
-__all__ = ["handler_from", "handler_text", "is_handler_text", "is_made_in", "own_handlers"]
+__all__ = ["handler_from", "handler_text", "imported", "is_handler_text", "is_made_in", "own_handlers"]
 
 _own: ContextVar[Mapping[str, Callable[..., object]]] = ContextVar(
     "evflow.handlers", default=MappingProxyType({})
@@ -47,10 +47,24 @@ def handler_from(handler: object) -> Any:
     module, colon, path = handler.partition(":")
     if not colon or not path:
         raise GraphError(f"handler {handler!r}: expected 'module:function'")
-    return _on_the_way(module, path)[-1]
+    return imported(module, path)
 
 
-def _on_the_way(module: str, path: str) -> list[Any]:
+def imported(module: str, path: str, what: str = "handler") -> Any:
+    """What a dotted path leads to in a module.
+
+    Args:
+        module: the module's name.
+        path: the name of a function, a class or another object; or a dotted path.
+        what: what is looked for, for errors.
+
+    Raises:
+        GraphError: the module, or one of the names, is not there.
+    """
+    return _on_the_way(module, path, what)[-1]
+
+
+def _on_the_way(module: str, path: str, what: str = "handler") -> list[Any]:
     """A module, and what each name of a dotted path leads to.
 
     Raises:
@@ -63,16 +77,17 @@ def _on_the_way(module: str, path: str) -> list[Any]:
     except CONTAINED as error:
         # Whatever a module does when it is imported.
         why = str(error) if isinstance(error, ImportError | AttributeError) else named(error)
-        raise GraphError(f"handler {f'{module}:{path}'!r} cannot be imported: {why}") from error
+        raise GraphError(f"{what} {f'{module}:{path}'!r} cannot be imported: {why}") from error
     return found
 
 
-def is_made_in(module: str, path: str) -> bool:
+def is_made_in(module: str, path: str, what: str = "handler") -> bool:
     """Whether a module itself defines what a path names, and did not import it from elsewhere.
 
     Args:
         module: the module's name.
         path: the name of a function, a class or another object; or a dotted path to a method.
+        what: what is looked for, for errors.
 
     Returns:
         Whether the module lists the name in ``__all__``, or the object's ``__module__`` is this module. Of a
@@ -81,7 +96,7 @@ def is_made_in(module: str, path: str) -> bool:
     Raises:
         GraphError: the module cannot be imported, or has no such name.
     """
-    found = _on_the_way(module, path)
+    found = _on_the_way(module, path, what)
     listed = path.partition(".")[0] in getattr(found[0], "__all__", ())
     return all(getattr(each, "__module__", None) == module for each in found[1 + listed :])
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from evflow.engine.topology import Crossing, Hop, Slot, Topology
 from evflow.errors import GraphError
-from evflow.stone import stone_class
+from evflow.kinds import stone_class
 
 if TYPE_CHECKING:
     from evflow.graph import Graph

@@ -8,18 +8,18 @@ A stone is a description, plain and without side effects, until a graph runs. Th
 * ``Acting``: Python that sees each batch once (terminal, storage, queue, match, and whatever you write).
   ``open`` makes its ``Actor``, which lives as long as the graph runs.
 
-A new stone is one file in ``stones/`` and one line in ``KINDS``.
+A new stone of evflow is one file in ``stones/`` and one line in ``evflow.kinds.KINDS``; docs/stones.md says
+how to write one elsewhere.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from evflow.errors import EvflowError, FlowError, GraphError
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from evflow.schema import Schema
 
 __all__ = [
-    "KINDS",
     "Acting",
     "Actor",
     "Call",
@@ -45,40 +44,9 @@ __all__ = [
     "Stone",
     "arrivals",
     "checked_integer",
-    "stone_class",
     "titled",
     "working",
 ]
-
-KINDS: dict[str, str] = {
-    "source": "evflow.stones.source:Source",
-    "split": "evflow.stones.split:Split",
-    "filter": "evflow.stones.filter:Filter",
-    "transform": "evflow.stones.transform:Transform",
-    "router": "evflow.stones.router:Router",
-    "generator": "evflow.stones.generator:Generator",
-    "queue": "evflow.stones.queue:Queue",
-    "match": "evflow.stones.match:Match",
-    "spark source": "evflow.stones.spark.source:SparkSource",
-    "spark sink": "evflow.stones.spark.sink:SparkSink",
-    "bridge": "evflow.stones.bridge:Bridge",
-    "storage": "evflow.stones.storage:Storage",
-    "terminal": "evflow.stones.terminal:Terminal",
-}
-"""Every kind of stone and where its class is; imported on use."""
-
-
-def stone_class(kind: str) -> type[Stone]:
-    """The class of a kind of stone.
-
-    Raises:
-        GraphError: there is no such kind.
-    """
-    if kind not in KINDS:
-        raise GraphError(f"stone kind {kind!r} is not known; expected one of {', '.join(KINDS)}")
-    module, name = KINDS[kind].split(":")
-    found: type[Stone] = getattr(importlib.import_module(module), name)
-    return found
 
 
 def checked_integer(what: str, value: object, least: int = 1) -> int:
@@ -105,15 +73,22 @@ class Stone:
         on: the node it is placed on; by default that of ``Graph.on``.
 
     Attributes:
-        kind: the stone's kind, a key of ``KINDS``.
+        kind: what the stone is called in pictures, tables and errors; by default the name of its class.
         linked_ports: "one" output that must be linked, "any" number of which at least one must be, any number
             or none at all ("free"), or "none".
         entrance: whether programs and other nodes may send to it from outside of the graph.
     """
 
-    kind: ClassVar[str]
-    linked_ports: ClassVar[str] = "one"
-    entrance: ClassVar[bool] = False
+    kind: str
+    linked_ports: str = "one"
+    entrance: bool = False
+    name: str | None = None
+    on: str | None = None
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if not hasattr(cls, "kind") and cls.__module__ != __name__:
+            cls.kind = cls.__name__.lower()
 
     def __init__(self, *, name: str | None = None, on: str | None = None) -> None:
         self.name = name
@@ -476,10 +451,10 @@ class Acting(Stone):
         listens: whether other processes have to reach it; then a flow without a node gets one on loopback.
     """
 
-    exact: ClassVar[bool] = False
-    wakes: ClassVar[bool] = False
-    buffers: ClassVar[bool] = False
-    listens: ClassVar[bool] = False
+    exact: bool = False
+    wakes: bool = False
+    buffers: bool = False
+    listens: bool = False
 
     def open(self, context: Context) -> Actor:
         """Its running half."""

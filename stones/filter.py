@@ -40,6 +40,7 @@ class Filter(Compiled):
     """
 
     kind = "filter"
+    _returns = "filter"
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Filter(Compiled):
         return {"input": self.input}
 
     def function(self, declared: Schema | None, actual: Schema | None) -> Function:
-        return build(self.code, self.kind, [Input("input", declared, actual)], fuel=self.fuel)
+        return build(self.code, self._returns, [Input("input", declared, actual)], fuel=self.fuel)
 
     def settings(self) -> dict[str, Any]:
         return code_settings(self.code, self.input, self.fuel)

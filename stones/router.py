@@ -36,4 +36,5 @@ class Router(Filter):
     """
 
     kind = "router"
+    _returns = "router"
     linked_ports = "any"

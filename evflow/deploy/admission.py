@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from evflow.errors import DeployError, GraphError
 from evflow.handlers import is_handler_text, is_made_in
+from evflow.kinds import announced, checked_class, place_of, stone_class
 from evflow.outside import shown
 from evflow.ownfile import private_folder
 from evflow.stone import Stone
@@ -30,8 +31,8 @@ class Admission:
 
     Args:
         handlers: what deployed graphs may import: modules (``"alerts"``, with the functions and classes that
-            the module itself defines, or lists in ``__all__``) and single functions (``"alerts:show"``); or a
-            mapping, text → function, of functions that this program gives.
+            the module itself defines, or lists in ``__all__``) and single functions (``"alerts:show"``) and
+            classes of stones; or a mapping, text → function or class, of what this program gives.
         folder: where files of deployed stones lie.
 
     Raises:
@@ -47,6 +48,8 @@ class Admission:
         self.own = dict(handlers) if isinstance(handlers, Mapping) else {}
         self.listed = () if isinstance(handlers, Mapping) else tuple(handlers)
         self._folder = folder
+        # While there are files left to open.
+        announced()
         for text in (*self.own, *self.listed):
             module = all(part.isidentifier() for part in text.split("."))
             if not (is_handler_text(text) or (module and text not in self.own)):
@@ -67,22 +70,36 @@ class Admission:
             return f"its function may spend {fuel} units of fuel; expected at most {MOST_FUEL}"
         return ""
 
-    def _refused_import(self, text: str) -> str:
+    def stone_class(self, kind: str) -> type[Stone]:
+        """The class of a kind that is not one of evflow's own, which a stone of a graph has.
+
+        Raises:
+            DeployError: the node does not admit the class.
+            GraphError: there is no such kind, or its class cannot be imported.
+        """
+        place = place_of(kind)
+        if place in self.own:
+            return checked_class(place, self.own[place])
+        if refusal := self._refused_import(place, "stone class"):
+            raise DeployError(refusal)
+        return stone_class(place)
+
+    def _refused_import(self, text: str, what: str = "handler") -> str:
         """Why a graph may not import what a text names; "" if it may."""
         if text in self.own or text in self.listed:
             return ""
         module, _, path = text.partition(":")
         if module not in self.listed:
             allowed = ", ".join((*self.own, *self.listed)) or "none"
-            return f"handler {text!r} is not on this node's list ({allowed}); start it with --allow {module}"
+            return f"{what} {text!r} is not on this node's list ({allowed}); start it with --allow {module}"
         try:
-            made = not path or is_made_in(module, path)
+            made = not path or is_made_in(module, path, what)
         except GraphError as error:
             return str(error)
         if made:
             return ""
         return (
-            f"handler {text!r}: module {module!r} does not define {path!r} itself, so --allow {module} does "
+            f"{what} {text!r}: module {module!r} does not define {path!r} itself, so --allow {module} does "
             f"not let graphs name it; list it in __all__ of {module!r}, or start the node with --allow {text}"
         )
 

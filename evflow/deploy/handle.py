@@ -18,8 +18,9 @@ from evflow.deploy.part import checked_graph, qualified
 from evflow.deploy.record import Record
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.graph import Graph
+from evflow.kinds import loaded, made
 from evflow.placement import bridged
-from evflow.stone import Stone, stone_class
+from evflow.stone import Stone
 
 if TYPE_CHECKING:
     from evflow.flow.entry import Entry
@@ -201,7 +202,7 @@ class Deployment:
         return entry
 
     def _graph(self) -> Graph:
-        return Graph.from_dict(self._record.graph or {})
+        return _read(self._record)
 
     def _placed(self) -> dict[str, str]:
         """Stone → node, by the newest record known here."""
@@ -218,7 +219,7 @@ class Deployment:
     def _stone(self, name: str) -> Stone:
         """A stone as the newest record known here describes it."""
         described = next(s for s in (self._record.graph or {})["stones"] if s["name"] == name)
-        return stone_class(described["kind"]).from_settings(described["settings"])
+        return made(described, loaded)
 
     def drain(self, timeout: float | None = None) -> None:
         """Returns when everything submitted through this handle has been handled, or is held by a stone.
@@ -302,7 +303,7 @@ class Deployment:
         """
         self._refresh()
         record = self._record
-        graph = Graph.from_dict(record.graph or {})
+        graph = _read(record)
         yield graph
         # A stone that comes later under the name of one that was removed is not frozen.
         frozen = [name for name in record.frozen if name in graph.stones]
@@ -473,6 +474,11 @@ class Deployment:
 
     def __repr__(self) -> str:
         return f"<Deployment {self.name}, version {self._record.version}, on {', '.join(self._record.hosts)}>"
+
+
+def _read(record: Record) -> Graph:
+    """A record's graph; nothing is imported for it, as the record comes from a node."""
+    return Graph.from_dict(record.graph or {}, lambda entry: made(entry, loaded))
 
 
 def _linked(graph: Graph, source: str, target: str | Stone, port: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from evflow.check import check_graph
@@ -12,6 +12,7 @@ from evflow.engine.topology import Hop, Slot, Topology
 from evflow.errors import DeployError, GraphError
 from evflow.graph import Graph
 from evflow.handlers import own_handlers
+from evflow.kinds import absent, check_declared, is_own, made
 from evflow.placement import bridged, placed_on
 from evflow.rules import rules_of
 from evflow.stone import Stone
@@ -26,8 +27,12 @@ def qualified(deployment: str, stone: str) -> str:
     return f"{deployment}/{stone}"
 
 
-def checked_graph(record: Record) -> Graph:
+def checked_graph(record: Record, make: Callable[[Mapping[str, Any]], Stone] | None = None) -> Graph:
     """The record's graph, its stones named as on nodes.
+
+    Args:
+        record: the record.
+        make: see ``Graph.from_dict``; by default nothing is imported, and each node sees the same.
 
     Raises:
         EvflowError: it is malformed.
@@ -35,7 +40,7 @@ def checked_graph(record: Record) -> Graph:
     data = record.graph
     if data is None:
         return Graph(record.deployment)
-    return Graph.from_dict(_renamed(record.deployment, data))
+    return Graph.from_dict(_renamed(record.deployment, data), make or (lambda entry: made(entry, absent)))
 
 
 def _renamed(deployment: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +72,7 @@ def part_of(record: Record, node: str, admission: Admission) -> Topology:
     Raises:
         EvflowError: the graph is wrong, or the node does not admit one of its stones here.
     """
-    graph = checked_graph(record)
+    graph = checked_graph(record, lambda entry: _made_at(node, entry, admission))
     here = [(name, stone) for name, stone in graph.stones.items() if stone.on == node]
     _admit(here, record.deployment, admission)
     if not here:
@@ -79,6 +84,18 @@ def part_of(record: Record, node: str, admission: Admission) -> Topology:
         if slot is not None:
             slot.frozen = True
     return part
+
+
+def _made_at(node: str, entry: Mapping[str, Any], admission: Admission) -> Stone:
+    """A stone as a node sees it: of a class that is not evflow's own where it runs there, and is admitted."""
+    here = entry["on"] == node
+    try:
+        stone = made(entry, admission.stone_class if here else absent)
+    except DeployError as error:
+        raise DeployError(f"stone {entry['name']!r}: {error}") from error
+    if here and not is_own(stone):
+        check_declared(entry["name"], entry, stone)
+    return stone
 
 
 def _admit(stones: Iterable[tuple[str, Stone]], deployment: str, admission: Admission) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 
 from evflow.codgen.native import prepare
-from evflow.stone import KINDS
+from evflow.kinds import KINDS
 
 __all__ = ["load"]
 

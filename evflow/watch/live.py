@@ -8,6 +8,7 @@ from typing import Any
 from evflow.draw import Live, Picture, draw
 from evflow.errors import DeployError
 from evflow.graph import Graph
+from evflow.kinds import absent, made
 from evflow.outside import shown
 from evflow.watch.rates import rates
 from evflow.watch.status import DeploymentStatus, StoneStatus
@@ -73,7 +74,7 @@ def _graph(deployment: str, known: DeploymentStatus) -> Graph:
     data: Mapping[str, Any] = known.graph or {}
     try:
         # What turns one schema into another is no part of the picture, and would be compiled.
-        return Graph.from_dict({**data, "morphs": []})
+        return Graph.from_dict({**data, "morphs": []}, lambda entry: made(entry, absent))
     except (KeyError, TypeError, ValueError, LookupError) as error:
         raise DeployError(
             f"deployment {deployment}: its graph cannot be read: {shown(error, 200)}"

@@ -8,6 +8,7 @@ from evflow.check import check_graph
 from evflow.deploy.hosts import Hosts
 from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.graph import Graph
+from evflow.kinds import described, imports_of, made
 from evflow.placement import bridged
 from evflow.report import table
 from evflow.stone import Stone
@@ -41,20 +42,20 @@ def placement_problems(graph: Graph, hosts: Hosts) -> list[str]:
             problems.append(f"{where} is placed on no host; place it with on=, on one of {known}")
         elif stone.on not in hosts.contacts:
             problems.append(f"{where} is placed on {stone.on!r}, which is none of the hosts {known}")
-        problems += [f"{where}: {text}" for text in _unsaid(stone)]
+        problems += [f"{where}: {text}" for text in _unsaid(name, stone)]
     return list(dict.fromkeys(problems))
 
 
-def _unsaid(stone: Stone) -> list[str]:
+def _unsaid(name: str, stone: Stone) -> list[str]:
     """Why a stone cannot be written as data that another host can read, as a deployed one has to be."""
     try:
-        imports = type(stone).from_settings(stone.settings()).imports
+        again = made({"name": name, "on": stone.on, **described(name, stone)})
     except (GraphError, CodeError) as error:
         return [str(error)]
     return [
-        f"handler {text.partition(':')[2]} is defined in the graph's own file, which its host does not have; "
-        "put it into a module of its own there"
-        for text in imports
+        f"{'handler' if text in again.imports else 'class'} {text.partition(':')[2]} is defined in the "
+        "graph's own file, which its host does not have; put it into a module of its own there"
+        for text in imports_of(again)
         if text.partition(":")[0] in _OWN
     ]
 
@@ -78,7 +79,7 @@ def placement_table(graph: Graph, hosts: Hosts) -> str:
             for link in whole.links
             if link.source in stones and whole.stones[link.target].on != host
         }
-        modules = {text.partition(":")[0] for stone in stones.values() for text in stone.imports}
+        modules = {text.partition(":")[0] for stone in stones.values() for text in imports_of(stone)}
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         rows.append([host, contact, len(stones), listed, _names(sends), _names(modules)])
     return table(header, rows)

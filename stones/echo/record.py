@@ -12,11 +12,12 @@ from typing import Any
 
 from evflow.engine.fit import best_fit
 from evflow.errors import CodeError, GraphError, LinkError, SchemaError
+from evflow.kinds import stone_class
 from evflow.link.waiting import POLICIES
 from evflow.morph import Morph
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
-from evflow.stone import Compiled, Stone, stone_class
+from evflow.stone import Compiled, Stone
 
 __all__ = ["DELIVERIES", "MOST_NAME", "MOST_TEXT", "Derivation", "Record", "morph_from", "packed_morph"]
 
