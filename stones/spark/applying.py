@@ -46,7 +46,8 @@ def apply(df: DataFrame, graph: Graph, *, output: Any = None, faults: str = "fai
 
     If the source declares a schema the rows enter as that: columns are taken by their names, and those that
     are no field are left behind. If it declares none all columns pass on. Attributes of events do not become
-    columns.
+    columns. Where events leave with the schema with which they entered, timestamps, dates, decimals and maps
+    are again of these types; what a transform or queue makes of another schema has the types of its fields.
 
     Each partition is a stream of its own (of a streaming DataFrame each in each micro-batch): a function's
     statics begin anew with it, a queue sees nothing of another, and what a queue still holds at its end is
@@ -72,6 +73,9 @@ def apply(df: DataFrame, graph: Graph, *, output: Any = None, faults: str = "fai
 
     Example: ``apply(flights, graph).groupBy("carrier").count()``
     """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from evflow.stones.spark.columns.kept import with_types
     from evflow.stones.spark.columns.schemas import schema_of, struct_of
 
     if faults not in _FAULTS:
@@ -80,22 +84,29 @@ def apply(df: DataFrame, graph: Graph, *, output: Any = None, faults: str = "fai
     rows = declared or schema_of(df.schema)
     df = fitting(df, rows, f"apply: the rows do not fit source {source!r}")
     program = Program.of(graph, rows, faults, _given(output))
-    return df.mapInArrow(partial(run_task, program), struct_of(program.leaves))
+    struct = struct_of(program.leaves)
+    if program.unchanged:
+        struct = with_types(struct, df.schema)
+    shape = to_arrow_schema(struct, timezone="UTC")
+    return df.mapInArrow(partial(run_task, program, shape=shape), struct)
 
 
 def _given(output: Any) -> Schema | None:
     return None if output is None else Schema.of(output)
 
 
-def run_task(program: Program, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_task(
+    program: Program, batches: Iterator[pa.RecordBatch], shape: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
     """What a task does: the rows of a partition through a graph.
 
     Args:
         program: the graph.
         batches: the rows, as Spark hands them over.
+        shape: the columns of the rows that leave; None for ``arrow_schema_of`` their schema.
 
     Raises:
-        SchemaError: a row does not fit the source.
+        SchemaError: a row does not fit the source, or one that leaves does not fit ``shape``.
         SparkError: a stone gave up an event, and that is to end the job.
     """
     from evflow.stones.spark.columns.arrow import arrow_schema_of, decode, encode
@@ -111,7 +122,8 @@ def run_task(program: Program, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     graph = _built(program.data).copy()
     graph.link(program.end, Terminal(take, batch=True, name=free_name(graph)))
     engine = Engine(check_graph(graph), faults)
-    source, shape = engine.topology.slots[program.source], arrow_schema_of(program.leaves)
+    source = engine.topology.slots[program.source]
+    shape = arrow_schema_of(program.leaves) if shape is None else shape
     gathered = _Gathered()
     try:
         for rows in batches:

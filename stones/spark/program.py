@@ -11,6 +11,7 @@ from evflow.events.batch import EventBatch
 from evflow.graph import Graph
 from evflow.schema import Schema
 from evflow.stones.match import Match
+from evflow.stones.matching.output import matched_schema
 from evflow.stones.source import Source
 from evflow.stones.terminal import Terminal
 
@@ -38,6 +39,7 @@ class Program:
         enters: the schema of the rows that enter.
         leaves: that of the rows that leave.
         faults: "fail" or "drop".
+        unchanged: whether fields of the rows that enter leave under their names and as what they were.
     """
 
     data: str
@@ -46,6 +48,7 @@ class Program:
     enters: Schema
     leaves: Schema
     faults: str = "fail"
+    unchanged: bool = False
 
     @classmethod
     def of(cls, graph: Graph, rows: Schema, faults: str = "fail", output: Schema | None = None) -> Program:
@@ -66,7 +69,17 @@ class Program:
             declared = rows
             graph.stones[source] = Source(rows, name=source, on=graph.stones[source].on)
         leaves = _leaving(graph, end, output)
-        return cls(json.dumps(graph.to_dict()), source, end, declared, leaves, faults)
+        unchanged = leaves in _passing(graph, declared)
+        return cls(json.dumps(graph.to_dict()), source, end, declared, leaves, faults, unchanged)
+
+
+def _passing(graph: Graph, schema: Schema) -> set[Schema]:
+    """The schema of the rows that enter, and what match stones make of it by adding a field."""
+    found = {schema}
+    for stone in graph.stones.values():
+        if isinstance(stone, Match) and not stone.route:
+            found |= {matched_schema(one, stone.field) for one in found if stone.field not in one}
+    return found
 
 
 def _refuse(graph: Graph) -> None:

@@ -261,7 +261,67 @@ def test_apply_refuses_rows_that_do_not_fit_and_fails_with_the_reason(spark: Spa
     with pytest.raises(Exception, match=r"SparkError: apply: stone 'inverse' gave up number\(n=0\)"):
         apply(df, g).collect()
     assert [row.n for row in apply(df, g, faults="drop").collect()] == [1, 2, 3]
-    others = ev.Graph()
-    others.source("rows") >> ev.Filter("1")
-    made = spark.sql("select timestamp_micros(id) as t, cast(id as decimal(5, 2)) as d from range(2)")
-    assert [tuple(row) for row in apply(made, others).collect()] == [(0, "0.00"), (1, "1.00")]
+
+
+class Leg(ev.Event):
+    at: int
+    price: str
+
+
+@pytest.mark.parametrize(
+    ("stones", "unchanged"),
+    [
+        ([ev.Filter("1"), ev.Split()], True),
+        ([ev.Transform("return 1;", output=Leg)], True),
+        ([ev.Match(["at > 1"], engine="reference", field="who"), ev.Filter("1")], True),
+        ([ev.Transform("return 1;", output=Deal)], False),
+        ([ev.Transform("return 1;", output=Deal), ev.Match(["kind > 1"], engine="reference")], False),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_program_says_whether_fields_leave_as_they_entered(stones: list[ev.Stone], unchanged: bool) -> None:
+    g = ev.Graph("g")
+    end = g.source("in", Leg)
+    for stone in stones:
+        end = end >> stone
+    assert Program.of(g, Leg.schema).unchanged is unchanged
+
+
+TYPED = """select timestamp '2013-01-01 00:00:00.000001 UTC' + make_dt_interval(id) as at,
+    cast(if(id = 1, null, id * 14285.6667) as decimal(18, 4)) as price,
+    date_add(date '2013-01-01', id) as day,
+    timestamp_ntz '1960-01-01 00:00:00.25' as local, make_dt_interval(id) as wait, time '12:30:00.5' as noon,
+    map('k', cast(id as decimal(9, 2))) as sums, array(date '1969-12-31') as days,
+    struct(timestamp '1969-12-31 23:59:59 UTC' as at) as inner from range(4)"""
+
+
+@pytest.mark.slow
+def test_what_passes_keeps_its_spark_type_and_value(spark: SparkSession) -> None:
+    typed = spark.sql(TYPED.replace("id)", "cast(id as int))"))
+    whole = ev.Graph()
+    whole.source("rows") >> ev.Filter("1")
+    passed = apply(typed, whole)
+    assert [(f.name, f.dataType.simpleString()) for f in passed.schema] == [
+        (f.name, f.dataType.simpleString()) for f in typed.schema
+    ]
+    assert passed.collect() == typed.collect()
+    # As numbers: in the order of texts 9999.8571 would be the greatest.
+    most = typed.selectExpr("max(price)", "date_diff(max(at), min(at))").first()
+    assert passed.selectExpr("max(price)", "date_diff(max(at), min(at))").first() == most
+
+    declared = ev.Graph()
+    declared.source("rows", ev.Schema("leg", {"day": int, "price": str | None})) >> ev.Filter("1")
+    named = apply(typed, declared)
+    assert named.dtypes == [("day", "date"), ("price", "decimal(18,4)")]
+    assert named.collect() == typed.select("day", "price").collect()
+
+    class Seconds(ev.Event):
+        at: int
+
+    made = ev.Graph()
+    made.source("rows") >> ev.Transform(
+        "output.at = input.at / 1000000; return 1;",
+        output=Seconds,
+        input=ev.Schema("row", {"at": int | None}),
+    )
+    assert apply(typed.select("at"), made).dtypes == [("at", "bigint")]

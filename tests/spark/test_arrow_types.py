@@ -158,19 +158,27 @@ def test_decode_gives_the_types_asked_for() -> None:
         "day": [dt.date(1970, 1, 1), dt.date(1969, 12, 31)],
         "size": [1, 255],
     }
+    days = EventBatch.from_columns(Schema("d", {"day": "i64"}), {"day": [365, -1]})
+    assert decode(days, pa.schema({"day": pa.date32()}))["day"].to_pylist() == [
+        dt.date(1971, 1, 1),
+        dt.date(1969, 12, 31),
+    ]
     ms = decode(batch, pa.schema({"at": pa.timestamp("ms")}))
     assert ms.to_pydict() == {"at": [MOMENT, None]}
 
 
 def test_decode_refuses_what_it_cannot_give() -> None:
     batch = EventBatch.from_columns(
-        Schema("s", {"a": Maybe(f64), "b": str, "c": "list(i8)"}), {"a": [None], "b": ["x"], "c": [[1]]}
+        Schema("s", {"a": Maybe(f64), "b": str, "c": "list(i8)", "d": "i64"}),
+        {"a": [None], "b": ["x"], "c": [[1]], "d": [1 << 62]},
     )
     for wanted, message in (
         ({"z": pa.int8()}, "schema s has no field 'z'"),
         ({"b": pa.decimal128(5, 2)}, "column b: str as decimal"),
         ({"b": pa.struct([])}, "column b: str as struct"),
         ({"c": pa.int8()}, "column c: a list cannot be had as int8"),
+        ({"d": pa.date32()}, "column d: i64 as date32"),
+        ({"d": pa.time64("ns")}, r"column d: i64 as time64\[ns\]: .*no time of the day"),
     ):
         with pytest.raises(SchemaError, match=message):
             decode(batch, pa.schema(wanted))

@@ -71,7 +71,7 @@ def test_stones_answer_every_question_or_refuse_it(ask: str, rest: dict[str, Any
 
 @given(PLAIN)
 def test_answers_are_used_or_refused(answer: Any) -> None:
-    for check in (answers.count, answers.text, answers.listed, answers.described):
+    for check in (answers.count, answers.text, answers.listed, answers.described, answers.struct):
         spark.refused(lambda check=check: check(answers.answered(answer), "rows"))
         spark.refused(lambda check=check: check({"rows": answer}, "rows"))
 
@@ -344,6 +344,13 @@ def test_commit_without_what_each_task_sent_is_refused() -> None:
 def test_schema_that_is_none_is_refused() -> None:
     with pytest.raises(SchemaError):
         answers.described({"schema": {"name": "S"}}, "schema")
+
+
+@pytest.mark.parametrize("kind", ['{"type": "udt", "pyClass": "os.nothing", "serializedClass": ""}', '"x"'])
+def test_columns_that_would_have_spark_import_or_are_none_are_refused(kind: str) -> None:
+    columns = f'{{"type": "struct", "fields": [{{"name": "a", "type": {kind}, "nullable": true}}]}}'
+    with pytest.raises(SparkError, match="expected columns of Spark in 'struct'"):
+        answers.struct({"struct": columns}, "struct")
 
 
 def test_node_goes_on_after_questions_that_nobody_should_ask() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,9 +205,65 @@ def test_batch_read_gives_what_was_sent_row_for_row(spark: SparkSession) -> None
         few = spark.read.format("evflow").options(**options(flow)).schema("note string, seq bigint").load()
         assert [tuple(row) for row in few.collect()] == [(row["note"], row["seq"]) for row in expected]
         wrong = spark.read.format("evflow").options(**options(flow)).schema("seq string").load()
-        with pytest.raises(PySparkException, match="column 'seq': expected bigint"):
+        with pytest.raises(
+            PySparkException, match=r"column 'seq': expected bigint.* or a type that holds all"
+        ):
             wrong.collect()
         assert load(spark, flow, **{"from": "latest"}).count() == 0
+
+
+class Sale(ev.Event):
+    price: str
+    at: int
+    day: ev.i32
+    ratio: float
+    size: ev.i32
+
+
+def test_rows_are_read_with_the_types_that_hold_their_values(spark: SparkSession) -> None:
+    graph = ev.Graph("sales")
+    graph.source("here", Sale) >> SparkSink(Sale, name=SINK)
+    with graph.run(dead_letters=0) as flow:
+        flow["here"].submit_batch(
+            {
+                "price": ["42857.0", "9999.8571"],
+                "at": [1_500_000, -1],
+                "day": [1, -1],
+                "ratio": [0.5, 2.0],
+                "size": [7, -7],
+            }
+        )
+        flow.drain()
+        reader = spark.read.format("evflow").options(**options(flow))
+        frame = reader.schema("price decimal(18,4), at timestamp, day date, size bigint, ratio double").load()
+        assert frame.selectExpr("max(price)", "unix_micros(max(at))", "min(day)", "sum(size)").first() == (
+            Decimal("42857.0000"),
+            1_500_000,
+            datetime.date(1969, 12, 31),
+            0,
+        )
+        wrong = reader.schema("ratio timestamp").load()
+        # As a cast takes numbers for seconds, whatever they are.
+        with pytest.raises(PySparkException, match=r"column 'ratio': expected double.*timestamp_micros\("):
+            wrong.collect()
+
+
+def test_sink_of_a_dataframes_schema_gives_its_types_back(spark: SparkSession) -> None:
+    sales = spark.sql(
+        "select timestamp_micros(id) as at, cast(id * 10000.5 as decimal(18, 4)) as price, "
+        "map('k', date '1969-12-31') as days from range(12)"
+    )
+    graph = ev.Graph("back")
+    graph.add(ev.SparkSource(name="in")) >> ev.Split() >> SparkSink(sales.schema, name=SINK)
+    # As a daemon has it.
+    with ev.Graph.from_dict(graph.to_dict()).run(dead_letters=0) as flow:
+        assert flow.node is not None
+        writer = sales.write.format("evflow").option("contact", flow.node.contact).option("stone", "in")
+        writer.mode("append").save()
+        flow.drain(30)
+        back = load(spark, flow)
+        assert back.dtypes == sales.dtypes
+        assert sorted(back.collect(), key=lambda row: row.price) == sales.collect()
 
 
 class Seen:

@@ -18,6 +18,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from evflow.stones.spark.columns.arrow import arrow_schema_of
+from evflow.stones.spark.columns.kept import can_give, with_types
 from evflow.stones.spark.columns.schemas import schema_of, struct_of
 
 
@@ -186,3 +187,58 @@ def shape_of_struct(found: spark.StructType) -> str:
 @given(FLAT)
 def test_arrow_types_are_those_that_spark_makes(schema: Schema) -> None:
     assert arrow_schema_of(schema) == to_arrow_schema(struct_of(schema), timezone="UTC")
+
+
+TIMES = spark.StructType(
+    [
+        spark.StructField("at", spark.TimestampType()),
+        spark.StructField("prices", spark.ArrayType(spark.DecimalType(9, 2), False), False),
+        spark.StructField("days", spark.MapType(spark.DateType(), spark.TimeType(6)), False),
+        spark.StructField(
+            "legs", struct(wait=spark.DayTimeIntervalType(), name=spark.StringType("UNICODE_CI"))
+        ),
+        spark.StructField("marks", spark.ArrayType(spark.TimestampNTZType(), False)),
+    ]
+)
+
+
+def test_types_without_a_field_type_are_had_again() -> None:
+    assert with_types(struct_of(schema_of(TIMES)), TIMES) == TIMES
+
+
+def test_only_fields_that_hold_a_type_get_it() -> None:
+    own = struct(at=spark.DoubleType(), day=spark.LongType(), more=spark.StringType(), size=spark.LongType())
+    wanted = struct(size=spark.IntegerType(), day=spark.DateType(), at=spark.TimestampType())
+    assert with_types(own, wanted).simpleString() == "struct<at:double,day:date,more:string,size:bigint>"
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted", "can"),
+    [
+        (spark.LongType(), spark.TimestampType(), True),
+        (spark.LongType(), spark.DateType(), True),
+        (spark.LongType(), spark.IntegerType(), False),
+        (spark.LongType(), spark.DoubleType(), False),
+        (spark.LongType(), spark.DecimalType(21, 2), True),
+        (spark.LongType(), spark.DecimalType(20, 2), False),
+        (spark.LongType(), spark.StringType(), False),
+        (spark.IntegerType(), spark.DateType(), True),
+        (spark.IntegerType(), spark.TimestampType(), False),
+        (spark.IntegerType(), spark.DoubleType(), True),
+        (spark.DoubleType(), spark.TimestampType(), False),
+        (spark.DoubleType(), spark.FloatType(), False),
+        (spark.FloatType(), spark.DoubleType(), True),
+        (spark.StringType(), spark.DecimalType(9, 2), True),
+        (spark.StringType(), spark.BinaryType(), False),
+        (spark.DecimalType(20, 0), spark.DecimalType(22, 2), True),
+        (spark.DecimalType(20, 0), spark.DecimalType(21, 2), False),
+        (struct(a=spark.LongType()), struct(a=spark.TimestampType()), True),
+        (struct(a=spark.LongType()), struct(b=spark.LongType()), False),
+    ],
+    ids=lambda value: value.simpleString() if isinstance(value, spark.DataType) else str(value),
+)
+def test_column_is_read_as_what_holds_each_of_its_values(
+    own: spark.DataType, wanted: spark.DataType, can: bool
+) -> None:
+    assert can_give(own, wanted) == can
+    assert can_give(spark.ArrayType(own), spark.ArrayType(wanted, False)) == can

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from evflow.codgen.memory import Array as Memory
 from evflow.codgen.memory import address
@@ -24,6 +25,7 @@ __all__ = ["decode_rows"]
 
 _AT = {name: at for at, name in enumerate(HEAD)}
 _MOST = (1 << 31) - 1
+_DAY = 86_400_000_000_000
 # What is the same in memory as the integers of a field.
 _SAME = {
     "i64": (pa.types.is_int64, pa.types.is_duration, pa.types.is_timestamp, pa.types.is_time64),
@@ -131,7 +133,7 @@ class _Column:
         if fits:
             return made
         try:
-            return made.cast(wanted.type)
+            return _cast(made, wanted.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise SchemaError(
                 f"column {self._form.path}: {self._form.kind.text} as {wanted.type}: {error}"
@@ -160,6 +162,8 @@ class _Column:
         same = any(fits(wanted) for fits in _SAME.get(kind.name, ()))
         made = _made_as(natural, wanted) if same else natural
         array = pa.Array.from_buffers(made, rows, [bitmap, pa.py_buffer(self._values)], nulls)
+        if pa.types.is_time64(made):
+            _check_times(self._form, array)
         return array, made == wanted
 
     def _struct(
@@ -184,6 +188,22 @@ class _Column:
         part = inner.array(wanted.value_field, words, items)
         made = pa.list_(wanted.value_field)
         return pa.Array.from_buffers(made, rows, buffers, nulls, children=[part]), made == wanted
+
+
+def _cast(made: Any, wanted: Any) -> Any:
+    if pa.types.is_date32(wanted) and pa.types.is_int64(made.type):
+        # Days: Arrow has dates of 32 bits only.
+        made = made.cast(pa.int32())
+    return made.cast(wanted)
+
+
+def _check_times(form: Form, array: Any) -> None:
+    ends = pc.min_max(array.view(pa.int64())).as_py().values()
+    wrong = next((end for end in ends if end is not None and not 0 <= end < _DAY), None)
+    if wrong is not None:
+        raise SchemaError(
+            f"column {form.path}: {form.kind.text} as {array.type}: {wrong} ns are no time of the day"
+        )
 
 
 def _made_as(natural: Any, wanted: Any) -> Any:

@@ -32,7 +32,8 @@ Types that stand for themselves ("the same") also come from wider or narrower fi
 So ``struct_of(schema_of(struct)) == struct`` where every type is "the same" and columns have no metadata, and
 ``schema_of(struct_of(schema))`` has the same fields as ``schema`` where no field is of the second table and
 no list holds plain numbers; but records within are named anew, after where they stand, and defaults are gone.
-Rows come back as they were all the same: ``decode`` gives them the types of Spark that it is asked for.
+Rows come back as they were all the same: ``decode`` gives them the types of Spark that it is asked for, and
+``kept`` tells which these may be.
 
 Without a counterpart are void, variant, geometry, geography, the calendar interval, and the year-month
 interval, which pyarrow cannot read: cast or convert such a column before. Nor does Spark have records that

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
 from evflow.errors import SparkError
 from evflow.schema import Schema
 from evflow.schema.values import describe
 
-__all__ = ["answered", "count", "data", "described", "listed", "text"]
+__all__ = ["answered", "count", "data", "described", "listed", "struct", "text"]
 
 _END = 1 << 62
 _MOST_NAME = 1000
@@ -62,6 +66,33 @@ def described(answer: Mapping[str, Any], key: str) -> Schema | None:
     """
     value = answer.get(key)
     return None if value is None else Schema.from_description(value)
+
+
+def struct(answer: Mapping[str, Any], key: str) -> StructType | None:
+    """Columns of Spark that an answer describes, as Spark's JSON; None if it says nothing of them."""
+    value = answer.get(key)
+    if value is None:
+        return None
+    try:
+        found = StructType.fromJson(json.loads(value, object_hook=_without_classes))
+    except (
+        PySparkException,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ):
+        _refuse(f"columns of Spark in {key!r}", value)
+    return found
+
+
+def _without_classes(read: dict[str, Any]) -> dict[str, Any]:
+    """What was read of JSON; a user-defined type would have Spark import, or unpickle, what it names."""
+    if read.get("type") == "udt":
+        raise ValueError("a user-defined type")
+    return read
 
 
 def _refuse(expected: str, found: object) -> NoReturn:

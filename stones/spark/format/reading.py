@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -21,10 +22,13 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
 
 from evflow.errors import FlowError, SparkError
 from evflow.outside import shown
 from evflow.schema import Schema
+from evflow.stones.spark.columns.kept import can_give, with_types
+from evflow.stones.spark.columns.schemas import struct_of
 from evflow.stones.spark.format import answers
 from evflow.stones.spark.format.fetching import Slice, fetch, lost, mean_of, slices
 from evflow.stones.spark.format.options import Options
@@ -32,7 +36,6 @@ from evflow.stones.spark.format.sending import Line
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 __all__ = ["BatchReader", "StreamReader", "schema"]
 
@@ -53,17 +56,17 @@ def schema(options: Mapping[str, str]) -> StructType:
     Raises:
         SparkError: an option is wrong, the sink does not answer, or has no schema yet.
     """
-    from evflow.stones.spark.columns.schemas import struct_of
-
     parsed = Options.parse(options, _ALSO)
     with Line(parsed, "schema") as line:
-        described = _range(line)["schema"]
+        there = _range(line)
+    described = there["schema"]
     if described is None:
         raise SparkError(
             f"stone {parsed.stone!r} has no schema before events have come to it; declare it with "
             "ev.SparkSink(schema, …), or call .schema(…) before .load()"
         )
-    return struct_of(Schema.from_description(described))
+    own, told = struct_of(Schema.from_description(described)), answers.struct(there, "struct")
+    return own if told is None else with_types(own, told)
 
 
 class BatchReader(DataSourceReader):
@@ -247,8 +250,6 @@ def _planned(
 
 
 def _read(options: Options, struct: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     from evflow.stones.spark.columns.arrow import decode
 
     if not isinstance(partition, Slice):
@@ -264,22 +265,29 @@ def _check_columns(held: Schema, struct: StructType) -> None:
     """Sees to it that the columns to read are there; they may be some of many.
 
     Raises:
-        SparkError: one is not there, or of another type.
+        SparkError: one is not there, or cannot be had as its type.
     """
-    from evflow.stones.spark.columns.schemas import struct_of
-
     there = {field.name: field for field in struct_of(held).fields}
     for field in struct.fields:
         found = there.get(field.name)
         if found is None:
             raise SparkError(f"column {field.name!r}: events of {held.name} have {', '.join(there)}")
-        # Whether nulls may be within is said differently in a schema that is written as text.
-        if found.dataType.simpleString() != field.dataType.simpleString():
+        if not can_give(found.dataType, field.dataType):
+            own, wanted = found.dataType.simpleString(), field.dataType.simpleString()
             raise SparkError(
-                f"column {field.name!r}: expected {found.dataType.simpleString()}, as events of {held.name} "
-                f"have it, found {field.dataType.simpleString()}; leave .schema(…) away, or cast the column "
-                "after .load()"
+                f"column {field.name!r}: expected {own}, as events of {held.name} have it, or a type that "
+                f"holds all such values, found {wanted}; name it {own} in .schema(…), and convert it after "
+                f".load(), {_conversion(field.dataType)}"
             )
+
+
+def _conversion(wanted: DataType) -> str:
+    """How a column becomes of a type. A cast takes a number for seconds, whatever it counts."""
+    if isinstance(wanted, (TimestampType, TimestampNTZType)):
+        return "as with timestamp_micros(…), timestamp_millis(…) or timestamp_seconds(…), by what it counts"
+    if isinstance(wanted, DateType):
+        return "as with date_from_unix_date(…) for days"
+    return "as with cast(…)"
 
 
 def _place(options: Mapping[str, str], name: str, otherwise: str) -> str | int:

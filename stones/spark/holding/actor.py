@@ -141,6 +141,7 @@ class Holding(Actor):
             "next": self._log.next,
             "bytes": self._log.nbytes,
             "schema": None if schema is None else schema.description,
+            "struct": self._stone.struct,
         }
 
     def _rows(self, question: dict[str, Any]) -> dict[str, Any]:
