@@ -21,6 +21,7 @@ from evflow.graph import Graph
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
 from evflow.stones.spark.feeding.frames import fitting
+from evflow.stones.spark.java import explained
 from evflow.stones.spark.program import Program, entry, free_name
 from evflow.stones.terminal import Terminal
 
@@ -37,6 +38,7 @@ _ROWS = 10_000
 """Rows that leave are gathered up to so many, as many as Spark's own batches have."""
 
 
+@explained()
 def apply(df: DataFrame, graph: Graph, *, output: Any = None, faults: str = "fail") -> DataFrame:
     """Runs a graph of stones over the rows of a DataFrame, inside Spark's executors.
 

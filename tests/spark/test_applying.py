@@ -314,6 +314,8 @@ def test_what_passes_keeps_its_spark_type_and_value(spark: SparkSession) -> None
     named = apply(typed, declared)
     assert named.dtypes == [("day", "date"), ("price", "decimal(18,4)")]
     assert named.collect() == typed.select("day", "price").collect()
+    upper = typed.select(typed.day.alias("DAY"), typed.price.alias("Price"))
+    assert apply(upper, declared).collect() == named.collect()
 
     class Seconds(ev.Event):
         at: int

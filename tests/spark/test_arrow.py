@@ -202,6 +202,13 @@ def test_columns_go_by_name() -> None:
         encode(schema, table.select(["c"]))
     with pytest.raises(SchemaError, match="two columns are named 'a'"):
         encode(schema, pa.RecordBatch.from_arrays([pa.array([1.0])] * 2, names=["a", "a"]))
+    upper = pa.RecordBatch.from_pydict({"C": [[1, 2]], "A": [0.5]})
+    (event,) = encode(schema, upper)
+    assert (event.a, event.c.tolist()) == (0.5, [1, 2])
+    both = pa.RecordBatch.from_pydict({"A": [0.5], "a": [1.5], "c": [[1, 2]]})
+    assert encode(schema, both)[0].a == 1.5
+    with pytest.raises(SchemaError, match="column a: row 0: expected a value in every row"):
+        encode(schema, pa.RecordBatch.from_pydict({"A": pa.array([None], pa.float64()), "C": [[1, 2]]}))
     tree = Schema("tree", {"label": str, "branches": "list(record(tree))"})
     with pytest.raises(SchemaError, match="schema tree holds records within themselves"):
         encode(tree, table)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,10 +19,12 @@ from evflow.errors import SparkError
 from evflow.stones.spark.feeding.feed import Feed
 from evflow.stones.spark.feeding.job import Job, reason_of
 from evflow.stones.spark.feeding.progress import Progress, shown
+from evflow.stones.spark.java import explained
 from tests.spark import setting
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
+Py4JError = pytest.importorskip("py4j.protocol").Py4JError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,19 +141,48 @@ def test_reason_is_the_last_error_of_ours_or_the_first_line() -> None:
     assert reason_of(SparkError("ours\nall")) == "ours\nall"
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (52, "ran out of memory and has ended; give it more, as with config('spark.driver.memory', '4g')"),
+        (-9, "was killed, as the system does where memory is short; give it more"),
+        (3, "has ended with exit code 3"),
+    ],
+)
+def test_end_of_java_is_told_instead_of_a_refused_connection(
+    code: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = pytest.importorskip("pyspark").SparkContext
+    ended = SimpleNamespace(proc=SimpleNamespace(wait=lambda timeout: code))
+    monkeypatch.setattr(context, "_gateway", ended)
+    for error in (
+        ConnectionRefusedError(111, "Connection refused"),
+        Py4JError("py4j.reflection.TypeUtil does not exist in the JVM"),
+    ):
+        assert reason_of(error).startswith(f"Spark's Java process {told}")
+        with pytest.raises(SparkError, match=re.escape(told)), explained():
+            raise error
+    assert reason_of(ValueError("other")) == "ValueError: other"
+    assert reason_of(RuntimeError("Job aborted: x\njava.lang.OutOfMemoryError: Java heap space")).startswith(
+        "Spark's Java process is out of memory; give it more"
+    )
+
+
 def test_batch_jobs_of_every_kind_bring_each_row_once(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.sql(f"{SQL} from range(0, 300, 1, 2)")
     df.coalesce(1).where("number < 100").select("word", "number").createOrReplaceTempView("fed")
     table = pa.table(dict(zip(("number", "half", "word"), zip(*rows(0, 300), strict=True), strict=True)))
     parquet.write_table(table, tmp_path / "rows.parquet")
     lines = [",".join(map(str, row)) for row in rows(0, 300)]
-    (tmp_path / "rows.csv").write_text("\n".join(["number,half,word", *lines]))
+    (tmp_path / "rows.csv").write_text("\n".join(["NUMBER,half,word", *lines]))
     jobs: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         # Timestamps are numbers of microseconds.
         "df": ((df.selectExpr("timestamp_micros(number) as number", "half", "word", "other"), Row), {}),
         "table": ((), {"table": "fed", "progress": True}),
         "csv": ((Row,), {"path": tmp_path / "rows.csv"}),
         "parquet": ((Row,), {"path": tmp_path / "rows.parquet"}),
+        # Spark takes upper and lower case for one.
+        "cases": ((df.selectExpr("number as NUMBER", "Half as Half", "word"), Row), {}),
     }
     wanted: dict[str, list[Any]] = {name: rows(0, 300) for name in jobs}
     wanted["table"] = [(word, number) for number, _, word in rows(0, 100)]
@@ -239,6 +272,14 @@ with g.run() as flow:
     flow.drain()
 from pyspark.sql import SparkSession
 print(seen, SparkSession.active().sparkContext.master)
+g = ev.Graph()
+number = ev.Schema("number", {"id": int})
+g.add(ev.SparkSource(number, sql="select if(id = 1, null, id) as id from range(2)")) >> ev.Terminal(print)
+try:
+    with g.run() as flow:
+        flow.drain()
+except ev.EvflowError as error:
+    print(error)
 """
 
 
@@ -252,14 +293,18 @@ def test_source_starts_a_session_of_its_own_where_there_is_none(
         capture_output=True,
         encoding="utf-8",
     )
-    assert done.stdout == "[0, 1, 2, 3, 4] local[1]\n", done.stderr
+    first, last = done.stdout.splitlines()
+    assert first == "[0, 1, 2, 3, 4] local[1]", done.stderr
+    assert "its Spark job failed: schema number: column id: row 1: expected a value in every row" in last
+    # One line says why a job failed, and no traces of Java around it.
+    assert "\tat " not in done.stderr
 
 
 def test_failure_of_a_job_reaches_the_program(spark: SparkSession) -> None:
     g = graph([], Row, sql="select id as number, id / 2 as half from range(3)")
     with g.run() as flow:
         with pytest.raises(
-            SparkError, match=r"spark source 'rows': its Spark job failed: .*no column for word"
+            SparkError, match=r"'rows': its Spark job failed: .*no column for word; .* are: number, half"
         ):
             flow.drain()
         progress = flow["rows"].progress()

@@ -290,6 +290,15 @@ def test_index_reaches_executors_as_a_file_where_they_do_not_see_the_drivers(
     assert found(matches) == sorted(pairs(flights, wanted))
 
 
+def test_columns_are_found_whatever_their_case(spark: SparkSession) -> None:
+    events = spark.createDataFrame(
+        [(1, 50.0, 0.0, 0.0), (2, 5.0, 9.0, 9.0)], "Id long, DELAY double, X double, y double"
+    )
+    texts = spark.createDataFrame([(7, "delay > 45 and within(0, 0, 1)")], "ID long, Subscription string")
+    pairs = match(events, texts, engine="reference")
+    assert (pairs.columns, pairs.collect()) == (["id", "subscription"], [(1, 7)])
+
+
 def test_events_that_stream_are_matched_as_they_come(
     sides: tuple[DataFrame, DataFrame],
     flights: list[dict[str, Any]],

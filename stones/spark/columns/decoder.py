@@ -19,6 +19,7 @@ from evflow.schema.types import Blob, Bytes, ListOf, Number, Record, Str, Text
 from evflow.stones.spark.columns.bytes_ir import SLACK
 from evflow.stones.spark.columns.decode_ir import COLUMN, HEAD, counts, write_decoder
 from evflow.stones.spark.columns.forms import Form, forms_of
+from evflow.stones.spark.columns.names import indices_of
 from evflow.stones.spark.columns.native import call
 
 __all__ = ["decode_rows"]
@@ -61,12 +62,14 @@ class _Decoder:
 
 
 def _wanted(schema: Schema, columns: dict[str, _Column], field: pa.Field) -> _Column:
-    if field.name not in columns:
+    names = list(columns)
+    at = indices_of(names, field.name)
+    if len(at) != 1:
         raise SchemaError(
             f"schema {schema.name} has no field {field.name!r} for a column of that name; its fields are "
-            f"{', '.join(columns)}"
+            f"{', '.join(names)}"
         )
-    return columns[field.name]
+    return columns[names[at[0]]]
 
 
 def decode_rows(batch: EventBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ from evflow.stones.spark.columns.bytes_ir import SLACK
 from evflow.stones.spark.columns.converting import Stored, Unfit
 from evflow.stones.spark.columns.encode_ir import HEAD, Site, write_encoder
 from evflow.stones.spark.columns.forms import WORDS, forms_of
+from evflow.stones.spark.columns.names import indices_of
 from evflow.stones.spark.columns.native import call
 from evflow.stones.spark.columns.storing import constant, store
 
@@ -104,7 +105,7 @@ def _reserved(length: int) -> Place:
 
 def _column(schema: Schema, batch: pa.RecordBatch, index: int) -> Stored:
     field = schema.fields[index]
-    at = batch.schema.get_all_field_indices(field.name)
+    at = indices_of(batch.schema.names, field.name)
     if len(at) > 1:
         raise SchemaError(f"schema {schema.name}: two columns are named {field.name!r}; rename or drop one")
     if not at and field.required:
@@ -131,9 +132,13 @@ def _encoder(schema: Schema, columns: list[Stored]) -> _Encoder:
     return found
 
 
+def _column_of(path: str) -> str:
+    return path.split(".")[0].split("[")[0]
+
+
 def _error(schema: Schema, batch: pa.RecordBatch, site: Site, row: int) -> SchemaError:
     form = site.form
-    value: Any = batch.column(form.path.split(".")[0].split("[")[0])[row].as_py()
+    value: Any = batch.column(indices_of(batch.schema.names, _column_of(form.path))[0])[row].as_py()
     if site.reason == "null":
         expected = "a value in every row, since the field is not optional"
     elif site.reason == "nul":

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from pyspark.sql import types as spark
 
-__all__ = ["can_give", "with_types"]
+from evflow.stones.spark.columns.names import indices_of
+
+__all__ = ["can_give", "column_of", "with_types"]
 
 _MOMENTS = (
     spark.TimestampType,
@@ -45,17 +47,18 @@ def with_types(own: spark.StructType, wanted: spark.StructType) -> spark.StructT
         >>> with_types(own, StructType().add("price", DecimalType(9, 2))).simpleString()
         'struct<day:int,price:decimal(9,2)>'
     """
-    there = {field.name: field.dataType for field in wanted.fields}
-    return spark.StructType(
-        [
-            spark.StructField(
-                field.name,
-                _kept(field.dataType, there.get(field.name, field.dataType)),
-                field.nullable,
-            )
-            for field in own.fields
-        ]
-    )
+    fields = []
+    for field in own.fields:
+        found = column_of(wanted, field.name)
+        kind = field.dataType if found is None else _kept(field.dataType, found.dataType)
+        fields.append(spark.StructField(field.name, kind, field.nullable))
+    return spark.StructType(fields)
+
+
+def column_of(struct: spark.StructType, name: str) -> spark.StructField | None:
+    """The column of a name, also one written in other cases; None if there is none, or several."""
+    at = indices_of(struct.names, name)
+    return struct.fields[at[0]] if len(at) == 1 else None
 
 
 def _kept(own: spark.DataType, wanted: spark.DataType) -> spark.DataType:
@@ -112,10 +115,8 @@ def can_give(own: spark.DataType, wanted: spark.DataType) -> bool:
             and can_give(entry[1].dataType, wanted.valueType)
         )
     if isinstance(own, spark.StructType) and isinstance(wanted, spark.StructType):
-        there = {field.name: field.dataType for field in own.fields}
-        return all(
-            field.name in there and can_give(there[field.name], field.dataType) for field in wanted.fields
-        )
+        found = [(column_of(own, field.name), field.dataType) for field in wanted.fields]
+        return all(one is not None and can_give(one.dataType, kind) for one, kind in found)
     return own == wanted or _stands_for(own, wanted) or _widens(own, wanted)
 
 

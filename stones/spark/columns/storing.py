@@ -32,6 +32,7 @@ from evflow.stones.spark.columns.converting import (
     unfit_type,
 )
 from evflow.stones.spark.columns.forms import form_of
+from evflow.stones.spark.columns.names import indices_of
 
 __all__ = ["constant", "store"]
 
@@ -104,9 +105,10 @@ def _record(schema: Schema, array: Any, shift: int) -> Stored:
     # Under a null there may be anything, which then is a null as well.
     parts = array.flatten() if array.null_count else [array.field(i) for i in range(len(names))]
     for member in schema.fields:
-        if names.count(member.name) == 1:
-            part = parts[names.index(member.name)]
-        elif member.name not in names and not member.required:
+        at = indices_of(names, member.name)
+        if len(at) == 1:
+            part = parts[at[0]]
+        elif not at and not member.required:
             part = constant(member.type, member.default, len(array))
         else:
             raise unfit_type(f"structs with one field {member.name}", array.type)

@@ -9,6 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import StringType, StructField, StructType
 
 from evflow.schema import Schema
+from evflow.stones.spark.columns.kept import column_of
 from evflow.stones.spark.columns.schemas import struct_of
 
 if TYPE_CHECKING:
@@ -61,8 +62,12 @@ def _found(spark: SparkSession, path: str, format: str, options: Mapping[str, st
 
 def _typed(found: StructType, declared: Schema) -> StructType:
     """Each column with the type of its field, and those that are no field as text."""
-    fields = {field.name: field for field in _nullable(declared).fields}
-    return StructType([fields.get(name, StructField(name, StringType())) for name in found.fieldNames()])
+    fields = _nullable(declared)
+    columns = []
+    for name in found.fieldNames():
+        field = column_of(fields, name)
+        columns.append(StructField(name, StringType() if field is None else field.dataType))
+    return StructType(columns)
 
 
 def _nullable(declared: Schema) -> StructType:

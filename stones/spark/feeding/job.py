@@ -22,6 +22,7 @@ from evflow.schema import Schema
 from evflow.stones.spark.feeding.feed import Feed
 from evflow.stones.spark.feeding.frames import fitting
 from evflow.stones.spark.feeding.progress import ENDED, Progress, shown
+from evflow.stones.spark.java import end_of_java
 from evflow.stones.spark.session import active_session, is_connect
 
 if TYPE_CHECKING:
@@ -239,6 +240,9 @@ def reason_of(error: BaseException) -> str:
     """What Spark's error says, without the frames of two languages around it."""
     if isinstance(error, EvflowError):
         return str(error)
+    ended = end_of_java(error)
+    if ended:
+        return ended
     text = str(error)
     ours: list[str] = _OURS.findall(text)
     if ours:

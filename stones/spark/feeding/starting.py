@@ -18,7 +18,8 @@ _LOCAL = {
     "spark.app.name": "evflow",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
+    # Why a job fails is told by what started it, in one line; Spark would log the same with Java's traces.
+    "spark.log.level": "FATAL",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

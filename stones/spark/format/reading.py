@@ -27,7 +27,7 @@ from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, 
 from evflow.errors import FlowError, SparkError
 from evflow.outside import shown
 from evflow.schema import Schema
-from evflow.stones.spark.columns.kept import can_give, with_types
+from evflow.stones.spark.columns.kept import can_give, column_of, with_types
 from evflow.stones.spark.columns.schemas import struct_of
 from evflow.stones.spark.format import answers
 from evflow.stones.spark.format.fetching import Slice, fetch, lost, mean_of, slices
@@ -267,11 +267,11 @@ def _check_columns(held: Schema, struct: StructType) -> None:
     Raises:
         SparkError: one is not there, or cannot be had as its type.
     """
-    there = {field.name: field for field in struct_of(held).fields}
+    there = struct_of(held)
     for field in struct.fields:
-        found = there.get(field.name)
+        found = column_of(there, field.name)
         if found is None:
-            raise SparkError(f"column {field.name!r}: events of {held.name} have {', '.join(there)}")
+            raise SparkError(f"column {field.name!r}: events of {held.name} have {', '.join(there.names)}")
         if not can_give(found.dataType, field.dataType):
             own, wanted = found.dataType.simpleString(), field.dataType.simpleString()
             raise SparkError(

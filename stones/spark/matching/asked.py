@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from evflow.errors import SparkError, SubscriptionError
 from evflow.matching.engine import ENGINES
 from evflow.matching.space import LOCATIONS
+from evflow.stones.spark.columns.names import indices_of, quoted
 from evflow.stones.spark.matching.pairs import Shape
-from evflow.stones.spark.matching.reading import Form, form_of, quoted
+from evflow.stones.spark.matching.reading import Form, form_of
 from evflow.stones.spark.matching.shipping import Settings
 
 if TYPE_CHECKING:
@@ -52,8 +53,14 @@ class Asked:
         """The subscriptions as they are read; one DataFrame, so that Spark plans it once."""
         return self.form.select(self.subscriptions)
 
-    def _type(self, name: str) -> str | None:
-        return next((kind for path, kind in _paths(self.events.schema) if path == name), None)
+    @cached_property
+    def _types(self) -> dict[str, str]:
+        return dict(_paths(self.events.schema))
+
+    def _path(self, name: str) -> str | None:
+        """The column, or the field of a struct, that an attribute is; None if there is none, or several."""
+        at = indices_of(list(self._types), name)
+        return list(self._types)[at[0]] if len(at) == 1 else None
 
     def needs_places(self) -> None:
         """Checks that the events tell where they are, since some subscriptions ask for it.
@@ -62,7 +69,8 @@ class Asked:
             SparkError: they do not.
         """
         for name in self.settings.location:
-            kind = self._type(name)
+            path = self._path(name)
+            kind = None if path is None else self._types[path]
             if kind is None or kind.split("(")[0] not in _NUMBERS:
                 what = "is not there" if kind is None else f"is a {kind}"
                 raise SparkError(
@@ -72,20 +80,20 @@ class Asked:
 
     def shape(self, names: Iterable[str]) -> Shape:
         """The columns of batches whose events are asked for these attributes."""
-        there = dict(_paths(self.events.schema))
-        wanted = sorted(name for name in {*names, *self.settings.location} if name in there)
+        wanted = sorted(name for name in {*names, *self.settings.location} if self._path(name) is not None)
         return Shape(self.keys, tuple(wanted), self.ids)
 
     def columns(self, shape: Shape) -> list[Column]:
         """The events' columns of a shape."""
         from pyspark.sql import functions as F
 
-        there = dict(_paths(self.events.schema))
         whole = set(self.events.columns)
         found = []
         for name in shape.names:
-            column = F.col(quoted(name) if name in whole else _quoted_path(name, whole))
-            if there[name].startswith("decimal") and name not in shape.keys:
+            path = self._path(name)
+            assert path is not None
+            column = F.col(quoted(path) if path in whole else _quoted_path(path, whole))
+            if self._types[path].startswith("decimal") and name not in shape.keys:
                 column = column.cast("double")
             found.append(column.alias(shape.column(name)))
         return found
@@ -96,7 +104,9 @@ class Asked:
 
         schema, types = self.events.schema, self.subscriptions.schema
         kind = types[self.form.id].dataType
-        return StructType([*(schema[key] for key in self.keys), StructField("subscription", kind, False)])
+        keys = [(key, schema[indices_of(schema.names, key)[0]]) for key in self.keys]
+        named = [StructField(key, column.dataType, column.nullable) for key, column in keys]
+        return StructType([*named, StructField("subscription", kind, False)])
 
 
 def asked(
@@ -121,7 +131,7 @@ def asked(
         )
     keys = (event_id,) if isinstance(event_id, str) else tuple(event_id)
     for key in keys:
-        if key not in events.columns:
+        if len(indices_of(events.columns, key)) != 1:
             raise SparkError(
                 f"events: there is no column {key} (event_id=); the columns are: {', '.join(events.columns)}"
             )
@@ -132,9 +142,7 @@ def asked(
     if settings.engine not in ENGINES:
         raise SubscriptionError(f"engine {settings.engine!r}: expected one of {', '.join(ENGINES)}")
     form = form_of(subscriptions, subscription_id, settings.space)
-    return Asked(
-        events, subscriptions, keys, form, _IDS[dict(subscriptions.dtypes)[subscription_id]], settings
-    )
+    return Asked(events, subscriptions, keys, form, _IDS[dict(subscriptions.dtypes)[form.id]], settings)
 
 
 def settings_of(

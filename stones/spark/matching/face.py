@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from evflow.stones.spark.java import explained
 from evflow.stones.spark.matching.asked import Asked, asked, settings_of
 from evflow.stones.spark.matching.collecting import collect, refuse_repeats
 from evflow.stones.spark.matching.joining import tiled
@@ -22,6 +23,7 @@ __all__ = ["explain", "match"]
 _log = logging.getLogger("evflow.spark")
 
 
+@explained()
 def match(
     events: DataFrame,
     subscriptions: DataFrame,
@@ -84,6 +86,7 @@ def match(
     return _tiles(question, chosen, limits)
 
 
+@explained()
 def explain(
     events: DataFrame,
     subscriptions: DataFrame,

@@ -17,13 +17,14 @@ from evflow.errors import SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.space import LOCATIONS
 from evflow.outside import from_json
+from evflow.stones.spark.columns.names import indices_of, quoted
 from evflow.stones.spark.matching.packing import Piece
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["Form", "Problem", "form_of", "pieces_of", "quoted", "read_piece", "refused"]
+__all__ = ["Form", "Problem", "form_of", "pieces_of", "read_piece", "refused"]
 
 _ROWS = 1 << 16
 _BYTES = 16 << 20
@@ -65,23 +66,22 @@ class Form:
         return subscriptions.select(*columns)
 
 
-def quoted(name: str) -> str:
-    """A column's name as Spark's expressions take it, whatever it holds."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def form_of(subscriptions: DataFrame, id: str, space: str) -> Form:
     """Tells by the columns how subscriptions are given.
 
     Raises:
         SubscriptionError: they are given in no way, or in two, or ids are no whole numbers.
     """
-    types = dict(subscriptions.dtypes)
-    there = ", ".join(f"{name} {kind}" for name, kind in types.items()) or "none"
-    if types.get(id) not in _WHOLE:
+    there = ", ".join(f"{name} {kind}" for name, kind in subscriptions.dtypes) or "none"
+    names = subscriptions.columns
+    at = indices_of(names, id)
+    if len(at) != 1 or subscriptions.dtypes[at[0]][1] not in _WHOLE:
         raise SubscriptionError(
             f"subscriptions: expected whole numbers in column {id} (subscription_id=); there are: {there}"
         )
+    id = names[at[0]]
+    # The names that mean something are in lower case.
+    types = {name.lower(): kind for name, kind in subscriptions.dtypes} | dict(subscriptions.dtypes)
     numbers = {name for name, kind in types.items() if kind.partition("(")[0] in _NUMBERS}
     areas = [(*LOCATIONS[space], "radius"), ("x", "y", "radius")]
     area = next((names for names in areas if numbers.issuperset(names)), ())
