@@ -1,6 +1,7 @@
 """Spark: rows into overlays and out of them, and matching and stones on executors.
 
-``docs/spark.md`` tells the rest. PySpark is loaded when something is used, not before.
+``docs/spark.md`` tells the rest. PySpark is loaded when something is used, not before; then a ``SparkError``
+says so if it is missing or of a version that does not fit.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _WHERE = {
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # What follows imports PySpark, and from another version not all is there to import.
+    importlib.import_module("evflow.stones.spark.session").require_pyspark()
     return getattr(importlib.import_module(f"evflow.stones.spark.{_WHERE[name]}"), name)
 
 

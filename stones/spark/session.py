@@ -10,7 +10,6 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,50 +18,68 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import evflow
 from evflow.errors import SparkError
 from evflow.forked import temporary_folder
+from evflow.stones.spark.java import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["active_session", "configure_spark_with_evflow", "is_connect", "require_spark", "worker_path"]
+__all__ = [
+    "active_session",
+    "configure_spark_with_evflow",
+    "is_connect",
+    "require_pyspark",
+    "require_spark",
+    "require_version",
+    "worker_path",
+]
 
 Builder = TypeVar("Builder")
 
 INSTALL = "pip install 'evflow[spark]'"
-JAVA = "install Java 17 or newer, for instance `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME"
-
-NEWEST_UNFIT_JAVA = 16
-OLDEST_SPARK = (4, 1)
+VERSIONS = ((4, 2), (4, 3))
+"""The versions of Spark that evflow works with."""
 
 
 def require_spark() -> None:
-    """Checks that PySpark, PyArrow and Java are there and new enough; starts nothing but ``java -version``.
+    """Checks that PySpark, PyArrow and Java are there and fit; starts nothing but ``java -version``.
 
     Raises:
         SparkError: one of them is not; says what to install.
     """
+    require_pyspark()
+    require_java()
+
+
+def require_pyspark() -> None:
+    """Checks that PySpark and PyArrow are there, and PySpark is of a version that evflow works with.
+
+    Raises:
+        SparkError: they are not; says what to install.
+    """
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
             raise SparkError(f"Spark needs the Python package {module}, which is not installed: {INSTALL}")
-    from pyspark import __version__ as found
+    from pyspark import __version__
 
-    if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < OLDEST_SPARK:
-        wanted = ".".join(map(str, OLDEST_SPARK))
-        raise SparkError(f"pyspark {found} is too old: expected {wanted} or newer: {INSTALL}")
-    _require_java()
+    require_version(f"pyspark {__version__}", __version__)
 
 
-def _require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    program = shutil.which(str(Path(home, "bin", "java")) if home else "java")
-    if program is None:
-        where = f"JAVA_HOME, which is {home}, has no bin/java" if home else "there is no java on the path"
-        raise SparkError(f"Spark needs Java, and {where}: {JAVA}")
-    said = subprocess.run(
-        [program, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=60
-    ).stdout
-    version = re.search(r'version "(\d+)', said)
-    if version is None or int(version[1]) <= NEWEST_UNFIT_JAVA:
-        raise SparkError(f"Spark needs Java 17 or newer, and {program} says {said.strip()!r}: {JAVA}")
+def require_version(what: str, version: str) -> None:
+    """Checks a version of Spark.
+
+    Args:
+        what: has the version.
+        version: its number.
+
+    Raises:
+        SparkError: evflow does not work with it.
+    """
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) not in VERSIONS:
+        known = " or ".join(f"{major}.{minor}" for major, minor in VERSIONS)
+        raise SparkError(
+            f"evflow works with Spark {known}, found {what}: {INSTALL}; on a platform that brings its own "
+            f"Spark, choose one that has {known}"
+        )
 
 
 def worker_path() -> tuple[str, ...]:
@@ -91,8 +108,9 @@ def configure_spark_with_evflow(builder: Builder, *, packages: Sequence[str | Pa
         The builder.
 
     Raises:
-        SparkError: it is no builder, a package is not there, or PySpark or PyArrow is missing.
+        SparkError: it is no builder, a package is not there, or PySpark or PyArrow is not, or does not fit.
     """
+    require_pyspark()
     for method in ("config", "getOrCreate"):
         if not hasattr(builder, method):
             raise SparkError(
@@ -139,10 +157,14 @@ def active_session(spark: SparkSession) -> SparkSession:
     A classic session is known to the thread that made it. In any other one ``format("evflow")`` is not found
     until this was called there; a Connect session needs it nowhere.
 
+    Raises:
+        SparkError: PySpark does not fit.
+
     Example::
 
         Thread(target=lambda: save(active_session(spark).table("flights"))).start()
     """
+    require_pyspark()
     jvm = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
     if jvm is not None:
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)

@@ -97,6 +97,9 @@ class SparkSink(Acting):
             raise GraphError(f"{what}: patience {describe(patience)}: expected seconds, more than 0")
         self.struct: str | None = None
         if _is_struct(schema):
+            from evflow.stones.spark.session import require_pyspark
+
+            require_pyspark()
             from evflow.stones.spark.columns.kept import with_types
             from evflow.stones.spark.columns.schemas import schema_of, struct_of
 

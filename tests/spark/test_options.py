@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
+import evflow as ev
+import evflow.spark
 from evflow.errors import SparkError
 from evflow.stones.spark.format.options import Options
 from evflow.stones.spark.session import configure_spark_with_evflow, require_spark
@@ -80,6 +85,49 @@ def test_missing_pyspark_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> 
         SparkError, match=r"package pyspark, which is not installed: pip install 'evflow\[spark\]'"
     ):
         require_spark()
+
+
+def entries() -> dict[str, Callable[[], Any]]:
+    """Each way in: functions, stones with a job or a DataFrame's schema, the format."""
+    from pyspark.sql.types import LongType, StructType
+
+    from evflow.stones.spark.pyspark_evflow import DefaultSource
+
+    found: dict[str, Callable[[], Any]] = {
+        name: partial(getattr, evflow.spark, name) for name in evflow.spark.__all__
+    }
+    format = DefaultSource(GOOD)
+    struct = StructType().add("id", LongType())
+    g = ev.Graph()
+    g.add(ev.SparkSource(sql="select 1 as one")) >> ev.Terminal(print)
+    return found | {
+        "require_spark": require_spark,
+        "configure": partial(configure_spark_with_evflow, object()),
+        "source": g.run,
+        "sink": partial(ev.SparkSink, struct),
+        "writer": partial(format.writer, struct, False),
+        "streamWriter": partial(format.streamWriter, struct, False),
+        "schema": format.schema,
+        "reader": partial(format.reader, struct),
+        "streamReader": partial(format.streamReader, struct),
+    }
+
+
+@pytest.mark.parametrize("version", ["4.1.2", "4.4.0.dev1", "3.5.8"])
+def test_another_version_of_spark_is_one_clear_error_at_every_entry(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyspark")
+    ways = entries()
+    monkeypatch.setattr("pyspark.__version__", version)
+    said = []
+    for name, way in ways.items():
+        with pytest.raises(SparkError) as caught:
+            way()
+        said.append((name, str(caught.value)))
+    expected = f"evflow works with Spark 4.2 or 4.3, found pyspark {version}: pip install 'evflow[spark]'"
+    assert [name for name, text in said if not text.startswith(expected)] == []
+    assert len({text for _, text in said}) == 1
 
 
 def test_format_is_imported_without_anything_else() -> None:

@@ -154,6 +154,9 @@ class Feed:
         """That of the rows, as far as it is known before anything is read."""
         if self.df is None:
             return None
+        from evflow.stones.spark.session import require_pyspark
+
+        require_pyspark()
         from evflow.stones.spark.columns.schemas import schema_of
 
         return schema_of(self.df.schema)
@@ -164,10 +167,12 @@ class Feed:
         Raises:
             SparkError: something is not installed; says what.
         """
-        from evflow.stones.spark.session import require_spark
+        from evflow.stones.spark.session import require_pyspark, require_spark
 
         if self.df is None and not _is_remote(self.master):
             require_spark()
+        else:
+            require_pyspark()
 
     def session(self) -> SparkSession:
         """The session that reads: that of the DataFrame, the active one, or else one that is started.

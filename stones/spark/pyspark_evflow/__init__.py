@@ -39,30 +39,42 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """What writes a DataFrame."""
+        _check()
         from evflow.stones.spark.format.writing import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """What writes the micro-batches of a query."""
+        _check()
         from evflow.stones.spark.format.writing import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)
 
     def schema(self) -> StructType:
         """The schema of the events that are read."""
+        _check()
         from evflow.stones.spark.format.reading import schema
 
         return schema(self.options)
 
     def reader(self, schema: StructType) -> BatchReader:
         """What reads the events that are there."""
+        _check()
         from evflow.stones.spark.format.reading import BatchReader
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """What reads events as they come."""
+        _check()
         from evflow.stones.spark.format.reading import StreamReader
 
         return StreamReader(self.options, schema)
+
+
+def _check() -> None:
+    """Has another version of Spark say so, rather than fail at what it does not have."""
+    from evflow.stones.spark.session import require_pyspark
+
+    require_pyspark()
