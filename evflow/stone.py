@@ -284,10 +284,13 @@ class Actor:
 
     Attributes:
         context: its way to the engine.
+        divides: whether ``receive`` may be given a batch in slices, so that what handlers submit for some
+            events is run before the next.
         stream: of what stream the numbers are that it gives to ``Context.emit``: random bytes that are kept
             with what it holds, and thrown away with it.
     """
 
+    divides: bool = False
     stream: bytes = b""
 
     def __init__(self, context: Context) -> None:

@@ -24,7 +24,8 @@ class Terminal(Acting):
     """Calls a handler with each event, a read-only view with the event's fields as attributes.
 
     A handler that raises costs that event only: it is counted, and kept among the dead letters. A handler
-    may submit events itself.
+    may submit events itself: as many as it likes to other sources, and to the one that its own events come
+    from no more than it takes, or ``submit`` raises ``FlowError`` there, and the next ``drain``, too.
 
     The flow waits while a handler runs, and with it all its stones. Handlers that wait for something, as a
     database or a request, run beside the flow with ``workers=``: as many at once, each in a thread. Events
@@ -227,6 +228,7 @@ class _Caller(Actor):
         super().__init__(context)
         self._handlers = handlers
         self._batch = batch
+        self.divides = not batch
 
     def receive(self, batch: EventBatch, input: str) -> None:
         handler = self._handlers[input]

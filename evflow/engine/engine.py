@@ -21,8 +21,9 @@ from evflow.engine.asking import Asking, asking
 from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
 from evflow.engine.plan import Meter, Route, plan_route
+from evflow.engine.slices import Slices
 from evflow.engine.stalls import Stalls
-from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
+from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology, behind_keepers
 from evflow.engine.waking import Waking
 from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
@@ -57,6 +58,9 @@ class Engine:
         stalls: which stones cannot keep what came to them now.
         frame: what the frame is known by that a stone handles; see ``evflow.stone.Context``.
         version: another number after each change of the topology, or of what is frozen.
+        begun: the stones at which the events came in that are under way.
+        aside: moves what handlers have submitted so far, while the events wait that came with those that they
+            were called with; gives how many bytes of events these were.
         ungate: called with each such change, before anything else is done by the new topology.
         adoptions: how often other stones and links were adopted.
         away: entered while the engine's thread runs a stone's own code, or machine code that may take long;
@@ -81,12 +85,15 @@ class Engine:
         self.waking = Waking(self)
         self.stalls = Stalls(self)
         self.version = 0
+        self.begun: tuple[Slot, ...] = ()
+        self.aside: Callable[[], int] = lambda: 0
         self.ungate: Callable[[], None] = lambda: None
         self.adoptions = 0
         self.away: AbstractContextManager[None] = nullcontext()
         self.forsaken = False
         self._letters = letters
         self._pending: deque[tuple[Slot, str, EventBatch]] = deque()
+        self._seconds_aside = 0.0
         self._routes: dict[tuple[str, str, str], Route | str] = {}
         self._adapters: dict[tuple[str, str, str], Adapter | str] = {}
         self._emitted: set[str] = set()
@@ -130,7 +137,8 @@ class Engine:
 
     def run(self) -> None:
         """Moves events until none moves any more."""
-        pending = self._pending
+        pending, begun = self._pending, self.begun
+        self.begun = (*begun, *[slot for slot, _, _ in pending])
         while pending:
             slot, input, batch = pending.popleft()
             try:
@@ -142,12 +150,22 @@ class Engine:
                     self._route(slot, input, batch)
             except CONTAINED as error:
                 self._lose(slot, batch, error)
-        self._origin = None
+        self._origin, self.begun = None, begun
+
+    def _step_aside(self) -> int:
+        """Moves what handlers have submitted so far, as if nothing else were under way; see ``aside``."""
+        before, start = (self._pending, self._origin, self._seconds_aside), time.perf_counter()
+        self._pending = deque()
+        try:
+            return self.aside()
+        finally:
+            self._pending, self._origin, seconds = before
+            self._seconds_aside = seconds + time.perf_counter() - start
 
     def entrance(self, slot: Slot) -> Entrance | None:
         """Where the events came in that a stone handles; see ``evflow.stone.Context``."""
         if self._merged is None:
-            self._merged = _behind_keepers(self.topology)
+            self._merged = behind_keepers(self.topology)
         if self._origin is None or slot in self._merged:
             return None
         return Entrance(self.adoptions, *self._origin)
@@ -447,7 +465,7 @@ class Engine:
         if isinstance(adapter, str):
             self._refuse(slot, batch, adapter)
             return
-        start = time.perf_counter()
+        start, aside = time.perf_counter(), self._seconds_aside
         if adapter.idle:
             slot.counts[IN] += len(batch)
             self._receive(slot, adapter.input, batch)
@@ -460,9 +478,22 @@ class Engine:
                     self.fault(slot, event, reason)
                 if len(converted):
                     self._receive(slot, adapter.input, converted)
-        slot.busy += time.perf_counter() - start
+        slot.busy += time.perf_counter() - start - (self._seconds_aside - aside)
 
     def _receive(self, slot: Slot, input: str, batch: EventBatch) -> None:
+        assert slot.actor is not None
+        if not slot.actor.divides:
+            self._give(slot, input, batch)
+            if self._pending:
+                self._step_aside()
+            return
+        slices = Slices(batch)
+        for part in slices:
+            self._give(slot, input, part)
+            if slices.left or self._pending:
+                slices.led_to(self._step_aside())
+
+    def _give(self, slot: Slot, input: str, batch: EventBatch) -> None:
         assert slot.actor is not None
         try:
             if not slot.stalled:
@@ -558,23 +589,6 @@ class _StoneContext:
     @property
     def attributes(self) -> dict[str, int | float | str]:
         return self._slot.attributes
-
-
-def _behind_keepers(topology: Topology) -> set[Slot]:
-    """The stones that events may get to after another has kept them, or has emitted them by itself."""
-    todo = [slot for slot in topology.slots.values() if _lets_go_later(slot)]
-    found: set[Slot] = set()
-    while todo:
-        onward = {hop.slot for hops in todo.pop().ports.values() for hop in hops} - found
-        found |= onward
-        todo.extend(onward)
-    return found
-
-
-def _lets_go_later(slot: Slot) -> bool:
-    stone = slot.stone
-    keeps = slot.actor is not None and type(slot.actor).taken is not Actor.taken
-    return keeps or (isinstance(stone, Acting) and stone.wakes and bool(stone.inputs))
 
 
 def _count_passing(meter: Meter, result: Result | None, arrived: int) -> None:

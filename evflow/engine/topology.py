@@ -21,7 +21,19 @@ from evflow.stone import Acting, Actor, Compiled, Leaving, Stone
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
-__all__ = ["DROPPED", "ERRORS", "IN", "OUT", "Crossing", "Hop", "Slot", "Topology", "crossing_of"]
+__all__ = [
+    "DROPPED",
+    "ERRORS",
+    "IN",
+    "OUT",
+    "Crossing",
+    "Hop",
+    "Slot",
+    "Topology",
+    "ahead_of",
+    "behind_keepers",
+    "crossing_of",
+]
 
 _log = logging.getLogger("evflow.engine")
 
@@ -44,6 +56,17 @@ class Crossing(NamedTuple):
     peer: str
     stone: str
     input: str
+
+
+def ahead_of(slot: Slot) -> list[Slot]:
+    """The stones that events at a stone may get to, from that one on."""
+    found = [slot]
+    seen = set(found)
+    for at in found:
+        onward = {hop.slot for hops in at.ports.values() for hop in hops} - seen
+        seen |= onward
+        found.extend(onward)
+    return found
 
 
 def crossing_of(stone: Stone) -> Crossing | None:
@@ -221,3 +244,20 @@ class Topology:
     morphs: tuple[Morph, ...] = ()
     entrances: frozenset[str] = frozenset()
     crossings: dict[str, Crossing] = field(default_factory=dict)
+
+
+def behind_keepers(topology: Topology) -> set[Slot]:
+    """The stones that events may get to after another has kept them, or has emitted them by itself."""
+    todo = [slot for slot in topology.slots.values() if _lets_go_later(slot)]
+    found: set[Slot] = set()
+    while todo:
+        onward = {hop.slot for hops in todo.pop().ports.values() for hop in hops} - found
+        found |= onward
+        todo.extend(onward)
+    return found
+
+
+def _lets_go_later(slot: Slot) -> bool:
+    stone = slot.stone
+    keeps = slot.actor is not None and type(slot.actor).taken is not Actor.taken
+    return keeps or (isinstance(stone, Acting) and stone.wakes and bool(stone.inputs))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Event
 
 from evflow.engine.engine import Engine
-from evflow.engine.topology import Slot
+from evflow.engine.topology import Slot, ahead_of
 from evflow.errors import EvflowError, FlowError
 from evflow.flow.lane import Lane, Marks
 from evflow.flow.net import Net
@@ -160,26 +160,16 @@ class Flush(Drain):
 
     def _targets(self) -> list[Slot]:
         """The stones that have what gets to them in a file or hand it to another node."""
-        return [s for s in self._ahead() if s.sends or (s.actor is not None and s.actor.keeps)]
+        return [s for s in ahead_of(self._slot) if s.sends or (s.actor is not None and s.actor.keeps)]
 
     def _path(self) -> list[Slot]:
         """The stones from which events get to those, and those."""
-        ahead = self._ahead()
+        ahead = ahead_of(self._slot)
         found, before = set(self._targets()), -1
         while len(found) > before:
             before = len(found)
             found |= {s for s in ahead if any(hop.slot in found for hops in s.ports.values() for hop in hops)}
         return [slot for slot in ahead if slot in found]
-
-    def _ahead(self) -> list[Slot]:
-        """The stones that events may get to, from the first one on."""
-        found = [self._slot]
-        seen = set(found)
-        for slot in found:
-            onward = {hop.slot for hops in slot.ports.values() for hop in hops} - seen
-            seen |= onward
-            found.extend(onward)
-        return found
 
     def waits_for(self) -> list[str]:
         return [

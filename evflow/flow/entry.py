@@ -351,7 +351,7 @@ class Entry:
     def _handing(self, schema: Schema) -> Callable[[Any], None]:
         """What takes events of a schema of fixed width that handlers submit."""
         enter, slot, encode = self._worker.enter_inner, self._slot, encoder(schema)
-        return lambda event: enter(slot, EventBatch(schema, encode(event), 1))
+        return lambda event: enter(slot, (schema, encode(event)))
 
     def __getattr__(self, name: str) -> Any:
         """What the stone itself has programs do with it; see ``Acting.controls``."""

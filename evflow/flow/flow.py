@@ -60,9 +60,10 @@ class Flow(Changeable):
 
     Args:
         graph: the graph; it is checked first.
-        max_events: submissions that may wait at each stone before ``submit`` waits.
+        max_events: submissions that may wait at each stone before ``submit`` waits, or raises if a handler
+            calls it, which cannot wait.
         max_bytes: bytes that may wait at each stone, or at all frozen stones together, before ``submit``
-            waits.
+            does so.
         dead_letters: the number of dead letters kept, of 256 MiB at most; older ones are let go and counted.
         node: run the stones that are placed on this node, with bridges to the others; without, run all stones
             here. It is closed with the flow, also where that cannot begin.
@@ -227,7 +228,8 @@ class Flow(Changeable):
         handler that calls this does not wait.
 
         Raises:
-            FlowError: not within ``timeout`` seconds, and why; or the flow is closed.
+            FlowError: not within ``timeout`` seconds, and why; the flow is closed; or a handler had submitted
+                more than may wait, and events became dead letters by that. This is raised once.
             EvflowError: why a stone has failed that emits by itself, as by a job of Spark.
         """
         self._worker.drain(timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from evflow.engine.topology import Crossing, Slot
@@ -83,6 +84,10 @@ class Net(Protocol):
     def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
         """Moves what a stone has emitted by itself; its ``stream`` and the number say what events these are,
         so that other nodes know them if they come again. Its actor is told when that was handled."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Within the ``with`` block events are moved that are not a part of what came: those that handlers
+        have submitted."""
 
     def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
         """Tells actors that what they emitted was handled, when it was, on other nodes too."""
@@ -187,6 +192,9 @@ class Alone:
         mark = slot.actor.mark()
         run()
         self._settle(slot.actor, mark)
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
         for actor, mark in emitted:

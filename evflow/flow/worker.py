@@ -22,6 +22,7 @@ from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE
 from evflow.flow.drains import Drain, End, Flush, check_timeout
+from evflow.flow.handed import Handed
 from evflow.flow.hooks import Hooks
 from evflow.flow.inbox import Intake, Item
 from evflow.flow.lane import Lane
@@ -70,7 +71,7 @@ class Worker:
         self._hooks = Hooks(name)
         self._tasks: deque[Callable[[], None]] = deque()
         self._link_tasks: deque[Callable[[], None]] = deque()
-        self._inner: deque[tuple[Slot, EventBatch]] = deque()
+        self._handed = Handed(engine, net.aside, max_events, max_bytes)
         self._entry: Slot | None = None
         # The links may be served meanwhile, so what handlers lead to is told to them afterwards.
         self._led: set[tuple[Slot, Slot]] = set()
@@ -150,8 +151,7 @@ class Worker:
         """
         if threading.get_ident() == self._ident:
             # Also while the flow closes, which handles everything first.
-            batch = item if isinstance(item, EventBatch) else EventBatch.from_encoded(item[0], [item[1]])
-            self.enter_inner(slot, batch)
+            self.enter_inner(slot, item)
             return
         self._wait_for_room(slot, intake, timeout)
         intake.put(item)
@@ -214,19 +214,13 @@ class Worker:
         """Whether a handler of this flow calls: it must not wait until all has been handled."""
         return threading.get_ident() == self._ident or self._actor_at_work() is not None
 
-    def enter_inner(self, slot: Slot, batch: EventBatch) -> None:
+    def enter_inner(self, slot: Slot, item: Item) -> None:
         """Puts in what a handler submits, in the engine's thread.
 
         Raises:
-            FlowError: so many events of handlers wait already that there is no room.
+            FlowError: there is no room; it would wait for itself if it waited for that.
         """
-        # It would wait for itself if it waited for room, so it is refused instead.
-        if len(self._inner) >= self._max_events:
-            raise FlowError(
-                f"stone {slot.name!r}: handlers have submitted {len(self._inner)} events that wait; "
-                "a handler must not submit more than it takes"
-            )
-        self._inner.append((slot, batch))
+        self._handed.put(slot, item)
         if self._entry is not None:
             self._led.add((self._entry, slot))
 
@@ -327,15 +321,18 @@ class Worker:
         self._tasks.append(begin)
         self.bell.ring()
         try:
-            self.wait(drain.ended, timeout)
+            # One who waits for handlers that submit without an end hears of it.
+            self.wait(drain.ended, timeout, self._handed.told)
         except FlowError as error:
             drain.given_up = True
             raise FlowError("; ".join([str(error), *drain.waits_for()])) from self._failure
         if drain.failure is not None:
             raise drain.failure
 
-    def wait(self, done: threading.Event, timeout: float | None = None) -> None:
-        """Waits for what the thread will set.
+    def wait(
+        self, done: threading.Event, timeout: float | None = None, look: Callable[[], None] = lambda: None
+    ) -> None:
+        """Waits for what the thread will set, and looks now and then whether something else is to be raised.
 
         Raises:
             FlowError: the flow ended before, or it took more than ``timeout`` seconds.
@@ -344,9 +341,11 @@ class Worker:
         while not done.wait(0.2 if deadline is None else max(0.0, min(0.2, deadline - time.monotonic()))):
             if not self._thread.is_alive() and not done.is_set():
                 raise self._ended()
+            look()
             if deadline is not None and time.monotonic() >= deadline:
                 late = f"flow {self._name}: not done within {timeout} s"
                 raise FlowError("; ".join([late, *self._troubles()]))
+        look()
 
     @property
     def failure(self) -> FlowError | None:
@@ -398,7 +397,7 @@ class Worker:
         if self._parent is not None:
             return
         if not self.closing:
-            self.closing = True
+            self.closing = self._handed.closing = True
             self._tasks.append(lambda: self._begin_end(finish, timeout, thaw))
             self.bell.ring()
         self._thread.join()
@@ -582,10 +581,7 @@ class Worker:
         for entry, onward in self._led:
             self._net.leads(entry, onward)
         self._led.clear()
-        while self._inner:
-            slot, batch = self._inner.popleft()
-            self.engine.submit(slot, batch, origin=(slot.name, b""))
-            self.engine.run()
+        self._handed.run()
         self._entry = None
         emitted = self.engine.emitted()
         if emitted:

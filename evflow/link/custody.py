@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
@@ -188,6 +189,16 @@ class Custody:
             self._current = None
         pending = Pending(number, tag, list(self._touched.items()), self._reach.holds())
         self._emitted.append((pending, actor, mark))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Within the ``with`` block events are moved that are not a part of the frame at hand."""
+        before = self._current, self._counts, self._touched
+        self._current, self._counts, self._touched = None, {}, {}
+        try:
+            yield
+        finally:
+            self._current, self._counts, self._touched = before
 
     def _is_new(self, inlet: Inlet, arrived: Arrived) -> bool:
         """Whether a frame has not come before, over this channel or on another way."""

@@ -6,6 +6,7 @@ import os
 import socket as network
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -447,6 +448,10 @@ class Links:
     def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
         """Moves what a stone has emitted by itself; see ``Custody.run_numbered``."""
         self._hub.custody.run_numbered(slot, number, run)
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Within the ``with`` block events are moved that are not a part of what came."""
+        return self._hub.custody.aside()
 
     def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
         """Tells actors that what they emitted was handled, when it was."""
