@@ -119,7 +119,7 @@ def _thing(noise: random.Random, depth: int) -> Any:
     ("settings", "words"),
     [
         ({"code": "1 || " * 20_000 + "1"}, "node b.*'evil/step1'.*100001 characters; expected at most 65536"),
-        ({"fuel": 1 << 60}, "node b.*'evil/step1'.*expected a fuel of at most 100000000"),
+        ({"fuel": 1 << 60}, "node b.*'evil/step1'.*expected at most 100000000"),
         ({"fuel": -1}, "node [ab].*fuel -1: expected an integer of 1 or more"),
         ({"code": ["python", "import os"]}, "node b"),
         ({"code": 7}, "node b"),
