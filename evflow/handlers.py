@@ -6,7 +6,7 @@ host has.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +17,15 @@ from typing import Any
 from evflow.errors import GraphError
 from evflow.mishaps import CONTAINED, named
 
-__all__ = ["handler_from", "handler_text", "imported", "is_handler_text", "is_made_in", "own_handlers"]
+__all__ = [
+    "handler_from",
+    "handler_text",
+    "imported",
+    "is_handler_text",
+    "is_made_in",
+    "missing_module",
+    "own_handlers",
+]
 
 _own: ContextVar[Mapping[str, Callable[..., object]]] = ContextVar(
     "evflow.handlers", default=MappingProxyType({})
@@ -99,6 +107,21 @@ def is_made_in(module: str, path: str, what: str = "handler") -> bool:
     found = _on_the_way(module, path, what)
     listed = path.partition(".")[0] in getattr(found[0], "__all__", ())
     return all(getattr(each, "__module__", None) == module for each in found[1 + listed :])
+
+
+def missing_module(text: str) -> str:
+    """Why the module of ``"module:function"`` or ``"module"`` cannot be found, as things are; "" if it can.
+
+    Of a module within a package the package is imported, as that knows where the module is.
+    """
+    module = text.partition(":")[0]
+    try:
+        if module in sys.modules or importlib.util.find_spec(module) is not None:
+            return ""
+        why = "is it spelt right, and is its folder the one of the start, or on PYTHONPATH?"
+    except CONTAINED as error:
+        why = str(error) if isinstance(error, ImportError) else named(error)
+    return f"module {module!r} cannot be found: {why}"
 
 
 def is_handler_text(text: str) -> bool:

@@ -27,8 +27,10 @@ from evflow.deploy.store import FileStore
 from evflow.deploy.verbs import Verbs
 from evflow.errors import DeployError, EvflowError, FlowError
 from evflow.flow.flow import Flow
+from evflow.handlers import missing_module
 from evflow.link.asking import ANSWER, ASK, Answers
 from evflow.mishaps import CONTAINED, named
+from evflow.node.contact import node_name
 from evflow.node.node import Node
 from evflow.outside import shown
 from evflow.trouble import AGAIN
@@ -111,6 +113,9 @@ class Daemon:
         # A comparison also refuses NaN.
         if not isinstance(dead_after, int | float) or isinstance(dead_after, bool) or not dead_after > 0:
             raise DeployError(f"daemon: dead_after {shown(dead_after, 300)}: expected seconds, more than 0")
+        if name is not None:
+            # Before anything is written: the command calls its folder by it.
+            node_name(name)
         folder = Path(storage)
         self._control = None if control is None else frozenset(control)
         admission = Admission(handlers, folder)
@@ -139,6 +144,9 @@ class Daemon:
         self._thread.start()
 
     def _begin(self, admission: Admission) -> None:
+        for text in admission.listed:
+            if why := missing_module(text):
+                _log.warning("node %s: graphs may name handlers of %r, but %s", self.node.name, text, why)
         links = self.flow.links
         assert links is not None
         self._links = links

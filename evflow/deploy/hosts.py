@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from evflow.errors import DeployError, LinkError
-from evflow.node.contact import Contact
+from evflow.node.contact import Contact, node_name
 from evflow.node.keyfile import checked_name
 from evflow.outside import shown
 
@@ -109,8 +109,10 @@ def _contacts(data: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
         return {}
     contacts: dict[str, str] = {}
     for name, text in table.items():
-        if not 0 < len(name) <= 255 or "://" in name or "/" in name:
-            problems.append(f"host {shown(name, 300)}: expected a name of 1 to 255 characters without '/'")
+        try:
+            node_name(name)
+        except LinkError as error:
+            problems.append(str(error))
         try:
             contact = str(Contact.parse(text))
         except LinkError as error:

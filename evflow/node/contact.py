@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from evflow.errors import LinkError
 from evflow.outside import shown
 
-__all__ = ["Contact", "named_contact"]
+__all__ = ["Contact", "named_contact", "node_name"]
 
 _TCP = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[^:]*)")
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _ZONE = re.compile(r"[A-Za-z0-9_.-]+")
+_NODE_NAME = re.compile(r"[^./=][^/=]{0,254}")
 _PORT = re.compile(r"[0-9]{1,5}")
 _PATH_BYTES = 107
 """What a Unix socket's address holds, without its closing NUL."""
@@ -177,6 +178,20 @@ def _parse_ipc(text: str, path: str) -> Contact:
     if (size := len(path.encode())) > _PATH_BYTES:
         raise _wrong(text, f"a path of {size} bytes, where sockets take {_PATH_BYTES}", right)
     return Contact("ipc", path=path)
+
+
+def node_name(name: object) -> str:
+    """A name that a node may have: files are called by it, and contacts are written NAME=CONTACT.
+
+    Raises:
+        LinkError: it may not.
+    """
+    if not isinstance(name, str) or not _NODE_NAME.fullmatch(name) or not name.isprintable():
+        raise LinkError(
+            f"node {shown(name, 300)}: expected a name of 1 to 255 characters without '/', '=' and line "
+            "breaks, and no '.' at the beginning"
+        )
+    return name
 
 
 def named_contact(text: str) -> tuple[str, str]:

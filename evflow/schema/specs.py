@@ -96,6 +96,12 @@ def field_type(spec: FieldSpec, where: str, scope: Scope) -> FieldType:
     parts = get_args(spec)
     if origin is Annotated:
         meant = [part for part in parts[1:] if isinstance(part, FieldType)]
+        number = next((part for part in parts[1:] if isinstance(part, int)), None)
+        if number is not None and not meant and parts[0] in (str, bytes):
+            sized = f"ev.{parts[0].__name__.capitalize()}[{number}]"
+            raise SchemaError(
+                f"{where}: {shown(spec)} does not say what {number} is; for a capacity write {sized}"
+            )
         return meant[0] if meant else field_type(parts[0], where, scope)
     if origin is list and len(parts) == 1:
         return ListOf(field_type(parts[0], where, scope))

@@ -166,6 +166,15 @@ def test_doctor_knows_the_clock_of_a_daemon(site: Site) -> None:
     assert "ok       clock of edge" in done.output
 
 
+def test_tap_of_a_misspelt_stone_lists_what_is_there(site: Site, run: Run) -> None:
+    done = run("tap", "trades/hihg", "--at", "edge")
+    assert done.exit_code == 1, done.output
+    assert (
+        "node edge has no stone 'trades/hihg' (did you mean 'trades/high'?); it has trades/trades"
+        in done.output
+    )
+
+
 @pytest.mark.parametrize("stone", ["trades/none", "nope/trades", "trades/high"])
 def test_replay_to_a_stone_that_takes_nothing_fails(stone: str, site: Site, run: Run, tmp_path: Path) -> None:
     path = tmp_path / "in.evrec"

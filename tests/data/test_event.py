@@ -109,6 +109,14 @@ def test_event_takes_every_spelling_of_a_type() -> None:
     assert Everything.counted == 7
 
 
+@pytest.mark.parametrize(("kind", "meant"), [(str, r"ev\.Str\[8\]"), (bytes, r"ev\.Bytes\[8\]")])
+def test_number_beside_text_is_not_taken_for_nothing(kind: type, meant: str) -> None:
+    with pytest.raises(ev.SchemaError, match=rf"a: .*for a capacity write {meant}"):
+
+        class Named(ev.Event):
+            a: Annotated[kind, 8]  # type: ignore[valid-type]
+
+
 def test_event_may_name_a_local_class_that_is_defined_later() -> None:
     class Order(ev.Event):
         owner: Customer

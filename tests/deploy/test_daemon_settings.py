@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import evflow as ev
+from evflow.cli import main
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,30 @@ import evflow as ev
 def test_a_wrong_argument_is_named(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ev.DeployError, match=message):
         ev.Daemon("edge", **({"storage": tmp_path} | settings))
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "/a", "a=b", "."])
+def test_a_name_that_is_none_leaves_no_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    done = CliRunner().invoke(main, ["node", name, "--listen", "tcp://127.0.0.1:0"])
+    assert done.exit_code == 1
+    assert "expected a name of 1 to 255 characters" in done.output
+    assert [path.name for path in tmp_path.rglob("*")] == ["here"]
+
+
+def test_a_module_of_handlers_that_is_not_there_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers = ["nosuchmodule", "json.nosuch:show", "json", "tests.deploy.handlers:keep"]
+    with ev.Daemon("edge", storage=tmp_path, handlers=handlers):
+        pass
+    told = [one.getMessage() for one in caplog.records if "graphs may name" in one.getMessage()]
+    assert [message.partition(":")[0] for message in told] == ["node edge"] * 2
+    assert "module 'nosuchmodule' cannot be found: is it spelt right" in told[0]
+    assert "module 'json.nosuch' cannot be found" in told[1]
 
 
 def test_hosts_of_a_deployment_are_a_mapping() -> None:

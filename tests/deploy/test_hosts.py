@@ -57,6 +57,7 @@ def test_keys_are_found_beside_the_file_or_by_their_whole_path(write: Write) -> 
         ("[hosts]\nedge = 7000", "host edge: contact 7000"),
         ('[hosts]\nedge = "tcp://*:7000"', "only to listen on"),
         ('[hosts]\n"a/b" = "tcp://10.0.0.2:7000"', "without '/'"),
+        ('[hosts]\n"a=b" = "tcp://10.0.0.2:7000"', "node 'a=b': expected a name"),
         ('[hosts]\na = "tcp://10.0.0.2:7000"\nb = "tcp://10.0.0.2:7000"', "hosts a and b have one contact"),
         ('name = 7\n[hosts]\na = "tcp://10.0.0.2:7000"', "name = 7: expected a name"),
         ('plain = "yes"\n[hosts]\na = "tcp://10.0.0.2:7000"', "expected true or false"),
