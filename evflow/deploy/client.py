@@ -64,6 +64,7 @@ class Cluster:
             raise LinkError(f"timeout {shown(timeout)}: expected seconds above 0, at most {_MOST_TIMEOUT}")
         self.node = Node(name, keys=keys, plain=plain)
         self.timeout = timeout
+        self._keyed = keys is not None
         try:
             contacts = {host: str(self.node.permitted(Contact.parse(text))) for host, text in hosts.items()}
         except BaseException:
@@ -137,8 +138,15 @@ class Cluster:
         where = f" at {contact}" if contact and contact != host else ""
         return (
             f"host {host}{where}: no answer to {verb!r} within {seconds:g} s: {trouble}; "
-            f"is 'evflow node' running there, and does the contact lead to it?"
+            f"is 'evflow node' running there, does the contact lead to it, and {self._of_keys}?"
         )
+
+    @property
+    def _of_keys(self) -> str:
+        """What to ask about keys, as a node does not answer whom it does not know."""
+        if self._keyed:
+            return f"has that node the key {self.node.name}.pub, and this end its key of now"
+        return "is it one without keys, as this end has none (keys= and name=, --keys and --name)"
 
     def ask_later(self, host: str, verb: str, arguments: Mapping[str, Any], reply: Reply) -> None:
         """Asks a daemon from the flow's own thread; ``reply`` gets the answer, or the error in its place."""

@@ -66,8 +66,8 @@ class Hub:
         notes: who listens to which notes.
         custody: what the node was given and what it owes.
         reach: which bridges events can get to.
-        refused: what came and was refused, by kind: "malformed", "unauthorised", "unknown stone",
-            "unknown topic", "protocol".
+        refused: what came and was refused, by kind: "malformed", "unauthorised", "other version",
+            "too many peers", "unknown stone", "unknown topic", "protocol".
         run: moves the events that came for a stone until none moves any more.
         stopped: whether nothing that comes is taken in any more.
     """
@@ -358,13 +358,15 @@ class Hub:
             raise LinkError(
                 f"peer {holder.peer}: it now calls itself {hello.node[:255]!r}; a connection has one peer"
             )
-        reason = self.refused_name(hello.node, conduit, None)
+        reason, kind = self.refused_name(hello.node, conduit, None), "unauthorised"
         if hello.version != m.VERSION:
             reason = f"node {self.name} speaks version {m.VERSION} of the protocol, not {hello.version}"
+            kind = "other version"
         elif not reason and hello.node not in self.links and not self._has_room():
             reason = f"node {self.name} has {_MAX_LINKS} peers already"
+            kind = "too many peers"
         if reason:
-            self.refuse("unauthorised", reason)
+            self.refuse(kind, reason)
             self._answer(conduit, m.Refuse(reason))
             return
         link = self.peer(hello.node)

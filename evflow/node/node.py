@@ -173,8 +173,8 @@ class Node:
 
     @property
     def refused(self) -> dict[str, int]:
-        """What came and was refused so far: "malformed", "unauthorised", "unknown stone", "unknown topic",
-        "protocol"."""
+        """What came and was refused so far: "malformed", "unauthorised", "other version", "too many peers",
+        "unknown stone", "unknown topic", "protocol"."""
         counts = dict(self._hub.refused)
         if self._sockets.turned_away:
             counts["unauthorised"] = counts.get("unauthorised", 0) + self._sockets.turned_away

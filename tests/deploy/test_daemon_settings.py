@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 import evflow as ev
 from evflow.cli import main
+from evflow.node.keyfile import generate
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,18 @@ def test_a_module_of_handlers_that_is_not_there_is_told(
     assert [message.partition(":")[0] for message in told] == ["node edge"] * 2
     assert "module 'nosuchmodule' cannot be found: is it spelt right" in told[0]
     assert "module 'json.nosuch' cannot be found" in told[1]
+
+
+def test_a_deployment_without_keys_asks_about_those_of_the_node(tmp_path: Path) -> None:
+    for name in ("edge", "boss", "stranger"):
+        generate(tmp_path / ("strange" if name == "stranger" else "keys"), name)
+    shutil.copy(tmp_path / "keys" / "edge.pub", tmp_path / "strange")
+    with ev.Daemon("edge", "tcp://127.0.0.1:0", storage=tmp_path / "edge", keys=tmp_path / "keys") as edge:
+        hosts = {"edge": edge.contact}
+        with pytest.raises(ev.EvflowError, match=r"is it one without keys, as this end has none \(keys="):
+            ev.Deployment("trades", hosts, timeout=0.2)
+        with pytest.raises(ev.EvflowError, match=r"has that node the key stranger\.pub"):
+            ev.Deployment("trades", hosts, name="stranger", keys=tmp_path / "strange", timeout=0.2)
 
 
 def test_hosts_of_a_deployment_are_a_mapping() -> None:

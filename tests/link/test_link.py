@@ -46,7 +46,7 @@ def test_hello_of_another_version_is_refused() -> None:
     b = Peer(network, "b", chain([]))
     raw = Raw(network, "a")
     assert raw.hello("b", version=2) == [m.Refuse("node b speaks version 1 of the protocol, not 2")]
-    assert b.hub.refused == {"unauthorised": 1}
+    assert b.hub.refused == {"other version": 1}
     assert not b.hub.links
 
 
