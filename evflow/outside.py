@@ -172,7 +172,9 @@ def _pieces(value: Any, most: int, depth: int) -> Iterator[str]:
     elif isinstance(value, Sequence) and not isinstance(value, (memoryview, range)):
         yield from _listed("[", (("", one) for one in value), "]", most, depth)
     else:
-        yield repr(value)
+        # A table of polars, for instance, is drawn in many lines.
+        first, broken, _ = repr(value).partition("\n")
+        yield f"{first}…" if broken else first
 
 
 def _listed(

@@ -150,7 +150,7 @@ class Match(Acting):
         try:
             made = matched_schema(schema, self.field)
         except SchemaError as error:
-            raise GraphError(f"match {self.name or ''}: {error}") from None
+            raise GraphError(f"{titled('match', self.name)}: {error}") from None
         return (made, schema) if self.others else (made,)
 
     @property

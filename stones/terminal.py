@@ -136,7 +136,7 @@ class Terminal(Acting):
 
     def _take(self, key: str, schema: Schema | None, handler: Any) -> None:
         if key in self._inputs:
-            raise GraphError(f"terminal {self.name or ''}: two handlers for schemas named {key}")
+            raise GraphError(f"{titled('terminal', self.name)}: two handlers for schemas named {key}")
         if not isinstance(handler, str):
             self._checked(handler, handler)
         self._inputs[key] = schema
@@ -173,11 +173,11 @@ class Terminal(Acting):
 
     def _checked(self, function: Any, named: Any) -> Handler:
         if not callable(function):
-            raise GraphError(f"terminal {self.name or ''}: handler {named!r} cannot be called")
+            raise GraphError(f"{titled('terminal', self.name)}: handler {named!r} cannot be called")
         if iscoroutinefunction(function):
             raise GraphError(
-                f"terminal {self.name or ''}: handler {named!r} is a coroutine, which nobody would await; "
-                "use 'def', and within it asyncio.run_coroutine_threadsafe"
+                f"{titled('terminal', self.name)}: handler {named!r} is a coroutine, which nobody would "
+                "await; use 'def', and within it asyncio.run_coroutine_threadsafe"
             )
         handler: Handler = function
         return handler

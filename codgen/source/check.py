@@ -63,6 +63,10 @@ _START = Pos(1, 1)
 _TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", str: "str"}
 
 
+_PYTHONS = {"True": "true", "False": "false"}
+"""What people write who know Python."""
+
+
 class Builder(Calls):
     """Makes one function.
 
@@ -115,6 +119,10 @@ class Builder(Calls):
         self.roots = roots
         self.scopes: list[dict[str, Variable]] = [{}]
 
+    def knows(self, name: str) -> bool:
+        """Whether a name means something here."""
+        return name in self.roots or name in self.known or any(name in scope for scope in self.scopes)
+
     def lookup(self, name: str, pos: Pos) -> Operand:
         """What a name means here.
 
@@ -132,6 +140,8 @@ class Builder(Calls):
         names = [*self.roots, *(n for scope in self.scopes for n in scope)]
         fields = [f"{n}.{name}" for n, r in self.roots.items() if isinstance(r, Ref) and _has_field(r, name)]
         hint = f"; a field is written '{fields[0]}'" if fields else suggestion(name, names)
+        if not self.strict and name in _PYTHONS:
+            hint = f"; in Cod it is {_PYTHONS[name]}"
         raise self.error(f"the name '{name}' is not known{hint}", pos)
 
     def error(self, message: str, pos: Pos) -> CodeError:

@@ -131,6 +131,10 @@ _BAD_MARKS = {
 }
 
 
+_OPERATORS = {"and": "&&", "or": "||", "not": "!"}
+"""What people write who know Python."""
+
+
 def _error(message: str, source: str, at: int) -> CodeError:
     line_start = source.rfind("\n", 0, at) + 1
     return CodeError(message, source, source.count("\n", 0, at) + 1, at - line_start + 1)
@@ -163,6 +167,9 @@ def _refuse(source: str, wrapped: str, shift: int, is_block: bool, error: Except
     at_end = line > len(lines) or (line == len(lines) and column > len(lines[-1].rstrip()))
     if at_end or said.endswith("At end of input"):
         line, column, said = *_end(source), "syntax error at the end of the text"
+    words = lines[line - 1][: column - 1].split()[-1:] + lines[line - 1][column - 1 :].split()[:1]
+    if "syntax error" in said and (word := next((each for each in words if each in _OPERATORS), "")):
+        raise CodeError(f"{said}; '{word}' is written {_OPERATORS[word]}", source, line, column) from None
     if is_block and "syntax error" in said and _misses_semicolon(lines, line, column):
         said += "; perhaps a ';' is missing before it"
     raise CodeError(said, source, line, column) from None

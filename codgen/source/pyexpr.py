@@ -154,6 +154,12 @@ class Expressions:
         known = self.source.constants.get(name)
         if isinstance(known, int) and not -(1 << 63) <= known < 1 << 63:
             raise self.error(f"the number {name} does not fit 64 bits", node)
+        if name in self.source.unusable and not self.builder.knows(name):
+            raise self.error(
+                f"the name '{name}' means a {self.source.unusable[name]} outside this function, which has no "
+                "meaning for an event; numbers, texts and bools have one",
+                node,
+            )
         return self.builder.lookup(name, self.pos(node))
 
     def is_math(self, node: ast.expr) -> bool:

@@ -19,6 +19,7 @@ from functools import lru_cache
 from types import CodeType, FunctionType
 
 from evflow.errors import CodeError
+from evflow.outside import shown
 
 __all__ = ["PythonSource", "identity", "parse_python", "plain_text", "portable", "python_source"]
 
@@ -44,6 +45,7 @@ class PythonSource:
         modules: names that mean the module ``math``.
         functions: names that mean a function of ``math`` → its name there.
         others: names that mean another function outside it → the module of that function.
+        unusable: names that mean something else outside it → the type of that.
     """
 
     text: str
@@ -54,6 +56,7 @@ class PythonSource:
     modules: frozenset[str] = frozenset({"math"})
     functions: dict[str, str] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
 
 
 def python_source(function: Callable[..., object]) -> PythonSource:
@@ -63,7 +66,10 @@ def python_source(function: Callable[..., object]) -> PythonSource:
         CodeError: it is not a plain function, has a decorator, or its source cannot be found.
     """
     if not isinstance(function, FunctionType):
-        raise CodeError(f"{function!r} is no text of Cod and no Python function; expected one of them")
+        raise CodeError(
+            f"{shown(function, 300)} is not a text of Cod and not a Python function; "
+            'expected one of them, such as Filter("input.x > 3")'
+        )
     code = function.__code__
     name = function.__qualname__.rpartition(".")[2]
     if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
@@ -88,7 +94,9 @@ def python_source(function: Callable[..., object]) -> PythonSource:
     short = code.co_filename.replace("\\", "/").rpartition("/")[2]
     if isinstance(node, ast.FunctionDef) and node.decorator_list:
         raise CodeError(f"Python function {name} ({short} line {first + 1}) {_DECORATED}", text)
-    return PythonSource(text, name, short, first + 1, constants, modules, functions, others)
+    known = {*constants, *modules, *functions}
+    unusable = {name: type(value).__name__ for name, value in _surroundings(function) if name not in known}
+    return PythonSource(text, name, short, first + 1, constants, modules, functions, others, unusable)
 
 
 @lru_cache(maxsize=8)

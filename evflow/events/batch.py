@@ -169,6 +169,10 @@ class EventBatch:
                 and first row.
         """
         schema = Schema.of(schema)
+        if not hasattr(columns, "items"):
+            raise SchemaError(
+                f"schema {schema.name}: expected columns by name, such as a dict, found {describe(columns)}"
+            )
         data, rows, offsets = encode_columns(schema, columns, room)
         return cls(schema, data, rows, offsets, None, attributes)
 

@@ -554,6 +554,17 @@ def test_indented_text_keeps_its_columns() -> None:
     assert (caught.value.line, caught.value.column) == (2, 18)
 
 
+SECTORS = {"IBM": 3}
+
+
+def test_what_cannot_be_used_is_not_called_unknown() -> None:
+    def large(t: Any) -> bool:
+        return bool(t.size > SECTORS["IBM"])
+
+    with pytest.raises(CodeError, match="the name 'SECTORS' means a dict outside this function"):
+        build(large, "filter", [Input("input", EVENT)])
+
+
 def test_function_without_source_is_refused() -> None:
     made: Any = eval("lambda t: t.size")
     with pytest.raises(CodeError, match="the source of Python function <lambda> cannot be found"):
@@ -564,5 +575,8 @@ def test_function_without_source_is_refused() -> None:
 
     with pytest.raises(CodeError, match=r"waits is a coroutine, .* write 'def', not 'async def'"):
         build(waits, "filter", [Input("input", EVENT)])
-    with pytest.raises(CodeError, match="is no text of Cod and no Python function"):
+    with pytest.raises(
+        CodeError,
+        match=r"len> is not a text of Cod and not a Python function.*Filter\(\"input\.x > 3\"\)",
+    ):
         build(len, "filter", [Input("input", EVENT)])

@@ -48,6 +48,22 @@ def test_shown_is_repr_of_what_is_short(value: object) -> None:
     assert shown(value) == repr(value)
 
 
+def test_shown_table_is_its_first_line() -> None:
+    class Table:
+        def __repr__(self) -> str:
+            return "shape: (2, 1)\n┌───┐\n│ a │"
+
+    class Named(ev.Event):
+        a: int
+
+    assert shown(Table()) == "shape: (2, 1)…"
+    assert shown([Table(), 1]) == "[shape: (2, 1)…, 1]"
+    with pytest.raises(
+        ev.SchemaError, match=r"columns by name, such as a dict, found shape: \(2, 1\)… \(Table\)"
+    ):
+        ev.EventBatch.from_columns(Named, Table())  # type: ignore[arg-type]
+
+
 def test_shown_event_is_its_construction() -> None:
     class Trade(ev.Event):
         price: float

@@ -138,3 +138,11 @@ def test_a_bound_of_a_flow_is_a_whole_number(setting: str, value: Any) -> None:
     g.source("recs", Rec) >> ev.Terminal(print)
     with pytest.raises(ev.GraphError, match=setting):
         g.run(**{setting: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [(None, "^terminal: handler 3"), ("end", "^terminal end: handler 3")]
+)
+def test_terminal_is_named_as_it_is(name: str | None, said: str) -> None:
+    with pytest.raises(ev.GraphError, match=said):
+        ev.Terminal(3, name=name)  # type: ignore[arg-type]
