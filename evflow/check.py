@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from evflow.engine.topology import Hop, Slot, Topology, crossing_of
 from evflow.errors import CodeError, EvflowError, GraphError
+from evflow.mishaps import CONTAINED, named
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled, Stone
 
@@ -188,6 +189,11 @@ def _check_stone(slot: Slot, topology: Topology) -> list[EvflowError]:
             problems.append(error.within(where))
         except EvflowError as error:
             problems.append(type(error)(f"{where}: {error}"))
+        except CONTAINED as error:
+            # A class of somebody else may raise anything.
+            problem = GraphError(f"{where}: {named(error)}")
+            problem.__cause__ = error
+            problems.append(problem)
     return problems
 
 

@@ -13,6 +13,7 @@ from evflow.errors import DeployError, GraphError
 from evflow.graph import Graph
 from evflow.handlers import own_handlers
 from evflow.kinds import absent, check_declared, is_own, made
+from evflow.mishaps import CONTAINED, named
 from evflow.placement import bridged, placed_on
 from evflow.rules import rules_of
 from evflow.stone import Stone
@@ -101,13 +102,15 @@ def _made_at(node: str, entry: Mapping[str, Any], admission: Admission) -> Stone
 def _admit(stones: Iterable[tuple[str, Stone]], deployment: str, admission: Admission) -> None:
     """Refuses what the node does not admit, and leads files to where they may be."""
     for name, stone in stones:
-        refusal = admission.refusal(stone)
+        try:
+            refusal = admission.refusal(stone)
+            if not refusal:
+                admission.keep_files(stone, deployment)
+        except CONTAINED as error:
+            why = str(error) if isinstance(error, DeployError) else named(error)
+            raise DeployError(f"stone {name!r}: {why}") from error
         if refusal:
             raise DeployError(f"stone {name!r}: {refusal}")
-        try:
-            admission.keep_files(stone, deployment)
-        except DeployError as error:
-            raise DeployError(f"stone {name!r}: {error}") from error
 
 
 def union(parts: Iterable[Topology]) -> Topology:

@@ -17,24 +17,30 @@ from evflow import mishaps
 from evflow.deploy.admission import Admission
 from evflow.deploy.frontier import Frontier, frontier
 from evflow.deploy.part import EMPTY, checked_graph, part_of, qualified, union
-from evflow.deploy.record import Record, moves
+from evflow.deploy.patience import within
+from evflow.deploy.record import Record, moves, stones_on
 from evflow.deploy.taps import Tapped, with_taps
+from evflow.engine.actors import text
 from evflow.engine.difference import Difference
 from evflow.engine.snapshot import Parsed, Parts, Snapshot, parse, take_parts
 from evflow.engine.topology import Slot, Topology
-from evflow.errors import EvflowError
+from evflow.errors import DeployError, EvflowError
 from evflow.events.wirecheck import compile_check
 from evflow.flow.alter import Alteration
 from evflow.flow.changing import compile_ahead
 from evflow.flow.flow import Flow
 from evflow.handlers import own_handlers
+from evflow.kinds import KINDS, is_own
 from evflow.link.inlet import Hold
 from evflow.mishaps import CONTAINED, named
-from evflow.stone import Actor
+from evflow.stone import Acting, Actor
 
 __all__ = ["Site"]
 
 _POLL = 0.01
+
+_PATIENCE = 5.0
+"""Seconds that importing, constructing and checking stones of somebody else's classes may take."""
 
 _MOST_BRIDGES = 4000
 """Bridges to one peer; it takes some more channels of a node."""
@@ -92,7 +98,7 @@ class Site:
     def check(self, old: Record | None, new: Record) -> str:
         """Why this node cannot take its part of a record; "" if it can."""
         try:
-            refusal = self._crowded(self._whole(new))
+            refusal = self._crowded(self._whole(new)) or self._untold(old, new)
             if not refusal:
                 self._expect(old, new)
                 self._frontier(old, new)
@@ -103,6 +109,23 @@ class Site:
             # A stranger's graph may not end the daemon.
             mishaps.tell(_log, f"deployment {new.deployment}", "a version of it cannot be read here", error)
             return f"it cannot be read here: {named(error)}"
+
+    def _untold(self, old: Record | None, new: Record) -> str:
+        """Why a stone that leaves cannot be taken along: tried before anything is closed, unless its class is
+        evflow's own."""
+        slots = self._flow.engine.topology.slots
+        names = [qualified(new.deployment, name) for name in self._moving(old, new)]
+        strange = [slots[name] for name in names if name in slots and not is_own(slots[name].stone)]
+
+        def tried() -> str:
+            for slot in strange:
+                try:
+                    take_parts(self._flow.engine, slot)
+                except EvflowError as error:
+                    return str(error)
+            return ""
+
+        return (self._flow.call(tried) or "") if strange else ""
 
     def _crowded(self, whole: Topology) -> str:
         """Why a peer could not take all bridges that lead to it."""
@@ -363,7 +386,7 @@ class Site:
         def busy() -> str:
             for name, slot in topology.slots.items():
                 if name.startswith(own) and not slot.ports and slot.handles and slot.actor is not None:
-                    return f"stone {name!r}: {slot.actor.busy}"
+                    return f"stone {name!r}: {slot.busy_with}"
             return self._links.waiting_for(entries, bridges)
 
         return self._flow.call(busy) or ""
@@ -377,12 +400,11 @@ class Site:
         """
         topology = self._flow.engine.topology
         entries = _entries(topology)
-        actors = [slot.actor for slot in topology.slots.values() if slot.actor is not None]
 
         def close() -> None:
             self._links.close_entries(entries)
-            for actor in actors:
-                actor.pause()
+            for slot in topology.slots.values():
+                slot.asked("pause", lambda actor: actor.pause(), None)
 
         def waiting() -> str:
             # A stone with a file has no snapshot: the nodes before have to keep what waits for the file.
@@ -391,7 +413,7 @@ class Site:
                 for slot in topology.slots.values()
                 if slot.parked and slot.stone.files
             )
-            at_work = (actor.at_work for actor in actors)
+            at_work = (text(slot.name, slot.actor, "at_work") for slot in topology.slots.values())
             return next(filter(None, (*at_work, *before_files)), "") or self._links.waiting_for(
                 entries, topology.crossings.keys()
             )
@@ -413,10 +435,14 @@ class Site:
         for deployment, part in self._parts.items():
             for name in part.slots.keys() - part.crossings.keys():
                 slot = self._flow.engine.topology.slots[name]
-                if slot.actor is None or not slot.actor.keeps:
-                    taken.setdefault(deployment, {})[name.removeprefix(f"{deployment}/")] = b"".join(
-                        self._taken(name)
-                    )
+                if slot.keeps:
+                    continue
+                try:
+                    snapshot = b"".join(self._taken(name))
+                except CONTAINED as error:
+                    mishaps.tell(_log, f"stone {name!r}", "it begins anew, as after a kill", error)
+                else:
+                    taken.setdefault(deployment, {})[name.removeprefix(f"{deployment}/")] = snapshot
         return taken
 
     def look(self) -> None:
@@ -442,13 +468,36 @@ class Site:
             return EMPTY
         known = self._candidates.get(record.deployment)
         if known is None or known[0] != record:
-            known = (record, part_of(record, self._node, self.admission))
+            known = (record, self._read(record))
             self._candidates[record.deployment] = known
         return known[1]
+
+    def _read(self, record: Record) -> Topology:
+        """The node's part of a record; stones of somebody else's classes may not hold it up for ever."""
+        kinds = {entry["kind"]: None for entry in stones_on(record, self._node).values()}
+        strange = [str(kind) for kind in kinds if kind not in KINDS]
+        if not strange:
+            return part_of(record, self._node, self.admission)
+        return within(
+            _PATIENCE,
+            f"making stones of {', '.join(strange)}",
+            lambda: _prepared(part_of(record, self._node, self.admission)),
+        )
 
     def _whole(self, new: Record) -> Topology:
         parts = {**self._parts, new.deployment: self._part(new)}
         return with_taps(union(parts.values()), list(self.taps.values()))
+
+
+def _prepared(part: Topology) -> Topology:
+    """A part whose stones of somebody else's classes have done what takes them long."""
+    for slot in part.slots.values():
+        if isinstance(slot.stone, Acting) and not is_own(slot.stone):
+            try:
+                slot.stone.prepare()
+            except CONTAINED as error:
+                raise DeployError(f"stone {slot.name!r}: prepare(): {named(error)}") from error
+    return part
 
 
 def _entries(topology: Topology) -> set[str]:

@@ -12,11 +12,12 @@ from functools import partial
 from types import MappingProxyType
 
 from evflow import mishaps
+from evflow.engine import actors
 from evflow.engine.difference import Difference, difference
 from evflow.engine.engine import Engine
 from evflow.engine.snapshot import Arrivals, Parsed, Snapshot, arrive, read
 from evflow.engine.topology import IN, Hop, Slot, Topology
-from evflow.errors import EvflowError, FlowError
+from evflow.errors import EvflowError, FlowError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.mishaps import CONTAINED, Broken
 from evflow.stone import Actor, Stone, arrivals
@@ -137,7 +138,7 @@ class _Opening:
         wanted = {file for name in self._made.new for file in self._wanted.slots[name].stone.files}
         for name in self._made.gone:
             slot = self._engine.topology.slots[name]
-            if slot.actor is not None and slot.actor.keeps and not wanted.isdisjoint(slot.stone.files):
+            if slot.actor is not None and slot.keeps and not wanted.isdisjoint(slot.stone.files):
                 slot.actor.close()
                 self._undo.append(partial(self._engine.open, slot))
 
@@ -200,8 +201,8 @@ def _end(engine: Engine, slot: Slot, moved: bool) -> None:
     held: list[EventBatch] = []
     try:
         # What a file keeps stays there: it is not lost, and where it moved to it was written anew.
-        if actor is not None and not actor.keeps:
-            held = actor.extract()
+        if actor is not None and not slot.keeps:
+            held = actors.extracted(slot.name, actor)
     except CONTAINED as error:
         mishaps.tell(_log, f"stone {slot.name!r}", "what it held is lost with it", error)
     if not moved:
@@ -221,8 +222,8 @@ def _hand_over(engine: Engine, retired: list[tuple[Slot, Stone, Actor | None]]) 
             ticks, _ = engine.rhythm(slot)
             engine.set_rhythm(slot, ticks if period is not None else 0, None)
         if actor is not None:
-            slot.kept_before += actor.oldest
-            events = _held(actor)
+            slot.kept_before += actors.count(slot.name, actor, "oldest")
+            events = _held(slot.name, actor)
             # They were counted when they arrived at the stone that held them.
             slot.counts[IN] -= sum(len(batch) for _, batch in events)
             arrive(engine, slot, events)
@@ -232,7 +233,8 @@ def _hand_over(engine: Engine, retired: list[tuple[Slot, Stone, Actor | None]]) 
             if actor is not None:
                 # Only now is all that it held somewhere else.
                 actor.extract()
-                engine.stalls.settle(actor, actor.mark())
+                mark = actors.asked(slot.name, actor, "mark", lambda actor: actor.mark(), None)
+                engine.stalls.settle(actor, mark)
                 actor.close()
         except EvflowError:
             raise
@@ -240,9 +242,15 @@ def _hand_over(engine: Engine, retired: list[tuple[Slot, Stone, Actor | None]]) 
             mishaps.tell(_log, f"stone {slot.name!r}", "the one that it replaced could not be closed", error)
 
 
-def _held(actor: Actor) -> Arrivals:
-    held = arrivals(actor.checkpoint().held)
-    if sum(len(batch) for _, batch in held) == actor.queued:
-        return held
-    # It has no checkpoint of its own, and cannot tell inputs.
-    return [("", batch) for batch in actor.extract()]
+def _held(name: str, actor: Actor) -> Arrivals:
+    try:
+        return arrivals(actors.checkpoint(name, actor).held)
+    except UnwrittenError:
+        raise
+    except EvflowError:
+        # It has no checkpoint of its own, and cannot tell inputs.
+        try:
+            return [("", batch) for batch in actors.extracted(name, actor)]
+        except CONTAINED as error:
+            mishaps.tell(_log, f"stone {name!r}", "what the one that it replaced held is lost", error)
+            return []

@@ -12,10 +12,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from operator import add
+from operator import add, index
 from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
+from evflow.engine.actors import extracted, is_batch, opened
 from evflow.engine.adapter import Adapter
 from evflow.engine.asking import Asking, asking
 from evflow.engine.host import system_values
@@ -28,6 +29,7 @@ from evflow.engine.waking import Waking
 from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.mishaps import CONTAINED, Broken, Forked
+from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Entrance
 from evflow.ticks import TICK
@@ -117,9 +119,10 @@ class Engine:
     def open(self, slot: Slot) -> None:
         """Starts a stone's running half; one that passes events on or is compiled has none."""
         stone = slot.stone
-        slot.actor = stone.open(_StoneContext(self, slot)) if isinstance(stone, Acting) else None
-        if slot.frozen and slot.actor is not None:
-            slot.actor.pause()
+        context = _StoneContext(self, slot)
+        slot.actor = opened(slot.name, stone, context) if isinstance(stone, Acting) else None
+        if slot.frozen:
+            slot.asked("pause", lambda actor: actor.pause(), None)
 
     def submit(
         self, slot: Slot, batch: EventBatch, input: str = "", origin: tuple[str, bytes] | None = None
@@ -208,15 +211,15 @@ class Engine:
 
     def freeze(self, slot: Slot) -> None:
         """From now on the stone queues what arrives."""
-        if not slot.frozen and slot.actor is not None:
-            slot.actor.pause()
+        if not slot.frozen:
+            slot.asked("pause", lambda actor: actor.pause(), None)
         slot.frozen = True
         self.changed()
 
     def unfreeze(self, slot: Slot) -> None:
         """The stone goes on, with what it queued first."""
-        if slot.frozen and slot.actor is not None:
-            slot.actor.resume()
+        if slot.frozen:
+            slot.asked("resume", lambda actor: actor.resume(), None)
         slot.frozen = False
         self.changed()
         for input, batch in slot.unpark():
@@ -243,15 +246,15 @@ class Engine:
         """Takes out what waits at a stone: first what its actor holds, then what was parked."""
         held: list[EventBatch] = []
         if slot.actor is not None:
-            held = slot.actor.extract()
-            self.stalls.settle(slot.actor, slot.actor.mark())
+            held = extracted(slot.name, slot.actor)
+            self.stalls.settle(slot.actor, slot.asked("mark", lambda actor: actor.mark(), None))
         return held + [batch for _, batch in slot.unpark()]
 
     def send_stored(self, slot: Slot, count: int | None) -> int:
         """Lets the oldest ``count`` events that an actor holds go on; returns how many went."""
         if slot.actor is None or slot.stone.linked_ports == "none":
             raise FlowError(f"stone {slot.name!r} is a {slot.stone.kind} and stores nothing")
-        sent = slot.actor.extract(count)
+        sent = extracted(slot.name, slot.actor, count)
         for batch in sent:
             self.emit(slot, batch)
         return sum(len(batch) for batch in sent)
@@ -346,7 +349,7 @@ class Engine:
         for slot in self.topology.slots.values():
             try:
                 if slot.actor is not None and not slot.actor.keeps:
-                    for batch in slot.actor.extract():
+                    for batch in extracted(slot.name, slot.actor):
                         self.give_up(slot, batch, "the flow was closed while the stone held the event")
                 # They stay parked, so that links do not acknowledge them.
                 for _, batch in slot.parked if slot.stalled else ():
@@ -555,7 +558,9 @@ class _StoneContext:
         self._slot = slot
 
     def emit(self, batch: EventBatch, port: int = 0, number: int | None = None) -> None:
-        self._engine.emit(self._slot, batch, port, number)
+        if number is not None and not isinstance(number, int):
+            raise TypeError(f"emit: number {shown(number)}: expected an integer or None")
+        self._engine.emit(self._slot, is_batch(batch), port, number)
 
     def wake(self) -> None:
         self._engine.waking.call(self._slot)
@@ -569,7 +574,9 @@ class _StoneContext:
         return self._engine.frame(self._slot)
 
     def fault(self, batch: EventBatch, reason: str | BaseException) -> None:
-        self._engine.fault(self._slot, batch, reason)
+        if not isinstance(reason, str | BaseException):
+            raise TypeError(f"fault: reason {shown(reason)}: expected a text or an exception")
+        self._engine.fault(self._slot, is_batch(batch), reason)
 
     @property
     def entrance(self) -> Entrance | None:
@@ -579,7 +586,7 @@ class _StoneContext:
         self._slot.busy += seconds
 
     def drop(self, count: int) -> None:
-        self._slot.counts[DROPPED] += count
+        self._slot.counts[DROPPED] += index(count)
 
     def sender(self) -> Callable[[EventBatch], None] | None:
         sender = self._engine.sender(self._slot)

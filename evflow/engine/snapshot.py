@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evflow.engine import actors
 from evflow.engine.engine import Engine
 from evflow.engine.pieces import PieceReader, PieceWriter, sound
 from evflow.engine.topology import IN, Slot
-from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
 from evflow.events.joining import joined
 from evflow.stone import Checkpoint, Held, arrivals
@@ -60,13 +60,7 @@ def take_parts(engine: Engine, slot: Slot, seen: bytes = b"") -> Parts:
     Raises:
         FlowError: it holds events and cannot tell them.
     """
-    checkpoint = Checkpoint() if slot.actor is None else slot.actor.checkpoint()
-    told = sum(len(held.batch) for held in checkpoint.held)
-    if slot.actor is not None and told != slot.actor.queued:
-        raise FlowError(
-            f"stone {slot.name!r} ({slot.stone.kind}) holds {slot.actor.queued} events and tells {told}: its "
-            "actor needs a checkpoint()"
-        )
+    checkpoint = Checkpoint() if slot.actor is None else actors.checkpoint(slot.name, slot.actor)
     ticks, rest = engine.rhythm(slot)
     writer = PieceWriter()
     state, layout = (checkpoint.state, checkpoint.layout) if slot.actor else (slot.state, slot.layout)

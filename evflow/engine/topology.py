@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from evflow import mishaps
+from evflow.engine import actors
 from evflow.engine.fit import Fit, best_fit
 from evflow.events.joining import MANY, join_last
-from evflow.mishaps import CONTAINED
 from evflow.morph import Morph
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Leaving, Stone
@@ -34,8 +32,6 @@ __all__ = [
     "behind_keepers",
     "crossing_of",
 ]
-
-_log = logging.getLogger("evflow.engine")
 
 T = TypeVar("T")
 
@@ -156,7 +152,7 @@ class Slot:
     @property
     def queued(self) -> int:
         """Events that wait here: parked while frozen, or held by the actor."""
-        return sum(len(batch) for _, batch in self.parked) + (self.actor.queued if self.actor else 0)
+        return sum(len(batch) for _, batch in self.parked) + actors.count(self.name, self.actor, "queued")
 
     @property
     def makes_events(self) -> bool:
@@ -184,12 +180,12 @@ class Slot:
     @property
     def keeps_events(self) -> bool:
         """Whether it keeps events in memory now."""
-        return bool(self.parked) or (self.actor is not None and self.actor.oldest < self.actor.taken)
+        return bool(self.parked) or (self.actor is not None and self._oldest < self._taken)
 
     @property
     def handles(self) -> bool:
         """Whether it is about to handle by itself what it keeps."""
-        return not self.frozen and bool(self.asked("busy", lambda actor: actor.busy, ""))
+        return not self.frozen and bool(self.busy_with)
 
     def asked(self, what: str, ask: Callable[[Actor], T], default: T) -> T:
         """What its actor says of itself.
@@ -199,26 +195,37 @@ class Slot:
             ask: asks the actor.
             default: what counts where there is no actor, or it fails to say so.
         """
-        if self.actor is None:
-            return default
-        try:
-            return ask(self.actor)
-        except CONTAINED as error:
-            mishaps.tell(_log, f"stone {self.name!r}", f"{what!r} failed, and counts as {default!r}", error)
-            return default
+        return actors.asked(self.name, self.actor, what, ask, default)
+
+    @property
+    def busy_with(self) -> str:
+        """What its actor still has to emit or to handle by itself; "" if nothing."""
+        return actors.text(self.name, self.actor, "busy")
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what its actor holds survives its end."""
+        return self.asked("keeps", lambda actor: bool(actor.keeps), False)
+
+    @property
+    def _taken(self) -> int:
+        return actors.count(self.name, self.actor, "taken")
+
+    @property
+    def _oldest(self) -> int:
+        return actors.count(self.name, self.actor, "oldest")
 
     @property
     def kept_ever(self) -> tuple[int, int]:
         """Events that it has kept in memory so far: parked, and by its actors."""
-        return self.parked_ever, self.kept_before + (self.actor.taken if self.actor is not None else 0)
+        return self.parked_ever, self.kept_before + self._taken
 
     def has_released(self, parked: int, taken: int) -> bool:
         """Whether all that it had kept when ``kept_ever`` was this has left it."""
         if not self.keeps_events:
             return True
         waiting = sum(len(batch) for _, batch in self.parked)
-        oldest = self.kept_before + (self.actor.oldest if self.actor is not None else 0)
-        return self.parked_ever - waiting >= parked and oldest >= taken
+        return self.parked_ever - waiting >= parked and self.kept_before + self._oldest >= taken
 
     def fit(self, schema: Schema, morphs: Sequence[Morph], only: str = "") -> Fit:
         """How it takes events of ``schema``; see ``best_fit``."""

@@ -13,6 +13,7 @@ from evflow import mishaps
 from evflow.engine.topology import Slot
 from evflow.errors import EvflowError
 from evflow.mishaps import CONTAINED
+from evflow.outside import shown
 from evflow.stone import Acting, Actor
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Waking:
             self._due[slot] = now + _AFTER_FAILURE
             try:
                 with self._engine.away:
-                    self._due[slot] = actor.wake(now)
+                    self._due[slot] = _when(actor.wake(now))
             except CONTAINED as error:
                 mishaps.tell(_log, f"stone {slot.name!r}", "it failed when it was woken", error)
             yield slot
@@ -143,7 +144,7 @@ class Waking:
         self._sort_out()
         told = self._engine.stalls.waiting()
         for slot in self._wakers:
-            why = "" if slot.frozen else slot.asked("busy", lambda actor: actor.busy, "")
+            why = "" if slot.frozen else slot.busy_with
             if why and not (slot in since and slot.has_released(*since[slot])):
                 told.append(f"stone {slot.name!r}: {why}")
         return told
@@ -195,7 +196,7 @@ class Waking:
     def failures(self) -> list[EvflowError]:
         """Why stones emit nothing more."""
         self._sort_out()
-        told = (slot.asked("failure", lambda actor: actor.failure, None) for slot in self._wakers)
+        told = (slot.asked("failure", _failure, None) for slot in self._wakers)
         return [failure for failure in told if failure is not None]
 
     def troubles(self) -> list[str]:
@@ -224,5 +225,19 @@ class Waking:
         self._wanted &= set(self._wakers)
 
 
+def _failure(actor: Actor) -> EvflowError | None:
+    failure: object = actor.failure
+    if failure is not None and not isinstance(failure, EvflowError):
+        raise TypeError(f"failure: expected an EvflowError or None, found {shown(failure)}")
+    return failure
+
+
+def _when(due: object) -> float | None:
+    # A comparison also refuses NaN.
+    if due is not None and not (isinstance(due, int | float) and due == due):
+        raise TypeError(f"wake(): expected seconds or None, found {shown(due)}")
+    return due
+
+
 def _full(slot: Slot) -> bool:
-    return slot.asked("full", lambda actor: actor.full, False)
+    return slot.asked("full", lambda actor: bool(actor.full), False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from evflow.engine.actors import asked, text
 from evflow.engine.change import adopt
 from evflow.engine.difference import Difference, difference
 from evflow.engine.engine import Engine
@@ -62,7 +63,7 @@ class Alteration:
         self._passing: frozenset[str] = frozenset()
         self._draining: frozenset[str] = frozenset()
         self._repeating: Collection[str] = ()
-        self._paused: list[Actor] = []
+        self._paused: list[tuple[str, Actor]] = []
         self.changes: Difference = difference(engine.topology, wanted, submitted)
         self.entries = self.changes.entries
 
@@ -83,16 +84,16 @@ class Alteration:
             self._draining = frozenset(draining)
             self._net.close_entries(self.entries, self._passing, self._repeating)
             slots = self._engine.topology.slots
-            ending = [slots[name].actor for name in sorted(self.changes.gone | self.changes.replaced)]
-            self._paused = [actor for actor in ending if actor is not None]
-            for actor in self._paused:
-                actor.pause()
+            ending = [slots[name] for name in sorted(self.changes.gone | self.changes.replaced)]
+            self._paused = [(slot.name, slot.actor) for slot in ending if slot.actor is not None]
+            for name, actor in self._paused:
+                asked(name, actor, "pause", lambda actor: actor.pause(), None)
 
     def waiting(self) -> str:
         """What has to be done before the change can be made; "" if it can be made now."""
-        for actor in self._paused:
-            if actor.at_work:
-                return f"stone {actor.context.home[1]!r}: {actor.at_work}"
+        for name, actor in self._paused:
+            if at_work := text(name, actor, "at_work"):
+                return f"stone {name!r}: {at_work}"
         return self._net.waiting_for(self.entries, self.changes.vanishing | self._draining)
 
     def seal(self) -> None:
@@ -157,6 +158,6 @@ class Alteration:
         if self._closed:
             self._closed = False
             self._net.open_entries(self.entries, self._passing, self._repeating)
-            for actor in self._paused:
-                actor.resume()
+            for name, actor in self._paused:
+                asked(name, actor, "resume", lambda actor: actor.resume(), None)
             self._paused = []

@@ -115,7 +115,7 @@ class Flush(Drain):
 
     def _sync(self) -> None:
         for slot in self._targets():
-            if slot.actor is None or not slot.actor.keeps:
+            if slot.actor is None or not slot.keeps:
                 continue
             try:
                 with self._engine.away:
@@ -160,7 +160,7 @@ class Flush(Drain):
 
     def _targets(self) -> list[Slot]:
         """The stones that have what gets to them in a file or hand it to another node."""
-        return [s for s in ahead_of(self._slot) if s.sends or (s.actor is not None and s.actor.keeps)]
+        return [s for s in ahead_of(self._slot) if s.sends or s.keeps]
 
     def _path(self) -> list[Slot]:
         """The stones from which events get to those, and those."""

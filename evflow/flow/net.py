@@ -189,7 +189,7 @@ class Alone:
 
     def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
         assert slot.actor is not None
-        mark = slot.actor.mark()
+        mark = slot.asked("mark", lambda actor: actor.mark(), None)
         run()
         self._settle(slot.actor, mark)
 

@@ -179,9 +179,10 @@ class Custody:
         """
         actor = slot.actor
         assert actor is not None
-        tag = Tag(next_route(actor.stream, slot.name), (number,))
-        mark = actor.mark()
-        self._current = tag if actor.stream else None
+        stream = slot.asked("stream", lambda actor: bytes(memoryview(actor.stream)), b"")
+        tag = Tag(next_route(stream, slot.name), (number,))
+        mark = slot.asked("mark", lambda actor: actor.mark(), None)
+        self._current = tag if stream else None
         self._counts, self._touched = {}, {}
         try:
             run()
