@@ -29,6 +29,7 @@ class DaemonProcess:
         listen: where it listens; a free port by default, the same after each restart.
         prefix: a command that runs the process, such as ``ip netns exec NAME``.
         dead_after: seconds of silence after which it takes a node for dead.
+        packages: a folder of packages that only it has.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class DaemonProcess:
         listen: str = "",
         prefix: Sequence[str] = (),
         dead_after: float = 1.0,
+        packages: Path | None = None,
     ) -> None:
         self.name = name
         self.contact = listen or f"tcp://127.0.0.1:{free_port()}"
         self._folder = folder
+        self._path = os.pathsep.join(map(str, (ROOT, *([packages] if packages else ()))))
         self._command = [
             *prefix, sys.executable, "-c", _PROGRAM, "node", name, "--listen", self.contact,
             "--storage", str(folder / name), "--allow", HANDLERS, "--heartbeat", str(BEAT),
@@ -55,7 +58,7 @@ class DaemonProcess:
         self._began = len(self.log)
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, process_group=0,
-            cwd=self._folder, env=os.environ | {"PYTHONPATH": str(ROOT), FILE: str(self._notes)},
+            cwd=self._folder, env=os.environ | {"PYTHONPATH": self._path, FILE: str(self._notes)},
         )  # fmt: skip
 
     def wait_ready(self) -> None:
