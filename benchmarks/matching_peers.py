@@ -1,7 +1,7 @@
 """Packages that find circles around a point, each followed by the exact circle and the content test.
 
 The trees hold the circles' boxes and find the boxes around a point. What they find is tested here by compiled
-code: the circle in float32, then the constraints one after the other until one fails; a test of a string is
+code: the circle, then the constraints one after the other until one fails; a test of a string is
 one look into a table of words by operands. No index of content stands behind them, as none is on offer.
 """
 
@@ -152,8 +152,8 @@ def passing(
     for i in range(len(events)):
         event, which = events[i], filters[i]
         if located:
-            dx, dy = fx[which] - ex[event], fy[which] - ey[event]
-            if not dx * dx + dy * dy <= fr[which] * fr[which]:
+            dx, dy = float(fx[which]) - float(ex[event]), float(fy[which]) - float(ey[event])
+            if not dx * dx + dy * dy <= float(fr[which]) ** 2:
                 continue
         passes = True
         for at in range(start[which], start[which + 1]):

@@ -74,7 +74,7 @@ def filters_of(workload: Workload) -> Filters:
     count = len(workload)
     return Filters(
         workload.subscription, workload.start, workload.name, workload.op, workload.number, workload.text,
-        np.full((count, 2), np.nan, np.float32), np.zeros(count, np.float32),
+        np.full((count, 2), np.nan), np.zeros(count),
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def rows_of(events: Events) -> EventRows:
     return EventRows(
         events.start.astype(np.int64), events.name.astype(np.int32), np.full(count, NUMBER, np.uint8),
         events.value.astype(np.float64), np.full(count, -1, np.int32), np.zeros(0, np.uint8),
-        np.zeros(count, np.int64), np.zeros(count, np.int32), np.full((len(events), 2), np.nan, np.float32),
+        np.zeros(count, np.int64), np.zeros(count, np.int32), np.full((len(events), 2), np.nan),
     )  # fmt: skip
 
 

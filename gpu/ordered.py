@@ -34,14 +34,13 @@ class OrderedFilters:
     """
 
     def __init__(self, strings: Strings, dimensions: int, device: Device) -> None:
-        kind = np.float32 if dimensions == 2 else np.float64
         self._store = FilterStore(dimensions)
         self._first = Column(np.int64)
         self._place = Column(np.int64)
         self._bucket = Column(np.int64)
         self._placed = {
-            "centre": Column(kind, dimensions, device),
-            "reach": Column(kind, 1, device),
+            "centre": Column(np.float64, dimensions, device),
+            "reach": Column(np.float64, 1, device),
             "bloom": Column(np.uint32, 1, device),
             "subscription": Column(np.int32, 1, device),
             "first": Column(np.int32, 1, device),

@@ -59,17 +59,16 @@ class FilterStore:
         subscription: int32: whose filter it is; -1: nobody's.
         size: uint32: how many constraints it has; ``NEVER`` once the filter is gone.
         bloom: uint32: their names.
-        centre: float32 or float64: its area, as in ``Filters``; NaN: none.
+        centre: float64: its area, as in ``Filters``; NaN: none.
         reach: likewise; ``NOBODY`` once the filter is gone.
     """
 
     def __init__(self, dimensions: int, device: Device | None = None) -> None:
-        kind = np.float32 if dimensions == 2 else np.float64
         self.subscription = Column(np.int32, 1, device)
         self.size = Column(np.uint32, 1, device)
         self.bloom = Column(np.uint32, 1, device)
-        self.centre = Column(kind, dimensions, device)
-        self.reach = Column(kind, 1, device)
+        self.centre = Column(np.float64, dimensions, device)
+        self.reach = Column(np.float64, 1, device)
         self._next = Column(np.int32)
         self._head = Column(np.int32)
         self._free = np.empty(0, np.int64)

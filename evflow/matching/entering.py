@@ -94,8 +94,8 @@ def _renumbered(column: Int32s, words: Sequence[str], known: Names | Strings) ->
 
 def _areas(columns: FilterColumns, space: Space) -> tuple[NDArray[Any], NDArray[Any]]:
     n = len(columns)
-    centre = np.full((n, space.dimensions), np.nan, space.dtype)
-    reach = np.full(n, np.nan, space.dtype)
+    centre = np.full((n, space.dimensions), np.nan)
+    reach = np.full(n, np.nan)
     if columns.x is None or columns.y is None or columns.radius is None:
         return centre, reach
     there = np.flatnonzero(~np.isnan(columns.x))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +22,8 @@ class Filters:
         number: float64, C: the operand, where ``text`` is -1.
         text: int32, C: the operand as numbered by the matcher's ``Strings``, or -1: the operand is a number,
             or there is none (``Op.EXISTS``).
-        centre: (F, 2) float32 on the plane, (F, 3) float64 (unit vectors) on the globe; NaN: no area.
-        reach: F, as ``centre``: the square of the radius (of its chord on the globe) that a point's distance
+        centre: float64, (F, 2) on the plane, (F, 3) (unit vectors) on the globe; NaN: no area.
+        reach: float64, F: the square of the radius (of its chord on the globe) that a point's distance
             may have.
     """
 
@@ -34,8 +33,8 @@ class Filters:
     op: NDArray[np.uint8]
     number: NDArray[np.float64]
     text: NDArray[np.int32]
-    centre: NDArray[Any]
-    reach: NDArray[Any]
+    centre: NDArray[np.float64]
+    reach: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.subscription)

@@ -23,7 +23,9 @@ from typing import TypeVar
 from evflow.errors import SubscriptionError
 from evflow.matching.literals import checked_number, checked_text, name_text, number_text, shown, string_text
 
-__all__ = ["OPERATORS", "Area", "Circle", "Constraint", "Filter", "GlobeCircle", "Op", "Subscription"]
+__all__ = [
+    "LIMIT", "OPERATORS", "Area", "Circle", "Constraint", "Filter", "GlobeCircle", "Op", "Subscription",
+]  # fmt: skip
 
 
 class Op(enum.IntEnum):
@@ -156,12 +158,17 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Circle:
-    """A circle on the plane, rim included; the three numbers are rounded to float32 (CLCB, section 2).
+    """A circle on the plane, rim included (CLCB, section 2).
 
-    A point is inside when ``dx * dx + dy * dy <= radius * radius``, each step in float32.
+    A point is inside when ``dx * dx + dy * dy <= radius * radius``, each step in float64: what Python, numpy
+    and SQL say. The three numbers are in any one unit, that of the events' coordinates.
+
+    Args:
+        x, y: the centre, at most 3.4028234e38 from 0.
+        radius: from 0 to as much; a circle of radius 0 holds its centre.
 
     Raises:
-        SubscriptionError: a number is not finite in float32, or the radius is negative.
+        SubscriptionError: something is not a number within these bounds.
 
     Example:
         >>> print(Circle(3, 4, 5))
@@ -175,9 +182,10 @@ class Circle:
     def __post_init__(self) -> None:
         for part in ("x", "y", "radius"):
             number = checked_number(getattr(self, part), f"{part} of a Circle")
-            # The largest float32, and what still rounds to it.
-            if not abs(number) < _FLOAT32_END:
-                raise SubscriptionError(f"{part} of a Circle: expected a finite float32 but found {number}")
+            if not abs(number) <= LIMIT:
+                raise SubscriptionError(
+                    f"{part} of a Circle: expected a number up to {LIMIT:.8g} but found {number}"
+                )
             object.__setattr__(self, part, number)
         _check_radius(self)
 
@@ -227,7 +235,8 @@ class GlobeCircle:
         return f"within({centre}, {number_text(self.radius)} m)"
 
 
-_FLOAT32_END = float.fromhex("0x1.ffffffp127")
+LIMIT = 2.0**128 - 2.0**104
+"""The largest coordinate and radius on the plane, whatever the sign: that of float32."""
 
 
 def _check_radius(area: Circle | GlobeCircle) -> None:

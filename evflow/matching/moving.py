@@ -40,11 +40,10 @@ class OneMove:
         self._quick: Any = getattr(engine, "move_one", None)
         self._globe = space.dimensions == 3
         self._arrays = np.zeros(1, np.int32), np.zeros(1, np.int32)
-        self._centre: Any = np.zeros((1, space.dimensions), space.dtype)
-        self._reach: Any = np.zeros(1, space.dtype)
-        letter: Any = np.dtype(space.dtype).char
+        self._centre: Any = np.zeros((1, space.dimensions))
+        self._reach: Any = np.zeros(1)
         self._id, self._which = (array.data for array in self._arrays)
-        self._place = self._centre.data.cast("B").cast(letter)
+        self._place = self._centre.data.cast("B").cast("d")
         self._square = self._reach.data
 
     def move(self, id: int, x: float, y: float, radius: float | None, which: int | None) -> None:

@@ -43,7 +43,6 @@ class Reference:
 
     def __init__(self, strings: Strings, dimensions: int) -> None:
         self._strings = strings
-        dtype = np.float32 if dimensions == 2 else np.float64
         self._filters = Filters(
             np.empty(0, np.int32),
             np.zeros(1, np.int64),
@@ -51,8 +50,8 @@ class Reference:
             np.empty(0, np.uint8),
             np.empty(0, np.float64),
             np.empty(0, np.int32),
-            np.empty((0, dimensions), dtype),
-            np.empty(0, dtype),
+            np.empty((0, dimensions)),
+            np.empty(0),
         )
 
     def add(self, filters: Filters) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ class EventRows:
         chars: uint8: the UTF-8 bytes of the values that are ``TEXT``.
         char_start: int64, A: where the bytes of a ``TEXT`` start in ``chars``.
         char_length: int32, A: how many bytes it has.
-        place: (N, 2) float32 on the plane, (N, 3) float64 (unit vectors) on the globe; NaN: nowhere.
+        place: float64, (N, 2) on the plane, (N, 3) (unit vectors) on the globe; NaN: nowhere.
     """
 
     start: NDArray[np.int64]
@@ -40,7 +39,7 @@ class EventRows:
     chars: NDArray[np.uint8]
     char_start: NDArray[np.int64]
     char_length: NDArray[np.int32]
-    place: NDArray[Any]
+    place: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.start) - 1

@@ -23,7 +23,8 @@ from evflow.trouble import advice
 
 __all__ = ["read", "write"]
 
-_FORMAT = 2
+_FORMAT = 3
+_ROUNDED = 2
 _KIND = "evflow matcher"
 _FILE = "matcher.json"
 _ARRAYS = "arrays-"
@@ -83,6 +84,11 @@ def read(path: Path) -> tuple[dict[str, Any], Path]:
         raise SubscriptionError(f"{path / _FILE} cannot be read: {error}") from None
     if not isinstance(content, dict) or content.get("kind") != _KIND:
         raise SubscriptionError(f"{path / _FILE} describes no matcher")
+    if content.get("format") == _ROUNDED:
+        raise SubscriptionError(
+            f"{path} has format {_ROUNDED} of an older evflow, which rounded circles on the plane; "
+            "make the matcher again from its subscriptions and save it"
+        )
     if content.get("format") != _FORMAT:
         raise SubscriptionError(
             f"{path} has format {content.get('format')!r}, this evflow reads {_FORMAT}; "

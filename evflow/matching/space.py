@@ -1,4 +1,4 @@
-"""Places and areas as engines compare them: float32 on the plane, float64 unit vectors on the globe.
+"""Places and areas as engines compare them, in float64: two coordinates, or a unit vector on the globe.
 
 Areas and events go through the same arithmetic, which uses additions and multiplications only. So a place
 gets the same bits alone as in a column, compiled as interpreted, here as on another machine, and a circle
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching import globe
+from evflow.matching.model import LIMIT
 
 __all__ = ["EARTH_RADIUS", "LOCATIONS", "Globe", "Plane", "Space", "space_of"]
 
@@ -30,9 +31,6 @@ _DEGREES = 90.0 / (math.pi * EARTH_RADIUS)
 _ALL = 5.0
 """More than the square of the longest chord of the unit sphere."""
 
-_END = float.fromhex("0x1.ffffffp127")
-"""Halfway from the largest float32 to the next, if there were one: what is less becomes a finite one."""
-
 Floats = NDArray[np.float64]
 
 
@@ -42,17 +40,15 @@ class Space:
     Attributes:
         name: ``plane`` or ``globe``.
         dimensions: numbers of a place.
-        dtype: their type.
         bounds: what the two coordinates and the radius of an area are less than, whatever their sign.
     """
 
     name: str
     dimensions: int
-    dtype: type[Any]
     bounds: tuple[float, float, float]
 
-    def places(self, first: Floats, second: Floats) -> NDArray[Any]:
-        """N places of events, (N, dimensions); NaN where it is missing, not finite or beyond a pole."""
+    def places(self, first: Floats, second: Floats) -> Floats:
+        """N places of events, (N, dimensions); NaN where it is missing, out of bounds or beyond a pole."""
         raise NotImplementedError
 
     def put(self, place: Any, first: float, second: float) -> None:
@@ -63,11 +59,11 @@ class Space:
         """Writes the square of one radius to a writeable sequence; NaN if it is no radius."""
         raise NotImplementedError
 
-    def reaches(self, radius: Floats) -> NDArray[Any]:
+    def reaches(self, radius: Floats) -> Floats:
         """The squares of radii (of their chords on the globe), N."""
         raise NotImplementedError
 
-    def areas(self, first: Floats, second: Floats) -> NDArray[Any]:
+    def areas(self, first: Floats, second: Floats) -> Floats:
         """N centres of areas, (N, dimensions).
 
         Raises:
@@ -78,68 +74,59 @@ class Space:
         if wrong.any():
             at = int(np.argmax(wrong))
             one, two = LOCATIONS[self.name]
-            limits = "finite in 32 bits" if self.name == "plane" else "a latitude of -90 to 90, finite"
+            limits = f"up to {LIMIT:.8g}" if self.name == "plane" else "a latitude of -90 to 90, finite"
             raise SubscriptionError(
                 f"area {at}: {one} {first[at]!s}, {two} {second[at]!s}: expected coordinates ({limits})"
             )
         return centre
 
-    def checked_reaches(self, radius: Floats) -> NDArray[Any]:
+    def checked_reaches(self, radius: Floats) -> Floats:
         """The squares of the radii of areas, N.
 
         Raises:
-            SubscriptionError: one is negative or not finite; names it.
+            SubscriptionError: one is negative or too large; names it.
         """
-        wrong = ~((radius >= 0) & (radius < (_END if self.name == "plane" else np.inf)))
+        wrong = ~((radius >= 0) & (radius < self.bounds[2]))
         if wrong.any():
             at = int(np.argmax(wrong))
-            raise SubscriptionError(
-                f"area {at}: radius {radius[at]!s}: expected a finite number that is not negative"
-            )
+            limits = f"from 0 to {LIMIT:.8g}" if self.name == "plane" else "that is finite and not negative"
+            raise SubscriptionError(f"area {at}: radius {radius[at]!s}: expected a number {limits}")
         return self.reaches(radius)
 
 
 class Plane(Space):
-    """The plane: coordinates and radii are rounded to float32.
+    """The plane: coordinates as they are, of a radius the square.
 
     Example:
         >>> Plane().places(np.array([0.1, np.inf]), np.array([2.0, 3.0]))
         array([[0.1, 2. ],
-               [nan, nan]], dtype=float32)
+               [nan, nan]])
     """
 
     name = "plane"
     dimensions = 2
-    dtype = np.float32
-    bounds = _END, _END, _END
+    bounds = (math.nextafter(LIMIT, math.inf),) * 3
 
-    def places(self, first: Floats, second: Floats) -> NDArray[Any]:
-        place = np.empty((len(first), 2), np.float32)
-        with np.errstate(over="ignore"):
-            place[:, 0], place[:, 1] = first, second
-        finite = np.isfinite(place[:, 0]) & np.isfinite(place[:, 1])
-        if not finite.all():
-            place[~finite] = np.nan
+    def places(self, first: Floats, second: Floats) -> Floats:
+        place = np.empty((len(first), 2))
+        place[:, 0], place[:, 1] = first, second
+        there = (np.abs(place[:, 0]) <= LIMIT) & (np.abs(place[:, 1]) <= LIMIT)
+        if not there.all():
+            place[~there] = np.nan
         return place
 
     def put(self, place: Any, first: float, second: float) -> None:
-        if -_END < first < _END and -_END < second < _END:
+        if -LIMIT <= first <= LIMIT and -LIMIT <= second <= LIMIT:
             place[0], place[1] = first, second
         else:
             place[0] = place[1] = math.nan
 
     def put_reach(self, reach: Any, radius: float) -> None:
-        if not 0 <= radius < _END:
-            reach[0] = math.nan
-            return
-        reach[0] = radius
-        # The square of a float32 is exact in float64, so it is rounded once.
-        reach[0] = reach[0] * reach[0]
+        reach[0] = radius * radius if 0 <= radius <= LIMIT else math.nan
 
-    def reaches(self, radius: Floats) -> NDArray[Any]:
-        with np.errstate(over="ignore", under="ignore"):
-            rounded = np.asarray(radius, np.float32)
-            return rounded * rounded
+    def reaches(self, radius: Floats) -> Floats:
+        with np.errstate(under="ignore"):
+            return radius * radius
 
 
 class Globe(Space):
@@ -156,10 +143,9 @@ class Globe(Space):
 
     name = "globe"
     dimensions = 3
-    dtype = np.float64
     bounds = math.nextafter(90.0, 91.0), math.inf, math.inf
 
-    def places(self, first: Floats, second: Floats) -> NDArray[Any]:
+    def places(self, first: Floats, second: Floats) -> Floats:
         place = np.empty((len(first), 3))
         latitude, longitude = np.asarray(first, np.float64), np.asarray(second, np.float64)
         globe.unit_vectors(np.ascontiguousarray(latitude), np.ascontiguousarray(longitude), place)
@@ -176,7 +162,7 @@ class Globe(Space):
         half = globe.unit_vector(degrees, 0.0)[2] if degrees < 90.0 else 0.0
         reach[0] = (2.0 * half) * (2.0 * half) if degrees < 90.0 else _ALL
 
-    def reaches(self, radius: Floats) -> NDArray[Any]:
+    def reaches(self, radius: Floats) -> Floats:
         degrees = np.minimum(radius * _DEGREES, 90.0)
         sines = np.empty((len(degrees), 3))
         # The third number of the vector at a latitude is the sine of that.

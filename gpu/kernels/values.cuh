@@ -1,7 +1,7 @@
 // What the kernels of all engines share: an attribute of an event, and whether a constraint on it holds.
 //
-// Numbers are compared as float64, strings by number or byte by byte, places on the plane in float32 and on
-// the globe in float64, every step rounded: compile with -fmad=false, or engines differ at the rim of a circle.
+// Numbers and places are compared as float64, strings by number or byte by byte, every step rounded: compile
+// with -fmad=false, or engines differ at the rim of a circle.
 
 enum { EQ, NE, LT, LE, GT, GE, PREFIX, SUFFIX, CONTAINS, EXISTS, AREA, ALWAYS };
 enum { OPERATION = 15, TEXT_OPERAND = 16 };
@@ -105,16 +105,13 @@ static __device__ __forceinline__ bool holds(int code, double operand, const Att
 static __device__ __forceinline__ bool inside(int dimensions, const void *centres, const void *reaches, unsigned i,
                                               double x, double y, double z)
 {
-    if (dimensions == 2) {
-        float2 centre = ((const float2 *)centres)[i];
-        if (centre.x != centre.x)
-            return true;
-        float dx = (float)x - centre.x, dy = (float)y - centre.y;
-        return dx * dx + dy * dy <= ((const float *)reaches)[i];
-    }
-    const double *centre = (const double *)centres + 3 * (unsigned long long)i;
+    const double *centre = (const double *)centres + dimensions * (unsigned long long)i;
+    double reach = ((const double *)reaches)[i];
     if (centre[0] != centre[0])
         return true;
-    double dx = x - centre[0], dy = y - centre[1], dz = z - centre[2];
-    return dx * dx + dy * dy + dz * dz <= ((const double *)reaches)[i];
+    double dx = x - centre[0], dy = y - centre[1], square = dx * dx + dy * dy;
+    if (dimensions == 2)
+        return square <= reach;
+    double dz = z - centre[2];
+    return square + dz * dz <= reach;
 }

@@ -60,11 +60,12 @@ def test_engines_agree_at_the_rim(standin: StandIn, space: str) -> None:
     for _ in range(150):
         x, y, angle = random.uniform(-60, 60), random.uniform(-60, 60), random.uniform(0, 7)
         if space == "plane":
-            x, y, radius = (float(np.float32(v)) for v in (x, y, random.uniform(0.1, 50)))
+            # Beside the origin, and as in metric maps.
+            y, radius = y + random.choice([0.0, 5.6e6]), random.uniform(0.1, 50)
             circles.append(Filter((), Circle(x, y, radius)))
-            at = np.float32(x + radius * math.cos(angle)), np.float32(y + radius * math.sin(angle))
-            near = [at, *((np.nextafter(at[0], np.float32(side)), at[1]) for side in (x, 2 * at[0] - x))]
-            events += [{"x": float(px), "y": float(py)} for px, py in near]
+            at = x + radius * math.cos(angle), y + radius * math.sin(angle)
+            near = [at, *((math.nextafter(at[0], side), at[1]) for side in (x, 2 * at[0] - x))]
+            events += [{"x": px, "y": py} for px, py in near]
         else:
             # As far north as the radius goes; a metre of the meridian is 1 / 111 km of a degree.
             radius = float(random.uniform(1e3, 1e6))

@@ -149,16 +149,16 @@ def test_filters_with_more_constraints_than_a_byte_counts(
 def test_points_on_the_rim_agree_bit_by_bit(standin: StandIn, engine: str) -> None:
     random = np.random.default_rng(5)
     count = 400
-    x, y = random.uniform(-1e3, 1e3, (2, count)).astype(np.float32)
-    angle, radius = random.uniform(0, 7, count), random.uniform(0.1, 50, count).astype(np.float32)
+    # As in metric maps, where float32 has steps of half a metre.
+    x, y = random.uniform(-1e3, 1e3, (2, count)) + np.array([[4e5], [5.6e6]])
+    angle, radius = random.uniform(0, 7, count), random.uniform(0.1, 50, count)
     circles = [
         Filter((), Circle(*place)) for place in zip(x.tolist(), y.tolist(), radius.tolist(), strict=True)
     ]
     matcher, oracle = both(engine)
     matcher.subscribe_many(circles)
     oracle.subscribe_many(circles)
-    rim = np.stack((x + radius * np.cos(angle), y + radius * np.sin(angle))).astype(np.float32)
-    batch = {"x": rim[0].astype(np.float64), "y": rim[1].astype(np.float64)}
+    batch = {"x": x + radius * np.cos(angle), "y": y + radius * np.sin(angle)}
     found, expected = matcher.match_batch(batch), oracle.match_batch(batch)
     assert [sorted(found[i]) for i in range(count)] == [sorted(expected[i]) for i in range(count)]
 

@@ -7,7 +7,6 @@ says that it does not know.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from evflow.matching.model import Area, Circle, Constraint, Filter, GlobeCircle, Op, Subscription
+from evflow.matching.model import LIMIT, Area, Circle, Constraint, Filter, GlobeCircle, Op, Subscription
 
 RADIUS = 6_371_008.8
 
@@ -138,21 +137,11 @@ def within(area: Area, x: float, y: float) -> bool | None:
     return within_globe_circle(area, x, y)
 
 
-def f32(value: float) -> float:
-    """The nearest float32. Of a sum or product of two float32 in float64 this is the float32 result."""
-    try:
-        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return rounded
-
-
 def within_circle(area: Circle, x: float, y: float) -> bool:
-    x, y = f32(x), f32(y)
-    if not (math.isfinite(x) and math.isfinite(y)):
+    if not (abs(x) <= LIMIT and abs(y) <= LIMIT):
         return False
-    dx, dy, r = f32(x - f32(area.x)), f32(y - f32(area.y)), f32(area.radius)
-    return f32(f32(dx * dx) + f32(dy * dy)) <= f32(r * r)
+    dx, dy = x - area.x, y - area.y
+    return dx * dx + dy * dy <= area.radius * area.radius
 
 
 def within_globe_circle(area: GlobeCircle, latitude: float, longitude: float) -> bool | None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -117,7 +118,7 @@ DAMAGE: list[tuple[Any, str]] = [
     (lambda path: (path / "matcher.json").write_bytes(b"\xff"), "cannot be read"),
     (lambda path: (path / "matcher.json").write_text("[1]"), "describes no matcher"),
     (lambda path: described(path, kind="flow"), "describes no matcher"),
-    (lambda path: described(path, format=3), "format 3, this evflow reads 2"),
+    (lambda path: described(path, format=4), "format 4, this evflow reads 3; load it with the evflow that"),
     (lambda path: described(path, engine="later"), "engine 'later'"),
     (lambda path: described(path, options={"depth": 1}), "depth"),
     (lambda path: described(path, names=None), "damaged"),
@@ -145,6 +146,14 @@ def test_a_damaged_header_is_refused_by_the_name_of_its_file(at: int, tmp_path: 
     data[at] ^= 0x55
     file.write_bytes(data)
     with pytest.raises(SubscriptionError, match=r"id_areas\.npy has another header than was saved"):
+        Matcher.load(tmp_path)
+
+
+def test_a_matcher_of_an_older_evflow_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    shutil.unpack_archive(Path(__file__).parent / "saved_format_2.zip", tmp_path)
+    with pytest.raises(
+        SubscriptionError, match=r"format 2 .* rounded circles .*; make the matcher again from"
+    ):
         Matcher.load(tmp_path)
 
 

@@ -18,15 +18,11 @@ EARTH = 6_371_008.8
 
 
 def in_circle(event: dict[str, Any], x: float, y: float, radius: float) -> bool:
-    """As the documents say: each step in float32."""
+    """As the documents say: each step in float64."""
     if event.get("x") is None or event.get("y") is None:
         return False
-    with np.errstate(all="ignore"):
-        place = np.float32(event["x"]), np.float32(event["y"])
-        if not np.isfinite(place).all():
-            return False
-        dx, dy = place[0] - np.float32(x), place[1] - np.float32(y)
-        return bool(dx * dx + dy * dy <= np.float32(radius) * np.float32(radius))
+    dx, dy = event["x"] - x, event["y"] - y
+    return bool(dx * dx + dy * dy <= radius * radius)
 
 
 def on_globe(event: dict[str, Any], latitude: float, longitude: float, radius: float) -> bool:

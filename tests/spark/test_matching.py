@@ -57,12 +57,7 @@ def wishes() -> list[tuple[int, Wish]]:
 
     def near(reach: float) -> tuple[Any, ...]:
         x, y = (7.5, 7.5) if random.random() < 0.3 else random.random(2) * 100
-        return (
-            "within",
-            float(np.float32(x)),
-            float(np.float32(y)),
-            float(np.float32(random.random() * reach)),
-        )
+        return "within", float(x), float(y), float(random.random() * reach)
 
     made: list[Callable[[], Wish]] = [
         lambda: [[near(5)]],
@@ -112,6 +107,28 @@ def test_both_plans_find_the_pairs_that_brute_force_finds(
     told = explain(*sides, **tight)
     assert told.tiles > 10 and told.divided > 0 and told.partitions == 3
     assert found(match(*sides, **tight)) == expected
+
+
+def test_circles_in_metres_give_the_pairs_that_sql_gives(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    random = np.random.default_rng(9)
+    # As in metric maps, where float32 has steps of half a metre.
+    corner = np.array([400_000.0, 5_600_000.0])
+    places, centres = (corner + random.uniform(0, 20, (count, 2)) for count in (1500, 400))
+    radius = random.choice([0.0, 0.1, 0.24, 1.0], 400)
+    centres[:100] = places[:100]
+    events = spark.createDataFrame(pa.table({"id": range(1500), "x": places[:, 0], "y": places[:, 1]}))
+    circles = spark.createDataFrame(
+        pa.table({"id": range(400), "x": centres[:, 0], "y": centres[:, 1], "radius": radius})
+    )
+    named = circles.toDF("subscription", "cx", "cy", "radius")
+    dx, dy = F.col("x") - F.col("cx"), F.col("y") - F.col("cy")
+    near = dx * dx + dy * dy <= F.col("radius") * F.col("radius")
+    expected = found(events.join(named, near).select("id", "subscription"))
+    assert len(expected) > 500
+    assert found(match(events, circles)) == expected
+    assert found(match(events, circles, plan="tiles", partitions=2, tile_memory=1000)) == expected
 
 
 def test_globe_with_columns_structs_decimals_and_several_ids_is_matched_by_both_plans(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.literals import checked_text
-from evflow.matching.model import Op
+from evflow.matching.model import LIMIT, Op
 
 if TYPE_CHECKING:
     from evflow.matching.columns.bulk import FilterColumns
@@ -176,14 +177,14 @@ def _area_problems(
     space: str | None,
 ) -> Iterator[_Problem]:
     names = ("latitude x", "longitude y", "radius") if space == "globe" else ("x", "y", "radius")
-    # On the plane everything becomes float32, and what is too large for it becomes infinite there.
-    kind = np.float32 if space == "plane" else np.float64
+    limit, expected = (
+        (LIMIT, f"number up to {LIMIT:.8g}") if space == "plane" else (math.inf, "finite float64")
+    )
     for what, held in zip(names, (x, y, radius), strict=True):
-        with np.errstate(over="ignore"):
-            wrong = there & ~np.isfinite(held.astype(kind, copy=False))
+        wrong = there & ~(np.isfinite(held) & (np.abs(held) <= limit))
         if wrong.any():
             at = int(wrong.argmax())
-            yield at, f"its {what} is {held[at]}; expected a finite {np.dtype(kind)}"
+            yield at, f"its {what} is {held[at]}; expected a {expected}"
     negative = there & (radius < 0)
     if negative.any():
         at = int(negative.argmax())

@@ -37,10 +37,10 @@ class _Buffers(threading.local):
         kinds: tuple[Any, ...] = (np.int32, np.uint8, np.float64, np.int32, np.int64, np.int32)
         self.arrays: list[Any] = [np.zeros(_WIDEST, kind) for kind in kinds]
         self.chars = bytearray(_LONGEST)
-        self.place: Any = np.full((1, space.dimensions), np.nan, space.dtype)
+        self.place: Any = np.full((1, space.dimensions), np.nan)
         views: list[Any] = [array.data for array in self.arrays]
         place: Any = self.place
-        place = place.data.cast("B").cast("f" if space.dimensions == 2 else "d")
+        place = place.data.cast("B").cast("d")
         self.rows: list[EventRows | None] = [None] * (_WIDEST + 1)
         # All in one, since to look up what belongs to a thread takes long.
         self.views = (self.rows, self.chars, *views, place)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 from evflow.matching.index import layout as at
-from evflow.matching.index.native import compiled, f32, f64, i64, set_f32, set_f64, set_i64, set_u32, u32
+from evflow.matching.index.native import compiled, f64, i64, set_f32, set_f64, set_i64, set_u32, u32
 
 __all__ = [
     "append",
+    "area_in",
+    "area_words",
     "columns_of",
     "drop_block",
     "free_block",
     "give_columns",
     "list_address",
     "new_block",
-    "place_of",
-    "put_place",
+    "put_area",
     "record_address",
     "records_of",
     "reserve",
@@ -35,6 +38,12 @@ def list_address(state: int, number: int) -> int:
 def record_address(state: int, record: int) -> int:
     """Where a record stands."""
     return i64(state + 8 * at.RECORDS) + 4 * record
+
+
+@compiled
+def area_words(state: int, info: int) -> int:
+    """How many words stand in front of a record with this info, for its area."""
+    return at.R_AREA if info & at.R_LOCATED and i64(state + 8 * at.DIMENSIONS) == 2 else 0
 
 
 @compiled
@@ -269,7 +278,7 @@ def append(state: int, number: int, record: int, x: float, y: float, z: float, r
         taken = _fill(state, columns_of(state, entry), capacity, length, record)
         set_u32(entry + at.L_INFO, u32(entry + at.L_INFO) & ~taken)
     if kind & at.LOCATED:
-        put_place(state, block, capacity, length, x, y, z, reach)
+        put_area(state, block, capacity, length, record, x, y, z, reach)
         set_u32(block + _offset(state, kind, capacity) + 4 * length, record)
     set_u32(entry + at.L_LENGTH, length + 1)
     source = record_address(state, record)
@@ -278,14 +287,26 @@ def append(state: int, number: int, record: int, x: float, y: float, z: float, r
 
 
 @compiled
-def put_place(
-    state: int, block: int, capacity: int, i: int, x: float, y: float, z: float, reach: float
+def _outward(x: float, y: float, reach: float) -> float:
+    """A reach in float32 that holds each point of a circle, though its centre and the point are rounded."""
+    # Rounding a centre and a point moves each by 2 ** -24 of itself; underflow is less than the last term.
+    radius = math.sqrt(reach) * (1 + 2.0**-20) + (abs(x) + abs(y)) * 2.0**-22 + 1e-18
+    return radius * radius
+
+
+@compiled
+def put_area(
+    state: int, block: int, capacity: int, i: int, record: int, x: float, y: float, z: float, reach: float
 ) -> None:
-    """Writes the area of a located entry."""
+    """Writes the area of a located entry, and of its record."""
     if i64(state + 8 * at.DIMENSIONS) == 2:
         set_f32(block + 4 * i, x)
         set_f32(block + 4 * (capacity + i), y)
-        set_f32(block + 4 * (2 * capacity + i), reach)
+        set_f32(block + 4 * (2 * capacity + i), _outward(x, y, reach))
+        area = record_address(state, record - at.R_AREA)
+        set_f64(area, x)
+        set_f64(area + 8, y)
+        set_f64(area + 16, reach)
     else:
         set_f64(block + 8 * i, x)
         set_f64(block + 8 * (capacity + i), y)
@@ -294,15 +315,13 @@ def put_place(
 
 
 @compiled
-def place_of(state: int, block: int, capacity: int, i: int) -> tuple[float, float, float, float]:
-    """The area of a located entry."""
+def area_in(state: int, entry: int, i: int) -> tuple[float, float, float, float]:
+    """The exact area of an entry of a located list, given the list's address."""
     if i64(state + 8 * at.DIMENSIONS) == 2:
-        return (
-            f32(block + 4 * i),
-            f32(block + 4 * (capacity + i)),
-            0.0,
-            f32(block + 4 * (2 * capacity + i)),
-        )
+        area = record_address(state, u32(records_of(state, entry) + 4 * i) - at.R_AREA)
+        return f64(area), f64(area + 8), 0.0, f64(area + 16)
+    capacity = u32(entry + at.L_CAPACITY)
+    block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
     return (
         f64(block + 8 * i),
         f64(block + 8 * (capacity + i)),

@@ -12,7 +12,7 @@ from evflow.matching.index.bands import file_signature
 from evflow.matching.index.blocks import list_address, record_address
 from evflow.matching.index.directory import find_signature
 from evflow.matching.index.filing import find_place, leave, put, tally
-from evflow.matching.index.native import compiled, f32, f64, i32, i64, kernel, set_i64, set_u32, u32
+from evflow.matching.index.native import compiled, f64, i32, i64, kernel, set_i64, set_u32, u32
 from evflow.matching.index.records import D_COUNT, D_ELEMENTS, free_record, make_draft, new_record
 
 __all__ = ["add", "area_of", "remove", "signature_of"]
@@ -28,7 +28,7 @@ def _count(state: int, what: int, step: int) -> None:
 def area_of(state: int, centre: int, reach: int, i: int) -> tuple[float, float, float, float]:
     """The area of row ``i`` of two columns."""
     if i64(state + 8 * at.DIMENSIONS) == 2:
-        return f32(centre + 8 * i), f32(centre + 8 * i + 4), 0.0, f32(reach + 4 * i)
+        return f64(centre + 16 * i), f64(centre + 16 * i + 8), 0.0, f64(reach + 8 * i)
     return f64(centre + 24 * i), f64(centre + 24 * i + 8), f64(centre + 24 * i + 16), f64(reach + 8 * i)
 
 

@@ -17,8 +17,6 @@ from evflow.matching.index.memory import address_of
 from evflow.matching.index.native import (
     compiled,
     i64,
-    narrow,
-    set_f32,
     set_f64,
     set_i64,
     set_u8,
@@ -26,6 +24,7 @@ from evflow.matching.index.native import (
     short_kernel,
     u8,
 )
+from evflow.matching.model import LIMIT
 from evflow.matching.rows import NUMBER, TEXT
 
 __all__ = ["DictReader"]
@@ -111,11 +110,10 @@ def _put_place(told: int, event: int) -> bool:
     set_f64(told + _SECOND, y)
     place = i64(told + _PLACE)
     if place:
-        x, y = narrow(x), narrow(y)
-        if not (x - x == 0.0 and y - y == 0.0):
+        if not (abs(x) <= LIMIT and abs(y) <= LIMIT):
             x = y = _NAN
-        set_f32(place, x)
-        set_f32(place + 4, y)
+        set_f64(place, x)
+        set_f64(place + 8, y)
     return known and other_known
 
 

@@ -201,14 +201,13 @@ class Index:
         reach: NDArray[Any] | None,
     ) -> None:
         """Give filters another centre, and another reach unless None; see ``Engine.move``."""
-        kind = np.float32 if self._state[at.DIMENSIONS] == 2 else np.float64
         columns = [np.ascontiguousarray(ids, np.int32), np.ascontiguousarray(which, np.int32)]
-        columns.append(np.ascontiguousarray(centre, kind))
+        columns.append(np.ascontiguousarray(centre, np.float64))
         addresses = [address_of(column) for column in columns]
         if reach is None:
             addresses.append(0)
         else:
-            columns.append(np.ascontiguousarray(reach, kind))
+            columns.append(np.ascontiguousarray(reach, np.float64))
             addresses.append(address_of(columns[-1]))
         self._changes += len(ids)
         done = 0
@@ -226,7 +225,7 @@ class Index:
         Args:
             id: the subscription; any number.
             which: the number of the filter; all if it is negative.
-            x, y, z: the centre; on the plane it is rounded to float32 here, and z is 0.
+            x, y, z: the centre; on the plane z is 0.
             reach: the square of the radius; a negative one means that it stays.
 
         Returns:

@@ -186,9 +186,7 @@ def _sharp_list(state: int, signature: int, key: int, pattern: bool, located: bo
 
 @compiled
 def radius_of(state: int, reach: float) -> float:
-    """A distance that no point in a circle has, however its coordinates were rounded."""
-    if i64(state + 8 * at.DIMENSIONS) == 2:
-        return math.sqrt(reach) * 1.00001 + 1e-21
+    """A distance that no point in a circle has, however the square of its own was rounded."""
     return math.sqrt(reach) * 1.000000001 + 1e-150
 
 

@@ -120,7 +120,7 @@ def queue_entries(state: int, scratch: int, number: int, values: int) -> bool:
     if length == 0:
         return True
     if u32(entry + at.L_CAPACITY) == 0:
-        return queue_record(state, scratch, u32(entry + at.L_START), values)
+        return queue_record(state, scratch, u32(entry + at.L_START), values, True)
     item = push(scratch, at.M_LISTS, at.M_LISTS_USED, 16)
     if item == 0:
         return False
@@ -139,15 +139,18 @@ def queue_entries(state: int, scratch: int, number: int, values: int) -> bool:
 
 
 @compiled
-def queue_record(state: int, scratch: int, record: int, values: int) -> bool:
-    """Queues a record that is to be tested, and asks for it; False if there is no room."""
+def queue_record(state: int, scratch: int, record: int, values: int, near: bool) -> bool:
+    """Queues a record to be tested, its circle too if not ``near``, and asks for it; False if there is no
+    room.
+    """
     item = push(scratch, at.M_RECORDS, at.M_RECORDS_USED, 16)
     if item == 0:
         return False
     head = event_address(scratch, u32(values + at.X_EVENT)) + E_RECORDS
     set_u32(item, record)
     set_u32(item + 4, i64(head))
-    set_i64(item + 8, values)
+    # Values stand at multiples of eight.
+    set_i64(item + 8, values if near else values | 1)
     set_i64(head, i64(scratch + 8 * at.M_RECORDS_USED))
     source = i64(state + 8 * at.RECORDS) + 4 * record
     prefetch(source + 4 * at.R_SUBSCRIPTION)
@@ -160,7 +163,7 @@ def event_place(state: int, scratch: int, row: int) -> tuple[float, float, float
     """Where an event happened."""
     places = column(scratch, at.ROWS_PLACE)
     if i64(state + 8 * at.DIMENSIONS) == 2:
-        return f32(places + 8 * row), f32(places + 8 * row + 4), 0.0
+        return f64(places + 16 * row), f64(places + 16 * row + 8), 0.0
     return f64(places + 24 * row), f64(places + 24 * row + 8), f64(places + 24 * row + 16)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import record_address
-from evflow.matching.index.follow import attribute_row
+from evflow.matching.index.follow import attribute_row, event_place
 from evflow.matching.index.native import compiled, f64, i32, i64, u8, u32, within
 from evflow.matching.index.probes import column
 
@@ -94,8 +94,16 @@ def _exactly(state: int, scratch: int, place: int, count: int, values: int) -> b
 
 
 @compiled
-def holds(state: int, scratch: int, record: int, values: int) -> bool:
-    """Whether an event satisfies the constraints of a record."""
+def _lies_in(state: int, scratch: int, area: int, values: int) -> bool:
+    """Whether an event on the plane lies in a circle."""
+    x, y, _ = event_place(state, scratch, i64(scratch + 8 * at.M_FIRST) + u32(values + at.X_EVENT))
+    dx, dy = x - f64(area), y - f64(area + 8)
+    return dx * dx + dy * dy <= f64(area + 16)
+
+
+@compiled
+def holds(state: int, scratch: int, record: int, values: int, near: bool) -> bool:
+    """Whether an event satisfies a record; if not ``near`` its circle on the plane is still to be tested."""
     source = record_address(state, record)
     info = u32(source + 4 * at.R_INFO)
     count = info & at.K_MASK
@@ -111,5 +119,6 @@ def holds(state: int, scratch: int, record: int, values: int) -> bool:
         return False
     if info & at.V_ALWAYS or (info & at.V_GAPS and u32(values + at.X_GAPS)):
         exact = info >> at.K_EXACT & at.K_EXACT_MASK
-        return _exactly(state, scratch, lows + 8 * count, exact, values)
-    return True
+        if not _exactly(state, scratch, lows + 8 * count, exact, values):
+            return False
+    return near or _lies_in(state, scratch, source - 4 * at.R_AREA, values)

@@ -5,7 +5,7 @@ counts.
 
 A **record** is a filter, in words of 4 bytes: 5 of header, an interval of keys for each element of its
 signature (all lows, then all widths), then its exact constraints, 4 words each. It is named by the number of
-its first word.
+its first word. In front of it stands the exact area, if it has one on the plane: x, y and reach, float64.
 
 A **list** takes 64 bytes and holds records that one key leads to: a signature's own, a sharp constraint's, a
 group's or a cell's. Its entries lie in a block of the entry arena:
@@ -13,7 +13,8 @@ group's or a cell's. Its entries lie in a block of the entry arena:
 * plain: the words of the records; a list of one has no block, its record stands in the list itself;
 * columns: subscription, record, then for each element lows, widths, and keys that are excluded, so that 16
   filters are tested at once;
-* located: x, y (z) and reach, then records; if it is long, columns as well.
+* located: x, y (z) and reach, then records; if it is long, columns as well. On the plane these are float32,
+  and the reach is so large that no circle that holds a point is passed by; the record decides.
 
 An **element** is an attribute's name with the type that a constraint asks for; a **signature** is a set of
 elements.
@@ -108,6 +109,7 @@ ONE_CELL = 2000  # exponent of a cell that holds the whole space
 
 # A record, in words.
 R_LIST, R_POSITION, R_NEXT, R_SUBSCRIPTION, R_INFO, R_LOWS = range(6)
+R_AREA = 6  # words in front of it
 K_MASK = 0xFFF  # of the info: elements; then exact constraints
 K_EXACT = 12
 K_EXACT_MASK = 0xFFF
@@ -161,6 +163,7 @@ M_EARLY = 39  # ids of the first event of the block that are reported already
 M_MISSING = 105  # three words: bits of masks that no element of the event has
 M_REPORTED = 104  # the list that is reported before all others, or -1
 M_EVENTS = 40  # for each event of a block: first attribute, how many, first list, first record
+M_FIRST = 108  # the row of the first event of the block
 M_KEPT = 112  # 64 records that are asked for
 SCRATCH_SIZE = 176
 BLOCK = 16

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import (
+    area_in,
     list_address,
-    place_of,
-    put_place,
+    put_area,
     record_address,
     records_of,
     reserve,
@@ -23,12 +23,12 @@ from evflow.matching.index.native import (
     i32,
     i64,
     kernel,
-    narrow,
     prefetch,
     set_i64,
     short_kernel,
     u32,
 )
+from evflow.matching.model import LIMIT
 
 __all__ = ["UNSETTLED", "move", "move_one"]
 
@@ -58,15 +58,14 @@ def _move_one(state: int, record: int, x: float, y: float, z: float, reach: floa
     if number == at.NONE or not u32(source + 4 * at.R_INFO) & at.R_LOCATED:
         return 0
     entry = list_address(state, number)
-    capacity = u32(entry + at.L_CAPACITY)
-    block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
     if keep:
-        reach = place_of(state, block, capacity, position)[3]
+        reach = area_in(state, entry, position)[3]
     target, group = number, 0
     if not u32(entry + at.L_INFO) & at.I_SHARP:
         target, group = _home(state, number, x, y, z, reach, keep)
     if target == number:
-        put_place(state, block, capacity, position, x, y, z, reach)
+        block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
+        put_area(state, block, u32(entry + at.L_CAPACITY), position, record, x, y, z, reach)
         if group and not keep:
             widen(state, group, reach)
         return 0
@@ -140,7 +139,9 @@ def _ask(state: int, ids: int, which: int, centres: int, first: int, stop: int) 
     for i in range(first, stop):
         prefetch(i64(state + 8 * at.FIRST) + 4 * i32(ids + 4 * i))
     for i in range(first, stop):
-        prefetch(record_address(state, u32(i64(state + 8 * at.FIRST) + 4 * i32(ids + 4 * i))))
+        record = record_address(state, u32(i64(state + 8 * at.FIRST) + 4 * i32(ids + 4 * i)))
+        prefetch(record)
+        prefetch(record - 4 * at.R_AREA)
     for i in range(first, stop):
         record = _wanted(state, i32(ids + 4 * i), i32(which + 4 * i))
         set_i64(wanted + 8 * (i - first), record)
@@ -194,11 +195,9 @@ def move_one(state: int, subscription: int, which: int, x: float, y: float, z: f
     It gives 0, ``UNSETTLED`` if lists wait to be settled now, FULL, or something else: there is no such
     filter or place.
     """
-    if i64(state + 8 * at.DIMENSIONS) == 2:
-        x, y = narrow(x), narrow(y)
     record = _movable(state, subscription, which)
     # Of what is not finite the difference to itself is NaN.
-    if record == 0 or x - x + (y - y) + (z - z) + (reach - reach) != 0.0:
+    if record == 0 or not (abs(x) <= LIMIT and abs(y) <= LIMIT) or z - z + (reach - reach) != 0.0:
         return _REFUSED
     while record:
         if _move_one(state, record, x, y, z, reach, reach < 0.0) == at.FULL:

@@ -7,6 +7,7 @@ kernel has one signature.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -49,6 +50,7 @@ __all__ = [
     "set_u32",
     "short_kernel",
     "subsets",
+    "surely_near",
     "total",
     "u8",
     "u32",
@@ -335,10 +337,46 @@ def _near(builder: Any, point: list[Any], columns: list[Any], kind: Any, count: 
 
 @typed
 def near_plane(typingctx: Any, x: Any, y: Any, xs: Any, ys: Any, reaches: Any) -> Any:
-    """Which of 16 circles on the plane hold a point, as 16 bits; columns are float32."""
+    """Which of 16 circles on the plane may hold a point, as 16 bits; columns are float32."""
 
     def generate(builder: Any, values: list[Any]) -> Any:
         return _near(builder, values[:2], values[2:], _F32, 16)
+
+    return _emit(types.int64, [types.float64] * 2 + [types.int64] * 3, generate)
+
+
+def _size(builder: Any, numbers: Any) -> Any:
+    """The absolute values of 16 float32."""
+    kind = ir.FunctionType(numbers.type, [numbers.type])
+    return builder.call(builder.module.declare_intrinsic("llvm.fabs.v16f32", fnty=kind), [numbers])
+
+
+@typed
+def surely_near(typingctx: Any, x: Any, y: Any, xs: Any, ys: Any, reaches: Any) -> Any:
+    """Which of 16 circles on the plane hold a point however it was rounded, as 16 bits; columns are float32.
+
+    The radius is that of the reach less what was added for rounding, ``b``, and the distance may be as much
+    larger. ``(d + 2b)^2`` is at most ``d^2 (1 + t) + 4b^2 (1 + 1/t)``, which takes no root.
+    """
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        def every(number: float) -> Any:
+            return ir.Constant(ir.VectorType(_F32, 16), [number] * 16)
+
+        total = away = None
+        for place, column in zip(values[:2], values[2:4], strict=True):
+            centre = _lanes(builder, column, _F32, 16)
+            step = builder.fsub(centre, _splat(builder, builder.fptrunc(place, _F32), 16))
+            square, size = builder.fmul(step, step), _size(builder, centre)
+            total = square if total is None else builder.fadd(total, square)
+            away = size if away is None else builder.fadd(away, size)
+        slack = builder.fadd(builder.fmul(away, every(2.0**-15)), every(2.0**-52))
+        square = builder.fmul(total, every(1 + 2.0**-9))
+        square = builder.fadd(square, builder.fmul(slack, slack))
+        reach = _lanes(builder, values[4], _F32, 16)
+        held = builder.fcmp_ordered("<", square, reach)
+        finite = builder.fcmp_ordered("<", reach, every(math.inf))
+        return _mask(builder, builder.and_(held, finite), 16)
 
     return _emit(types.int64, [types.float64] * 2 + [types.int64] * 3, generate)
 

@@ -8,7 +8,7 @@ excludes; a number.
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import record_address, room
+from evflow.matching.index.blocks import area_words, record_address, room
 from evflow.matching.index.keys import INFINITE, NOT_A_NUMBER, number_key
 from evflow.matching.index.native import compiled, f32, f64, i32, i64, set_f64, set_i64, set_u32, u8, u32
 
@@ -190,7 +190,9 @@ def _settle_exclusion(draft: int, row: int) -> bool:
 def new_record(state: int, draft: int, subscription: int, located: int) -> int:
     """A record of a draft; or FULL."""
     count, exact = i64(draft + D_COUNT), i64(draft + D_EXACT)
-    size = at.R_LOWS + 2 * count + 4 * exact
+    flags = i64(draft + D_FLAGS) | (at.R_LOCATED if located else 0)
+    ahead = area_words(state, flags)
+    size = ahead + at.R_LOWS + 2 * count + 4 * exact
     if size >= 256:
         size = size | 255
     record = _free_record_of(state, size)
@@ -199,8 +201,8 @@ def new_record(state: int, draft: int, subscription: int, located: int) -> int:
             return at.FULL
         record = i64(state + 8 * at.RECORDS_USED)
         set_i64(state + 8 * at.RECORDS_USED, record + size)
+    record += ahead
     place = record_address(state, record)
-    flags = i64(draft + D_FLAGS) | (at.R_LOCATED if located else 0)
     set_u32(place + 4 * at.R_LIST, at.NONE)
     set_u32(place + 4 * at.R_NEXT, 0)
     set_u32(place + 4 * at.R_SUBSCRIPTION, subscription)
@@ -226,7 +228,8 @@ def new_record(state: int, draft: int, subscription: int, located: int) -> int:
 def record_size(state: int, record: int) -> int:
     """How many words a record takes."""
     info = u32(record_address(state, record) + 4 * at.R_INFO)
-    return at.R_LOWS + 2 * (info & at.K_MASK) + 4 * (info >> at.K_EXACT & at.K_EXACT_MASK)
+    size = at.R_LOWS + 2 * (info & at.K_MASK) + 4 * (info >> at.K_EXACT & at.K_EXACT_MASK)
+    return area_words(state, info) + size
 
 
 @compiled
@@ -249,5 +252,6 @@ def _size_class(size: int) -> int:
 def free_record(state: int, record: int) -> None:
     """Gives a record back."""
     head = i64(state + 8 * at.COUNTS) + 4 * (at.FREE_RECORDS + _size_class(record_size(state, record)))
+    record -= area_words(state, u32(record_address(state, record) + 4 * at.R_INFO))
     set_u32(record_address(state, record), u32(head))
     set_u32(head, record)

@@ -27,6 +27,7 @@ from evflow.matching.index.native import (
     prefetch,
     set_i64,
     set_u32,
+    surely_near,
     u32,
 )
 from evflow.matching.index.probes import E_LISTS, E_RECORDS, event_address, follow_probes, read_events
@@ -34,6 +35,7 @@ from evflow.matching.index.probes import E_LISTS, E_RECORDS, event_address, foll
 __all__ = ["match"]
 
 _DONE = at.NONE
+_ALL = 0xFFFF
 _LEAP = 10007
 
 
@@ -71,6 +73,16 @@ def _near_bits(state: int, entry: int, begin: int, x: float, y: float, z: float)
 
 
 @compiled
+def _sure_bits(state: int, entry: int, begin: int, x: float, y: float) -> int:
+    """Of which of the areas that ``_near_bits`` tells it is certain; of others the record has to say."""
+    if i64(state + 8 * at.DIMENSIONS) == 3:
+        return _ALL
+    capacity = u32(entry + at.L_CAPACITY)
+    column = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START) + 4 * begin
+    return surely_near(x, y, column, column + 4 * capacity, column + 8 * capacity)
+
+
+@compiled
 def _unroll(state: int, scratch: int, first: int, event: int) -> bool:
     """Queues the records of an event's short lists, of located ones those whose area holds the event."""
     x, y, z = event_place(state, scratch, first + event)
@@ -88,12 +100,15 @@ def _unroll(state: int, scratch: int, first: int, event: int) -> bool:
         records = records_of(state, entry)
         for begin in range(0, length, 16):
             found = (1 << min(16, length - begin)) - 1
+            sure = _ALL
             if kind == at.LOCATED:
                 found = _near_bits(state, entry, begin, x, y, z)
+                sure = _sure_bits(state, entry, begin, x, y) if found else _ALL
             while found:
                 record = u32(records + 4 * (begin + lowest(found)))
+                near = found & -found & sure != 0
                 found &= found - 1
-                if not queue_record(state, scratch, record, values):
+                if not queue_record(state, scratch, record, values, near):
                     return False
     return True
 
@@ -103,17 +118,18 @@ def _report_kept(state: int, scratch: int, count: int, values: int, stamps: int,
     """Tests the records that were kept, and reports those that hold; how many are reported."""
     serial, out = i64(scratch + 8 * at.M_SERIAL), i64(scratch + 8 * at.M_OUT)
     for i in range(count):
-        record = i64(scratch + 8 * (at.M_KEPT + i))
-        if holds(state, scratch, record, values):
+        kept = i64(scratch + 8 * (at.M_KEPT + i))
+        record = kept & at.NONE
+        if holds(state, scratch, record, values, kept == record):
             subscription = u32(record_address(state, record) + 4 * at.R_SUBSCRIPTION)
             used = _report(scratch, stamps, serial, out, used, subscription)
     return used
 
 
 @compiled
-def _keep(state: int, scratch: int, kept: int, record: int) -> int:
-    """Keeps a record that is to be tested, and asks for it; how many are kept."""
-    set_i64(scratch + 8 * (at.M_KEPT + kept), record)
+def _keep(state: int, scratch: int, kept: int, record: int, near: bool) -> int:
+    """Keeps a record to be tested, its circle too if not ``near``, and asks for it; how many are kept."""
+    set_i64(scratch + 8 * (at.M_KEPT + kept), record if near else record | 1 << 32)
     source = record_address(state, record)
     prefetch(source + 4 * at.R_SUBSCRIPTION)
     prefetch(source + 64 + 4 * at.R_SUBSCRIPTION)
@@ -168,12 +184,14 @@ def _report_columns(
             if found == 0:
                 break
             column += 16 * capacity
+        sure = _sure_bits(state, entry, begin, x, y) if info & at.LOCATED and found else _ALL
         while found:
             i = begin + lowest(found)
+            near = found & -found & sure != 0
             found &= found - 1
             marked = u32(block + 4 * i)
-            if marked & at.V_MARK:
-                kept = _keep(state, scratch, kept, u32(block + 4 * (capacity + i)))
+            if marked & at.V_MARK or not near:
+                kept = _keep(state, scratch, kept, u32(block + 4 * (capacity + i)), near)
             else:
                 used = _report(scratch, stamps, serial, out, used, marked)
         if kept > 40:
@@ -197,10 +215,13 @@ def _report_long(
         if used + 96 > size:
             return -1
         found = (1 << min(16, length - begin)) - 1
+        sure = _ALL
         if located:
             found = _near_bits(state, entry, begin, x, y, z)
+            sure = _sure_bits(state, entry, begin, x, y) if found else _ALL
         while found:
-            kept = _keep(state, scratch, kept, u32(records + 4 * (begin + lowest(found))))
+            near = found & -found & sure != 0
+            kept = _keep(state, scratch, kept, u32(records + 4 * (begin + lowest(found))), near)
             found &= found - 1
         if kept > 40:
             used = _report_kept(state, scratch, kept, values, stamps, used)
@@ -244,7 +265,8 @@ def _report_records(state: int, scratch: int, event: int, stamps: int, used: int
         item = i64(scratch + 8 * at.M_RECORDS) + 16 * (number - 1)
         number = u32(item + 4)
         record = u32(item)
-        if holds(state, scratch, record, i64(item + 8)):
+        values = i64(item + 8)
+        if holds(state, scratch, record, values & -2, values & 1 == 0):
             subscription = u32(record_address(state, record) + 4 * at.R_SUBSCRIPTION)
             used = _report(scratch, stamps, serial, out, used, subscription)
     return used
@@ -385,6 +407,7 @@ def match(state: int, scratch: int, rows: int, offsets: int, start: int, first: 
         if count == 0:
             return first
         _next_serial(scratch)
+        set_i64(scratch + 8 * at.M_FIRST, first)
         set_i64(scratch + 8 * at.M_EARLY, 0)
         follow_probes(state, scratch, 0)
         done = _report_longest(state, scratch, first, stamps, most) if few else 0

@@ -9,7 +9,7 @@ number of times.
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import give_columns, list_address, place_of, records_of, reserve
+from evflow.matching.index.blocks import area_in, give_columns, list_address, records_of, reserve
 from evflow.matching.index.filing import find_place, leave, mark_dirty, put
 from evflow.matching.index.keys import cell_key, cell_number, power
 from evflow.matching.index.native import (
@@ -46,8 +46,7 @@ def _rehome(state: int, number: int, position: int) -> int:
     located = info & at.LOCATED != 0
     signature, x, y, z, reach = number, 0.0, 0.0, 0.0, 0.0
     if located:
-        block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
-        x, y, z, reach = place_of(state, block, u32(entry + at.L_CAPACITY), position)
+        x, y, z, reach = area_in(state, entry, position)
     if not info & at.I_SIGNATURE:
         signature = u32(entry + at.L_OWNER)
     target, group = find_place(state, record, signature, located, x, y, z, reach)
@@ -82,11 +81,10 @@ def free_list(state: int, number: int) -> None:
 def _sample_list(state: int, number: int, first: int, stride: int, taken: int) -> tuple[int, int]:
     """Takes each ``stride``-th centre of a list; how many are taken, and where to begin in the next list."""
     entry = list_address(state, number)
-    length, capacity = u32(entry + at.L_LENGTH), u32(entry + at.L_CAPACITY)
-    block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
+    length = u32(entry + at.L_LENGTH)
     sample = i64(state + 8 * at.DRAFT)
     while first < length and taken < _SAMPLE:
-        x, y, z, _ = place_of(state, block, capacity, first)
+        x, y, z, _ = area_in(state, entry, first)
         set_f64(sample + 24 * taken, x)
         set_f64(sample + 24 * taken + 8, y)
         set_f64(sample + 24 * taken + 16, z)

@@ -57,7 +57,7 @@ Int = Any
 
 
 class Rows(NamedTuple):
-    """The columns of ``EventRows``; places are float64, which holds float32 exactly."""
+    """The columns of ``EventRows``."""
 
     start: NDArray[np.int64]
     name: NDArray[np.int32]

@@ -100,15 +100,13 @@ def satisfies(
 
 @compiled
 def near(held: Columns, filter_: Int, place: NDArray[Any], event: Int) -> Any:
-    """Whether an event's place lies in a filter's area, if there is one; in float32 on the plane."""
+    """Whether an event's place lies in a filter's area, if there is one."""
     if math.isnan(held.centre[filter_, 0]):
         return True
-    if held.centre.shape[1] == 2:
-        x = np.float32(place[event, 0]) - np.float32(held.centre[filter_, 0])
-        y = np.float32(place[event, 1]) - np.float32(held.centre[filter_, 1])
-        return x * x + y * y <= np.float32(held.reach[filter_])
     dx = place[event, 0] - held.centre[filter_, 0]
     dy = place[event, 1] - held.centre[filter_, 1]
+    if held.centre.shape[1] == 2:
+        return dx * dx + dy * dy <= held.reach[filter_]
     dz = place[event, 2] - held.centre[filter_, 2]
     return dx * dx + dy * dy + dz * dz <= held.reach[filter_]
 

@@ -12,20 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.matching.model import LIMIT
 from evflow.matching.space import EARTH_RADIUS
 
 __all__ = ["Boxes", "boxes_of", "places_of"]
 
 Floats = NDArray[np.float64]
 
-_MARGIN = 1e-5
-"""Of a radius on the plane: a hundred times what float32 rounds."""
+_MARGIN = 1e-9
+"""Of a radius on the plane: more than float64 rounds."""
 
-_LEAST = 1e-18
-"""Added to a radius on the plane: the square of what is less may be zero in float32."""
-
-_MOST = 1e18
-"""A radius on the plane whose square may be infinite in float32: everything is inside."""
+_LEAST = 1e-150
+"""Added to a radius on the plane: the square of what is less may be zero."""
 
 _DEGREES = 1e-6
 """Added to a box on the globe: a tenth of a metre."""
@@ -67,9 +65,7 @@ def places_of(space: str, first: Any, second: Any) -> Floats:
     """
     places = np.column_stack([first, second]).astype(np.float64)
     if space == "plane":
-        with np.errstate(over="ignore"):
-            places = places.astype(np.float32).astype(np.float64)
-        wrong = ~np.isfinite(places).all(axis=1)
+        wrong = ~(np.abs(places) <= LIMIT).all(axis=1)
     else:
         wrong = ~(np.isfinite(places).all(axis=1) & (np.abs(places[:, 0]) <= 90.0))
         places[wrong] = 0.0
@@ -102,9 +98,8 @@ def boxes_of(space: str, first: Floats, second: Floats, radius: Floats) -> Boxes
 
 
 def _on_plane(x: Floats, y: Floats, radius: Floats) -> Boxes:
-    centre = np.column_stack([x, y]).astype(np.float32).astype(np.float64)
-    rounded = radius.astype(np.float32).astype(np.float64)
-    reach = np.where(rounded > _MOST, np.inf, rounded * (1 + _MARGIN) + _LEAST)[:, None]
+    centre = np.column_stack([x, y]).astype(np.float64)
+    reach = (radius * (1 + _MARGIN) + _LEAST)[:, None]
     return Boxes(centre - reach, centre + reach, np.arange(len(x)))
 
 
