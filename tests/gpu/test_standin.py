@@ -112,6 +112,36 @@ def test_a_write_just_past_an_allocation_is_seen(device: tuple[Device, Any]) -> 
         stream.synchronize()
 
 
+READS = """
+.visible .entry reads(
+	.param .u64 reads_param_0
+)
+{
+	.reg .b32 	%r<3>;
+	.reg .b64 	%rd<3>;
+	ld.param.u64 	%rd1, [reads_param_0];
+	ld.global.v2.u32 	{%r1, %r2}, [%rd1];
+	ret;
+}
+"""
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 4, 8])
+def test_an_address_that_is_not_aligned_loses_the_context(device: tuple[Device, Any], offset: int) -> None:
+    made, cuda = device
+    reads, stream, memory = (
+        made.load(READS, "a kernel that reads 8 bytes")["reads"],
+        made.stream(),
+        made.allocate(16),
+    )
+    reads(stream, 1, memory.address + offset, block=1)
+    if offset % 8 == 0:
+        stream.synchronize()
+    else:
+        with pytest.raises(cuda.Error, match="misaligned address: reads: touched memory"):
+            stream.synchronize()
+
+
 def test_memory_needs_a_context(standin: StandIn) -> None:
     import pycuda.driver as cuda
 

@@ -15,7 +15,7 @@ namespace {
 struct Module { void *handle; const KernelEntry *kernels; };
 
 sigjmp_buf out_of_kernel;
-void touched(int) { siglongjmp(out_of_kernel, 1); }
+void touched(int signal) { siglongjmp(out_of_kernel, signal); }
 
 int run_kernel(const KernelEntry *kernel, const Launch &how)
 {
@@ -25,7 +25,10 @@ int run_kernel(const KernelEntry *kernel, const Launch &how)
     sigaction(SIGSEGV, &ours, &segv);
     sigaction(SIGBUS, &ours, &bus);
     int code = SUCCESS;
-    if (sigsetjmp(out_of_kernel, 1)) {
+    int signal = sigsetjmp(out_of_kernel, 1);
+    if (signal == SIGBUS) {
+        code = fail(MISALIGNED, std::string(kernel->name) + ": touched memory at an address that is not aligned");
+    } else if (signal) {
         code = fail(ILLEGAL_ADDRESS, std::string(kernel->name) + ": touched memory that is not allocated");
     } else if (const char *wrong = kernel->launch(how)) {
         code = fail(LAUNCH_FAILED, std::string(kernel->name) + ": " + wrong);

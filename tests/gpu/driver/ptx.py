@@ -80,8 +80,8 @@ class Kernel:
             return f"{TYPES[kind]}({text.rstrip('U')}ll)"
         raise PtxError(f"operand {text!r}")
 
-    def address(self, text: str, space: str) -> str:
-        """An address as a C++ pointer."""
+    def address(self, text: str, space: str, size: int = 1) -> str:
+        """An address as a C++ pointer, of so many bytes that are read or written at once."""
         found = ADDRESS.fullmatch(text)
         if not found:
             raise PtxError(f"address {text!r}")
@@ -89,10 +89,13 @@ class Kernel:
         if space == "param":
             return f"P + {self.parameters[base] + int(offset)}"
         if space == "shared":
-            return f"S + uint32_t({self.operand(base, 'u32')}) + {offset}"
+            at = f"uint32_t({self.operand(base, 'u32')}) + {offset}"
+            return f"aligned<{size}>(S + {at}, {at})"
         if space == "local":
-            return f"R.local + bounded<{self.local_bytes}>({self.operand(base, 'u64')} + {offset})"
-        return f"reinterpret_cast<char *>({self.operand(base, 'u64')}) + {offset}"
+            at = f"{self.operand(base, 'u64')} + {offset}"
+            return f"aligned<{size}>(R.local + bounded<{self.local_bytes}>({at}), {at})"
+        at = f"{self.operand(base, 'u64')} + {offset}"
+        return f"aligned<{size}>(reinterpret_cast<char *>({at}), {at})"
 
     def stop(self, kind: str) -> str:
         """Code that gives up the turn here and goes on from here at the next."""
@@ -228,16 +231,16 @@ def _memory(kernel: Kernel, op: list[str], a: list[str]) -> str:
         raise PtxError("an access to memory that is neither global, shared, local nor a parameter")
     first = kernel.stop("TURN") + " " if kernel.interleave and space == "global" else ""
     if op[0] == "ld":
-        where = kernel.address(a[1], space)
         targets = a[0].strip("{}").split(",")
+        where = kernel.address(a[1], space, len(targets) * _size(kind))
         loads = [f"set(R.{t.strip()[1:]}, load<{ctype}>({where}, {i}));" for i, t in enumerate(targets)]
         return first + " ".join(loads)
     if op[0] == "st":
-        where = kernel.address(a[0], space)
         values = [kernel.operand(value.strip(), kind) for value in a[1].strip("{}").split(",")]
+        where = kernel.address(a[0], space, len(values) * _size(kind))
         return first + " ".join(f"store<{ctype}>({where}, {i}, {v});" for i, v in enumerate(values))
     gives = op[0] == "atom"
-    where = kernel.address(a[gives], space)
+    where = kernel.address(a[gives], space, _size(kind))
     function = next(ATOMIC[part] for part in op if part in ATOMIC)
     call = (
         f"__atomic_{function}(reinterpret_cast<{ctype} *>({where}), {kernel.operand(a[gives + 1], kind)}, 0)"
@@ -344,7 +347,7 @@ def _convert(op: list[str], source: str) -> str:
     elif to[0] == "f" and "rn" in op:
         return f"{TYPES[to]}({source})"
     elif kind[0] == "f" and "rzi" in op:
-        return f"truncate<{TYPES[to]}>({source})"
+        return f"truncate<{TYPES[to]}, {TYPES[kind]}>({source})"
     elif to[0] in "us" and kind[0] in "us":
         return f"{TYPES[to]}({source})"
     raise PtxError("a conversion that is not known")

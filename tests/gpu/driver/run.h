@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -161,6 +162,14 @@ static inline uint32_t permuted(uint32_t a, uint32_t b, uint32_t digits)
     return made;
 }
 
+// An address that is a multiple of the bytes that are read or written there at once; a device takes no other.
+template <unsigned bytes> static inline char *aligned(char *at, uint64_t offset)
+{
+    if (offset % bytes)
+        raise(SIGBUS);
+    return at;
+}
+
 // An offset into the memory of a thread, which has ``size`` bytes.
 template <uint64_t size> static inline uint64_t bounded(uint64_t at)
 {
@@ -169,11 +178,12 @@ template <uint64_t size> static inline uint64_t bounded(uint64_t at)
     return at;
 }
 
-// A float to an integer as the GPU does it: what is too large or small gives the end of the range, NaN 0.
-template <class T> static inline T truncate(double value)
+// A float to an integer as the GPU does it: what is too large or small gives the end of the range. NaN gives 0,
+// but the sign bit where either of the two has 64 bits.
+template <class T, class From> static inline T truncate(From value)
 {
     if (std::isnan(value))
-        return 0;
+        return sizeof(From) == 8 || sizeof(T) == 8 ? T(T(1) << (8 * sizeof(T) - 1)) : T(0);
     if (value >= std::ldexp(1.0, std::numeric_limits<T>::digits))
         return std::numeric_limits<T>::max();
     return value < double(std::numeric_limits<T>::min()) ? std::numeric_limits<T>::min() : T(value);

@@ -105,7 +105,7 @@ API int cuGetErrorString(int code, const char **text)
     static thread_local std::string held;
     static const std::map<int, const char *> names = {
         {OUT_OF_MEMORY, "out of memory"}, {ILLEGAL_ADDRESS, "an illegal memory access was encountered"},
-        {LAUNCH_FAILED, "unspecified launch failure"}, {INVALID_CONTEXT, "invalid device context"},
+        {MISALIGNED, "misaligned address"}, {LAUNCH_FAILED, "unspecified launch failure"}, {INVALID_CONTEXT, "invalid device context"},
         {INVALID_VALUE, "invalid argument"},
     };
     auto found = names.find(code);
