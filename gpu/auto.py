@@ -7,7 +7,7 @@ any time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +60,22 @@ class Auto:
     def _give_up(self, error: DeviceError) -> None:
         self._gpu, self._why = None, str(error)
 
-    def add(self, filters: Filters) -> None:
-        """Takes these in; if the device has no room for them it is not used any more."""
-        self._cpu.add(filters)
+    def _change(self, change: Callable[[Engine], None]) -> None:
+        """Changes both engines; if the device cannot it is not used any more."""
+        change(self._cpu)
         if self._gpu is not None:
             try:
-                self._gpu.add(filters)
+                change(self._gpu)
             except DeviceError as error:
                 self._give_up(error)
 
+    def add(self, filters: Filters) -> None:
+        """Takes these in; if the device has no room for them it is not used any more."""
+        self._change(lambda engine: engine.add(filters))
+
     def remove(self, ids: NDArray[np.int32]) -> None:
         """Forgets subscriptions."""
-        self._cpu.remove(ids)
-        if self._gpu is not None:
-            self._gpu.remove(ids)
+        self._change(lambda engine: engine.remove(ids))
 
     def move(
         self,
@@ -83,12 +85,7 @@ class Auto:
         reach: NDArray[Any] | None,
     ) -> None:
         """Gives filters another centre, and another reach unless None."""
-        self._cpu.move(ids, which, centre, reach)
-        if self._gpu is not None:
-            try:
-                self._gpu.move(ids, which, centre, reach)
-            except DeviceError as error:
-                self._give_up(error)
+        self._change(lambda engine: engine.move(ids, which, centre, reach))
 
     def match(self, events: EventRows, threads: int = 1) -> Matches:
         """What these events satisfy: as the device says or, where it fails, as the CPU does."""

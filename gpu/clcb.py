@@ -54,10 +54,9 @@ class Clcb(SingleEngine):
     def _named(self, filters: Filters) -> Filters:
         return filters
 
-    def add(self, filters: Filters) -> None:
-        """Takes these in. After a DeviceError none of them is there."""
-        super().add(filters)
-        self._widen(np.diff(filters.start))
+    def _add(self, named: Filters) -> None:
+        super()._add(named)
+        self._widen(np.diff(named.start))
         # The counters of new filters are cleared at a first run only.
         self._run = 0
 
@@ -157,8 +156,7 @@ class Clcb(SingleEngine):
         try:
             self.match(events)
             marks = [self._marks[first : first + 6] for first in range(0, len(self._marks), 6)]
-            with self._device.current("reading times"):
-                return np.array([self._device.milliseconds(six) for six in marks]).reshape(-1, 5)
+            return np.array([self._device.milliseconds(six) for six in marks]).reshape(-1, 5)
         finally:
             self._marks = None
 

@@ -24,7 +24,7 @@ Where = slice | NDArray[np.int64]
 class Staging:
     """Pinned memory for small changes on their way, and as much memory on the device where they arrive.
 
-    What was put into it may be overwritten once the stream has been waited for and ``restart`` was called.
+    What was put into it stays until its stream is waited for, by ``wait``.
     """
 
     def __init__(self, device: Device, nbytes: int = 1 << 20) -> None:
@@ -35,8 +35,9 @@ class Staging:
         self._memory = device.allocate(nbytes)
         self._used = 0
 
-    def restart(self) -> None:
-        """Says that nothing in it is on its way any more."""
+    def wait(self) -> None:
+        """Waits for the stream; then nothing of it is on its way any more."""
+        self.stream.synchronize()
         self._used = 0
 
     def put(self, values: NDArray[Any]) -> tuple[NDArray[np.uint8], int] | None:
@@ -95,8 +96,8 @@ class Column:
         memory = self._device.allocate(capacity * row_bytes) if self._device else None
         host = np.zeros((capacity, *self._shape), self.host.dtype)
         host[: self.length] = self.used
-        self.host, self._memory = host, memory
         self.renew()
+        self.host, self._memory = host, memory
 
     def renew(self) -> None:
         """Says that the device's copy is worth nothing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,7 +91,7 @@ def compile_filter(
         DeviceError: there is no device or no NVRTC, or the driver refuses what it made.
     """
     function = build(code, "filter", [Input("input", Schema.of(schema))], [], fuel=fuel)
-    return filters_on(Device(device), [function])[0]
+    return filters_on(Device.of(device), [function])[0]
 
 
 def filters_on(device: Device, functions: Sequence[Function]) -> list[GpuFilter]:
@@ -111,7 +110,7 @@ def filters_on(device: Device, functions: Sequence[Function]) -> list[GpuFilter]
 
 
 class GpuFilter:
-    """A filter on a device. Any thread may use it; one at a time does.
+    """A filter on a device. Any thread may use it.
 
     Args:
         device: where it runs.
@@ -124,7 +123,6 @@ class GpuFilter:
         self._device = device
         self._kernel = kernel
         self._stream = device.stream()
-        self._lock = threading.Lock()
         self._held: dict[str, tuple[NDArray[np.uint8], Memory]] = {}
 
     def run(self, batch: EventBatch) -> Verdicts:
@@ -137,8 +135,7 @@ class GpuFilter:
         schema = self.function.inputs[0][1]
         if batch.schema != schema:
             raise SchemaError(f"this filter takes events of {schema!r}, found {batch.schema!r}")
-        with self._lock, self._device.current(f"filtering {len(batch)} events"):
-            return Verdicts.of(self._verdicts(batch))
+        return Verdicts.of(self._device.do(f"filtering {len(batch)} events", lambda: self._verdicts(batch)))
 
     def select(self, batch: EventBatch) -> EventBatch:
         """The events that pass, as a selection of the same batch. One with a fault does not."""

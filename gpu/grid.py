@@ -8,10 +8,9 @@ ordered anew.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import DeviceError, SubscriptionError
-from evflow.gpu.device import BLOCK, Device
+from evflow.gpu.device import BLOCK, Device, OutOfMemory
 from evflow.gpu.ordered import OrderedFilters
-from evflow.gpu.slots import Slot, Ticket
+from evflow.gpu.slots import PAIR, Slot, Ticket
 from evflow.matching.engine import Matches
 from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
@@ -31,6 +30,13 @@ __all__ = ["Grid"]
 
 BATCH_BYTES = 32 << 20
 SEEN_BYTES = 256 << 20
+ANSWER_BYTES = 256 << 20
+RECENT = 4
+"""Room is made for as much as so many batches before have found, and those in flight."""
+
+CLEARING = 1 << 16
+"""The most threads that clear what a batch has left behind."""
+
 WARPS = 1024
 """A batch of fewer events than this gets more than one warp an event."""
 
@@ -60,15 +66,15 @@ class Grid:
         for name, value in (("batch", batch), ("slots", slots)):
             if type(value) is not int or value < 1:
                 raise SubscriptionError(f"engine clcb-grid: {name} {value!r}: expected a whole number from 1")
-        self._device = Device(device)
+        self._device = Device.of(device)
         kernels = self._device.kernels("grid")
         self._kernel = kernels["grid_plane" if dimensions == 2 else "grid_globe"]
         self._clear = kernels["clear"]
         self._filters = OrderedFilters(strings, dimensions, self._device)
         self._slots = [Slot(self._device) for _ in range(slots)]
         self._flying: deque[Slot] = deque()
+        self._rates: deque[float] = deque(maxlen=RECENT + slots)
         self._batch = batch
-        self._lock = threading.Lock()
         self._failed = False
 
     @property
@@ -78,24 +84,29 @@ class Grid:
 
     # -- subscriptions
 
-    def _land(self) -> None:
-        """Waits for the batches in flight, which see filters as they are. Their tickets tell of failures."""
-        with suppress(DeviceError):
-            while self._flying:
-                with _Safely(self):
-                    self._finish()
+    def _change(
+        self, doing: str, change: Callable[[], object], undo: Callable[[], object] | None = None
+    ) -> None:
+        """Changes filters, once all batches under way have met them as they are."""
+
+        def job() -> None:
+            for ticket in [slot.ticket for slot in self._flying]:
+                assert ticket is not None
+                # The ticket tells of failures.
+                with suppress(DeviceError):
+                    self._complete(ticket, started=True)
+            change()
+
+        self._device.do(doing, job, undo)
 
     def add(self, filters: Filters) -> None:
-        """Takes these in. After a DeviceError none of them is there."""
-        with self._lock:
-            self._land()
-            self._filters.add(filters)
+        """Takes these in. After a DeviceError or an interrupt none of them is there."""
+        ids = np.unique(filters.subscription)
+        self._change("subscribing", lambda: self._filters.add(filters), lambda: self.remove(ids))
 
     def remove(self, ids: NDArray[np.int32]) -> None:
         """Forgets subscriptions."""
-        with self._lock:
-            self._land()
-            self._filters.remove(ids)
+        self._change("unsubscribing", lambda: self._filters.remove(ids))
 
     def move(
         self,
@@ -105,9 +116,7 @@ class Grid:
         reach: NDArray[Any] | None,
     ) -> None:
         """Gives filters another centre, and another reach unless None."""
-        with self._lock:
-            self._land()
-            self._filters.move(ids, which, centre, reach)
+        self._change("moving", lambda: self._filters.move(ids, which, centre, reach))
 
     # -- events
 
@@ -127,112 +136,117 @@ class Grid:
         Raises:
             DeviceError: as for ``match``.
         """
-        with self._lock:
-            ticket = Ticket(events, self._filters.needs_chars)
-            if not self._filters.filters:
-                ticket.next = len(ticket.packed)
-                return ticket
-            with _Safely(self):
-                self._prepare()
-                while not ticket.started and len(self._flying) < len(self._slots):
-                    self._launch(ticket)
+        ticket = Ticket(events, self._filters.needs_chars)
+        self._device.do("matching", lambda: self._start(ticket))
         return ticket
 
     def collect(self, ticket: Ticket) -> Matches:
         """What submitted events satisfy.
 
         Raises:
-            DeviceError: as for ``match``; or the events were lost when another call failed.
+            DeviceError: as for ``match``.
         """
-        with self._lock:
-            while ticket.error is None and not (ticket.started and not ticket.missing):
-                with _Safely(self):
-                    if not ticket.started and len(self._flying) < len(self._slots):
-                        self._prepare()
-                        self._launch(ticket)
-                    else:
-                        self._finish()
-            if ticket.error is not None:
-                raise ticket.error
-            return ticket.matches()
+        self._device.do("matching", lambda: self._complete(ticket))
+        return ticket.matches()
+
+    def _start(self, ticket: Ticket) -> None:
+        if not self._filters.filters:
+            ticket.waiting.clear()
+        with self._or_give_up(ticket):
+            while ticket.waiting and len(self._flying) < len(self._slots):
+                self._launch(ticket)
+
+    def _complete(self, ticket: Ticket, started: bool = False) -> None:
+        """Matches what is left of a ticket, or only what was started."""
+        while ticket.error is None and (ticket.missing or ticket.left(started)):
+            with self._or_give_up(ticket):
+                if ticket.left(started) and len(self._flying) < len(self._slots):
+                    self._launch(ticket)
+                else:
+                    self._finish()
+
+    @contextmanager
+    def _or_give_up(self, ticket: Ticket) -> Iterator[None]:
+        """Whatever goes wrong in there, this ticket gets no answer, and all others get theirs."""
+        try:
+            with self._device.doing("matching"):
+                yield
+        except BaseException as error:
+            self._flying = deque(slot for slot in self._flying if slot.ticket is not ticket)
+            for slot in self._slots:
+                if slot.ticket is ticket:
+                    slot.give_up()
+            ticket.error = error if isinstance(error, DeviceError) else DeviceError(f"given up: {error!r}")
+            raise
 
     def _prepare(self) -> None:
-        """Sends what has changed; no batch is in flight then."""
+        """Sends what has changed; no batch is in flight then, but one that was given up may be."""
         if not (self._failed or self._filters.stale):
             return
-        if self._failed:
-            for slot in self._slots:
-                slot.stream.synchronize()
-        self._filters.flush(again=self._failed)
+        failed, self._failed = self._failed, True
+        for slot in self._slots:
+            slot.settle()
+        self._filters.flush(again=failed)
         self._failed = False
 
     def _launch(self, ticket: Ticket) -> None:
+        self._prepare()
         slot = next(slot for slot in self._slots if slot.ticket is None)
         ticket.pack(self._filters.needs_chars)
-        words = -(-self._filters.ids // 32)
-        most = min(self._batch, max(1, SEEN_BYTES // (4 * words)))
-        last = ticket.packed.cut(ticket.next, most, BATCH_BYTES)
+        words, rate = -(-self._filters.ids // 32), max(self._rates, default=0.0)
+        most = min(self._batch, SEEN_BYTES // (4 * words), ANSWER_BYTES // (PAIR * max(1, round(rate))))
+        part = ticket.next_part(max(1, most), BATCH_BYTES)
         try:
-            slot.clear(4 * words * min(most, len(ticket.packed)))
-            self._start(slot, ticket, last, words)
-        except BaseException:
-            slot.forget()
-            raise
-        ticket.next = last
-        ticket.missing += 1
-        self._flying.append(slot)
-
-    def _start(self, slot: Slot, ticket: Ticket, last: int, words: int) -> None:
-        heads, attributes, chars, answer = slot.load(ticket, last)
-        assert slot.seen
-        events = slot.last - slot.first
-        slot.send()
+            slot.begin(ticket, part, part.pairs or round(rate * len(part)), 4 * words)
+        except OutOfMemory as error:
+            self._with_less(slot, error)
+            return
+        heads, attributes, chars, answer, seen = slot.send()
         self._kernel(
             slot.stream,
-            32 * events,
-            events,
+            32 * len(part),
+            len(part),
             heads,
             attributes,
             chars,
             *self._filters.arguments,
-            slot.seen.address,
+            seen,
             words,
             answer,
             slot.capacity,
-            rows=max(1, min(16, WARPS // events)),
-            block=min(BLOCK, 32 * events),
+            rows=max(1, min(16, WARPS // len(part))),
+            block=min(BLOCK, 32 * len(part)),
         )
-        self._clear(slot.stream, slot.capacity, answer, slot.capacity, slot.seen.address, words)
+        self._clear(slot.stream, min(slot.capacity, CLEARING), answer, slot.capacity, seen, words)
         slot.fetch()
+        ticket.missing += 1
+        self._flying.append(slot)
+
+    def _with_less(self, slot: Slot, error: OutOfMemory) -> None:
+        """Goes on where a part had no room: with the memory of other slots, with less room, or with half."""
+        ticket, part = slot.ticket, slot.part
+        assert ticket is not None
+        slot.give_up()
+        slot.release()
+        others = [other.release() for other in self._slots if other.ticket is None]
+        if any(others) or self._flying or (self._rates and not part.pairs):
+            ticket.waiting.appendleft(part)
+            if self._flying:
+                self._finish()
+            elif not any(others):
+                self._rates.clear()
+        elif len(part) > 1:
+            ticket.waiting.extendleft(reversed(part.halves()))
+        else:
+            raise error
 
     def _finish(self) -> None:
-        """Waits for the batch that was started first."""
+        """Waits for the batch that was started first. If it fails its ticket says so."""
         slot = self._flying[0]
-        ticket = slot.ticket
-        assert ticket
-        count = slot.wait()
-        while count > slot.capacity:
-            # Once more, with room for all; the bits of those that had none are still set.
-            slot.capacity = slot.expected = count + count // 4
-            slot.seen = None
-            words = -(-self._filters.ids // 32)
-            slot.clear(4 * words * (slot.last - slot.first))
-            ticket_next, ticket.next = ticket.next, slot.first
-            self._start(slot, ticket, slot.last, words)
-            ticket.next = ticket_next
-            count = slot.wait()
-        ticket.take(slot.first, slot.pairs(count))
-        slot.ticket = None
-        self._flying.popleft()
-
-    def _fail(self, error: DeviceError) -> None:
-        """Gives up all batches in flight."""
-        self._failed = True
-        for slot in self._slots:
-            if slot.ticket is not None:
-                slot.ticket.error = error
-            slot.forget()
-        self._flying.clear()
+        assert slot.ticket is not None
+        with suppress(DeviceError), self._or_give_up(slot.ticket):
+            self._flying.popleft()
+            self._rates.append(slot.finish())
 
     # -- the rest
 
@@ -251,21 +265,3 @@ class Grid:
     def load(self, folder: Path) -> None:
         """Takes the state that ``save`` wrote."""
         self._filters.load(folder)
-
-
-class _Safely:
-    """The device's context, and that a failure in it gives up what is in flight."""
-
-    def __init__(self, grid: Grid) -> None:
-        self._grid = grid
-        self._current = grid._device.current("matching")
-
-    def __enter__(self) -> None:
-        self._current.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        try:
-            self._current.__exit__(*error)
-        except DeviceError as failure:
-            self._grid._fail(failure)
-            raise

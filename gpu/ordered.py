@@ -107,12 +107,11 @@ class OrderedFilters:
         for name, values in (("name", names), ("code", codes), ("operand", operands)):
             self._constraints[name].extend(values)
         self._operands.update()
-        missing = int(names.max(initial=-1)) + 1 - len(self.needs_chars)
-        if missing > 0:
-            self.needs_chars = np.append(self.needs_chars, np.zeros(missing, bool))
+        missing = max(0, int(names.max(initial=-1)) + 1 - len(self.needs_chars))
         # Another array, since tickets hold the one that they were packed with.
-        self.needs_chars = self.needs_chars.copy()
-        self.needs_chars[names[NEEDS_CHARS[codes]]] = True
+        needs_chars = np.append(self.needs_chars, np.zeros(missing, bool))
+        needs_chars[names[NEEDS_CHARS[codes]]] = True
+        self.needs_chars = needs_chars
 
     def _append(self, slots: NDArray[np.int64]) -> None:
         """Puts filters behind all others; there is room."""
@@ -179,14 +178,14 @@ class OrderedFilters:
             self._order()
         columns = [*self._placed.values(), *self._constraints.values(), self._buckets, self._inverse]
         if again:
+            self._staging.wait()
             self._operands.renew()
             for column in columns:
                 column.renew()
-        self._staging.restart()
         for column in columns:
             column.flush(self._staging)
         self._operands.flush(self._staging)
-        self._staging.stream.synchronize()
+        self._staging.wait()
         self.stale = False
 
     def _order(self) -> None:

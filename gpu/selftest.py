@@ -37,7 +37,7 @@ def selftest(*, full: bool = False, events: int = 50, device: int = 0) -> Iterat
     Raises:
         DeviceError: the device cannot be used.
     """
-    yield f"device {device}: {Device(device).name}"
+    yield f"device {device}: {Device.of(device).name}"
     filters, subscriptions = (250_000, 250_000) if full else (5_000, 2_000)
     few = max(1, events // 4)
     scenarios: dict[str, Callable[[], tuple[FilterColumns, list[dict[str, Any]]]]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,7 +42,7 @@ class SingleEngine(ABC):
 
     def __init__(self, strings: Strings, dimensions: int, *, device: int = 0) -> None:
         self._dimensions = dimensions
-        self._device = Device(device)
+        self._device = Device.of(device)
         self._kernels = self._device.kernels(self.kernel_file)
         self._staging = Staging(self._device)
         self._stream = self._staging.stream
@@ -52,7 +51,6 @@ class SingleEngine(ABC):
         self._table = ConstraintTable(self._device)
         self._dead = np.empty(0, np.int64)
         self._dead_constraints = 0
-        self._lock = threading.Lock()
         self._pinned = self._device.pinned(1 << 16)
         self._input = self._device.allocate(1 << 16)
         self._failed = False
@@ -96,32 +94,37 @@ class SingleEngine(ABC):
     # -- subscriptions
 
     def add(self, filters: Filters) -> None:
-        """Takes these in. After a DeviceError none of them is there."""
+        """Takes these in. After a DeviceError or an interrupt none of them is there."""
         named = self._named(filters)
+        ids = np.unique(named.subscription)
+        self._device.do("subscribing", lambda: self._add(named), undo=lambda: self._remove(ids))
+
+    def _add(self, named: Filters) -> None:
         codes, operands = coded(named.op, named.number, named.text)
-        with self._lock:
-            self._operands.reserve()
-            self._store.reserve(named)
-            self._table.reserve(named.name)
-            highest = int(named.subscription.max(initial=-1)) + 1
-            self._reserve(max(self._store.ids, highest), len(self._store) + len(named))
-            slots = self._store.add(named)
-            self._operands.update()
-            owners = np.repeat(slots, np.diff(named.start))
-            self._table.add(named.name, codes, operands, owners)
+        self._operands.reserve()
+        self._store.reserve(named)
+        self._table.reserve(named.name)
+        highest = int(named.subscription.max(initial=-1)) + 1
+        self._reserve(max(self._store.ids, highest), len(self._store) + len(named))
+        slots = self._store.add(named)
+        self._operands.update()
+        owners = np.repeat(slots, np.diff(named.start))
+        self._table.add(named.name, codes, operands, owners)
 
     def remove(self, ids: NDArray[np.int32]) -> None:
         """Forgets subscriptions. Their constraints are left out of the table once they are many."""
-        with self._lock:
-            _, _, slots = self._store.slots_of(ids)
-            sizes = self._store.size.host[slots].astype(np.int64)
-            self._store.remove(ids)
-            self._dead = np.concatenate((self._dead, slots))
-            self._dead_constraints += int(sizes.sum())
-            if self._dead_constraints > max(LEAST_DEAD, len(self._table) // 2):
-                self._table.rebuild(self._store.subscription.used >= 0)
-                self._store.release(self._dead)
-                self._dead, self._dead_constraints = np.empty(0, np.int64), 0
+        self._device.do("unsubscribing", lambda: self._remove(ids))
+
+    def _remove(self, ids: NDArray[np.int32]) -> None:
+        _, _, slots = self._store.slots_of(ids)
+        sizes = self._store.size.host[slots].astype(np.int64)
+        self._store.remove(ids)
+        self._dead = np.concatenate((self._dead, slots))
+        self._dead_constraints += int(sizes.sum())
+        if self._dead_constraints > max(LEAST_DEAD, len(self._table) // 2):
+            self._table.rebuild(self._store.subscription.used >= 0)
+            self._store.release(self._dead)
+            self._dead, self._dead_constraints = np.empty(0, np.int64), 0
 
     def move(
         self,
@@ -131,8 +134,7 @@ class SingleEngine(ABC):
         reach: NDArray[Any] | None,
     ) -> None:
         """Gives filters another centre, and another reach unless None."""
-        with self._lock:
-            self._store.moved(ids, which, centre, reach)
+        self._device.do("moving", lambda: self._store.moved(ids, which, centre, reach))
 
     # -- events
 
@@ -142,26 +144,27 @@ class SingleEngine(ABC):
         Raises:
             DeviceError: the device has failed. Subscriptions are as before, and the next call tries again.
         """
-        found = [np.empty(0, np.int32)]
-        with self._lock, self._device.current("matching"):
-            if not self._store.filters or not len(events):
-                return Matches(np.zeros(len(events) + 1, np.int64), found[0])
-            try:
-                # Nothing is sent that no event waits for.
-                self._prepare()
-                found += self._match(events)
-            except BaseException:
-                self._failed = True
-                raise
+        found = [np.empty(0, np.int32), *self._device.do("matching", lambda: self._found_for(events))]
         offsets = np.zeros(len(found), np.int64)
         np.cumsum([len(ids) for ids in found[1:]], out=offsets[1:])
         return Matches(offsets, np.concatenate(found))
+
+    def _found_for(self, events: EventRows) -> list[NDArray[np.int32]]:
+        if not self._store.filters or not len(events):
+            return [np.empty(0, np.int32)] * len(events)
+        try:
+            # Nothing is sent that no event waits for.
+            self._prepare()
+            return self._match(events)
+        except BaseException:
+            self._failed = True
+            raise
 
     def _prepare(self) -> None:
         """Sends what has changed since the last event."""
         if self._failed:
             # Nothing is known of what has arrived.
-            self._stream.synchronize()
+            self._staging.wait()
             for column in (*self._store.columns.values(), *self._table.columns.values()):
                 column.renew()
             self._operands.renew()
@@ -170,7 +173,6 @@ class SingleEngine(ABC):
         if self._stale:
             self._restart()
             self._stale = False
-        self._staging.restart()
         for column in (*self._store.columns.values(), *self._table.columns.values()):
             column.flush(self._staging)
         self._operands.flush(self._staging)
@@ -199,14 +201,14 @@ class SingleEngine(ABC):
             self._mark()
             longest = int(records["size"][begin:end].max(initial=0))
             self._start(end - begin, longest, size, place[i], int(names[i]))
-            self._stream.synchronize()
+            self._staging.wait()
             answers.append(self._answer())
         return answers
 
     def _mark(self) -> None:
         """Notes the time at this point of the stream, if times are wanted."""
         if self._marks is not None:
-            self._marks.append(self._device.event(timing=True))
+            self._marks.append(self._device.mark(timing=True))
             self._marks[-1].record(self._stream)
 
     def _blooms(self, events: EventRows) -> NDArray[np.uint32]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,45 @@ from evflow.gpu.device import Device, Memory
 from evflow.matching.engine import Matches
 from evflow.matching.rows import EventRows
 
-__all__ = ["HEADER", "Slot", "Ticket"]
+__all__ = ["PAIR", "Part", "Slot", "Ticket"]
 
 HEADER = 8
 """Bytes of an answer before its pairs: how many there are, and 4 more, so that pairs are aligned."""
 
 PAIR = 8
+
+LEAST_PAIRS = 1024
+"""There is always room for so many."""
+
+
+SPARE = 8
+"""Memory of more than so many times what is needed is given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Events of a ticket that are matched as one batch.
+
+    Attributes:
+        first: the number of its first event.
+        last: one more than that of its last.
+        pairs: how many they satisfy; 0: not known yet.
+        started: whether they were matched already, but there was no room for the answer.
+    """
+
+    first: int
+    last: int
+    pairs: int = 0
+    started: bool = False
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def halves(self) -> list[Part]:
+        """The same events as two parts, or as one if there is one only."""
+        middle = (self.first + self.last) // 2
+        both = (replace(self, last=middle, pairs=0), replace(self, first=middle, pairs=0))
+        return [part for part in both if len(part)]
 
 
 class Ticket:
@@ -27,7 +62,7 @@ class Ticket:
 
     Attributes:
         packed: the events.
-        next: the first event that is in no batch yet.
+        waiting: what has to be matched still, the first at the left.
         missing: how many batches have been started and not been read.
         error: why there will be no answer.
     """
@@ -36,7 +71,7 @@ class Ticket:
         self._events = events
         self._needs_chars = needs_chars
         self.packed = PackedEvents(events, needs_chars)
-        self.next = 0
+        self.waiting = deque([Part(0, len(self.packed))] if len(self.packed) else [])
         self.missing = 0
         self.error: DeviceError | None = None
         self._event = [np.empty(0, np.int64)]
@@ -48,19 +83,33 @@ class Ticket:
             self._needs_chars = needs_chars
             self.packed = PackedEvents(self._events, needs_chars)
 
-    @property
-    def started(self) -> bool:
-        """Whether all of its events are in some batch."""
-        return self.next == len(self.packed)
+    def left(self, started: bool = False) -> bool:
+        """Whether some part waits to be matched; with ``started`` one that was matched already."""
+        return bool(self.waiting) and (self.waiting[0].started or not started)
 
-    def take(self, first: int, pairs: NDArray[np.int32]) -> None:
-        """Takes in what was found for the batch that starts at ``first``."""
-        self._event.append(pairs[:, 0].astype(np.int64) + first)
+    def next_part(self, most: int, nbytes: int) -> Part:
+        """Takes from those that wait: at most so many events and bytes, but one event at least."""
+        part = self.waiting.popleft()
+        last = self.packed.cut(part.first, min(most, len(part)), nbytes)
+        if last < part.last:
+            self.waiting.appendleft(replace(part, first=last, pairs=0))
+            part = replace(part, last=last, pairs=0)
+        return part
+
+    def take(self, part: Part, pairs: NDArray[np.int32]) -> None:
+        """Takes in what was found for a part."""
+        self._event.append(pairs[:, 0].astype(np.int64) + part.first)
         self._ids.append(pairs[:, 1].copy())
         self.missing -= 1
 
     def matches(self) -> Matches:
-        """All that was found."""
+        """All that was found.
+
+        Raises:
+            DeviceError: there is no answer.
+        """
+        if self.error is not None:
+            raise self.error
         event, ids = np.concatenate(self._event), np.concatenate(self._ids)
         offsets = starts_of(np.bincount(event, minlength=len(self.packed)))
         return Matches(offsets, ids[np.argsort(event, kind="stable")])
@@ -70,81 +119,121 @@ class Slot:
     """A stream, and memory on both sides, for one batch at a time.
 
     Attributes:
-        capacity: pairs that there is room for on the device.
-        expected: pairs that are copied at once; the rest, if any, by another copy.
+        ticket: whose events it matches now; None: it is free.
+        part: which of them.
+        capacity: pairs that there is room for, all of which are copied back.
     """
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self.stream = device.stream()
-        self.done = device.event()
-        self.capacity = 1024
-        self.expected = 1024
-        self._pinned = device.pinned(4)
-        self._answer = device.pinned(HEADER + PAIR * self.expected)
-        self._memory = device.allocate(4)
-        self.seen: Memory | None = None
+        self._done = device.mark()
+        self._pinned: NDArray[np.uint8] | None = None
+        self._answer: NDArray[np.uint8] | None = None
+        self._memory: Memory | None = None
+        self._seen: Memory | None = None
+        self._clean = self._dirty = False
         self.ticket: Ticket | None = None
-        self.first = self.last = 0
-        self._at = 0
+        self.part = Part(0, 0)
+        self.capacity = 0
+        self._at = self._most = 0
+
+    def release(self) -> bool:
+        """Drops all of its memory; says whether there was some."""
+        held = self._pinned is not None
+        self._pinned = self._answer = self._memory = self._seen = None
+        return held
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        return self._memory.nbytes + (self.seen.nbytes if self.seen else 0)
+        return sum(memory.nbytes for memory in (self._memory, self._seen) if memory)
 
-    def clear(self, nbytes: int) -> None:
-        """Makes sure that there are so many bytes, of zeros, for the bits of what was seen."""
-        if self.seen is None or self.seen.nbytes < nbytes:
-            self.seen = self._device.allocate(nbytes)
-            self._device.clear(self.seen, self.stream)
+    def settle(self) -> None:
+        """Waits for what a batch that was given up has left behind."""
+        if self._dirty:
+            self.stream.synchronize()
+            self._dirty = self._clean = False
 
-    def forget(self) -> None:
-        """Drops what a failure may have left behind."""
-        self.ticket = self.seen = None
+    def give_up(self) -> None:
+        """Drops the batch, which may be on its way still."""
+        self._dirty = True
+        self.ticket = None
 
-    def load(self, ticket: Ticket, last: int) -> tuple[int, int, int, int]:
-        """Packs the events from ``ticket.next`` to ``last``.
+    def begin(self, ticket: Ticket, part: Part, pairs: int, bits: int) -> None:
+        """Makes room for a part of a ticket.
+
+        Args:
+            ticket: whose events.
+            part: which of them.
+            pairs: how many answers are expected; there is a quarter to spare.
+            bits: bytes that each event needs for the bits of what was seen.
+        """
+        self.settle()
+        self.ticket, self.part = ticket, part
+        self.capacity = max(LEAST_PAIRS, pairs + pairs // 4)
+        device, nbytes = self._device, HEADER + PAIR * self.capacity
+        self._at = ticket.packed.layout(part.first, part.last)[2]
+        self._most = 8 * bits * len(part)
+        if self._memory is None or _unfit(self._memory.nbytes, self._at + nbytes):
+            self._memory = device.allocate((self._at + nbytes) * 3 // 2)
+        if self._seen is None or self._seen.nbytes < bits * len(part):
+            self._clean = False
+            self._seen = device.allocate(bits * len(part))
+        if self._pinned is None or _unfit(len(self._pinned), self._at + HEADER):
+            self._pinned = device.pinned(2 * (self._at + HEADER))
+        if self._answer is None or _unfit(len(self._answer), nbytes):
+            self._answer = device.pinned(nbytes)
+        if not self._clean:
+            device.clear(self._seen, self.stream)
+            self._clean = True
+
+    def send(self) -> tuple[int, int, int, int, int]:
+        """Copies the batch to the device.
 
         Returns:
-            The addresses of their heads, attributes, strings, and of the answer.
+            The addresses of its heads, attributes, strings, of the answer, and of the bits of what was seen.
         """
-        self.ticket, self.first, self.last = ticket, ticket.next, last
-        heads, strings, end = ticket.packed.layout(self.first, last)
-        if end + HEADER > len(self._pinned):
-            self._pinned = self._device.pinned(2 * (end + HEADER))
-        needed = end + HEADER + PAIR * self.capacity
-        if needed > self._memory.nbytes:
-            self._memory = self._device.allocate(needed + needed // 2)
-        ticket.packed.write(self.first, last, self._pinned)
+        assert self.ticket and self._pinned is not None and self._memory and self._seen
+        heads, strings, end = self.ticket.packed.layout(self.part.first, self.part.last)
+        self.ticket.packed.write(self.part.first, self.part.last, self._pinned)
         # The count that kernels add to comes with the events.
         self._pinned[end : end + HEADER] = 0
-        self._at = end
         base = self._memory.address
-        return base, base + heads, base + strings, base + end
-
-    def send(self) -> None:
-        """Copies the batch to the device."""
-        self._device.send(self._memory.address, self._pinned[: self._at + HEADER], self.stream)
+        self._device.send(base, self._pinned[: end + HEADER], self.stream)
+        return base, base + heads, base + strings, base + end, self._seen.address
 
     def fetch(self) -> None:
-        """Copies the answer to the host, as far as it is expected to go."""
-        nbytes = HEADER + PAIR * min(self.expected, self.capacity)
-        if nbytes > len(self._answer):
-            self._answer = self._device.pinned(2 * nbytes)
-        self._device.fetch(self._answer[:nbytes], self._memory.address + self._at, self.stream)
-        self.done.record(self.stream)
+        """Copies the answer to the host."""
+        assert self._answer is not None and self._memory
+        answer = self._answer[: HEADER + PAIR * self.capacity]
+        self._device.fetch(answer, self._memory.address + self._at, self.stream)
+        self._done.record(self.stream)
 
-    def wait(self) -> int:
-        """Waits for the answer; gives how many pairs there are."""
-        self.done.synchronize()
-        return int(self._answer[:4].view(np.uint32)[0])
+    def finish(self) -> float:
+        """Waits for the answer and gives it to the ticket. If there was no room for all, all wait again.
 
-    def pairs(self, count: int) -> NDArray[np.int32]:
-        """The answer, fetched in full: (count, 2), the event in its batch and the subscription."""
-        if count > min(self.expected, self.capacity):
-            self.expected = count + count // 4
-            self.fetch()
-            self.done.synchronize()
-        found: NDArray[Any] = self._answer[HEADER : HEADER + PAIR * count].view(np.int32)
-        return found.reshape(-1, 2)
+        Returns:
+            How many pairs there were for each event.
+        """
+        assert self.ticket and self._answer is not None
+        self._done.synchronize()
+        ticket, count = self.ticket, int(self._answer[:4].view(np.uint32)[0])
+        if count > self._most:
+            raise DeviceError(
+                f"the device says {count} matches of {len(self.part)} events: expected at most {self._most}"
+            )
+        if count <= self.capacity:
+            found: NDArray[Any] = self._answer[HEADER : HEADER + PAIR * count].view(np.int32)
+            ticket.take(self.part, found.reshape(-1, 2))
+        else:
+            # The bits of those that had no room are still set.
+            self._clean = False
+            ticket.missing -= 1
+            ticket.waiting.appendleft(replace(self.part, pairs=count, started=True))
+        self.ticket = None
+        return count / len(self.part)
+
+
+def _unfit(there: int, needed: int) -> bool:
+    return there < needed or (there > SPARE * needed and there > 1 << 20)

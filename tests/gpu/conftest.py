@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -49,9 +48,12 @@ def standin() -> Iterator[StandIn]:
     loaded = had(load)
     loaded.configure()
     yield loaded
-    failure = loaded.failure
+    failure, misuse = loaded.failure, loaded.misuse
     # Drops work that is left before what it refers to is freed.
     loaded.configure()
-    gc.collect()
+    loaded.held()
     # Else a fault that could not be planted would pass for one that was caught.
     assert failure is None, f"the stand-in could not load a module: {failure}"
+    assert not misuse and not loaded.misuse, misuse or loaded.misuse
+    # That of the device's own thread.
+    assert loaded.counter("contexts") <= 1, "a context is left on the stack of a thread"

@@ -157,7 +157,7 @@ def main() -> None:
     options = parser.parse_args()
     load().configure()
     os.environ["EVFLOW_NVRTC"] = library(nvrtc(SHIPPED[0]), "libnvrtc.so.*")
-    device, random = Device(), Random(options.seed)
+    device, random = Device.of(), Random(options.seed)
     for done in range(0, options.filters, 40):
         functions = random_filters(random, 40)
         compare(filters_on(device, functions), [random_events(random, f, 20) for f in functions])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import importlib
 import sys
 import warnings
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from evflow.gpu.device import _devices as devices
 from tests.gpu.driver.ptx import translate
 from tests.gpu.toolchain import compiled, pycuda
 
@@ -42,6 +44,7 @@ class StandIn:
         self._library = library
         library.standin_counter.restype = ctypes.c_uint64
         library.standin_message.restype = ctypes.c_char_p
+        library.standin_misuse.restype = ctypes.c_char_p
         self.edit: Callable[[str], str] = str
         self.interleave = False
         self.count = False
@@ -88,7 +91,8 @@ class StandIn:
         )
 
     def counter(self, name: str) -> int:
-        """One of: allocations blocking d2h d2h_bytes fills h2d h2d_bytes launches syncs threads used."""
+        """One of: allocations blocking contexts d2h d2h_bytes fills h2d h2d_bytes launches syncs threads
+        used."""
         return int(self._library.standin_counter(name.encode()))
 
     def fail(self, kind: str, code: int, after: int = 0) -> None:
@@ -103,6 +107,22 @@ class StandIn:
         # PyCUDA collects garbage and asks again where there was no memory.
         times = 2 if code == OUT_OF_MEMORY else 1
         self._library.standin_fail(kind.encode(), ctypes.c_int64(after), ctypes.c_int64(times), code)
+
+    def held(self) -> tuple[int, int]:
+        """Allocations, also pinned ones, and bytes of the device, once what was dropped has been freed."""
+        gc.collect()
+        for device in devices.values():
+            device.do("waiting", lambda: None)
+        return self.counter("allocations"), self.counter("used")
+
+    def capability(self, major: int, minor: int) -> None:
+        """Sets the compute capability of the device, until ``configure``."""
+        self._library.standin_capability(10 * major + minor)
+
+    @property
+    def misuse(self) -> str:
+        """The first mistake since ``configure`` that a device may let pass; empty without one."""
+        return str(self._library.standin_misuse().decode())
 
     @property
     def message(self) -> str:

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from evflow.gpu import device
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import LAUNCH_FAILED, OUT_OF_MEMORY, UNAVAILABLE, StandIn
 from tests.gpu.workload import Workload, differences
@@ -41,7 +42,11 @@ def test_the_device_is_used_from_enough_filters_on(standin: StandIn) -> None:
     assert not used(standin, matcher)
 
 
-def test_where_the_device_cannot_be_had_the_cpu_answers(standin: StandIn) -> None:
+def test_where_the_device_cannot_be_had_the_cpu_answers(
+    standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "_devices", {})
+    monkeypatch.setattr(device, "_contexts", {})
     standin.fail("retain", UNAVAILABLE)
     matcher = Matcher("auto", least=0)
     matcher.subscribe("a > 0")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from evflow.errors import DeviceError, EvflowError, SubscriptionError
 from evflow.gpu import device
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import ILLEGAL_ADDRESS, LAUNCH_FAILED, OUT_OF_MEMORY, UNAVAILABLE, StandIn
-from tests.gpu.workload import Workload, differences
+from tests.gpu.workload import Workload, answers, differences
 
 ENGINES = ("ccm", "clcb", "clcb-grid")
 every_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -108,14 +109,27 @@ def test_a_lost_context_is_told_and_subscriptions_can_be_saved(
         assert differences(again, oracle, events) == []
 
 
-def test_tickets_hear_of_a_failure_of_another(standin: StandIn) -> None:
+@pytest.mark.parametrize("kind", ["sync", "launch", "copy"])
+def test_a_batch_that_fails_fails_alone(standin: StandIn, kind: str) -> None:
     matcher, oracle, work = pair("clcb-grid")
-    engine = matcher._engine
-    tickets = [engine.submit(matcher.prepare(work.events(3)).rows) for _ in range(2)]
-    standin.fail("sync", LAUNCH_FAILED)
+    engine, events = matcher._engine, work.events(3)
+    assert differences(matcher, oracle, events) == []
+    rows, tickets, failed = matcher.prepare(events).rows, [], 0
+    standin.fail(kind, LAUNCH_FAILED, after={"sync": 1, "launch": 2, "copy": 3}[kind])
+    for _ in range(3):
+        try:
+            tickets.append(engine.submit(rows))
+        except DeviceError:
+            failed += 1
     for ticket in tickets:
-        with pytest.raises(DeviceError, match="failed while matching"):
-            engine.collect(ticket)
+        try:
+            found = engine.collect(ticket)
+        except DeviceError as error:
+            assert "failed while matching" in str(error)
+            failed += 1
+        else:
+            assert [np.sort(found[i]).tolist() for i in range(3)] == answers(oracle, events)
+    assert failed == 1
     assert differences(matcher, oracle, work.events(3)) == []
 
 
@@ -128,21 +142,26 @@ def test_without_pycuda_the_error_says_what_to_install(monkeypatch: pytest.Monke
             Matcher(engine)
 
 
-def test_a_device_that_others_hold_is_told(standin: StandIn) -> None:
+@pytest.mark.parametrize("kind", ["retain", "push"])
+def test_a_device_that_others_hold_is_told(
+    standin: StandIn, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(device, "_devices", {})
+    monkeypatch.setattr(device, "_contexts", {} if kind == "retain" else device._contexts)
     for engine in ENGINES:
-        standin.fail("retain", UNAVAILABLE)
+        standin.fail(kind, UNAVAILABLE)
         with pytest.raises(DeviceError, match=r"device 0 cannot be used: .*nvidia-smi"):
             Matcher(engine)
 
 
 @every_engine
-def test_a_context_that_cannot_be_made_current_is_told(standin: StandIn, engine: str) -> None:
-    matcher, oracle, work = pair(engine)
-    events = work.events(3)
-    standin.fail("push", UNAVAILABLE)
-    with pytest.raises(DeviceError, match="context cannot be used while matching"):
-        matcher.match_batch(events)
-    assert differences(matcher, oracle, events) == []
+def test_a_card_that_is_too_old_is_told(
+    standin: StandIn, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setattr(device, "_devices", {})
+    standin.capability(7, 2)
+    with pytest.raises(DeviceError, match=r"need compute capability 7\.5 \(Turing\), found 7\.2"):
+        Matcher(engine)
 
 
 def test_a_device_that_is_not_there_is_refused(standin: StandIn) -> None:

@@ -18,7 +18,7 @@ def device(standin: StandIn) -> Iterator[tuple[Device, Any]]:
     """A device whose context is current, and PyCUDA's driver module."""
     import pycuda.driver as cuda
 
-    made = Device()
+    made = Device.of()
     made._context.push()
     yield made, cuda
     cuda.Context.pop()
@@ -33,7 +33,7 @@ def test_an_asynchronous_copy_needs_pinned_memory(device: tuple[Device, Any]) ->
     made, cuda = device
     memory, stream = made.allocate(64), made.stream()
     with pytest.raises(cuda.LogicError, match="not pinned"):
-        cuda.memcpy_htod_async(memory.address, np.zeros(8, np.uint8), stream)
+        cuda.memcpy_htod_async(memory.address, np.zeros(8, np.uint8), stream.held)
     made.send(memory.address, made.pinned(64), stream)
     stream.synchronize()
 
@@ -70,12 +70,12 @@ def test_work_waits_until_somebody_waits_for_it(standin: StandIn, device: tuple[
 
 def test_a_stream_waits_for_an_event_of_another(device: tuple[Device, Any]) -> None:
     made = device[0]
-    first, second, mark = made.stream(), made.stream(), made.event()
+    first, second, mark = made.stream(), made.stream(), made.mark()
     memory, pinned, back = made.allocate(8), made.pinned(8), made.pinned(8)
     pinned[:] = 3
     made.send(memory.address, pinned, first)
     mark.record(first)
-    second.wait_for_event(mark)
+    second.held.wait_for_event(mark.held)
     made.fetch(back, memory.address, second)
     second.synchronize()
     assert (back == 3).all()
@@ -83,10 +83,10 @@ def test_a_stream_waits_for_an_event_of_another(device: tuple[Device, Any]) -> N
 
 def test_arguments_of_another_size_are_refused(device: tuple[Device, Any]) -> None:
     made, cuda = device
-    function = made.kernels("scatter")["scatter"]._function
+    function = made.kernels("scatter")["scatter"].held
     function.prepare("IIPP")
     with pytest.raises(cuda.LogicError, match="was given 24 bytes of arguments and takes 32"):
-        function.prepared_async_call((1, 1), (1, 1, 1), made.stream(), 1, 1, 0, 0)
+        function.prepared_async_call((1, 1), (1, 1, 1), made.stream().held, 1, 1, 0, 0)
 
 
 def test_a_kernel_that_touches_other_memory_loses_the_context(device: tuple[Device, Any]) -> None:
@@ -142,9 +142,30 @@ def test_an_address_that_is_not_aligned_loses_the_context(device: tuple[Device, 
             stream.synchronize()
 
 
+def test_memory_that_is_freed_with_work_outstanding_is_noted(
+    standin: StandIn, device: tuple[Device, Any]
+) -> None:
+    made, cuda = device
+    held, pinned, stream = cuda.mem_alloc(64), made.pinned(64), made.stream()
+    made.send(int(held), pinned, stream)
+    assert not standin.misuse
+    held.free()
+    assert standin.misuse == "memory was freed while work was outstanding"
+    standin.configure()
+
+
+def test_a_context_that_is_left_on_a_stack_is_counted(standin: StandIn) -> None:
+    context = Device.of()._context
+    before = standin.counter("contexts")
+    context.push()
+    assert standin.counter("contexts") == before + 1
+    context.pop()
+    assert standin.counter("contexts") == before
+
+
 def test_memory_needs_a_context(standin: StandIn) -> None:
     import pycuda.driver as cuda
 
-    Device()
-    with pytest.raises(cuda.LogicError, match="no currently active context"):
+    Device.of()
+    with pytest.raises(cuda.LogicError, match=r"no currently active context|no context is current"):
         cuda.mem_alloc(8)

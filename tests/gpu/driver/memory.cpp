@@ -48,12 +48,20 @@ bool inside(const std::map<Pointer, Block> &table, Pointer at, size_t bytes)
 
 int release(std::map<Pointer, Block> &table, Pointer at)
 {
+    if (forked())
+        return NOT_INITIALIZED;
+    if (contexts.empty())
+        misused("memory was freed where no context is current");
+    for (Stream *stream : state.streams)
+        if (!state.lost && !stream->queue.empty())
+            misused("memory was freed while work was outstanding");
+    int code = state.lost ? state.lost : finish_all();
     auto found = table.find(at);
     if (found == table.end())
         return fail(INVALID_VALUE, "freed something that was not allocated");
     munmap(found->second.base, found->second.mapped);
     table.erase(found);
-    return SUCCESS;
+    return code;
 }
 
 int copy(const char *direction, void *to, const void *from, size_t bytes, Stream *stream, bool waits)
@@ -116,11 +124,9 @@ API int cuMemAlloc_v2(Pointer *at, size_t bytes)
 API int cuMemFree_v2(Pointer at)
 {
     std::lock_guard<std::recursive_mutex> guard(state.mutex);
-    int code = state.lost ? state.lost : finish_all();
     auto found = state.device.find(at);
     state.used -= found == state.device.end() ? 0 : found->second.bytes;
-    int freed = release(state.device, at);
-    return code ? code : freed;
+    return release(state.device, at);
 }
 
 API int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
@@ -142,9 +148,7 @@ API int cuMemHostAlloc(void **at, size_t bytes, unsigned)
 API int cuMemFreeHost(void *at)
 {
     std::lock_guard<std::recursive_mutex> guard(state.mutex);
-    int code = state.lost ? state.lost : finish_all();
-    int freed = release(state.pinned, Pointer(at));
-    return code ? code : freed;
+    return release(state.pinned, Pointer(at));
 }
 
 API int cuMemcpyHtoD_v2(Pointer to, const void *from, size_t bytes)

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <unistd.h>
 
 #include "standin.h"
 
@@ -14,6 +15,20 @@ int fail(int code, const std::string &message)
 {
     state.message = message;
     return code;
+}
+
+void misused(const std::string &what)
+{
+    if (state.misuse.empty())
+        state.misuse = what;
+}
+
+bool forked()
+{
+    if (!state.process || state.process == getpid())
+        return false;
+    misused("the driver was called in a fork");
+    return true;
 }
 
 int injected(const char *kind)
@@ -45,6 +60,8 @@ API void standin_configure(int deferred, int order, uint64_t seed, uint64_t limi
     state.seed = seed;
     state.limit = limit;
     state.lost = SUCCESS;
+    state.capability = 75;
+    state.misuse.clear();
     state.failures.clear();
     state.counters.clear();
     // What a failure has left behind is never done.
@@ -65,16 +82,35 @@ API uint64_t standin_counter(const char *name)
     std::lock_guard<std::recursive_mutex> guard(state.mutex);
     if (!strcmp(name, "allocations"))
         return state.device.size() + state.pinned.size();
+    if (!strcmp(name, "contexts"))
+        return uint64_t(state.contexts);
     return strcmp(name, "used") ? state.counters[name] : state.used;
 }
 
+API void standin_capability(int capability) { state.capability = capability; }
+API const char *standin_misuse() { return state.misuse.c_str(); }
 API const char *standin_message() { return state.message.c_str(); }
 
-API int cuInit(unsigned) { state.initialised = true; return SUCCESS; }
+API int cuInit(unsigned)
+{
+    if (forked())
+        return NOT_INITIALIZED;
+    state.initialised = true;
+    state.process = getpid();
+    return SUCCESS;
+}
+
 API int cuDriverGetVersion(int *version) { *version = 13000; return SUCCESS; }
 API int cuDeviceGetCount(int *count) { *count = 1; return state.initialised ? SUCCESS : NOT_INITIALIZED; }
 API int cuDeviceGet(int *device, int ordinal) { *device = 0; return ordinal ? INVALID_DEVICE : SUCCESS; }
-API int cuDeviceComputeCapability(int *major, int *minor, int) { *major = 7; *minor = 5; return SUCCESS; }
+
+API int cuDeviceComputeCapability(int *major, int *minor, int)
+{
+    *major = state.capability / 10;
+    *minor = state.capability % 10;
+    return SUCCESS;
+}
+
 API int cuDeviceTotalMem_v2(size_t *bytes, int) { *bytes = state.limit; return SUCCESS; }
 
 API int cuDeviceGetName(char *name, int size, int)
@@ -93,10 +129,12 @@ API int cuDeviceGetAttribute(int *value, int attribute, int)
 {
     static const std::map<int, int> known = {
         {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {10, 32},
-        {16, 2}, {41, 1}, {75, 7}, {76, 5},
+        {16, 2}, {41, 1},
     };
     auto found = known.find(attribute);
     *value = found == known.end() ? 0 : found->second;
+    if (attribute == 75 || attribute == 76)
+        *value = attribute == 75 ? state.capability / 10 : state.capability % 10;
     return SUCCESS;
 }
 
@@ -128,20 +166,24 @@ API int cuCtxPushCurrent_v2(void *context)
     std::lock_guard<std::recursive_mutex> guard(state.mutex);
     TRY(injected("push"))
     contexts.push_back(context);
-    return SUCCESS;
+    state.contexts += 1;
+    return forked() ? NOT_INITIALIZED : SUCCESS;
 }
 
 API int cuCtxCreate_v4(void **context, void *, unsigned, int)
 {
     *context = new int;
     contexts.push_back(*context);
+    state.contexts += 1;
     return SUCCESS;
 }
 
 API int cuCtxPopCurrent_v2(void **context)
 {
+    std::lock_guard<std::recursive_mutex> guard(state.mutex);
     if (contexts.empty())
         return INVALID_CONTEXT;
+    state.contexts -= 1;
     if (context)
         *context = contexts.back();
     contexts.pop_back();

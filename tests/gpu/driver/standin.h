@@ -4,6 +4,7 @@
 // It is stricter than a device wherever a device may hide a mistake: work in a stream is put off until
 // somebody waits for it, asynchronous copies need pinned memory, every copy must lie in one allocation,
 // allocations are poisoned and end at a page that cannot be touched, and arguments must have the right size.
+// Memory may be freed only when no work is outstanding, and no context may be left on a thread's stack.
 // It counts what it is asked for, and fails on demand.
 
 #pragma once
@@ -43,7 +44,8 @@ struct State {
     std::set<Stream *> streams;
     std::map<std::string, uint64_t> counters;
     std::map<std::string, Failure> failures;
-    std::string message;
+    std::string message, misuse;
+    int capability = 75, contexts = 0, process = 0;
     int (*translate)(const char *ptx, char *path, int size) = nullptr;
 };
 
@@ -52,6 +54,12 @@ extern thread_local std::vector<void *> contexts;
 
 // Remembers what a failure is about, and gives its code.
 int fail(int code, const std::string &message);
+
+// Notes a mistake that a device may let pass; a test in which there was one fails.
+void misused(const std::string &what);
+
+// Whether this process is a fork of the one that has started the driver.
+bool forked();
 
 // Whether a call of this kind is to fail now, as a test has asked for.
 int injected(const char *kind);
@@ -70,6 +78,8 @@ int submit(Stream *stream, std::function<int()> what);
 
 #define GUARD                                                                                                       \
     std::lock_guard<std::recursive_mutex> guard(state.mutex);                                                       \
+    if (forked())                                                                                                   \
+        return NOT_INITIALIZED;                                                                                     \
     if (state.lost)                                                                                                 \
         return state.lost;
 #define IN_CONTEXT                                                                                                  \

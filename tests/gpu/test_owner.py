@@ -1,0 +1,338 @@
+"""Any thread may make, use and drop what lies on a device; interrupts, forks, and the end of the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import evflow.gpu
+from evflow.errors import DeviceError
+from evflow.gpu.device import Device
+from evflow.matching.matcher import Matcher
+from tests.gpu.standin import StandIn
+from tests.gpu.workload import Workload, answers, differences
+
+ENGINES = ("ccm", "clcb", "clcb-grid")
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+FOLDER = str(Path(evflow.gpu.__file__).parent)
+
+
+def in_thread(call: Callable[[], object]) -> None:
+    """Calls it in a thread of its own; a warning there is an error."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        thread.start()
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@every_engine
+def test_what_other_threads_change_and_drop_is_freed(standin: StandIn, engine: str) -> None:
+    before = standin.held()
+    taken = []
+    for elsewhere in (False, True):
+        run = in_thread if elsewhere else lambda call: call()
+        work = Workload(3, hit=0.9)
+        matchers = [Matcher(engine), Matcher("reference")]
+
+        def grow(matchers: list[Matcher] = matchers, work: Workload = work) -> None:
+            for count in (10, 200, 3000):
+                new = work.subscriptions(count)
+                for matcher in matchers:
+                    matcher.subscribe_many(new)
+                assert differences(*matchers, work.events(3)) == []
+
+        def shrink(matchers: list[Matcher] = matchers, work: Workload = work) -> None:
+            for matcher in matchers:
+                matcher.unsubscribe_many(list(range(0, 3000, 2)))
+            assert differences(*matchers, work.events(3)) == []
+
+        run(grow)
+        run(shrink)
+        taken.append(standin.held()[1] - before[1])
+        run(matchers.clear)
+        assert standin.held() == before
+    assert taken[0] == taken[1]
+
+
+@every_engine
+def test_threads_match_and_change_at_the_same_time(standin: StandIn, engine: str) -> None:
+    work = Workload(5, hit=0.9)
+    matcher, oracle = Matcher(engine), Matcher("reference")
+    subscriptions, events = work.subscriptions(50), work.events(4)
+    matcher.subscribe_many(subscriptions)
+    oracle.subscribe_many(subscriptions)
+    wanted = answers(oracle, events)
+    wrong: list[Any] = []
+
+    def use(number: int) -> None:
+        for _ in range(10):
+            id = matcher.subscribe("n0 > 1e9")
+            found = matcher.match_batch(events)
+            here = [sorted(i for i in found[k].tolist() if i < 50) for k in range(4)]
+            if here != wanted:
+                wrong.append((number, here))
+            matcher.unsubscribe(id)
+
+    threads = [threading.Thread(target=use, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_an_error_keeps_nothing_of_the_device(standin: StandIn) -> None:
+    before = standin.held()
+    device, errors = Device.of(), []
+
+    def failing() -> None:
+        memory, pinned = device.allocate(64), device.pinned(64)
+        view = pinned[:8]
+        raise ValueError(f"{memory.nbytes} {len(view)}")
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="64 8") as caught:
+            device.do("failing", failing)
+        errors.append(caught.value)
+    assert standin.held() == before
+
+
+def test_a_view_of_pinned_memory_keeps_it(standin: StandIn) -> None:
+    before = standin.held()
+    pinned = Device.of().pinned(64)
+    pinned[:] = 5
+    view = pinned[8:16].view("u4")
+    del pinned
+    assert standin.held()[0] == before[0] + 1
+    assert view.tolist() == [0x05050505] * 2
+    del view
+    assert standin.held() == before
+
+
+def test_there_is_one_device_for_each_number(standin: StandIn) -> None:
+    assert Device.of() is Device.of(0)
+    for _ in range(3):
+        matcher = Matcher("clcb")
+        matcher.subscribe("a > 1")
+        assert matcher.match({"a": 2}).tolist() == [0]
+        del matcher
+    assert standin.counter("contexts") == 1
+
+
+class Raiser:
+    """Raises an error at one line of the package's GPU part, counted from 0; counts lines.
+
+    Args:
+        kind: of the error.
+        at: which line; -1: none.
+    """
+
+    def __init__(self, kind: type[BaseException], at: int) -> None:
+        self.kind, self.at, self.lines = kind, at, 0
+        self.skipped: tuple[str, ...] = ()
+        self.stopped = False
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
+        if self.stopped or not frame.f_code.co_filename.startswith(FOLDER):
+            return None
+        # What runs outside of any job is interrupted by nobody.
+        if frame.f_code.co_name in self.skipped and frame.f_code.co_filename.endswith("owner.py"):
+            return None
+        if event == "line" and not self.stopped:
+            self.lines += 1
+            if self.lines == self.at + 1:
+                raise self.kind
+        return self
+
+
+def traced(raiser: Raiser, elsewhere: bool, call: Callable[[], object]) -> None:
+    """Calls it, with the raiser in this thread or in that of the device."""
+
+    def start() -> None:
+        sys.settrace(raiser)
+
+    before = sys.gettrace()
+    if elsewhere:
+        raiser.skipped = ("_answer", "_clear", "_run", "sweep", "own", "do")
+        Device.of().do("tracing", start)
+    else:
+        start()
+    try:
+        call()
+    except (raiser.kind, DeviceError):
+        pass
+    finally:
+        sys.settrace(before)
+        raiser.stopped = True
+        Device.of().do("tracing", lambda: sys.settrace(None))
+
+
+@every_engine
+@pytest.mark.parametrize("elsewhere", [True, False])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_an_error_at_any_line_leaves_later_answers_right(
+    standin: StandIn, engine: str, elsewhere: bool, kind: type[BaseException]
+) -> None:
+    work = Workload(7, hit=0.9)
+    matcher, oracle = Matcher(engine), Matcher("reference")
+    new = [*work.subscriptions(40), "within(0, 0, 1)"]
+    events = [*work.events(2), {"x": 1.0, "y": 0.0}]
+    matcher.subscribe_many(new)
+    oracle.subscribe_many(new)
+    expected = []
+    for place in range(2):
+        oracle.move(40, 2.0 * place, 0.0, 1.0 - place)
+        expected.append(answers(oracle, events))
+    assert expected[0] != expected[1]
+    at = 0
+    while True:
+        matcher.move(40, 2.0 * (at % 2), 0.0, 1.0 - at % 2)
+        raiser = Raiser(kind, at)
+        traced(raiser, elsewhere, lambda: matcher.match_batch(events))
+        if raiser.lines <= at:
+            break
+        assert answers(matcher, events) == expected[at % 2], at
+        at += 1
+    assert at > (100 if elsewhere else 10)
+
+
+def interrupted(standin: StandIn, call: Callable[[], object]) -> None:
+    """Calls it, with an interrupt while the device's thread is at work."""
+    main, device = threading.get_ident(), Device.of()
+    told = threading.Event()
+
+    def interrupt() -> None:
+        told.wait()
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=device.do, args=("interrupting", interrupt))
+    thread.start()
+    threading.Timer(0.02, told.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    thread.join()
+
+
+@every_engine
+def test_a_call_that_is_interrupted_before_it_begins_is_left_out(standin: StandIn, engine: str) -> None:
+    matcher = Matcher(engine)
+    matcher.subscribe("a > 1")
+    interrupted(standin, lambda: matcher.subscribe("a > 2"))
+    assert len(matcher) == 1
+    assert matcher.match({"a": 5}).tolist() == [0]
+    interrupted(standin, lambda: matcher.match({"a": 5}))
+    assert matcher.subscribe("a > 3") == 1
+    assert sorted(matcher.match({"a": 5}).tolist()) == [0, 1]
+
+
+@every_engine
+def test_a_subscription_that_is_interrupted_while_it_is_made_is_not_there(
+    standin: StandIn, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matcher = Matcher(engine)
+    matcher.subscribe("a > 1")
+    main, made = threading.get_ident(), matcher._engine
+    target, name = (made._filters, "add") if engine == "clcb-grid" else (made, "_add")
+    add = getattr(target, name)
+
+    def adding(filters: Any) -> None:
+        signal.pthread_kill(main, signal.SIGINT)
+        add(filters)
+
+    monkeypatch.setattr(target, name, adding)
+    with pytest.raises(KeyboardInterrupt):
+        matcher.subscribe("a > 2")
+    monkeypatch.undo()
+    assert len(matcher) == 1
+    assert matcher.match({"a": 5}).tolist() == [0]
+    assert matcher.subscribe("a > 3") == 1
+    assert sorted(matcher.match({"a": 5}).tolist()) == [0, 1]
+
+
+def script(text: str, *arguments: str) -> str:
+    """Runs a program on the stand-in; gives what it prints. It must end well and say nothing else."""
+    begin = "import os, sys, threading, time\nfrom tests.gpu.standin import load\nstandin = load()\n"
+    begin += "from evflow.errors import DeviceError\nfrom evflow.matching.matcher import Matcher\n"
+    command = [sys.executable, "-W", "error", "-c", begin + text, *arguments]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@every_engine
+def test_a_process_may_end_while_a_daemon_thread_matches(standin: StandIn, engine: str) -> None:
+    said = script(
+        """
+matcher = Matcher(sys.argv[1])
+matcher.subscribe_many(["a > 0"] * 3000)
+going = threading.Event()
+
+def work():
+    try:
+        while True:
+            assert len(matcher.match({"a": 1})) == 3000
+            going.set()
+    except DeviceError as error:
+        os.write(1, f"{error}".encode())
+
+threading.Thread(target=work, daemon=True).start()
+going.wait()
+time.sleep(0.01)
+""",
+        engine,
+    )
+    assert said in ("", "the process ends, and its work on the device has ended already")
+
+
+@every_engine
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_is_told_and_can_save(standin: StandIn, engine: str, tmp_path: Path) -> None:
+    said = script(
+        """
+engine, path = sys.argv[1:]
+matcher = Matcher(engine)
+matcher.subscribe("a > 0")
+assert matcher.match({"a": 1}).tolist() == [0]
+sys.stdout.flush()
+child = os.fork()
+if not child:
+    subscribe = lambda: matcher.subscribe("b > 0")
+    for call in (lambda: matcher.match({"a": 1}), lambda: Matcher(engine), subscribe):
+        try:
+            call()
+        except DeviceError as error:
+            print(str(error)[:51])
+    matcher.save(path)
+    del matcher
+    print("misuse:", standin.misuse)
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert matcher.match({"a": 1}).tolist() == [0]
+assert Matcher.load(path).match({"a": 1}).tolist() == [0]
+""",
+        engine,
+        str(tmp_path / "saved"),
+    )
+    assert said == "this process was forked from one that uses the devi\n" * 3 + "misuse: \n"
