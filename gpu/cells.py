@@ -22,6 +22,9 @@ LEVELS = 6
 
 MOST_BITS = 24
 
+FINEST = 2.0**-40
+"""The side of a cell is at least so much of its distance from the origin: its number is an int64."""
+
 _X, _Y, _Z = (np.uint64(k) for k in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93))
 
 
@@ -70,10 +73,13 @@ _UNBOUNDED = 200
 def _sides(centre: NDArray[Any], reach: NDArray[Any]) -> NDArray[np.int64]:
     """The exponent of the side of a cell above twice the radius; ``_UNBOUNDED`` if there is none.
 
-    A little is added, since a kernel rounds distances: a thousandth, and what underflows for tiny radii.
+    A little is added, since a kernel rounds distances: a thousandth, and what underflows for tiny radii. Far
+    from the origin cells are no smaller than ``FINEST`` allows.
     """
     with np.errstate(invalid="ignore"):
         radius = np.sqrt(np.maximum(reach.astype(np.float64), 0.0)) * 2.002 + 1e-21
+        far = np.abs(centre.astype(np.float64)).max(axis=1, initial=0.0)
+        radius = np.maximum(radius, np.where(np.isfinite(far), far, 0.0) * FINEST)
     exponent = np.frexp(np.where(np.isfinite(radius), radius, 1.0))[1].astype(np.int64)
     exponent[~np.isfinite(radius) | np.isnan(centre[:, 0])] = _UNBOUNDED
     return exponent

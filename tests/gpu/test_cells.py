@@ -1,0 +1,22 @@
+"""Buckets of filters by the cells that their centres lie in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evflow.gpu.cells import Cells
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("radius", [0.0, 1e-12, 1e-3])
+@pytest.mark.parametrize("origin", [0.0, 1.0, 1e3, 6.4e6])
+def test_filters_apart_have_buckets_of_their_own(dimensions: int, radius: float, origin: float) -> None:
+    count = 2000
+    kind = np.float32 if dimensions == 2 else np.float64
+    apart = np.random.default_rng(3).uniform(0, 100, (count, dimensions)) + origin
+    centre, reach = apart.astype(kind), np.full(count, radius**2, kind)
+    found = np.unique(Cells(centre, reach).buckets(centre, reach))
+    # As many as balls thrown at random fill, or those that there are of different centres.
+    different = min(count, len(np.unique(centre, axis=0)))
+    assert len(found) > different / 2
