@@ -181,7 +181,7 @@ def _parse_ipc(text: str, path: str) -> Contact:
 
 
 def node_name(name: object) -> str:
-    """A name that a node may have: files are called by it, and contacts are written NAME=CONTACT.
+    """A name that a daemon may have: files are called by it, and contacts are written NAME=CONTACT.
 
     Raises:
         LinkError: it may not.

@@ -21,7 +21,7 @@ from evflow.link.hub import Hub
 from evflow.link.link import State
 from evflow.link.moved import pack_seen, unpack_seen
 from evflow.node.bell import NetBell
-from evflow.node.contact import Contact, node_name
+from evflow.node.contact import Contact
 from evflow.node.journal import FileJournal
 from evflow.node.keys import KeyRing
 from evflow.node.memory import keep_freed_memory
@@ -502,4 +502,8 @@ def _listed(contacts: Contacts) -> list[str]:
 def _checked_name(name: str | None) -> str:
     if name is None:
         return f"{network.gethostname()[:64]}-{os.getpid()}-{os.urandom(4).hex()}"
-    return node_name(name)
+    if not isinstance(name, str) or not 0 < len(name) <= 255 or "://" in name:
+        raise LinkError(
+            f"node {shown(name, 300)}: expected a name, a text of 1 to 255 characters without '://'"
+        )
+    return name
