@@ -117,7 +117,11 @@ class _Doubt(Exception):
     """The quick encoder leaves this value to the careful one."""
 
 
-_DOUBTS = (_Doubt, AttributeError, TypeError, ValueError, OverflowError, struct.error, SchemaError)
+# numpy before 2.3 warns where a bool of its own is packed as a number, and warnings may be errors.
+_DOUBTS = (
+    _Doubt, AttributeError, TypeError, ValueError, OverflowError, struct.error, SchemaError,
+    DeprecationWarning,
+)  # fmt: skip
 
 
 def _make_encoder(schema: Schema, in_parts: bool = False) -> Callable[[object], Any]:
