@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import numpy as np
 
 from evflow.database import connect, sync, transaction
 from evflow.errors import GraphError, UnwrittenError
@@ -25,6 +26,11 @@ from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arriva
 from evflow.trouble import Trouble, unusable
 
 __all__ = ["Storage"]
+
+MOST_EVENT = 1_000_000_000
+"""Bytes of an event in a file: what SQLite takes as one value."""
+MOST_ROW = 64 << 20
+"""Bytes of a row of several events."""
 
 _log = logging.getLogger("evflow.flow")
 
@@ -103,8 +109,21 @@ class _Keeper(Actor):
         self._reading = Trouble(_log)
 
     def receive(self, batch: EventBatch, input: str) -> None:
-        self._store.append(batch)
-        self._taken += len(batch)
+        refused: list[int] = []
+        kept = batch
+        if self.keeps and batch.nbytes > MOST_EVENT:
+            refused = _too_large(batch, 0, len(batch))
+            kept = batch.select(np.delete(np.arange(len(batch)), refused))
+        if len(kept):
+            self._store.append(kept)
+        self._taken += len(kept)
+        # Not before the others are in the file: if they cannot be, the whole batch comes again.
+        for position in refused:
+            large = batch.slice(position, position + 1)
+            self.context.fault(
+                large,
+                f"an event of {large.nbytes} bytes; storage file {self._path} takes at most {MOST_EVENT}",
+            )
         excess = self._store.count - self._limit
         if excess > 0:
             self._let_go(excess)
@@ -165,6 +184,16 @@ class _Keeper(Actor):
         # What is too much for a lower limit flows on with the next event.
         self._limit = stone.limit
         return True
+
+
+def _too_large(batch: EventBatch, start: int, stop: int) -> list[int]:
+    """The positions of events between two positions that are too large for a file."""
+    if batch.slice(start, stop).nbytes <= MOST_EVENT:
+        return []
+    if stop - start == 1:
+        return [start]
+    middle = (start + stop) // 2
+    return _too_large(batch, start, middle) + _too_large(batch, middle, stop)
 
 
 class _Memory:
@@ -257,6 +286,11 @@ class _File:
         self.count += len(batch)
 
     def _insert(self, batch: EventBatch) -> None:
+        if batch.nbytes > MOST_ROW and len(batch) > 1:
+            middle = len(batch) // 2
+            self._insert(batch.slice(0, middle))
+            self._insert(batch.slice(middle, len(batch)))
+            return
         key = batch.schema.fingerprint
         attributes = (
             None
