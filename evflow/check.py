@@ -104,8 +104,11 @@ def _check_links(graph: Graph, running: bool) -> list[EvflowError]:
             "generator",
         ):
             problems.append(GraphError(f"link {link.source!r} → {link.target!r}: a source takes no links"))
+    linked: dict[str, set[int]] = {}
+    for link in graph.links:
+        linked.setdefault(link.source, set()).add(link.port)
     for name, stone in graph.stones.items():
-        ports = {link.port for link in graph.links if link.source == name}
+        ports = linked.get(name, set())
         if ports or not (running and stone.kind == "split"):
             problems.extend(_check_ports(name, stone.kind, stone.linked_ports, ports))
     return problems

@@ -67,7 +67,8 @@ def ahead_of(slot: Slot) -> list[Slot]:
 
 def crossing_of(stone: Stone) -> Crossing | None:
     """Where a stone leads out of its graph; None if it does not."""
-    if not isinstance(stone, Leaving) or stone.peer is None:
+    # A protocol is slow to ask for, and most stones have no peer.
+    if getattr(stone, "peer", None) is None or not isinstance(stone, Leaving) or stone.peer is None:
         return None
     return Crossing(stone.peer, stone.stone, stone.input)
 
