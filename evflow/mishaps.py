@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
-__all__ = ["CONTAINED", "Broken", "Forked", "named", "tell"]
+__all__ = ["CONTAINED", "Broken", "Forked", "named", "say", "tell"]
 
 CONTAINED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code that a flow calls may raise without ending the flow; a handler may call ``sys.exit()``, too."""
@@ -33,6 +33,34 @@ def named(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())
 
 
+def say(log: logging.Logger, level: int, text: str, error: BaseException | None = None) -> None:
+    """Writes to a log; to stderr if nobody has configured logging.
+
+    Args:
+        log: the logger.
+        level: the level.
+        text: the text.
+        error: the exception whose traceback goes along, or None.
+    """
+    if not log.isEnabledFor(level):
+        return
+    trace = None if error is None else (type(error), error, error.__traceback__)
+    record = log.makeRecord(log.name, level, __file__, 0, text, (), trace)
+    log.handle(record)
+    if not _is_heard(log) and logging.lastResort is not None and level >= logging.lastResort.level:
+        logging.lastResort.handle(record)
+
+
+def _is_heard(log: logging.Logger) -> bool:
+    """Whether anybody reads a log."""
+    at: logging.Logger | None = log
+    while at is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in at.handlers):
+            return True
+        at = at.parent if at.propagate else None
+    return False
+
+
 def tell(log: logging.Logger, who: str, what: str, error: BaseException) -> None:
     """Writes a contained failure to the log with its traceback; the same one more and more seldom.
 
@@ -48,4 +76,4 @@ def tell(log: logging.Logger, who: str, what: str, error: BaseException) -> None
     _counts[key] += 1
     count = _counts[key]
     if count & (count - 1) == 0:
-        log.error("%s: %s (%d so far): %s", who, what, count, named(error), exc_info=error)
+        say(log, logging.ERROR, f"{who}: {what} ({count} so far): {named(error)}", error)

@@ -123,6 +123,7 @@ def spark(as_json: bool, quiet: bool) -> None:
     type=click.IntRange(1),
     help="MiB of memory for events of other nodes that wait here.  [default: 256]",
 )
+@click.option("--keep-going", is_flag=True, help="Exit with 0 though stones have failed on events.")
 @click.pass_context
 def run(
     context: click.Context,
@@ -136,11 +137,13 @@ def run(
     plain: bool,
     journal: Path | None,
     memory: int | None,
+    keep_going: bool,
 ) -> None:
     """Run a graph, or a node of it, and print what happened at each stone.
 
     FILE may define feed(flow), which submits events. The graph runs until feed returns, or until Ctrl-C (exit
-    code 130) or SIGTERM; in any case all that was submitted is handled first.
+    code 130) or SIGTERM; in any case all that was submitted is handled first. The exit code is 1 if a stone
+    failed on an event, also if only a handler raised.
 
     With --node only the stones on that node run, and their events cross to the other nodes, which run by
     commands of their own. feed is called where a source is (flow.node.name says on which node); other nodes
@@ -161,9 +164,9 @@ def run(
 
             told = {} if memory is None else {"memory": memory}
             made = make_node(program.graph, NodeOptions(node, listen, peers, keys, plain, journal, **told))
-        interrupted = run_program(program, picture, made)
-    if interrupted:
-        context.exit(130)
+        code = run_program(program, picture, made, keep_going)
+    if code:
+        context.exit(code)
 
 
 @main.command()

@@ -37,16 +37,20 @@ class _Terminated(KeyboardInterrupt):
     """SIGTERM came: the same as Ctrl-C, but asked for."""
 
 
-def run_program(program: Program, picture: Path | None, node: Node | None = None) -> bool:
+def run_program(
+    program: Program, picture: Path | None, node: Node | None = None, keep_going: bool = False
+) -> int:
     """Runs a graph until its ``feed`` returns or the user interrupts it, and prints what happened.
 
     Args:
         program: the graph and its ``feed``.
         picture: where to draw the graph to, or None.
         node: run the stones that are placed on this node; ``feed`` is called where a source is.
+        keep_going: whether it ends well though stones have failed on events.
 
     Returns:
-        Whether it was interrupted by Ctrl-C; SIGTERM ends it too, as orderly.
+        The exit code: 130 if it was interrupted by Ctrl-C (SIGTERM ends it too, as orderly), 1 if stones have
+        failed on events, else 0.
 
     Raises:
         EvflowError: the graph is wrong, ``feed`` failed, or nothing would ever enter the graph.
@@ -78,7 +82,9 @@ def run_program(program: Program, picture: Path | None, node: Node | None = None
     _report(flow, picture)
     if failure is not None:
         raise failure
-    return interrupted
+    if interrupted:
+        return 130
+    return 1 if flow.failed and not keep_going else 0
 
 
 def _begun(program: Program, node: Node | None) -> Flow:

@@ -19,15 +19,17 @@ from evflow import mishaps
 from evflow.engine.actors import extracted, is_batch, opened
 from evflow.engine.adapter import Adapter
 from evflow.engine.asking import Asking, asking
+from evflow.engine.failures import reason_for
 from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
-from evflow.engine.plan import Meter, Route, plan_route
+from evflow.engine.plan import Route, count_passing, plan_route
 from evflow.engine.slices import Slices
 from evflow.engine.stalls import Stalls
 from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology, behind_keepers
 from evflow.engine.waking import Waking
 from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
+from evflow.events.fields import explained
 from evflow.mishaps import CONTAINED, Broken, Forked
 from evflow.outside import shown
 from evflow.schema import Schema
@@ -350,7 +352,8 @@ class Engine:
             try:
                 if slot.actor is not None and not slot.actor.keeps:
                     for batch in extracted(slot.name, slot.actor):
-                        self.give_up(slot, batch, "the flow was closed while the stone held the event")
+                        reason = "the flow was closed while the stone held the event"
+                        self.give_up(slot, batch, reason, failed=False)
                 # They stay parked, so that links do not acknowledge them.
                 for _, batch in slot.parked if slot.stalled else ():
                     self.give_up(slot, batch, f"the flow was closed while the event waited: {slot.stalled}")
@@ -371,18 +374,22 @@ class Engine:
         except CONTAINED as error:
             mishaps.tell(_log, f"stone {slot.name!r}", "it could not be closed", error)
 
-    def give_up(self, slot: Slot, batch: EventBatch, reason: str, error: BaseException | None = None) -> None:
-        """Puts events among the dead letters."""
-        self._letters.put(slot.name, batch, [reason] * len(batch), error)
+    def give_up(
+        self, slot: Slot, batch: EventBatch, reason: str, error: BaseException | None = None,
+        failed: bool = True,
+    ) -> None:  # fmt: skip
+        """Puts events among the dead letters; ``failed`` says whether the stone failed on them."""
+        self._letters.put(slot.name, batch, [reason] * len(batch), error, failed)
+
+    def failed(self, slot: Slot, what: str, error: BaseException) -> None:
+        """Notes that a function of a stone failed, though no event is lost by that."""
+        self._letters.failures.note(slot.name, [f"{what} failed: {reason_for(error)}"], error)
 
     def _lose(self, slot: Slot, batch: EventBatch, error: BaseException) -> None:
         """Gives up events at a stone because what was to be done with them failed."""
         try:
             slot.counts[IN] += len(batch)
             self.fault(slot, batch, error)
-            mishaps.tell(
-                _log, f"stone {slot.name!r}", "events could not be handled: they are dead letters", error
-            )
         except CONTAINED as worse:
             raise Broken(f"stone {slot.name!r}: events were neither handled nor given up") from worse
 
@@ -417,7 +424,7 @@ class Engine:
         self._pending.extend(leaving)
         count = len(batch)
         for meter in route.meters:
-            _count_passing(meter, result, count)
+            count_passing(meter, result, count)
 
     def _run_kernel(self, route: Route, kernel: Kernel, batch: EventBatch) -> Result:
         columns = batch.attributes.columns if batch.attributes is not None else None
@@ -545,7 +552,7 @@ class Engine:
         """Counts events as errors of a stone and puts them among the dead letters."""
         slot.counts[ERRORS] += len(batch)
         if isinstance(reason, BaseException):
-            self.give_up(slot, batch, f"{type(reason).__name__}: {reason}", reason)
+            self.give_up(slot, batch, reason_for(explained(reason)), reason)
         else:
             self.give_up(slot, batch, reason)
 
@@ -596,15 +603,3 @@ class _StoneContext:
     @property
     def attributes(self) -> dict[str, int | float | str]:
         return self._slot.attributes
-
-
-def _count_passing(meter: Meter, result: Result | None, arrived: int) -> None:
-    if result is not None and meter.stage is not None:
-        arrived = int(result.counts[meter.stage, IN])
-    elif result is not None and meter.exit is not None:
-        arrived = sum(len(segment) for segment in result.exits[meter.exit])
-    meter.slot.counts[IN] += arrived
-    targets = len(meter.slot.ports.get(0, ()))
-    meter.slot.counts[OUT] += arrived * targets
-    if not targets:
-        meter.slot.counts[DROPPED] += arrived

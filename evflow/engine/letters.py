@@ -8,12 +8,18 @@ from sys import getsizeof
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from evflow.engine.failures import Failures
 from evflow.errors import FlowError
+from evflow.mishaps import CONTAINED
+from evflow.outside import shown
 
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
 __all__ = ["DeadLetter", "DeadLetters", "LetterBox"]
+
+_MOST_SHOWN = 160
+"""Characters of an event that the log shows."""
 
 Resubmit = Callable[[str, "EventBatch"], None]
 MOST_BYTES = 256 << 20
@@ -129,9 +135,20 @@ class _Kept(NamedTuple):
 
 class LetterBox:
     """Keeps the newest ``limit`` dead letters, of ``most_bytes`` at most. Filled by the engine's thread, read
-    by any."""
+    by any.
 
-    def __init__(self, limit: int, resubmit: Resubmit, most_bytes: int = MOST_BYTES) -> None:
+    Args:
+        limit: how many are kept.
+        resubmit: gives an event to a stone again.
+        most_bytes: bytes of their events.
+        flow: the flow's name, for the log.
+
+    Attributes:
+        failures: what the log is told of them.
+    """
+
+    def __init__(self, limit: int, resubmit: Resubmit, most_bytes: int = MOST_BYTES, flow: str = "") -> None:
+        self.failures = Failures(flow)
         self._limit = limit
         self._most_bytes = most_bytes
         self._bytes = 0
@@ -142,9 +159,14 @@ class LetterBox:
         self.total = 0
 
     def put(
-        self, stone: str, batch: EventBatch, reasons: Sequence[str], error: BaseException | None = None
+        self,
+        stone: str,
+        batch: EventBatch,
+        reasons: Sequence[str],
+        error: BaseException | None = None,
+        failed: bool = True,
     ) -> None:
-        """Keeps each event of ``batch`` with the reason at its position."""
+        """Keeps each event of ``batch`` with the reason at its position; see ``Failures.note``."""
         skip = max(0, len(batch) - self._limit)
         self.lost += skip
         self.total += len(batch)
@@ -158,6 +180,7 @@ class LetterBox:
             self._bytes += size
             self._next += 1
         self._lose_oldest()
+        self.failures.note(stone, reasons, error, shown=lambda: _shown(batch), failed=failed)
 
     def _lose_oldest(self) -> None:
         if self._bytes > self._most_bytes:
@@ -168,6 +191,11 @@ class LetterBox:
             if kept is not None:
                 self._bytes -= kept.size
                 self.lost += 1
+
+    @property
+    def left(self) -> int:
+        """How many were not submitted again."""
+        return len(self._kept) + self.lost
 
     def letters(self) -> DeadLetters:
         """What is kept now."""
@@ -231,3 +259,11 @@ def _cleared(frame: FrameType) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _shown(batch: EventBatch) -> str:
+    """The first event of a batch, as the log shows it."""
+    try:
+        return shown(batch[0], _MOST_SHOWN)
+    except CONTAINED:
+        return "an event that cannot be shown"

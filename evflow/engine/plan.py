@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, Port, Stage, kept_state, layout_of, new_state
 from evflow.codgen.tree import Function, Submit, walk
-from evflow.engine.topology import Hop, Slot, Topology
+from evflow.engine.topology import DROPPED, IN, OUT, Hop, Slot, Topology
 from evflow.errors import CodeError, SchemaError
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled, Passing
 
-__all__ = ["Route", "plan_route"]
+if TYPE_CHECKING:
+    from evflow.codgen.kernel import Result
+
+__all__ = ["Route", "count_passing", "plan_route"]
 
 _MAX_STAGES = 64
 _MAX_DEPTH = 32
@@ -193,3 +196,22 @@ class _Builder:
 
 def _forwards_input(function: Function) -> bool:
     return any(isinstance(node, Submit) and node.event is not None for node in walk(function.body))
+
+
+def count_passing(meter: Meter, result: Result | None, arrived: int) -> None:
+    """Counts the events that have gone through a passing stone.
+
+    Args:
+        meter: says how many these are.
+        result: of the route's kernel, if it has one.
+        arrived: events that arrived at the route.
+    """
+    if result is not None and meter.stage is not None:
+        arrived = int(result.counts[meter.stage, IN])
+    elif result is not None and meter.exit is not None:
+        arrived = sum(len(segment) for segment in result.exits[meter.exit])
+    meter.slot.counts[IN] += arrived
+    targets = len(meter.slot.ports.get(0, ()))
+    meter.slot.counts[OUT] += arrived * targets
+    if not targets:
+        meter.slot.counts[DROPPED] += arrived

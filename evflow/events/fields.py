@@ -6,7 +6,8 @@ Comparing and turning keep a stack of their own, so that deeply nested events do
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from evflow.errors import SchemaError
 from evflow.schema import Schema
 from evflow.schema.types import MAX_DEPTH
 
-__all__ = ["has_fields", "parts", "same", "show", "to_dict"]
+__all__ = ["explained", "has_fields", "parts", "same", "show", "to_dict"]
 
 
 def has_fields(value: Any) -> bool:
@@ -57,6 +58,26 @@ def show(event: Any) -> str:
     """An event or view as Python would write its construction."""
     name, fields = parts(event)
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in fields)})"
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def explained(error: E) -> E:
+    """An exception; one that says that an event or a view has no such attribute gets a note with its fields.
+
+    Events and views do not say so themselves, since a class with ``__getattr__`` is slower at all others.
+    """
+    event: Any = error.obj if isinstance(error, AttributeError) else None
+    if event is None or not has_fields(event) or hasattr(error, "__notes__"):
+        return error
+    names = [field.name for field in event.schema.fields]
+    close = get_close_matches(str(error.name), names, 1) if isinstance(error, AttributeError) else ()
+    note = f"{event.schema.name} has the fields {', '.join(names) or 'none'}"
+    # It would keep the memory of all events that came together.
+    error.obj = None  # type: ignore[attr-defined]
+    error.add_note("; ".join([note, *(f"did you mean {name!r}?" for name in close)]))
+    return error
 
 
 def to_dict(event: Any) -> dict[str, Any]:

@@ -65,6 +65,9 @@ class Flow(Changeable):
         max_bytes: bytes that may wait at each stone, or at all frozen stones together, before ``submit``
             does so.
         dead_letters: the number of dead letters kept, of 256 MiB at most; older ones are let go and counted.
+        on_error: what happens when stones have failed on events, which are dead letters then: "keep" goes on,
+            and the log tells of it; with "raise" the next ``drain`` or ``close`` raises what failed first,
+            too.
         node: run the stones that are placed on this node, with bridges to the others; without, run all stones
             here. It is closed with the flow, also where that cannot begin.
 
@@ -98,6 +101,7 @@ class Flow(Changeable):
         max_events: int = 65_536,
         max_bytes: int = 32 << 20,
         dead_letters: int = 10_000,
+        on_error: str = "keep",
         node: Node | None = None,
     ) -> None:
         # A copy, since stones and links may change while it runs.
@@ -108,7 +112,12 @@ class Flow(Changeable):
             )
         self.node = node
         self._placed = node is not None
+        self._raises = on_error == "raise"
         try:
+            if on_error not in ("keep", "raise"):
+                raise FlowError(
+                    f"graph {graph.name}: on_error {shown(on_error, 300)}: expected 'keep' or 'raise'"
+                )
             topology = self._checked(described, running=False)
         except BaseException:
             if node is not None:
@@ -137,7 +146,7 @@ class Flow(Changeable):
         # A graph knows the flow that it runs in; a flow finds graphs only when it is to begin without one.
         graph = importlib.import_module("evflow.graph").Graph(name)
         flow = cls.__new__(cls)
-        flow.node, flow._placed = node, node is not None
+        flow.node, flow._placed, flow._raises = node, node is not None, False
         flow._start(graph, Topology({}), max_events, max_bytes, dead_letters)
         return flow
 
@@ -147,7 +156,9 @@ class Flow(Changeable):
         load()
         checked_integer("max_events", max_events)
         checked_integer("max_bytes", max_bytes)
-        self._box = LetterBox(checked_integer("dead_letters", dead_letters, 0), self._resubmit)
+        self._box = LetterBox(
+            checked_integer("dead_letters", dead_letters, 0), self._resubmit, flow=graph.name
+        )
         self.links = links = None if self.node is None else self.node.attach(graph.name)
         try:
             contact = "" if self.node is None else self.node.contact
@@ -230,9 +241,12 @@ class Flow(Changeable):
         Raises:
             FlowError: not within ``timeout`` seconds, and why; the flow is closed; or a handler had submitted
                 more than may wait, and events became dead letters by that. This is raised once.
-            EvflowError: why a stone has failed that emits by itself, as by a job of Spark.
+            EvflowError: why a stone has failed that emits by itself, as by a job of Spark; or with
+                ``on_error="raise"`` what failed first.
         """
         self._worker.drain(timeout)
+        if self._raises and not self._worker.in_handler:
+            self._box.failures.raise_first()
 
     def stats(self) -> dict[str, dict[str, float]]:
         """What happened at each stone: ``in``, ``out``, ``dropped``, ``errors``, ``unmatched`` and ``queued``
@@ -435,9 +449,24 @@ class Flow(Changeable):
 
         Raises:
             FlowError: ``timeout`` is not a number. The flow broke before, or while it ended; see ``failure``.
+                With ``on_error="raise"`` also what failed first, unless ``drain`` has raised it.
         """
+        self._close(timeout)
+        if self._raises:
+            self._box.failures.raise_first()
+
+    def _close(self, timeout: float | None = 10.0) -> None:
         check_timeout(self.graph.name, timeout)
+        was_open = self in _open
         self._end(self.engine.close, math.inf if timeout is None else timeout, thaw=True)
+        if was_open:
+            self._box.failures.sum_up(self._box.left)
+
+    @property
+    def failed(self) -> int:
+        """Events that stones have failed on so far, which are dead letters, and calls of congestion handlers
+        that failed."""
+        return self._box.failures.count
 
     def forsake(self) -> None:
         """In a fork: the flow is the parent's, and says so to whoever uses it here."""
@@ -468,7 +497,11 @@ class Flow(Changeable):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # What the block raises is not hidden by what failed in the flow.
+        if error is None:
+            self.close()
+        else:
+            self._close()
 
     def draw(self, path: str | None = None) -> Any:
         """A picture of the graph with live counts; see ``Graph.draw``."""

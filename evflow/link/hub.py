@@ -203,7 +203,8 @@ class Hub:
             slot.counts[OUT] += count
 
         def failed(error: BaseException) -> None:
-            _log.error("bridge %s: its congestion handler failed: %r", slot.name, error)
+            assert self._engine is not None
+            self._engine.failed(slot, "its congestion handler", error)
 
         outlet.dropped, outlet.left, outlet.failed = dropped, left, failed
         self.peer(address.peer).add(outlet)

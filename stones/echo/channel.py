@@ -24,6 +24,7 @@ from evflow.stones.filter import Filter
 from evflow.stones.terminal import Terminal
 
 if TYPE_CHECKING:
+    from evflow.engine.letters import DeadLetter
     from evflow.flow.entry import Entry
     from evflow.stones.echo.process import Process
 
@@ -343,6 +344,13 @@ class Channel:
             "dropped": keeper.dropped(self.key) + sum(at["dropped"] for at in to.values()),
             "to": to,
         }
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """Its events that were given up in this process, oldest first, with the reasons: those on which a
+        handler or the channel's function failed, and those that cannot be sent. Each can be submitted again.
+        """
+        own = f"{self.key} "
+        return [letter for letter in self._process.dead_letters() if letter.stone.startswith(own)]
 
     # --- the end
 

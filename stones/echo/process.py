@@ -10,7 +10,7 @@ import time
 import weakref
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evflow.errors import FlowError, GraphError, LinkError
 from evflow.flow.flow import Flow
@@ -24,6 +24,9 @@ from evflow.stones.echo.keeper import Keeper
 from evflow.stones.echo.membership import Membership, Settings
 from evflow.stones.echo.record import Derivation, Record
 from evflow.stones.echo.wiring import bridge_name
+
+if TYPE_CHECKING:
+    from evflow.engine.letters import DeadLetters
 
 __all__ = ["Process"]
 
@@ -311,6 +314,11 @@ class Process:
             FlowError: not within ``timeout`` seconds, and why; or the process is closed.
         """
         self.flow.drain(timeout)
+
+    def dead_letters(self) -> DeadLetters:
+        """The events of all channels that were given up in this process, oldest first; also after
+        ``close``."""
+        return self.flow.dead_letters()
 
     def close_channel(self, channel: Channel, timeout: float) -> None:
         """Ends this process's part in a channel; see ``Channel.close``."""

@@ -185,9 +185,15 @@ class _Faults(LetterBox):
         self.first = ""
 
     def put(
-        self, stone: str, batch: EventBatch, reasons: Sequence[str], error: BaseException | None = None
+        self,
+        stone: str,
+        batch: EventBatch,
+        reasons: Sequence[str],
+        error: BaseException | None = None,
+        failed: bool = True,
     ) -> None:
-        """Counts them."""
+        """Counts them; the log of the task tells of them, too."""
+        self.failures.note(stone, reasons, error, failed=failed)
         if len(batch) and not self.first:
             self.first = f"stone {stone!r} gave up {shown(batch[0], 300)}: {reasons[0]}"
         self.counts[stone] += len(batch)

@@ -112,10 +112,16 @@ def test_run_feeds_the_graph_and_prints_its_counts(run: Run, file: File) -> None
 
 def test_run_prints_dead_letters(run: Run, file: File) -> None:
     done = run("run", file(TRADES.replace('print("got", trade.symbol)', "1 / 0") + FEED))
-    assert done.exit_code == 0
+    assert done.exit_code == 1
     assert "2 dead letters" in done.output
     assert "end: ZeroDivisionError: division by zero" in done.output
     assert "price=80.0" in done.output
+
+
+def test_run_keeps_going(run: Run, file: File) -> None:
+    """Where failures are expected they do not change the exit code."""
+    failing = file(TRADES.replace('print("got", trade.symbol)', "1 / 0") + FEED)
+    assert run("run", failing, "--keep-going").exit_code == 0
 
 
 def test_run_groups_dead_letters_when_there_are_many(run: Run, file: File) -> None:
