@@ -8,6 +8,7 @@
     │   └── UnwrittenError  a file that cannot be written now, as when its disk is full
     ├── LinkError           a connection to another node
     ├── DeployError         a roll-out over several nodes
+    ├── RemoteError         what a handler on another node raised, of a class that is not known here
     ├── SubscriptionError   a subscription of the matcher
     ├── DeviceError         a GPU
     └── SparkError          a Spark job that reads or writes events, its options, or what Spark needs
@@ -27,6 +28,7 @@ __all__ = [
     "FlowError",
     "GraphError",
     "LinkError",
+    "RemoteError",
     "SchemaError",
     "SparkError",
     "SubscriptionError",
@@ -157,6 +159,13 @@ class LinkError(EvflowError):
 
 class DeployError(EvflowError):
     """A graph could not be rolled out over its nodes."""
+
+
+class RemoteError(EvflowError):
+    """What a handler on another node raised, of a class that is not known here.
+
+    Its note has the traceback.
+    """
 
 
 class SubscriptionError(_PlacedError):

@@ -10,6 +10,7 @@ __all__ = ["COMMANDS", "LazyGroup"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "change": ("evflow.cli.deploying:change", "Change a deployment while events flow."),
+    "dead-letters": ("evflow.cli.letters:dead_letters", "Print the events that stones have given up."),
     "deploy": ("evflow.cli.deploying:deploy", "Roll a graph out over its hosts: all of it or nothing."),
     "doctor": ("evflow.cli.doctor:doctor", "Find out what is wrong with this host, key, port or clock."),
     "draw": ("evflow.cli.graphs:draw", "Draw a graph, or a deployment as it runs."),

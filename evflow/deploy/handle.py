@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evflow.check import check_graph
 from evflow.deploy.client import Cluster
+from evflow.deploy.letters import RemoteLetters, letters_of
 from evflow.deploy.part import checked_graph, qualified
 from evflow.deploy.record import Record
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
@@ -25,7 +25,7 @@ from evflow.stone import Stone
 if TYPE_CHECKING:
     from evflow.flow.entry import Entry
 
-__all__ = ["Deployment", "RemoteLetter", "deploy"]
+__all__ = ["Deployment", "deploy"]
 
 _FOLLOW = 1.0
 _POLL = 0.02
@@ -34,34 +34,6 @@ _ANSWER = 3.0
 _TRIES = 3
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class RemoteLetter:
-    """An event that a stone on a daemon gave up.
-
-    Attributes:
-        event: its fields. Where it has more than 256 KiB, texts that tell how large they are stand for the
-            largest; ``resubmit`` submits all of it.
-        stone: the stone's name.
-        node: the node it ran on.
-        reason: what went wrong.
-    """
-
-    event: dict[str, Any]
-    stone: str
-    node: str
-    reason: str
-    _number: int = field(repr=False)
-    _handle: Deployment = field(repr=False, compare=False)
-
-    def resubmit(self) -> None:
-        """Takes the event off the dead letters and gives it to the stone again.
-
-        Raises:
-            EvflowError: the node cannot be reached, or the letter is no longer there.
-        """
-        self._handle.ask(self.node, "resubmit", number=self._number)
 
 
 class Deployment:
@@ -253,16 +225,13 @@ class Deployment:
             if name.startswith(own)
         }
 
-    def dead_letters(self, limit: int = 1000) -> list[RemoteLetter]:
+    def dead_letters(self, limit: int = 1000) -> RemoteLetters:
         """The events that stones gave up: the newest of each node, at most so many, oldest first."""
-        return [
-            RemoteLetter(
-                one["event"], one["stone"].removeprefix(f"{self.name}/"), node, one["reason"], one["number"],
-                self,
-            )
+        return RemoteLetters(
+            letter
             for node in self._record.hosts
-            for one in self._letters_of(node, limit)
-        ]  # fmt: skip
+            for letter in letters_of(self._letters_of(node, limit), node, f"{self.name}/", self.ask)
+        )
 
     def _letters_of(self, node: str, limit: int) -> list[dict[str, Any]]:
         letters: list[dict[str, Any]] = []
@@ -356,25 +325,32 @@ class Deployment:
         same = (found.graph, found.hosts, found.frozen) == (wanted.graph, wanted.hosts, wanted.frozen)
         return found.version == wanted.version and same
 
-    def insert(self, stone: Stone, *, after: str, before: str, port: int = 0) -> str:
+    def insert(self, stone: Stone, *, after: str, before: str, port: int = 0, timeout: float = 10.0) -> str:
         """Puts a stone between two that are linked; see ``Graph.insert``. Returns its name."""
-        return self._edit(lambda graph: graph.insert(stone, after=after, before=before, port=port).name)
+        return self._edit(
+            lambda graph: graph.insert(stone, after=after, before=before, port=port).name, timeout
+        )
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, *, timeout: float = 10.0) -> None:
         """Takes a stone out; see ``Graph.remove``."""
-        self._edit(lambda graph: graph.remove(name))
+        self._edit(lambda graph: graph.remove(name), timeout)
 
-    def replace(self, name: str, stone: Stone) -> None:
+    def replace(self, name: str, stone: Stone, *, timeout: float = 10.0) -> None:
         """Puts another stone in a stone's place; see ``Graph.replace``."""
-        self._edit(lambda graph: graph.replace(name, stone))
+        self._edit(lambda graph: graph.replace(name, stone), timeout)
 
-    def link(self, source: str, target: str | Stone, port: int = 0) -> str:
-        """Links a stone's port to another stone, or to a new one. Returns the target's name."""
-        return self._edit(lambda graph: _linked(graph, source, target, port))
+    def link(
+        self, source: str, target: str | Stone, port: int = 0, *, input: str = "", timeout: float = 10.0
+    ) -> str:
+        """Links a stone's port to another stone, or to a new one; see ``Flow.link``. Returns the target's
+        name."""
+        return self._edit(lambda graph: _linked(graph, source, target, port, input), timeout)
 
-    def unlink(self, source: str, target: str) -> None:
-        """Takes a link away; see ``Graph.unlink``."""
-        self._edit(lambda graph: graph.unlink(source, target))
+    def unlink(
+        self, source: str, target: str, *, port: int = 0, input: str | None = None, timeout: float = 10.0
+    ) -> None:
+        """Takes a link away; see ``Flow.unlink``."""
+        self._edit(lambda graph: _unlinked(graph, source, target, port, input), timeout)
 
     def move(self, name: str, node: str, timeout: float = 10.0) -> None:
         """Moves a stone to another node, with its queue and state; nothing is lost, doubled or reordered."""
@@ -400,10 +376,17 @@ class Deployment:
         return int(self.cluster.ask(self._node_of(name), "send_stored", stone=stone, count=count))
 
     def attributes(self, name: str, **values: int | float | str) -> dict[str, int | float | str]:
-        """A stone's attributes, which its function reads as ``stone_attrs``, after setting some."""
+        """A stone's attributes, which its function reads as ``stone_attrs``, after setting some.
+
+        Returns:
+            A dict to read and to set, as that of a flow; what others set later is not seen in it.
+        """
         stone = qualified(self.name, name)
-        found = self.cluster.ask(self._node_of(name), "attributes", stone=stone, values=values)
-        return dict(found)
+        node = self._node_of(name)
+        found = self.cluster.ask(node, "attributes", stone=stone, values=values)
+        return _Attributes(
+            found, lambda values: self.cluster.ask(node, "attributes", stone=stone, values=values)
+        )
 
     def add_host(self, node: str, contact: str) -> None:
         """Lets another node join: stones can be moved there, and it has a vote on changes."""
@@ -481,9 +464,41 @@ def _read(record: Record) -> Graph:
     return Graph.from_dict(record.graph or {}, lambda entry: made(entry, loaded))
 
 
-def _linked(graph: Graph, source: str, target: str | Stone, port: int) -> str:
+class _Attributes(dict[str, int | float | str]):
+    """The attributes of a stone elsewhere; what is set is set there.
+
+    Args:
+        found: what they are.
+        tell: has some set there.
+    """
+
+    def __init__(
+        self,
+        found: Mapping[str, int | float | str],
+        tell: Callable[[Mapping[str, int | float | str]], object],
+    ) -> None:
+        super().__init__(found)
+        self._tell = tell
+
+    def __setitem__(self, name: str, value: int | float | str) -> None:
+        self._tell({name: value})
+        super().__setitem__(name, value)
+
+    def update(self, *given: Any, **more: Any) -> None:
+        """Sets several at once."""
+        values = dict(*given, **more)
+        self._tell(values)
+        super().update(values)
+
+
+def _linked(graph: Graph, source: str, target: str | Stone, port: int, input: str) -> str:
     end = graph[target] if isinstance(target, str) else graph.add(target)
-    return graph.link(graph[source][port], end).name
+    return graph.link(graph[source][port], end[input] if input else end).name
+
+
+def _unlinked(graph: Graph, source: str, target: str, port: int, input: str | None) -> None:
+    end = graph[target]
+    graph.unlink(graph[source][port], end if input is None else end[input])
 
 
 def deploy(

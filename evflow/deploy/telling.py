@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ __all__ = ["told"]
 
 _MOST_EVENT = 256 << 10
 _MOST_RECORD = 1000
+_MOST_TRACE = 4000
 
 
 def told(letters: Sequence[DeadLetter], limit: int) -> list[dict[str, Any]]:
@@ -29,13 +31,25 @@ def told(letters: Sequence[DeadLetter], limit: int) -> list[dict[str, Any]]:
     for letter in reversed(letters):
         one = {
             "stone": letter.stone, "reason": letter.reason, "event": _fields(letter.event),
-            "number": letter.number,
+            "number": letter.number, **_error(letter.error),
         }  # fmt: skip
         room -= _size(one)
         if len(found) >= limit or (found and room < 0):
             break
         found.append(one)
     return found[::-1]
+
+
+def _error(error: BaseException | None) -> dict[str, str]:
+    """The class of an exception, what it says, and the end of its traceback, which says most."""
+    if error is None:
+        return {}
+    trace = "".join(traceback.format_exception(error))
+    first = error.args[0] if error.args else ""
+    text = first if isinstance(first, str) else shown(first, _MOST_RECORD)
+    told = {"kind": type(error).__name__, "text": text[:_MOST_RECORD], "trace": trace[-_MOST_TRACE:]}
+    # A text of Python may hold halves of characters, which a message may not.
+    return {name: value.encode("utf-8", "replace").decode() for name, value in told.items()}
 
 
 def _fields(event: Any) -> dict[str, Any]:

@@ -73,6 +73,10 @@ def test_a_handler_that_fails_costs_its_event_and_can_be_tried_again(tmp_path: P
             (letter,) = handle.dead_letters()
             assert (letter.stone, letter.node, letter.event) == ("end", "b", {"seq": 3})
             assert "for once" in letter.reason
+            assert letter.event.seq == 3
+            assert isinstance(letter.error, ValueError)
+            assert str(letter.error) == "for once"
+            assert "raise faults.pop()" in letter.error.__notes__[0]
             letter.resubmit()
             wait_for(lambda: len(yard.seen) == 6, "the event that failed")
             assert yard.seen == [0, 1, 2, 4, 5, 3]

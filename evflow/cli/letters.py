@@ -1,0 +1,80 @@
+"""``evflow dead-letters``: the events that stones on nodes have given up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from evflow.cli.asking import Asked, asked
+from evflow.deploy.letters import RemoteLetter, letters_of
+from evflow.errors import DeployError
+from evflow.outside import shown
+from evflow.report import plain
+from evflow.watch.contract import Client
+
+__all__ = ["dead_letters"]
+
+
+@click.command("dead-letters")
+@click.option("--deployment", metavar="NAME", default="", help="Those of this deployment only.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True,
+    help="The newest so many of each node, or fewer if they are large.",
+)  # fmt: skip
+@click.option("--resubmit", is_flag=True, help="Give them to their stones again.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
+@asked
+def dead_letters(asked: Asked, deployment: str, limit: int, resubmit: bool, as_json: bool) -> None:
+    """Print the events that stones have given up, with reasons and tracebacks.
+
+    A CONTACT is tcp://HOST:PORT or ipc:///PATH; with keys NAME=CONTACT. With --resubmit those that are
+    printed are taken off the dead letters, and go to their stones again.
+    """
+    traces: set[str] = set()
+    count = again = 0
+    for place in asked.places():
+        with place.open() as client:
+            letters = letters_of(client.ask("letters", limit=limit, deployment=deployment), client.node)
+            for letter in letters:
+                click.echo(json.dumps(_data(letter), default=repr) if as_json else _text(letter, traces))
+            count += len(letters)
+            again += sum(_resubmitted(client, letter) for letter in letters) if resubmit else 0
+    if not as_json:
+        click.echo(f"{count:,} dead letters")
+    if resubmit:
+        click.echo(f"{again:,} submitted again", err=True)
+
+
+def _resubmitted(client: Client, letter: RemoteLetter) -> bool:
+    try:
+        client.ask("resubmit", number=letter.number)
+    except DeployError as error:
+        click.echo(f"{letter.stone} on {letter.node}: {error}", err=True)
+        return False
+    return True
+
+
+def _trace(letter: RemoteLetter) -> str:
+    return "" if letter.error is None else "\n".join(letter.error.__notes__)
+
+
+def _text(letter: RemoteLetter, told: set[str]) -> str:
+    """A letter as text; the same traceback only once."""
+    lines = [f"{letter.stone} on {letter.node}: {letter.reason}", f"  {shown(letter.event, 300)}"]
+    trace = _trace(letter)
+    if trace and trace not in told:
+        told.add(trace)
+        lines += [f"  {line}" for line in trace.rstrip().splitlines()]
+    return "\n".join("\n".join(map(plain, line.split("\n"))) for line in lines)
+
+
+def _data(letter: RemoteLetter) -> dict[str, Any]:
+    return {
+        "node": letter.node,
+        "stone": letter.stone,
+        "reason": letter.reason,
+        "event": letter.event,
+        "traceback": _trace(letter),
+    }
