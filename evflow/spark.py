@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from evflow.stones.spark.applying import apply
     from evflow.stones.spark.columns.schemas import schema_of, struct_of
     from evflow.stones.spark.matching import explain, match
+    from evflow.stones.spark.registering import register
     from evflow.stones.spark.session import active_session, configure_spark_with_evflow
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "configure_spark_with_evflow",
     "explain",
     "match",
+    "register",
     "schema_of",
     "struct_of",
 ]
@@ -31,6 +33,7 @@ _WHERE = {
     "configure_spark_with_evflow": "session",
     "explain": "matching",
     "match": "matching",
+    "register": "registering",
     "schema_of": "columns.schemas",
     "struct_of": "columns.schemas",
 }

@@ -23,6 +23,7 @@ from evflow.schema import Schema
 from evflow.stones.spark.feeding.frames import fitting
 from evflow.stones.spark.java import explained
 from evflow.stones.spark.program import Program, entry, free_name
+from evflow.stones.spark.registering import register
 from evflow.stones.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def apply(df: DataFrame, graph: Graph, *, output: Any = None, faults: str = "fai
 
     if faults not in _FAULTS:
         raise SparkError(f"apply: faults={faults!r}: expected one of {', '.join(_FAULTS)}")
+    register(df.sparkSession)
     source, declared = entry(graph)
     rows = declared or schema_of(df.schema)
     df = fitting(df, rows, f"apply: the rows do not fit source {source!r}")

@@ -1,6 +1,6 @@
-"""A driver of its own: executors are processes of their own, and have the package from a wheel.
+"""A driver of its own: executors are processes of their own, whose Python does not have the package.
 
-python cluster.py CONTACT WHEEL FOLDER HOME JAVA
+python cluster.py MASTER CONTACT FOLDER JAVA
 """
 
 from __future__ import annotations
@@ -71,11 +71,23 @@ def failed(spark: Any) -> int:
     return sum(stage.numFailedTasks for stage in stages if stage)
 
 
-def main(master: str, contact: str, wheel: str, folder: str, java: str) -> None:
+def applied(spark: Any) -> list[Any]:
+    """What evflow's own functions give, which register the session themselves."""
+    import evflow as ev
+    from evflow.spark import apply, match
+
+    odd = ev.Graph("odd")
+    odd.source("rows") >> ev.Filter("input.id % 2 == 1")
+    circles = spark.createDataFrame([(4, 2.0, 0.0, 1.5)], "id long, x double, y double, radius double")
+    events = apply(spark.range(0, 8, 1, 2).selectExpr("id", "cast(id as double) as x", "0.0D as y"), odd)
+    return sorted(tuple(row) for row in match(events, circles, engine="reference").collect())
+
+
+def main(master: str, contact: str, folder: str, java: str) -> None:
     from pyspark import cloudpickle
     from pyspark.sql import SparkSession
 
-    from evflow.stones.spark.session import configure_spark_with_evflow
+    from evflow.spark import configure_spark_with_evflow, register
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     settings = {
@@ -98,8 +110,10 @@ def main(master: str, contact: str, wheel: str, folder: str, java: str) -> None:
     builder = SparkSession.builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = configure_spark_with_evflow(builder, packages=[wheel]).getOrCreate()
+    spark = configure_spark_with_evflow(builder).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    print("applied", applied(spark), flush=True)
+    register(spark)
     rows = spark.range(0, 100, 1, 4).mapInArrow(where, "file string, pid long").collect()
     print("executors", *sorted({row.file for row in rows}), flush=True)
     for name, step, parts in (("killed", waiting(folder), 2), ("hung", hanging, 4)):

@@ -16,9 +16,10 @@ def main(url: str, to: str, source: str, folder: str) -> None:
     from pyspark.sql import SparkSession
 
     import evflow as ev
-    from evflow.spark import apply, configure_spark_with_evflow, match
+    from evflow.spark import apply, configure_spark_with_evflow, match, register
 
     spark: Any = configure_spark_with_evflow(SparkSession.builder.remote(url)).getOrCreate()
+    register(spark)
     found: dict[str, Any] = {}
 
     there = {"contact": to, "stone": "rows"}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+import sysconfig
+import venv
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-__all__ = ["process"]
+__all__ = ["process", "python"]
 
 
 @contextmanager
@@ -24,3 +28,16 @@ def process(arguments: Sequence[str], **settings: Any) -> Iterator[subprocess.Po
                     with suppress(psutil.NoSuchProcess):
                         one.kill()
                 made.kill()
+
+
+def python(folder: Path, wheel: Path | None = None) -> str:
+    """A Python of its own that has what this one has, but the package only from a wheel."""
+    venv.create(folder, symlinks=True, with_pip=False)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "evflow" not in path.name and not (site / path.name).exists():
+            (site / path.name).symlink_to(path)
+    if wheel is not None:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+    return str(folder / "bin" / "python")

@@ -11,6 +11,7 @@ import pytest
 import evflow as ev
 import evflow.spark
 from evflow.errors import SparkError
+from evflow.stones.spark import registering
 from evflow.stones.spark.format.options import Options
 from evflow.stones.spark.session import configure_spark_with_evflow, require_spark
 
@@ -103,6 +104,7 @@ def entries() -> dict[str, Callable[[], Any]]:
     return found | {
         "require_spark": require_spark,
         "configure": partial(configure_spark_with_evflow, object()),
+        "register the function": partial(registering.register, object()),
         "source": g.run,
         "sink": partial(ev.SparkSink, struct),
         "writer": partial(format.writer, struct, False),

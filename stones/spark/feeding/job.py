@@ -23,6 +23,7 @@ from evflow.stones.spark.feeding.feed import Feed
 from evflow.stones.spark.feeding.frames import fitting
 from evflow.stones.spark.feeding.progress import ENDED, Progress, shown
 from evflow.stones.spark.java import end_of_java
+from evflow.stones.spark.registering import register
 from evflow.stones.spark.session import active_session, is_connect
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ class Job:
 
     def _run(self) -> None:
         spark = self._spark = active_session(self._feed.session())
+        register(spark)
         df = self._rows(spark)
         self._state = "running"
         if self._ending:

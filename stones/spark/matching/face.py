@@ -14,6 +14,7 @@ from evflow.stones.spark.matching.packing import unpack
 from evflow.stones.spark.matching.pairs import Broadcast
 from evflow.stones.spark.matching.planning import Explanation, Limits, Plan, planned
 from evflow.stones.spark.matching.shipping import ship
+from evflow.stones.spark.registering import register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,6 +79,7 @@ def match(
     question = asked(
         events, subscriptions, event_id, subscription_id, settings_of(engine, space, location, options)
     )
+    register(events.sparkSession)
     limits = Limits.of(events.sparkSession, memory, tile_memory, partitions)
     chosen = planned(question, plan, limits)
     _log.info("match: %s", chosen.explanation)
@@ -114,6 +116,7 @@ def explain(
     question = asked(
         events, subscriptions, event_id, subscription_id, settings_of(engine, space, location, options)
     )
+    register(events.sparkSession)
     return planned(
         question, plan, Limits.of(events.sparkSession, memory, tile_memory, partitions)
     ).explanation
