@@ -12,13 +12,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from operator import add, index
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
-from evflow.engine.actors import extracted, is_batch, opened
+from evflow.engine.actors import extracted, opened
 from evflow.engine.adapter import Adapter
 from evflow.engine.asking import Asking, asking
+from evflow.engine.context import StoneContext
 from evflow.engine.failures import reason_for
 from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
@@ -31,7 +32,6 @@ from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.events.fields import explained
 from evflow.mishaps import CONTAINED, Broken, Forked
-from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Entrance
 from evflow.ticks import TICK
@@ -121,7 +121,7 @@ class Engine:
     def open(self, slot: Slot) -> None:
         """Starts a stone's running half; one that passes events on or is compiled has none."""
         stone = slot.stone
-        context = _StoneContext(self, slot)
+        context = StoneContext(self, slot)
         slot.actor = opened(slot.name, stone, context) if isinstance(stone, Acting) else None
         if slot.frozen:
             slot.asked("pause", lambda actor: actor.pause(), None)
@@ -555,51 +555,3 @@ class Engine:
             self.give_up(slot, batch, reason_for(explained(reason)), reason)
         else:
             self.give_up(slot, batch, reason)
-
-
-class _StoneContext:
-    """An actor's way to the engine; see ``evflow.stone.Context``."""
-
-    def __init__(self, engine: Engine, slot: Slot) -> None:
-        self._engine = engine
-        self._slot = slot
-
-    def emit(self, batch: EventBatch, port: int = 0, number: int | None = None) -> None:
-        if number is not None and not isinstance(number, int):
-            raise TypeError(f"emit: number {shown(number)}: expected an integer or None")
-        self._engine.emit(self._slot, is_batch(batch), port, number)
-
-    def wake(self) -> None:
-        self._engine.waking.call(self._slot)
-
-    @property
-    def home(self) -> tuple[str, str]:
-        return self._engine.contact, self._slot.name
-
-    @property
-    def frame(self) -> tuple[bytes, tuple[int, ...]] | None:
-        return self._engine.frame(self._slot)
-
-    def fault(self, batch: EventBatch, reason: str | BaseException) -> None:
-        if not isinstance(reason, str | BaseException):
-            raise TypeError(f"fault: reason {shown(reason)}: expected a text or an exception")
-        self._engine.fault(self._slot, is_batch(batch), reason)
-
-    @property
-    def entrance(self) -> Entrance | None:
-        return self._engine.entrance(self._slot)
-
-    def spend(self, seconds: float) -> None:
-        self._slot.busy += seconds
-
-    def drop(self, count: int) -> None:
-        self._slot.counts[DROPPED] += index(count)
-
-    def sender(self) -> Callable[[EventBatch], None] | None:
-        sender = self._engine.sender(self._slot)
-        self._slot.sends = sender is not None
-        return sender
-
-    @property
-    def attributes(self) -> dict[str, int | float | str]:
-        return self._slot.attributes
