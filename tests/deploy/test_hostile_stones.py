@@ -28,7 +28,7 @@ STONE = [
 ACTOR = [
     "receive", "wake", "full", "busy", "draining", "pause", "resume", "at_work", "failure", "answer", "mark",
     "settled", "taken", "oldest", "queued", "extract", "close", "keeps", "checkpoint", "restore",
-    "take_request", "stream", "become", "controls", "number",
+    "take_request", "stream", "become", "controls",
 ]  # fmt: skip
 GIVEN = [
     "context.emit", "context.port", "context.fault", "context.fault reason", "context.drop", "context.spend",
