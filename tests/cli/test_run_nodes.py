@@ -155,7 +155,7 @@ def test_station_gives_up_what_nobody_took_when_it_is_ended(start: Start, statio
     while "waiting for office" not in station.stderr.readline():
         assert station.poll() is None
     station.send_signal(signal.SIGTERM)
-    out, err = ended(station)
+    out, err = ended(station, 1)
     assert "asked to end" in err
     assert "9 dead letters" in out
     assert "9 events wait" in out
