@@ -101,14 +101,14 @@ def test_grid_has_several_batches_in_flight_before_it_waits(standin: StandIn) ->
 @pytest.mark.parametrize(
     ("moves", "radius", "copies", "nbytes"),
     [
-        (1, None, 1, 8),
-        (5, None, 5, 5 * 8),
-        (100, None, 2, 100 * (8 + 4)),
-        (1, 2.0, 2, 8 + 4),
-        (100, 2.0, 4, 100 * (8 + 4 + 4 + 4)),
+        (1, None, 1, 16),
+        (5, None, 5, 5 * 16),
+        (100, None, 2, 100 * (16 + 4)),
+        (1, 2.0, 2, 16 + 8),
+        (100, 2.0, 4, 100 * (16 + 4 + 8 + 4)),
     ],
 )
-def test_an_area_moves_by_a_copy_of_two_floats_and_of_its_radius(
+def test_an_area_moves_by_a_copy_of_its_place_and_radius(
     standin: StandIn, engine: str, moves: int, radius: float | None, copies: int, nbytes: int
 ) -> None:
     matcher = Matcher(engine)
@@ -141,5 +141,5 @@ def test_an_area_that_leaves_its_cell_is_sent_with_all_of_its_filter(standin: St
     before = standin.counter("h2d_bytes")
     matcher.move(7, 50.0, 60.0)
     assert matcher.match({"x": 50.0, "y": 60.0}).tolist() == [7]
-    # The filter's six columns behind the others, and 12 bytes where it stood.
-    assert standin.counter("h2d_bytes") - before == 48 + (8 + 4 + 4 + 4 + 4 + 4) + 12
+    # The filter's six columns behind the others, and 24 bytes where it stood.
+    assert standin.counter("h2d_bytes") - before == 48 + (16 + 8 + 4 + 4 + 4 + 4) + 24

@@ -20,7 +20,7 @@
 #define __shared__ static
 
 struct Three { unsigned x, y, z; };
-struct float2 { float x, y; };
+struct double2 { double x, y; };
 inline thread_local Three threadIdx, blockIdx, blockDim, gridDim;
 inline thread_local std::barrier<> *barrier;
 

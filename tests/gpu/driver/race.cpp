@@ -37,12 +37,11 @@ void played(bool globe)
     Exact<unsigned> sizes(FILTERS, ROWS), blooms(FILTERS, 7u), counts(FILTERS), found(1), next(FILTERS, 9u), next_found(1, 9u);
     Exact<unsigned> result(1 + FILTERS / 2);
     Exact<long long> offsets(4);
-    Exact<float2> plane(FILTERS);
-    Exact<double> sphere(3 * FILTERS, 1.0), near(FILTERS, 25.0);
-    Exact<float> far(FILTERS, 25.0f);
-    const void *centres = plane, *reaches = far;
+    Exact<double2> plane(FILTERS);
+    Exact<double> sphere(3 * FILTERS, 1.0), reaches(FILTERS, 25.0);
+    const void *centres = plane;
     if (globe)
-        centres = sphere, reaches = near;
+        centres = sphere;
     const byte on_text[] = {PREFIX, CONTAINS, GE, SUFFIX};
     memcpy(chars.at, "abc", 3);
     memcpy(data.at, "abbccd", 6);
@@ -58,7 +57,7 @@ void played(bool globe)
             if (row == 2)
                 codes[row * FILTERS + i] = byte(TEXT_OPERAND + on_text[i % 4]);
             subscriptions[i] = int(i / 2);
-            plane[i] = float2{3.0f, 4.0f};
+            plane[i] = double2{3.0, 4.0};
         }
     }
     auto one = [](auto f) { return std::vector<std::function<void()>>{f}; };
