@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import select
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -96,9 +98,9 @@ class Commands:
         assert self._handle is not None
         return self._handle
 
-    def deploy(self, timeout: float = 10.0) -> None:
-        """Deploys a chain over a, b and c."""
-        graph = chain("a", "b", "c", handler=f"{handlers}:note")
+    def deploy(self, nodes: str = "abc", timeout: float = 10.0) -> None:
+        """Deploys a chain over nodes, each of which is a letter."""
+        graph = chain(*nodes, handler=f"{handlers}:note")
         self._handle = graph.deploy(self._hosts, timeout=timeout, **self._settings)
 
     def take(self) -> None:
@@ -124,6 +126,19 @@ class Commands:
     def move(self, stone: str, node: str, timeout: float = 10.0) -> None:
         """Moves a stone."""
         self._held.move(stone, node, timeout)
+
+    def roam(self, seconds: float, seed: str, nodes: str) -> list[int]:
+        """Moves filters to nodes at random for a while; returns how many moves were made, and refused."""
+        chosen, until, made = random.Random(seed), time.monotonic() + seconds, [0, 0]
+        steps = [name for name in self._held.graph.stones if name.startswith("step")]
+        while time.monotonic() < until:
+            try:
+                self._held.move(chosen.choice(steps), chosen.choice(nodes), timeout=3.0)
+                made[0] += 1
+            except ev.EvflowError:
+                made[1] += 1
+            time.sleep(chosen.random() * 0.1)
+        return made
 
     def agreed(self) -> dict[str, str]:
         """Which stone runs where."""

@@ -21,13 +21,13 @@ from tests.node.processes import wait_for
 
 pytestmark = pytest.mark.slow
 
-NAMES = ("a", "b", "c", "boss", "guest")
+NAMES = ("a", "b", "c", "d", "e", "boss", "guest")
 CONTROL = [option for name in ("boss", "a", "b", "c") for option in ("--control", name)]
 
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """Five hosts."""
+    """Seven hosts."""
     with hosts(NAMES) as made:
         yield made
 
@@ -39,13 +39,19 @@ def keys(tmp_path: Path) -> Path:
 
 
 class World:
-    """Three daemons on hosts of their own, and whoever deploys on others."""
+    """Daemons on hosts of their own, and whoever deploys on others.
 
-    def __init__(self, network: Network, keys: Path, stack: ExitStack, *options: str) -> None:
+    Args:
+        names: of the daemons, each a letter; the last one has the terminal.
+    """
+
+    def __init__(
+        self, network: Network, keys: Path, stack: ExitStack, *options: str, names: str = "abc"
+    ) -> None:
         self.network = network
         self._keys = keys
         self._stack = stack
-        self.hosts = {name: f"tcp://{network.address(name)}:7000" for name in "abc"}
+        self.hosts = {name: f"tcp://{network.address(name)}:7000" for name in names}
         self.daemons = {
             name: stack.enter_context(
                 DaemonProcess(
@@ -71,8 +77,8 @@ class World:
 
     @property
     def noted(self) -> list[int]:
-        """What the terminal on c noted."""
-        return self.daemons["c"].noted
+        """What the terminal noted."""
+        return list(self.daemons.values())[-1].noted
 
 
 @pytest.fixture
@@ -183,3 +189,39 @@ def test_who_may_not_control_is_told_what_to_do_and_may_look(world: World) -> No
     assert boss.ask("agreed") == WAYS[1]
     boss.ask("move", stone="step1", node="c")
     wait_for(lambda: guest.ask("agreed") == WAYS[2], "the guest sees it")
+
+
+SECONDS = float(os.environ.get("EVFLOW_ROAM_SECONDS", "8"))
+
+
+def test_two_programs_move_stones_while_nodes_are_cut_off_and_killed(network: Network, keys: Path) -> None:
+    """Five daemons; the terminal's is not killed, since a terminal may see again what it had in hand."""
+    chosen = random.Random(os.environ.get("EVFLOW_SEED", "1"))
+    control = [option for name in NAMES for option in ("--control", name)]
+    with ExitStack() as stack:
+        world = World(network, keys, stack, *control, names="abcde")
+        boss, guest = world.boss("boss"), world.boss("guest")
+        boss.ask("deploy", nodes="abcde")
+        boss.ask("feed")
+        guest.ask("take")
+        for number, program in enumerate((boss, guest)):
+            program.tell("roam", seconds=SECONDS, seed=f"{number}", nodes="bcd")
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            victim = chosen.choice("abcde")
+            if victim in "bcd" and chosen.random() < 0.5:
+                world.daemons[victim].kill()
+                time.sleep(chosen.random())
+                world.daemons[victim].restart()
+            else:
+                network.cut(victim)
+                time.sleep(chosen.random() * 2)
+                network.mend(victim)
+            time.sleep(chosen.random() * 2)
+        made = sum(program.answer(within=SECONDS + 60)[0] for program in (boss, guest))
+        assert made > 0
+        placed = boss.ask("agreed")
+        assert placed == guest.ask("agreed")
+        boss.ask("more")
+        count = boss.ask("end")
+        assert world.noted == list(range(count))
