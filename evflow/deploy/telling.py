@@ -47,9 +47,7 @@ def _error(error: BaseException | None) -> dict[str, str]:
     trace = "".join(traceback.format_exception(error))
     first = error.args[0] if error.args else ""
     text = first if isinstance(first, str) else shown(first, _MOST_RECORD)
-    told = {"kind": type(error).__name__, "text": text[:_MOST_RECORD], "trace": trace[-_MOST_TRACE:]}
-    # A text of Python may hold halves of characters, which a message may not.
-    return {name: value.encode("utf-8", "replace").decode() for name, value in told.items()}
+    return {"kind": type(error).__name__, "text": text[:_MOST_RECORD], "trace": trace[-_MOST_TRACE:]}
 
 
 def _fields(event: Any) -> dict[str, Any]:
@@ -88,4 +86,4 @@ def _large(value: Any) -> str:
 
 
 def _size(value: Any) -> int:
-    return len(msgpack.packb(value))
+    return len(msgpack.packb(value, unicode_errors="replace"))

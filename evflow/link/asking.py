@@ -203,9 +203,10 @@ class Answers:
 
 
 def _packed(session: bytes, number: int, verb: str, value: Any) -> bytes:
-    if isinstance(value, EvflowError):
-        return bytes(msgpack.packb([session, number, False, [type(value).__name__, str(value)[:100_000]]]))
-    body = bytes(msgpack.packb([session, number, True, value]))
+    failed = isinstance(value, EvflowError)
+    said = [type(value).__name__, str(value)[:100_000]] if failed else value
+    # A text of Python may hold halves of characters, which a message may not.
+    body = bytes(msgpack.packb([session, number, not failed, said], unicode_errors="replace"))
     if len(body) > MOST_NOTE:
         return _packed(
             session, number, verb, DeployError(f"the answer to {shown(verb)} has {len(body)} bytes")

@@ -56,7 +56,7 @@ def test_a_file_left_by_a_deployment_of_the_same_name_is_not_taken_for_a_new_one
 def test_a_handler_that_fails_costs_its_event_and_can_be_tried_again(tmp_path: Path) -> None:
     """The letter says which stone on which node, and why; it is gone once it was submitted again."""
     with Yard(tmp_path, "a") as yard:
-        faults = [ValueError("for once")]
+        faults = [ValueError("for once \udc80")]
 
         def note(event: Rec) -> None:
             if event.seq == 3 and faults:
@@ -75,7 +75,7 @@ def test_a_handler_that_fails_costs_its_event_and_can_be_tried_again(tmp_path: P
             assert "for once" in letter.reason
             assert letter.event.seq == 3
             assert isinstance(letter.error, ValueError)
-            assert str(letter.error) == "for once"
+            assert str(letter.error) == "for once ?"
             assert "raise faults.pop()" in letter.error.__notes__[0]
             letter.resubmit()
             wait_for(lambda: len(yard.seen) == 6, "the event that failed")

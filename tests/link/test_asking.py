@@ -77,6 +77,18 @@ def test_an_error_comes_back_as_what_it_was() -> None:
     assert str(_ask(_answers, "add", peer="stranger", a=1, b=2)) == "you may not"
 
 
+def test_halves_of_characters_are_replaced_in_answers_and_errors() -> None:
+    """Python has them in names of files that are not UTF-8, as in the reason of a dead letter."""
+
+    def fail(peer: str, given: dict[str, Any], reply: Any) -> None:
+        raise GraphError("no file \udc80")
+
+    said = _ask(lambda send: _answers(send, say=lambda peer, given, reply: reply({"a": "x\udc80"})), "say")
+    assert said == {"a": "x?"}
+    error = _ask(lambda send: _answers(send, fail=fail), "fail")
+    assert type(error) is GraphError and str(error) == "no file ?"
+
+
 def test_no_answer_in_time_is_an_error() -> None:
     """Who asks is told when time is up, and when it is wanted next."""
     asker, got = Asker(lambda peer, topic, body: False, b"12345678"), []
