@@ -183,7 +183,7 @@ class Device:
             DeviceError: there is no PyCUDA, no driver, or no such device, it is too old, or this process is a
                 fork of one that uses it; the message says what to do.
         """
-        if ordinal in _devices:
+        if type(ordinal) is int and ordinal in _devices:
             _devices[ordinal]._owner.check()
         cuda = _driver()
         there = cuda.Device.count()

@@ -169,6 +169,8 @@ def test_a_device_that_is_not_there_is_refused(standin: StandIn) -> None:
         Matcher("clcb", device=3)
     with pytest.raises(DeviceError, match="device '0': there are 1"):
         Matcher("ccm", device="0")
+    with pytest.raises(DeviceError, match=r"device \[0\]: there are 1"):
+        Matcher("ccm", device=[0])
 
 
 @pytest.mark.parametrize("options", [{"batch": 0}, {"slots": 1.5}, {"batches": 3}])
