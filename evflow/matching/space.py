@@ -76,7 +76,8 @@ class Space:
             one, two = LOCATIONS[self.name]
             limits = f"up to {LIMIT:.8g}" if self.name == "plane" else "a latitude of -90 to 90, finite"
             raise SubscriptionError(
-                f"area {at}: {one} {first[at]!s}, {two} {second[at]!s}: expected finite coordinates ({limits})"
+                f"area {at}: {one} {first[at]!s}, {two} {second[at]!s}: expected finite "
+                f"coordinates ({limits})"
             )
         return centre
 
