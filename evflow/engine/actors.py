@@ -16,7 +16,7 @@ from evflow.mishaps import CONTAINED
 from evflow.outside import shown
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held
 
-__all__ = ["asked", "checkpoint", "count", "extracted", "is_batch", "opened", "text"]
+__all__ = ["asked", "checked_batch", "checkpoint", "count", "extracted", "opened", "text"]
 
 _log = logging.getLogger("evflow.engine")
 
@@ -82,7 +82,7 @@ def opened(name: str, stone: Acting, context: Context) -> Actor:
     return actor
 
 
-def is_batch(found: object) -> EventBatch:
+def checked_batch(found: object) -> EventBatch:
     """What an actor emits or gives up, if it is a batch.
 
     Raises:

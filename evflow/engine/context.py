@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import index
 from typing import TYPE_CHECKING
 
-from evflow.engine.actors import is_batch
+from evflow.engine.actors import checked_batch
 from evflow.engine.topology import DROPPED, Slot
 from evflow.events.batch import EventBatch
 from evflow.outside import shown
@@ -28,7 +28,7 @@ class StoneContext:
     def emit(self, batch: EventBatch, port: int = 0, number: int | None = None) -> None:
         if number is not None and not isinstance(number, int):
             raise TypeError(f"emit: number {shown(number)}: expected an integer or None")
-        self._engine.emit(self._slot, is_batch(batch), port, number)
+        self._engine.emit(self._slot, checked_batch(batch), port, number)
 
     def wake(self) -> None:
         self._engine.waking.call(self._slot)
@@ -44,7 +44,7 @@ class StoneContext:
     def fault(self, batch: EventBatch, reason: str | BaseException) -> None:
         if not isinstance(reason, str | BaseException):
             raise TypeError(f"fault: reason {shown(reason)}: expected a text or an exception")
-        self._engine.fault(self._slot, is_batch(batch), reason)
+        self._engine.fault(self._slot, checked_batch(batch), reason)
 
     @property
     def entrance(self) -> Entrance | None:
