@@ -23,7 +23,8 @@ _DTYPES: dict[object, Any] = {"bytes": np.uint8, "texts": np.uint8, "origin": np
 
 @cache
 def most_made() -> int:
-    """Bytes of records that the events of one batch may make: 1 GiB, or an eighth of this host's memory."""
+    """Bytes of records that the events of one batch may make: 1 GiB, or an eighth of this host's memory if
+    that is more."""
     return max(1 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 
 

@@ -17,6 +17,8 @@ __all__ = ["RemoteEvent", "RemoteLetter", "RemoteLetters", "letters_of"]
 class RemoteEvent(dict[str, Any]):
     """The fields of an event of another node, by name and as attributes.
 
+    A field that is called as a method of dicts, such as ``items``, is there by name only.
+
     Example:
         >>> event = RemoteEvent(symbol="IBM", price=80.0)
         >>> event.symbol, event["price"]
@@ -66,7 +68,11 @@ class RemoteLetters(list[RemoteLetter]):
     """Dead letters of daemons, those of one node oldest first."""
 
     def resubmit(self) -> None:
-        """Resubmits every one of them, in order."""
+        """Resubmits every one of them, in order.
+
+        Raises:
+            EvflowError: a node cannot be reached, or a letter is no longer there.
+        """
         for letter in self:
             letter.resubmit()
 

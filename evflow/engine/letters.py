@@ -23,7 +23,7 @@ _MOST_SHOWN = 160
 
 Resubmit = Callable[[str, "EventBatch"], None]
 MOST_BYTES = 256 << 20
-"""Of the events of dead letters that are kept; the newest letter is kept whatever its size."""
+"""Bytes of the dead letters that are kept; the newest letter is kept whatever its size."""
 _MOST_REASON = 1000
 _COLUMN = 300
 """Bytes that an attribute of one event takes beside its text."""

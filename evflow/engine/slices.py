@@ -1,4 +1,4 @@
-"""A large batch as slices, between which it is run what the handlers of the events have submitted."""
+"""A large batch as slices; between two of them runs what the handlers of the events have submitted."""
 
 from __future__ import annotations
 

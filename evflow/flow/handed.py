@@ -52,7 +52,8 @@ class _Queue:
 
 
 class Handed:
-    """The queues of one flow; used by the thread that drives the engine, but for ``refused``.
+    """The queues of one flow; used by the thread that drives the engine. Any thread may call ``told`` and set
+    ``closing``.
 
     Args:
         engine: the engine; it runs what is put in between two slices of a batch.
