@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from evflow.engine.topology import Hop, Slot, Topology, crossing_of
 from evflow.errors import CodeError, EvflowError, GraphError
+from evflow.kinds import own_kind
 from evflow.mishaps import CONTAINED, named
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled, Stone
@@ -99,17 +100,15 @@ def _check_links(graph: Graph, running: bool) -> list[EvflowError]:
             problems.append(
                 GraphError(f"link {link.source!r} → {link.target!r}: no input {link.input!r} there")
             )
-        if graph.stones.get(link.target) is not None and graph.stones[link.target].kind in (
-            "source",
-            "generator",
-        ):
+        target = graph.stones.get(link.target)
+        if target is not None and own_kind(target) in ("source", "generator"):
             problems.append(GraphError(f"link {link.source!r} → {link.target!r}: a source takes no links"))
     linked: dict[str, set[int]] = {}
     for link in graph.links:
         linked.setdefault(link.source, set()).add(link.port)
     for name, stone in graph.stones.items():
         ports = linked.get(name, set())
-        if ports or not (running and stone.kind == "split"):
+        if ports or not (running and own_kind(stone) == "split"):
             problems.extend(_check_ports(name, stone.kind, stone.linked_ports, ports))
     return problems
 

@@ -19,6 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from evflow.errors import CodeError, GraphError
+from evflow.kinds import Absent, own_kind
 
 if TYPE_CHECKING:
     from evflow.graph import Graph, Link
@@ -216,14 +217,14 @@ def _cluster(number: int, name: str, nodes: list[str], live: Live) -> list[str]:
 
 
 def _node(id_: str, name: str, stone: Stone, counts: Mapping[str, float], live: Live) -> str:
-    look = _LOOKS.get(stone.kind, _OTHER)
+    look = _LOOKS.get(own_kind(stone), _OTHER)
     about = _about(stone)
     face = _CODE_FONT if _code(stone) else ""
     rows = [
         f"<b>{_clean(_shorten(name))}</b>",
         _font(stone.kind, 10, look.line),
         *(_font(line, 10, _FAINT, face) for line in _excerpt(about)),
-        *_counts(stone.kind, counts),
+        *_counts(own_kind(stone), counts),
         *_alive(live.rates.get(name), live.notes.get(name, "")),
     ]
     label = "".join(f"<tr><td>{row}</td></tr>" for row in rows)
@@ -254,9 +255,10 @@ def _about(stone: Stone) -> str:
     # Not imported for a picture: another host may have what it names.
     if handlers := vars(stone).get("_handlers"):
         return ", ".join(map(_handler_name, handlers.values()))
-    if stone.kind == "bridge":
+    kind = "" if isinstance(stone, Absent) else own_kind(stone)
+    if kind == "bridge":
         return _bridge_text(stone)
-    if stone.kind == "match":
+    if kind == "match":
         return _match_text(stone)
     if (limit := getattr(stone, "limit", None)) is not None:
         return f"limit {limit:,}"
@@ -333,7 +335,8 @@ def _per_second(rate: float) -> str:
 def _edge(start: str, end: str, link: Link, graph: Graph, stats: Stats, live: Live) -> str:
     labels = []
     source = graph.stones[link.source]
-    if source.kind == "router" or link.port or (source.kind == "match" and vars(source)["route"]):
+    kind = own_kind(source)
+    if kind == "router" or link.port or (kind == "match" and vars(source).get("route")):
         labels.append(f"<b>{link.port}</b>")
     if link.input:
         labels.append(f"→ {_clean(_shorten(link.input))}")
@@ -359,7 +362,7 @@ def _passed(link: Link, graph: Graph, stats: Stats) -> float | None:
         return None
     if sum(other.target == link.target for other in graph.links) == 1:
         return target["in"]
-    if graph.stones[link.source].kind == "split":
+    if own_kind(graph.stones[link.source]) == "split":
         return source["in"]
     if sum(other.source == link.source for other in graph.links) == 1:
         return source["out"]

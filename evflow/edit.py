@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evflow.errors import GraphError
+from evflow.kinds import own_kind
 from evflow.stone import Stone
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def own_splits(graph: Editable, name: str) -> Iterator[str]:
         if link.source == name and link.target == split_name(name, link.port):
             stone = graph.stones.get(link.target)
             alone = sum(other.target == link.target for other in graph.links) == 1
-            if stone is not None and stone.kind == "split" and alone:
+            if stone is not None and own_kind(stone) == "split" and alone:
                 yield link.target
 
 

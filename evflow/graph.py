@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from evflow.edit import split_name
 from evflow.editable import Editable, Fallback
 from evflow.errors import GraphError
-from evflow.kinds import described, made, stone_class
+from evflow.kinds import described, made, own_kind, stone_class
 from evflow.morph import Morph
 from evflow.outside import shown
 from evflow.placed import End, Link, Placed, PlacedInput, PlacedPort, Start
@@ -181,7 +181,7 @@ class Graph(Editable):
 
     def _fan_out(self, link: Link) -> None:
         earlier = next((k for k in self.links if (k.source, k.port) == (link.source, link.port)), None)
-        if earlier is None or self.stones[link.source].kind == "split":
+        if earlier is None or own_kind(self.stones[link.source]) == "split":
             self.links.append(link)
             return
         split = split_name(link.source, link.port)

@@ -30,12 +30,14 @@ __all__ = [
     "announced",
     "check_declared",
     "checked_class",
+    "class_text",
     "declared",
     "described",
     "imports_of",
     "is_own",
     "loaded",
     "made",
+    "own_kind",
     "place_of",
     "stone_class",
 ]
@@ -59,6 +61,8 @@ KINDS: dict[str, str] = {
     "terminal": "evflow.stones.terminal:Terminal",
 }
 """Every kind of stone of evflow's own and where its class is; imported on use."""
+
+_OWN = {place: kind for kind, place in KINDS.items()}
 
 _RULES = ("one", "any", "free", "none")
 
@@ -170,6 +174,20 @@ def is_own(stone: Stone) -> bool:
     return KINDS.get(stone.kind) == f"{found.__module__}:{found.__qualname__}"
 
 
+def own_kind(stone: Stone) -> str:
+    """Which of evflow's own kinds a stone is of, or its class derives from; "" for none. Its label does not
+    count."""
+    if isinstance(stone, Absent):
+        return stone.derives
+    places = (f"{found.__module__}:{found.__qualname__}" for found in type(stone).__mro__)
+    return next((_OWN[place] for place in places if place in _OWN), "")
+
+
+def class_text(stone: Stone) -> str:
+    """What tells a stone's class from all others: the kind of one of evflow's own, or ``module:Class``."""
+    return stone.kind if is_own(stone) else f"{type(stone).__module__}:{type(stone).__qualname__}"
+
+
 def imports_of(stone: Stone) -> tuple[str, ...]:
     """All that has to be imported for a stone where it runs, as ``module:name``: its handlers, and its class
     unless that is evflow's own."""
@@ -256,7 +274,7 @@ def declared(what: str, stone: Stone) -> dict[str, Any]:
         "kind": stone.kind, "inputs": inputs, "emits": emits, "imports": imports,
         "linked_ports": stone.linked_ports, "entrance": stone.entrance,
         "wakes": ticks or (isinstance(stone, Acting) and stone.wakes),
-        "buffers": isinstance(stone, Acting) and stone.buffers,
+        "buffers": isinstance(stone, Acting) and stone.buffers, "derives": own_kind(stone),
     }  # fmt: skip
     _check_declared(what, found)
     return found
@@ -268,6 +286,11 @@ def _check_declared(what: str, found: Mapping[str, Any]) -> None:
     if found["linked_ports"] not in _RULES:
         raise GraphError(
             f"{what}: linked_ports {shown(found['linked_ports'], 300)}: expected one of {', '.join(_RULES)}"
+        )
+    if found["derives"] not in ("", *KINDS):
+        raise GraphError(
+            f"{what}: derives {shown(found['derives'], 300)}: expected the kind of stone of evflow that the "
+            'class derives from, or ""'
         )
     for flag in ("entrance", "wakes", "buffers"):
         if not isinstance(found[flag], bool):
@@ -383,6 +406,7 @@ class Absent(Acting):
 
     Attributes:
         entry: ``kind``, ``settings`` and ``declares`` of what describes the stone.
+        derives: the kind of evflow's own that its class derives from; "" for none.
     """
 
     def __init__(self, entry: Mapping[str, Any], why: str) -> None:
@@ -397,6 +421,7 @@ class Absent(Acting):
         _check_declared(text, declares)
         self.kind = declares["kind"]
         self.entry = {"kind": entry["kind"], "settings": entry["settings"], "declares": declares}
+        self.derives: str = declares["derives"]
         self.linked_ports = declares["linked_ports"]
         self.entrance, self.wakes, self.buffers = (declares[key] for key in ("entrance", "wakes", "buffers"))
         self._why = why

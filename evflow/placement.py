@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from evflow.engine.topology import Crossing, Hop, Slot, Topology
 from evflow.errors import GraphError
-from evflow.kinds import stone_class
+from evflow.kinds import own_kind, stone_class
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
@@ -29,7 +29,7 @@ def bridged(graph: Graph) -> Graph:
     made = graph.copy()
     for link in graph.links:
         start, end = graph.stones.get(link.source), graph.stones.get(link.target)
-        if start is None or end is None or start.on == end.on or start.kind == "bridge":
+        if start is None or end is None or start.on == end.on or own_kind(start) == "bridge":
             continue
         port = f"[{link.port}]" if link.port else ""
         input = f"[{link.input}]" if link.input else ""
@@ -63,6 +63,6 @@ def placed_on(topology: Topology, node: str) -> Topology:
 
 def _crossing(slot: Slot) -> list[Hop]:
     """The hops of a bridge that lead to another node."""
-    if slot.stone.kind != "bridge":
+    if own_kind(slot.stone) != "bridge":
         return []
     return [hop for hops in slot.ports.values() for hop in hops if hop.slot.stone.on != slot.stone.on]

@@ -16,6 +16,7 @@ from evflow.cli.program import Program, located
 from evflow.engine.letters import DeadLetters
 from evflow.errors import EvflowError, GraphError
 from evflow.flow.flow import Flow
+from evflow.kinds import own_kind
 from evflow.outside import shown
 from evflow.report import stats_table
 
@@ -58,7 +59,7 @@ def run_program(
     if (
         node is None
         and program.feed is None
-        and not any(s.kind == "generator" for s in program.graph.stones.values())
+        and not any(own_kind(s) == "generator" for s in program.graph.stones.values())
     ):
         raise GraphError(
             f"{program.file} defines no feed(flow), and its graph has no generator: no event would enter it"
@@ -144,7 +145,7 @@ def _announce(node: Node | None) -> None:
 
 
 def _feed(program: Program, flow: Flow) -> None:
-    has_source = any(flow.graph.stones[name].kind == "source" for name in flow.stats())
+    has_source = any(own_kind(flow.graph.stones[name]) == "source" for name in flow.stats())
     if program.feed is None or not has_source:
         click.echo("running until Ctrl-C", err=True)
         # In short waits, since a signal that comes just before a wait does not end it.

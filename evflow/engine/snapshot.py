@@ -17,6 +17,7 @@ from evflow.engine.pieces import PieceReader, PieceWriter, sound
 from evflow.engine.topology import IN, Slot
 from evflow.events.batch import EventBatch
 from evflow.events.joining import joined
+from evflow.kinds import class_text
 from evflow.stone import Checkpoint, Held, arrivals
 
 __all__ = [
@@ -66,7 +67,7 @@ def take_parts(engine: Engine, slot: Slot, seen: bytes = b"") -> Parts:
     state, layout = (checkpoint.state, checkpoint.layout) if slot.actor else (slot.state, slot.layout)
     content = {
         "version": _VERSION,
-        "kind": slot.stone.kind,
+        "kind": class_text(slot.stone),
         "counts": list(slot.counts),
         "unmatched": slot.unmatched,
         "busy": slot.busy,
@@ -148,7 +149,7 @@ def read(engine: Engine, slot: Slot, data: Snapshot | Parsed) -> Arrivals:
     """
     it = data if isinstance(data, Parsed) else parse(data, slot.name)
     taken = False
-    if slot.actor is not None and it.kind == slot.stone.kind:
+    if slot.actor is not None and it.kind == class_text(slot.stone):
         taken = slot.actor.restore(Checkpoint(tuple(it.held), it.state, it.layout))
     arriving = [] if taken else arrivals(it.held)
     # From here on nothing fails.

@@ -21,6 +21,7 @@ from evflow.engine.topology import Slot, Topology
 from evflow.errors import EvflowError, FlowError, SchemaError
 from evflow.flow.alter import Alteration
 from evflow.flow.worker import Worker
+from evflow.kinds import own_kind
 from evflow.mishaps import CONTAINED
 from evflow.schema import Schema
 from evflow.stone import Acting
@@ -269,7 +270,8 @@ def _newly_made(wanted: Topology, made: Difference) -> frozenset[str]:
 
 
 def _expected(slot: Slot) -> list[Schema]:
-    if slot.stone.kind == "generator":
+    kind = own_kind(slot.stone)
+    if kind == "generator":
         return [TICK]
-    schemas = slot.stone.emits(None) if slot.stone.kind == "source" else slot.arrivals
+    schemas = slot.stone.emits(None) if kind == "source" else slot.arrivals
     return [schema for schema in schemas if schema is not None]
