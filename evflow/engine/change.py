@@ -125,13 +125,21 @@ class _Opening:
                 self.arriving.append((slot, read(self._engine, slot, snapshots[name])))
         except BaseException:
             while self._undo:
-                self._undo.pop()()
+                self._take_back(self._undo.pop())
             running.crossings = crossings
             # It owed nothing, so another outlet does as well as the one that was dropped.
             for slot in self._dropped:
                 self._engine.open(slot)
             raise
         return self._retired
+
+    def _take_back(self, step: Callable[[], object]) -> None:
+        """Undoes one step; one that fails must not keep the others from being undone."""
+        try:
+            step()
+        except CONTAINED as error:
+            who = f"change to stones {', '.join(map(repr, sorted(self._made.new | self._made.replaced)))}"
+            mishaps.tell(_log, who, "undoing a step of it failed", error)
 
     def _leave_files(self) -> None:
         """Closes the stones that go and have a file that one that comes is to have: only one can."""
@@ -154,11 +162,13 @@ class _Opening:
         self._undo.append(lambda: self._close(slot))
 
     def _close(self, slot: Slot) -> None:
-        if slot.actor is not None:
-            slot.actor.close()
-            slot.actor = None
-        if slot.name in self._made.appearing:
-            self._drop(slot.name)
+        actor, slot.actor = slot.actor, None
+        try:
+            if actor is not None:
+                actor.close()
+        finally:
+            if slot.name in self._made.appearing:
+                self._drop(slot.name)
 
     def _replace(self, slot: Slot, stone: Stone) -> None:
         before, actor = slot.stone, slot.actor

@@ -357,6 +357,57 @@ def test_stones_that_hold_events_are_replaced_and_none_is_lost(seed: int) -> Non
     assert rig.letters() == []
 
 
+class Fickle(Acting):
+    """Becomes another of its class, but fails at what ``fails`` names."""
+
+    def __init__(self, fails: str, *, name: str) -> None:
+        super().__init__(name=name)
+        self.fails = fails
+
+    def settings(self) -> dict[str, Any]:
+        return {"fails": self.fails}
+
+    def open(self, context: Context) -> Actor:
+        if self.fails == "open":
+            raise ev.FlowError("this one does not open")
+        return _Fickle(context, self.fails)
+
+
+class _Fickle(Actor):
+    def __init__(self, context: Context, fails: str) -> None:
+        super().__init__(context)
+        self._fails = fails
+
+    def receive(self, batch: ev.EventBatch, input: str) -> None:
+        self.context.emit(batch)
+
+    def become(self, stone: Any) -> bool:
+        if stone.fails == "become":
+            raise ZeroDivisionError("on purpose")
+        return True
+
+    def close(self) -> None:
+        if self._fails == "close":
+            raise SystemExit("on purpose")
+
+
+@pytest.mark.parametrize("step", ["become", "close"])
+def test_change_is_undone_and_its_error_told_where_undoing_a_step_of_it_fails(step: str) -> None:
+    seen = list[int]()
+    g = graph(Fickle("become" if step == "become" else "", name="x"), seen)
+    rig, wanted = Rig(g), g.copy()
+    before = dict(rig.topology.slots), rig.slot("x").stone, rig.topology.crossings
+    wanted.replace("x", Fickle("", name="x"))
+    for fails in (step, "open") if step == "close" else ("open",):
+        wanted.link("x", Fickle(fails, name=fails))
+        wanted.link(fails, ev.Terminal(keep([]), name=f"behind {fails}"))
+    with pytest.raises(ev.FlowError, match="this one does not open"):
+        adopted(rig, wanted)
+    assert (dict(rig.topology.slots), rig.slot("x").stone, rig.topology.crossings) == before
+    rig.send("recs", 1)
+    assert seen == [1]
+
+
 def test_a_stone_comes_with_what_it_was_elsewhere() -> None:
     """Before anything that is handed over by the change itself gets to it."""
     there: list[int] = []
