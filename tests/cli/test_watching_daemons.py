@@ -30,6 +30,7 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.got: list[float] = []
+        self.refused: float | None = None
         self.came = threading.Condition()
         self.edge = ev.Daemon("edge", "tcp://127.0.0.1:0", storage=folder / "edge")
         self.office = ev.Daemon(
@@ -45,6 +46,8 @@ class Site:
         self.handle = g.deploy({"edge": self.edge.contact, "office": self.office.contact})
 
     def _take(self, event: Trade) -> None:
+        if event.price == self.refused:
+            raise ValueError(f"{event.symbol} is no longer traded")
         with self.came:
             self.got.append(event.price)
             self.came.notify()
@@ -183,3 +186,27 @@ def test_replay_to_a_stone_that_takes_nothing_fails(stone: str, site: Site, run:
     done = run("replay", path, stone, "--at", "edge", "--timeout", "1")
     assert done.exit_code == 1, done.output
     assert f"node edge has no stone '{stone}' that others may send to" in done.output
+
+
+def test_dead_letters_are_printed_and_submitted_again(site: Site, run: Run) -> None:
+    """With reason, event and traceback; once they were submitted again they are no longer there."""
+    site.refused = 70.0
+    site.handle["trades"].submit_batch({"symbol": ["IBM", "DEC", "DEC"], "price": [60.0, 70.0, 70.0]})
+    site.handle.drain(60)
+    done = run("dead-letters")
+    assert done.exit_code == 0, done.output
+    assert done.output.count("trades/show on office: ValueError: DEC is no longer traded\n") == 2
+    assert "  {'symbol': 'DEC', 'price': 70.0}\n" in done.output
+    assert done.output.count('raise ValueError(f"{event.symbol} is no longer traded")') == 1
+    assert done.output.endswith("2 dead letters\n")
+    assert run("dead-letters", "--deployment", "other").output == "0 dead letters\n"
+    (line,) = run("dead-letters", "--json", "--limit", "1").output.splitlines()
+    told = json.loads(line)
+    assert (told["node"], told["stone"], told["event"]["price"]) == ("office", "trades/show", 70.0)
+    assert told["traceback"].endswith("ValueError: DEC is no longer traded\n")
+    site.refused = None
+    again = run("dead-letters", "--resubmit")
+    assert again.exit_code == 0 and again.output.endswith("2 submitted again\n"), again.output
+    with site.came:
+        assert site.came.wait_for(lambda: len(site.got) == 3, 60)
+    assert run("dead-letters").output == "0 dead letters\n"
