@@ -7,6 +7,7 @@ else runs in Python meanwhile, unless much is copied.
 from __future__ import annotations
 
 import ctypes
+import logging
 import struct
 import sys
 import sysconfig
@@ -24,6 +25,8 @@ from evflow.schema import Schema
 from evflow.schema.types import Record
 
 __all__ = ["Append", "Words", "append_bytes", "append_event", "words_over"]
+
+_log = logging.getLogger("evflow.flow")
 
 Append = Callable[[Any], bool]
 Words = np.ndarray[Any, np.dtype[np.int64]]
@@ -61,7 +64,7 @@ def append_event(schema: Schema, words: Words) -> Append | None:
         None if there can be no such function: the schema has lists, fields that may be missing, or no class;
         or this Python keeps its objects in another way.
     """
-    if not _known_layout() or not can_encode(schema):
+    if not _is_usable() or not can_encode(schema):
         return None
     code = schema.made.get("object encoder")
     if code is None:
@@ -74,7 +77,7 @@ def append_event(schema: Schema, words: Words) -> Append | None:
 
 def append_bytes(words: Words, varying: bool) -> Append | None:
     """The function that copies ``bytes``, an event each, to where ``words`` say; see ``append_event``."""
-    return _builtin(_appender(varying), words) if _known_layout() else None
+    return _builtin(_appender(varying), words) if _is_usable() else None
 
 
 @cache
@@ -138,6 +141,25 @@ _MEMBER_TYPE = type(_Probe.__dict__["first"])
 
 # Asked at once: the answer is in a file, which cannot be opened where too many are open.
 _WITHOUT_LOCK = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
+def _is_usable() -> bool:
+    known = _known_layout()
+    if not known:
+        _say_slow()
+    return known
+
+
+@cache
+def _say_slow() -> None:
+    """Says once that events are encoded the slow way, and why."""
+    if sys.implementation.name != "cpython":
+        why = f"this Python is {sys.implementation.name}, not CPython"
+    elif _WITHOUT_LOCK:
+        why = "this Python is built without the interpreter lock"
+    else:
+        why = f"Python {sys.version.split()[0]} on {sys.platform} keeps objects in another way"
+    _log.warning("submit encodes single events the slow way: %s; submit_batch is as fast as elsewhere", why)
 
 
 @cache
