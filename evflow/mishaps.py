@@ -8,6 +8,7 @@ nothing can be contained: ``Broken`` passes all these places, and the flow ends.
 from __future__ import annotations
 
 import logging
+import traceback
 from collections import Counter
 
 __all__ = ["CONTAINED", "Broken", "Forked", "named", "say", "tell"]
@@ -16,6 +17,9 @@ CONTAINED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code that a flow calls may raise without ending the flow; a handler may call ``sys.exit()``, too."""
 
 _MOST_KINDS = 10_000
+
+_LONGEST = 20_000
+"""Characters of a text or a traceback that go into a log: a handler may raise with any text."""
 
 _counts: Counter[tuple[str, str, type[BaseException]]] = Counter()
 
@@ -45,10 +49,17 @@ def say(log: logging.Logger, level: int, text: str, error: BaseException | None 
     if not log.isEnabledFor(level):
         return
     trace = None if error is None else (type(error), error, error.__traceback__)
-    record = log.makeRecord(log.name, level, __file__, 0, text, (), trace)
+    record = log.makeRecord(log.name, level, __file__, 0, _cut(text), (), trace)
+    if error is not None and len(told := "".join(traceback.format_exception(error))) > _LONGEST:
+        # What a formatter takes in place of the exception.
+        record.exc_text = _cut(told)
     log.handle(record)
     if not _is_heard(log) and logging.lastResort is not None and level >= logging.lastResort.level:
         logging.lastResort.handle(record)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
 
 
 def _is_heard(log: logging.Logger) -> bool:

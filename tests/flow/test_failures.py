@@ -136,6 +136,19 @@ def test_failures_of_one_kind_are_told_more_and_more_seldom(caplog: pytest.LogCa
     assert flow.failed == 2000
 
 
+def test_a_text_without_end_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Of the text of an exception the beginning is told, and how long it is; also in the traceback."""
+
+    def handler(event: Any) -> None:
+        raise ValueError("x" * 1_000_000)
+
+    with caplog.at_level(logging.WARNING, "evflow"):
+        _in_flow(ev.Terminal(handler, name="end"))
+    assert "stone 'end': ValueError: xxx" in caplog.text and "1,000," in caplog.text
+    assert "in handler" in caplog.text
+    assert len(caplog.text) < 100_000
+
+
 def test_what_was_submitted_again_is_not_summed_up(caplog: pytest.LogCaptureFixture) -> None:
     """No dead letter is left at the end."""
     well = False
@@ -245,3 +258,20 @@ def test_a_program_that_reads_the_log_gets_nothing_on_stderr() -> None:
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, encoding="utf-8")
     assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_a_cell_of_a_notebook_shows_the_traceback() -> None:
+    """Code compiled from a cell, where nobody has configured logging: stderr is what is shown."""
+    cell = SCRIPT.replace("SETTINGS", "")
+    kernel = (
+        "import sys\n"
+        "from code import InteractiveInterpreter\n"
+        "shell = InteractiveInterpreter({'__name__': '__main__'})\n"
+        "shell.runcode(compile(sys.argv[1], '<ipython-input-1>', 'exec'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", kernel, cell], capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Traceback") == 1
+    assert done.stderr.count("stone 'end': AttributeError") == 1
+    assert '"<ipython-input-1>", line 8, in <lambda>' in done.stderr
