@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 import evflow
 from evflow.cli.lazy import LazyGroup
-from evflow.cli.tidy import tidy
+from evflow.cli.tidy import log_format, tidy
 
 __all__ = ["main"]
 
@@ -124,6 +124,7 @@ def spark(as_json: bool, quiet: bool) -> None:
     help="MiB of memory for events of other nodes that wait here.  [default: 256]",
 )
 @click.option("--keep-going", is_flag=True, help="Exit with 0 though stones have failed on events.")
+@log_format
 @click.pass_context
 def run(
     context: click.Context,
@@ -138,6 +139,7 @@ def run(
     journal: Path | None,
     memory: int | None,
     keep_going: bool,
+    log_format: str,
 ) -> None:
     """Run a graph, or a node of it, and print what happened at each stone.
 
@@ -156,6 +158,10 @@ def run(
         raise click.UsageError(
             "--listen, --peer, --keys, --plain, --journal and --memory are of a node: add --node NAME"
         )
+    if log_format == "json":
+        from evflow.watch.logs import print_log
+
+        print_log("WARNING", log_format)
     with tidy(file):
         program = load(file, graph)
         made = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evflow.cli.tidy import tidy
+from evflow.cli.tidy import log_format, tidy
 
 if TYPE_CHECKING:
     from evflow.deploy.daemon import Daemon
@@ -82,6 +82,7 @@ _DIR = click.Path(file_okay=False, path_type=Path)
     show_default=True,
     help="What is printed of the log.",
 )
+@log_format
 def node(
     name: str | None,
     listen: tuple[str, ...],
@@ -96,6 +97,7 @@ def node(
     memory: int,
     metrics: str | None,
     log_level: str,
+    log_format: str,
 ) -> None:  # fmt: skip
     """Run a node that graphs are deployed to, until Ctrl-C or SIGTERM.
 
@@ -104,12 +106,13 @@ def node(
     fail it ends at once with exit code 1, so that whatever watches over it starts it again.
     """
     from evflow.deploy.daemon import Daemon
-    from evflow.watch.logs import install
+    from evflow.watch.logs import install, print_log
     from evflow.watch.metrics import serve
 
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    level = logging.getLevelNamesMapping()[log_level.upper()]
+    print_log(level, log_format)
     sys.path.insert(0, "")
-    ring = install(logging.getLevelNamesMapping()[log_level.upper()])
+    ring = install(level)
     with tidy():
         folder = storage if storage is not None else Path(f"evflow-{name or 'node'}")
         with Daemon(

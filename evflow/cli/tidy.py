@@ -1,4 +1,4 @@
-"""Errors as a shell shows them."""
+"""Errors and logs as a shell shows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import click
 
 from evflow.errors import EvflowError, GraphError
 
-__all__ = ["tidy"]
+__all__ = ["log_format", "tidy"]
+
+log_format = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="The form of the log; json is an object a line.",
+)
 
 
 @contextmanager

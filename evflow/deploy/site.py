@@ -19,6 +19,7 @@ from evflow.deploy.frontier import Frontier, frontier
 from evflow.deploy.part import EMPTY, checked_graph, part_of, qualified, union
 from evflow.deploy.patience import within
 from evflow.deploy.record import Record, moves, stones_on
+from evflow.deploy.saying import say_adopted
 from evflow.deploy.taps import Tapped, with_taps
 from evflow.engine.actors import text
 from evflow.engine.difference import Difference
@@ -84,6 +85,7 @@ class Site:
         self._links = flow.links
         self._node = node
         self._parts: dict[str, Topology] = {}
+        self._adopted: dict[str, Record] = {}
         self._candidates: dict[str, tuple[Record, Topology]] = {}
         self._frontiers: dict[str, tuple[Record | None, Record, Frontier]] = {}
         self._begun: dict[str, tuple[Alteration, Record | None, Record]] = {}
@@ -317,9 +319,11 @@ class Site:
         else:
             self.troubles.pop(new.deployment, None)
             self._parts[new.deployment] = part
+            say_adopted(self._node, self._adopted.get(new.deployment), new)
+            self._adopted[new.deployment] = new
             if new.graph is None:
                 # It is gone, and is not to be kept in memory.
-                for known in (self._candidates, self._frontiers, self._parts):
+                for known in (self._candidates, self._frontiers, self._parts, self._adopted):
                     known.pop(new.deployment, None)
 
     def _commit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from evflow.deploy.daemon import Daemon
 
 __all__ = ["Verbs"]
+
+_log = logging.getLogger("evflow.deploy")
 
 _MOST_PATIENCE = 600.0
 _MOST_LETTERS = 10_000
@@ -78,14 +81,17 @@ class Verbs:
         wanted = Record.from_data(given["record"])
         self._daemon.know(wanted.hosts)
         self._daemon.steward.propose(
-            wanted, patience=patience, done=lambda outcome: reply(self._told(outcome, wanted))
+            wanted, patience=patience, done=lambda outcome: reply(self._told(peer, outcome, wanted))
         )
 
-    def _told(self, outcome: Outcome, wanted: Record) -> Any:
+    def _told(self, peer: str, outcome: Outcome, wanted: Record) -> Any:
         """What became of a proposal, as an answer; of nodes that cannot be reached what was tried."""
+        what = f"deployment {wanted.deployment}: version {wanted.version}, which {peer} has asked for,"
         if outcome.record is not None and outcome.error is None:
+            _log.info("%s is decided", what)
             return {"version": outcome.record.version, "missing": list(outcome.missing)}
         links, told = self._daemon.node.links(), str(outcome.error or "the change was not made")
+        _log.info("%s is not made: %s", what, told)
         for node, contact in wanted.hosts.items():
             link = links.get(node, {})
             if node != self._daemon.node.name and link.get("state") != "up":

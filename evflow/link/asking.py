@@ -184,6 +184,7 @@ class Answers:
         elif verb not in self._verbs:
             reply(DeployError(f"nobody here knows {shown(verb)}; expected one of {', '.join(self._verbs)}"))
         else:
+            _log.debug("%s asks for %s", peer, verb)
             try:
                 self._verbs[verb](peer, arguments, reply)
             except EvflowError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
 import threading
 from collections import deque
 from itertools import islice
@@ -10,7 +12,9 @@ from typing import Any
 
 from evflow.outside import shown
 
-__all__ = ["LogRing", "install"]
+__all__ = ["JsonLines", "LogRing", "install", "print_log"]
+
+_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _KEPT = 5_000
 _LONGEST = 4_000
@@ -80,6 +84,37 @@ class LogRing(logging.Handler):
             "lost": lost,
             "lines": [dict(zip(names, line, strict=True)) for line in lines],
         }
+
+
+class JsonLines(logging.Formatter):
+    """Formats each record as a JSON object on one line.
+
+    It has "time" (seconds since 1970), "level", "logger", "message", and "traceback" where there is one.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line."""
+        said: dict[str, Any] = {
+            "time": record.created,
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            said["traceback"] = record.exc_text or self.formatException(record.exc_info)
+        return json.dumps(said)
+
+
+def print_log(level: int | str, form: str = "text") -> None:
+    """Prints the log of the process to stderr, unless somebody has configured logging.
+
+    Args:
+        level: the least level that is printed.
+        form: "text", or "json" for ``JsonLines``.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def install(level: int = logging.INFO, kept: int = _KEPT, logger: str = "evflow") -> LogRing:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import evflow as ev
 from tests.deploy.yard import Rec, Yard
@@ -119,3 +122,62 @@ def test_large_events_among_dead_letters_do_not_hide_the_others(tmp_path: Path) 
             letters[0].resubmit()
             wait_for(lambda: seen == [(0, 9 << 20)], "the large event")
             assert len(handle.dead_letters()) == 13
+
+
+def test_a_handler_that_fails_is_one_traceback_in_the_log_of_its_daemon(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A count afterwards, of all events that failed so."""
+    caplog.set_level(logging.WARNING, "evflow")
+
+    def note(event: Rec) -> None:
+        print(event.sek)
+
+    with Yard(tmp_path, "") as yard:
+        yard.start("a", handlers={"desk:note": note})
+        graph = ev.Graph("chain")
+        _ = graph.source("recs", Rec, on="a") >> ev.Terminal("desk:note", name="end", on="a")
+        with graph.deploy(yard.hosts) as handle:
+            handle["recs"].submit_batch({"seq": range(10)})
+            handle.drain(20)
+            assert len(handle.dead_letters()) == 10
+    told = [record for record in caplog.records if "has no attribute 'sek'" in record.getMessage()]
+    assert "stone 'chain/end': AttributeError" in told[0].getMessage()
+    assert "did you mean 'seq'?" in told[0].getMessage()
+    assert [bool(record.exc_info) for record in told] == [True] + [False] * (len(told) - 1)
+
+
+def test_the_log_of_a_node_tells_each_version_and_what_it_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line for the version, one for each of its stones; where it was decided also who asked."""
+    caplog.set_level(logging.DEBUG, "evflow")
+
+    def said() -> list[str]:
+        lines = [
+            r.getMessage() for r in caplog.records if r.name == "evflow.deploy" and r.levelname == "INFO"
+        ]
+        caplog.clear()
+        return [line for line in lines if line.startswith("deployment chain")]
+
+    def tell(change: Callable[[], object], version: int, line: str, nodes: int = 1) -> None:
+        change()
+        wanted = f"deployment chain, version {version}"
+        wait_for(lambda: caplog.text.count(f"{wanted}: {line}") == nodes, line)
+        lines = said()
+        assert sum(each.startswith(f"{wanted} runs here, after version ") for each in lines) == nodes
+        assert sum("stone" in each for each in lines) == nodes
+        assert f"deployment chain: version {version}, which clerk has asked for, is decided" in lines
+
+    with Yard(tmp_path, "ab") as yard, _graph().deploy(yard.hosts, name="clerk") as handle:
+        wait_for(lambda: len(yard.placed("chain")) == 3, "all stones")
+        assert caplog.text.count("clerk asks for propose") == 1
+        first = said()
+        assert first.count("deployment chain, version 1 runs here: 3 stones on a, b") == 2
+        assert sum("which clerk has asked for, is decided" in line for line in first) == 1
+        tell(lambda: handle.freeze("held"), 2, "stone 'held' is frozen")
+        tell(lambda: handle.unfreeze("held"), 3, "stone 'held' is unfrozen")
+        tell(lambda: handle.move("end", "a"), 4, "stone 'end' is moved from b to a", 2)
+        tell(lambda: handle.replace("end", ev.Terminal("desk:one", batch=True)), 5, "stone 'end' is replaced")
+        handle.undeploy()
+        wait_for(lambda: caplog.text.count("version 6: it is undeployed") == 2, "the end")

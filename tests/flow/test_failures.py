@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -258,6 +259,21 @@ def test_a_program_that_reads_the_log_gets_nothing_on_stderr() -> None:
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, encoding="utf-8")
     assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_run_prints_its_log_as_json(tmp_path: Path) -> None:
+    """An object a line, and the traceback in the one of the failure only."""
+    file = tmp_path / "failing.py"
+    file.write_text(SCRIPT.replace("SETTINGS", ""))
+    command = [*COMMAND, "--log-format", "json", str(file)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8")
+    assert done.returncode == 1
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {line["level"] for line in lines} == {"WARNING"}
+    (traced,) = [line for line in lines if "traceback" in line]
+    assert traced["message"].startswith("stone 'end': AttributeError")
+    assert 'failing.py", line 8, in <lambda>' in traced["traceback"]
 
 
 @pytest.mark.slow

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import io
+import json
 import logging
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from evflow.watch.logs import LogRing, install
+from evflow.watch.logs import JsonLines, LogRing, install
 
 NAME = "evflow.tests.logs"
 
@@ -122,3 +124,21 @@ def test_level_that_shows_more_is_left(log: logging.Logger) -> None:
     log.setLevel(logging.DEBUG)
     install(logger=NAME)
     assert log.level == logging.DEBUG
+
+
+def test_json_has_an_object_a_line(log: logging.Logger) -> None:
+    """Also of a text of two lines and of an error, whose traceback is beside the message."""
+    printed = io.StringIO()
+    handler = logging.StreamHandler(printed)
+    handler.setFormatter(JsonLines())
+    log.addHandler(handler)
+    log.warning("two\nlines, %d stones", 3)
+    try:
+        raise KeyError("x")
+    except KeyError:
+        log.exception("it failed")
+    first, second = map(json.loads, printed.getvalue().splitlines())
+    assert first.pop("time") > 1e9
+    assert first == {"level": "WARNING", "logger": NAME, "message": "two\nlines, 3 stones"}
+    assert (second["level"], second["message"]) == ("ERROR", "it failed")
+    assert second["traceback"].startswith("Traceback") and second["traceback"].endswith("KeyError: 'x'")
