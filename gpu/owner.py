@@ -169,6 +169,8 @@ class Owner:
 
 def _clear(error: BaseException | None) -> None:
     """Drops the local variables of what has failed, so that no error takes something of CUDA's along."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

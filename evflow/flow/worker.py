@@ -441,7 +441,7 @@ class Worker:
             os._exit(1)
         except BaseException as error:  # noqa: BLE001  whoever waits for this thread must hear of it
             try:
-                _log.exception("flow %s broke", self._name)
+                mishaps.say(_log, logging.ERROR, f"flow {self._name} broke", error)
                 self._seal(f"the flow broke: {_reason(error)}")
                 self.engine.stop()
                 # So that peers hear of it at once, and keep what is theirs to send.
