@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from evflow import mishaps
 from evflow.engine.topology import Slot
 from evflow.errors import EvflowError
-from evflow.mishaps import CONTAINED
+from evflow.mishaps import CONTAINED, named
 from evflow.outside import shown
 from evflow.stone import Acting, Actor
 
@@ -49,6 +49,7 @@ class Waking:
         self._due: dict[Slot, float | None] = {}
         self._called: deque[Slot] = deque()
         self._wanted: set[Slot] = set()
+        self._failures: dict[Slot, str] = {}
         # Threads of actors that wait for room, and the actors that may have to make it.
         self._waiters: dict[int, tuple[Actor, list[Actor]]] = {}
 
@@ -92,7 +93,9 @@ class Waking:
             try:
                 with self._engine.away:
                     self._due[slot] = _when(actor.wake(now))
+                self._failures.pop(slot, None)
             except CONTAINED as error:
+                self._failures[slot] = f"; it failed when it was woken: {named(error)}"
                 mishaps.tell(_log, f"stone {slot.name!r}", "it failed when it was woken", error)
             yield slot
 
@@ -146,7 +149,7 @@ class Waking:
         for slot in self._wakers:
             why = "" if slot.frozen else slot.busy_with
             if why and not (slot in since and slot.has_released(*since[slot])):
-                told.append(f"stone {slot.name!r}: {why}")
+                told.append(f"stone {slot.name!r}: {why}{self._failures.get(slot, '')}")
         return told
 
     def kept(self) -> dict[Slot, tuple[int, int]] | None:
@@ -222,6 +225,7 @@ class Waking:
         }
         self._ahead.clear()
         self._due = {slot: due for slot, due in self._due.items() if slot in self._wakers}
+        self._failures = {slot: why for slot, why in self._failures.items() if slot in self._wakers}
         self._wanted &= set(self._wakers)
 
 

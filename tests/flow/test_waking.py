@@ -153,6 +153,27 @@ def test_a_drain_that_is_late_says_which_stone_is_busy() -> None:
         flow.close(timeout=0.0)
 
 
+def test_a_drain_that_is_late_says_why_a_stone_fails_to_emit() -> None:
+    """The stone is woken again and again, and keeps what it holds."""
+
+    def fail(now: float) -> None:
+        raise ValueError("no luck")
+
+    class Failing(Counting):
+        def open(self, context: Context) -> Actor:
+            actor = CountingActor(context, self)
+            actor.wake = fail  # type: ignore[method-assign]
+            return actor
+
+    g = ev.Graph()
+    g.add(Failing(10, name="count")) >> ev.Terminal(lambda event: None)
+    with g.run() as flow:
+        with pytest.raises(ev.FlowError, match=r"stone 'count': it counts; .*woken: ValueError: no luck"):
+            flow.drain(timeout=0.2)
+        flow.freeze("count")
+        flow.close(timeout=0.0)
+
+
 class Tapped(CountingActor):
     """Counts on by ten each time somebody drains, and fails at 30."""
 
