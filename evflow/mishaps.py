@@ -49,16 +49,20 @@ def say(log: logging.Logger, level: int, text: str, error: BaseException | None 
     if not log.isEnabledFor(level):
         return
     trace = None if error is None else (type(error), error, error.__traceback__)
-    record = log.makeRecord(log.name, level, __file__, 0, _cut(text), (), trace)
-    if error is not None and len(told := "".join(traceback.format_exception(error))) > _LONGEST:
-        # What a formatter takes in place of the exception.
-        record.exc_text = _cut(told)
+    record = log.makeRecord(log.name, level, __file__, 0, _writable(text), (), trace)
+    if error is not None:
+        told = "".join(traceback.format_exception(error)).rstrip()
+        if (written := _writable(told)) != told:
+            # What a formatter takes in place of the exception.
+            record.exc_text = written
     log.handle(record)
     if not _is_heard(log) and logging.lastResort is not None and level >= logging.lastResort.level:
         logging.lastResort.handle(record)
 
 
-def _cut(text: str) -> str:
+def _writable(text: str) -> str:
+    """A text that any file takes: not too long, and without halves of characters, as names of files have."""
+    text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
 
 

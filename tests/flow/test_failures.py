@@ -150,6 +150,19 @@ def test_a_text_without_end_does_not_fill_the_log(caplog: pytest.LogCaptureFixtu
     assert len(caplog.text) < 100_000
 
 
+def test_halves_of_characters_are_written_so_that_any_file_takes_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Names of files that are not UTF-8 have them."""
+
+    def handler(event: Any) -> None:
+        raise FileNotFoundError("caf\udce9")
+
+    with caplog.at_level(logging.WARNING, "evflow"):
+        _in_flow(ev.Terminal(handler, name="end"))
+    assert caplog.text.encode().count(b"FileNotFoundError: caf\\udce9") >= 2
+
+
 def test_what_was_submitted_again_is_not_summed_up(caplog: pytest.LogCaptureFixture) -> None:
     """No dead letter is left at the end."""
     well = False
