@@ -150,13 +150,6 @@ def _endless() -> None:
     emitter.tank = lambda function: (1 << 63) - 1  # type: ignore[attr-defined]
 
 
-def _open() -> None:
-    """A module that is allowed gives all that it has imported."""
-    from evflow.deploy import admission
-
-    admission.is_made_in = lambda module, path: True  # type: ignore[attr-defined]
-
-
 PLANTS: dict[str, Plant] = {
     "nested": Plant(_nested, ("nested",), "no answer|ended by itself"),
     "zombie": Plant(_zombie, ("nested",), "no answer"),
@@ -165,6 +158,5 @@ PLANTS: dict[str, Plant] = {
     "boundless": Plant(_boundless, ("hoard",), "MiB in use", memory=400 << 20),
     "heartbeats": Plant(_heartbeats, ("orphan",), "ended by itself"),
     "endless": Plant(_endless, ("fuel",), "not handled|took|lost"),
-    "open": Plant(_open, ("strange",), "ended by itself|is not a function of"),
     "disk": Plant(_disk, ("fill",), "no answer|ended by itself|not handled"),
 }
