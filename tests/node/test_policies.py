@@ -165,11 +165,11 @@ def _broken(congestion: Congestion) -> list[Any]:
 @pytest.mark.slow
 def test_a_congestion_handler_that_raises_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """All events wait as they did, and the log names the bridge."""
-    caplog.set_level(logging.ERROR, logger="evflow.link")
+    caplog.set_level(logging.WARNING, logger="evflow.flow")
     arrived, dropped, _ = _after_an_outage(policy="block", congestion=_broken, limit=1 << 20)
     assert arrived == _emitted()
     assert dropped == 0
-    assert "bridge bridge of here: its congestion handler failed: ValueError('broken')" in caplog.text
+    assert "stone 'bridge of here': its congestion handler failed: ValueError: broken" in caplog.text
 
 
 @pytest.mark.slow
