@@ -142,7 +142,9 @@ def test_rubbish_given_to_the_engine_costs_its_events_at_most(where: str, how: A
 
 
 @pytest.mark.parametrize("how", HOW[:2], ids=["raises", "exits"])
-@pytest.mark.parametrize("where", [name for name in STONE if name not in ("settings", "asks", "keep_in")])
+@pytest.mark.parametrize(
+    "where", [name for name in STONE if name not in ("settings", "asks", "keep_in", "open")]
+)
 def test_node_that_cannot_make_a_stone_names_it(where: str, how: Any, yard: Yard) -> None:
     with sound().deploy(yard.hosts) as handle:
         neighbour = Neighbour(yard, handle)
