@@ -155,6 +155,19 @@ def test_node_that_cannot_make_a_stone_names_it(where: str, how: Any, yard: Yard
         neighbour.check()
 
 
+@pytest.mark.parametrize("how", HOW[:2], ids=["raises", "exits"])
+def test_node_that_cannot_open_a_stone_names_it_in_its_status(how: Any, yard: Yard) -> None:
+    """The version was decided by then, so it stands."""
+    with sound().deploy(yard.hosts) as handle:
+        neighbour = Neighbour(yard, handle)
+        graph = ev.Graph.from_dict(angry().to_dict(), lambda entry: kinds.made(entry, kinds.absent))
+        Anger.begin("open", how)
+        with graph.deploy(yard.hosts, timeout=3) as own:
+            wanted = f"stone 'angry/angry' (angry) cannot be opened: {how.__name__}: on purpose"
+            wait_for(lambda: wanted in repr([own.ask(node, "status") for node in yard.hosts]), wanted)
+        neighbour.check()
+
+
 @pytest.mark.parametrize("where", ["__init__", "inputs", "check", "prepare"])
 def test_stone_that_never_comes_to_be_is_refused(
     where: str, yard: Yard, monkeypatch: pytest.MonkeyPatch
