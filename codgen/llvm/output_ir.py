@@ -153,13 +153,11 @@ class Notes:
     def charge_texts(self, e: Emitter, attributes: Iterable[Triple]) -> None:
         """Pays for the texts among the attributes that each record noted takes along."""
         body = self._body
+        words = body.let(f"sub i64 {body.let(f'load i64, ptr {self._end}')}, {load(body, self._vector + 1)}")
+        noted = body.let(f"lshr i64 {words}, 1")
         for kind, _, size in attributes:
-            words = body.let(
-                f"sub i64 {body.let(f'load i64, ptr {self._end}')}, {load(body, self._vector + 1)}"
-            )
             length = body.let(f"select i1 {body.let(f'icmp eq i64 {kind}, 3')}, i64 {size}, i64 0")
-            bytes_ = body.let(f"mul i64 {length}, {body.let(f'lshr i64 {words}, 1')}")
-            e.charge(bytes_, e.function.body.pos)
+            e.charge(body.let(f"mul i64 {length}, {noted}"), e.function.body.pos)
 
     def begin_following(self) -> tuple[str, str, str]:
         """Starts a loop over the notes, in the order they were made.

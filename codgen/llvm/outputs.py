@@ -197,6 +197,8 @@ class Output:
         else:
             body.store("i16", body.let(f"trunc i64 {size} to i16"), start)
             start = body.at(start, 2)
+            if e.loops:
+                e.charge(str(kind.capacity // 4), pos)
         body.copy(start, pointer, size)
         body.zero(body.at(start, size), body.let(f"sub i64 {kind.capacity}, {size}"))
 
@@ -249,6 +251,8 @@ class Output:
     def _copy_part(self, part: _Part, source: Place, pos: Pos) -> None:
         body = self._e.body
         start = body.at(source.base, source.offset)
+        if self._e.loops:
+            self._e.charge(str(part.schema.fixed_width // 4), pos)
         body.copy(self._image(part), start, part.schema.fixed_width)
         at = body.at(start, part.schema.fixed_width)
         for name, held in part.variable:

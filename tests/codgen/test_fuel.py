@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evflow import Schema
+from evflow import Bytes, Schema
 from evflow.codgen.compile import Compiled
 from evflow.codgen.front import Input, build
 from evflow.codgen.interpret import interpret
@@ -76,3 +76,12 @@ def test_without_a_loop_no_fuel_is_needed() -> None:
 
 def test_what_the_most_fuel_pays_for_is_no_larger_than_a_machine_word() -> None:
     assert lasts(loop(""), (1 << 63) - 1)
+
+
+def test_wide_fields_of_an_output_are_paid_for_by_their_width() -> None:
+    """What is written or copied does not show in how many operations there are."""
+    wide = Schema("Wide", {"blob": Bytes[60_000], "text": str})
+    code = "{ long i; for (i = 0; i < 1000; i++) output.blob = input.blob; return 1; }"
+    function = build(code, "transform", [Input("input", wide)], [("output", wide)], fuel=10_000)
+    compiled = Compiled(function, kernel((Stage(function, 0, (Port((), 0),)),), wide).code)
+    assert compiled(encode_dict(wide, {"blob": b"x", "text": ""})).fault == Fault.FUEL
