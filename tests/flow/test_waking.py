@@ -136,15 +136,21 @@ def test_a_stone_emits_by_itself_and_a_drain_waits_for_it() -> None:
         assert seen == list(range(1020))
 
 
-def test_a_drain_that_is_late_says_which_stone_is_busy() -> None:
-    class Stuck(Counting):
+def _counting(wake: Callable[[float], float | None]) -> Counting:
+    """A stone that holds events, and does this when it is woken."""
+
+    class Own(Counting):
         def open(self, context: Context) -> Actor:
             actor = CountingActor(context, self)
-            actor.wake = lambda now: None  # type: ignore[method-assign]
+            actor.wake = wake  # type: ignore[method-assign]
             return actor
 
+    return Own(10, name="count")
+
+
+def test_a_drain_that_is_late_says_which_stone_is_busy() -> None:
     g = ev.Graph()
-    g.add(Stuck(10, name="count")) >> ev.Terminal(lambda event: None)
+    g.add(_counting(lambda now: None)) >> ev.Terminal(lambda event: None)
     with g.run() as flow:
         with pytest.raises(ev.FlowError, match=r"stone 'count': it counts"):
             flow.drain(timeout=0.2)
@@ -159,14 +165,8 @@ def test_a_drain_that_is_late_says_why_a_stone_fails_to_emit() -> None:
     def fail(now: float) -> None:
         raise ValueError("no luck")
 
-    class Failing(Counting):
-        def open(self, context: Context) -> Actor:
-            actor = CountingActor(context, self)
-            actor.wake = fail  # type: ignore[method-assign]
-            return actor
-
     g = ev.Graph()
-    g.add(Failing(10, name="count")) >> ev.Terminal(lambda event: None)
+    g.add(_counting(fail)) >> ev.Terminal(lambda event: None)
     with g.run() as flow:
         with pytest.raises(ev.FlowError, match=r"stone 'count': it counts; .*woken: ValueError: no luck"):
             flow.drain(timeout=0.2)
