@@ -152,8 +152,6 @@ def test_the_log_of_a_node_tells_each_version_and_what_it_changed(
 ) -> None:
     """One line for the version, one for each of its stones; where it was decided also who asked."""
     caplog.set_level(logging.DEBUG, "evflow")
-    # Whatever level another test has given it.
-    caplog.set_level(logging.DEBUG, "evflow.deploy")
 
     def said() -> list[str]:
         lines = [

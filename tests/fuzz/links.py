@@ -8,7 +8,6 @@ what a peer says, changed in all ways.
 from __future__ import annotations
 
 import json
-import logging
 import tracemalloc
 from collections.abc import Callable
 from functools import cache
@@ -25,6 +24,7 @@ from evflow.link import messages as m
 from tests.codgen.programs import random_schema
 from tests.fuzz import samples
 from tests.link.pair import End, Network, Peer, Port
+from tests.quiet import quiet
 
 __all__ = ["MESSAGES", "World", "check"]
 
@@ -55,15 +55,14 @@ _TEXTS = (
 )
 _STONES = (*("split", "held") * 6, "far", "nobody")
 
-# What it logs of strangers is another matter, and slow.
-logging.getLogger("evflow.link").setLevel(logging.CRITICAL + 1)
-
 
 class Good(ev.Event):
     mark: ev.Str[8]
     number: int
 
 
+# What it logs of strangers is another matter, and slow.
+@quiet("evflow.link")
 def check(random: Random, tell: Callable[[str], None]) -> int:
     """Sends hostile messages to a node; gives how many."""
     world = World(random)

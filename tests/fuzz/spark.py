@@ -6,7 +6,6 @@ Questions, rows that say of what task they are, answers, files on the disk, snap
 from __future__ import annotations
 
 import contextlib
-import logging
 import shutil
 import tempfile
 import time
@@ -25,6 +24,7 @@ from evflow.stone import Checkpoint
 from evflow.stones.spark.format.options import Options
 from evflow.stones.spark.landing import staging
 from tests.fuzz.foreign import mutated
+from tests.quiet import quiet
 from tests.spark import landings
 from tests.spark.landings import Desk, Note, Notes, Row
 
@@ -57,10 +57,9 @@ _ODD: tuple[Any, ...] = (
 _KEYS = "ask job epoch partition attempt schema run task tasks query at spool from to most".split()
 _ASKS = "look begin begin begin end drop commit commit abort range range rows rows nothing".split()
 
+
 # What they log of such things is another matter, and slow.
-logging.getLogger("evflow.spark").setLevel(logging.CRITICAL + 1)
-
-
+@quiet("evflow.spark")
 def check(random: Random, tell: Tell) -> int:
     """Tries one of all that can come; gives how much of it."""
     return random.choice([_source, _source, _sink, _sink, _disk, _disk, _snapshot, _answers, _options])(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
@@ -25,8 +24,6 @@ __all__ = ["Failure", "MemoryJournal", "Process"]
 _AT_ONCE = 64
 _MOST_SPINS = 50
 _MOST_DAWDLES = 8
-
-logging.getLogger("evflow.link").setLevel(logging.CRITICAL)
 
 
 class Failure(BaseException):

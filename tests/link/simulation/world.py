@@ -21,6 +21,7 @@ from tests.link.simulation.network import Network
 from tests.link.simulation.process import Failure, MemoryJournal, Process
 from tests.link.simulation.scenarios import Item, Scenario
 from tests.link.simulation.setting import Setting, draw, draw_manner, sizes
+from tests.quiet import quiet
 
 __all__ = ["Outcome", "World", "simulate"]
 
@@ -355,6 +356,7 @@ def _found(log: logging.Logger, who: str, what: str, error: BaseException) -> No
     raise Failure(f"{who}: {what}") from error
 
 
+@quiet("evflow.link")
 def simulate(scenario: Scenario, seed: int) -> Outcome:
     """One run.
 
