@@ -14,6 +14,7 @@ import evflow as ev
 from evflow import kinds
 from tests.deploy.hostilestones import Anger, Angry
 from tests.deploy.yard import Rec, Yard
+from tests.examples import tried
 from tests.flow.ownstones import Every
 from tests.node.processes import wait_for
 
@@ -104,12 +105,18 @@ def acts(handle: ev.Deployment) -> list[Callable[[], Any]]:
     ]
 
 
-HOW = [ZeroDivisionError, SystemExit, object()]
+HOW = {"raises": ZeroDivisionError, "exits": SystemExit, "gives rubbish": object()}
 """What it raises, or gives; nothing takes an object that is nothing."""
 
 
-@pytest.mark.parametrize("how", HOW, ids=["raises", "exits", "gives rubbish"])
-@pytest.mark.parametrize("where", STONE + ACTOR)
+def each(places: list[str], ways: list[str]) -> list[Any]:
+    """Every place with one of the ways, the next place with the next; with more if more is tried."""
+    turns = range(min(tried(1), len(ways)))
+    pairs = [(where, ways[(n + turn) % len(ways)]) for n, where in enumerate(places) for turn in turns]
+    return [pytest.param(where, HOW[way], id=f"{where}-{way}") for where, way in pairs]
+
+
+@pytest.mark.parametrize(("where", "how"), each(STONE + ACTOR, [*HOW]))
 def test_stone_that_fails_costs_its_deployment_at_most(where: str, how: Any, yard: Yard) -> None:
     with sound().deploy(yard.hosts) as handle:
         neighbour = Neighbour(yard, handle)
@@ -125,8 +132,7 @@ def test_stone_that_fails_costs_its_deployment_at_most(where: str, how: Any, yar
             own.close(2)
 
 
-@pytest.mark.parametrize("how", HOW, ids=["raises", "exits", "gives rubbish"])
-@pytest.mark.parametrize("where", GIVEN)
+@pytest.mark.parametrize(("where", "how"), each(GIVEN, [*HOW]))
 def test_rubbish_given_to_the_engine_costs_its_events_at_most(where: str, how: Any, yard: Yard) -> None:
     with sound().deploy(yard.hosts) as handle, angry().deploy(yard.hosts) as own:
         neighbour = Neighbour(yard, handle)
@@ -141,10 +147,10 @@ def test_rubbish_given_to_the_engine_costs_its_events_at_most(where: str, how: A
         assert {letter.stone for letter in own.dead_letters()} <= {"angry", "end"}
 
 
-@pytest.mark.parametrize("how", HOW[:2], ids=["raises", "exits"])
-@pytest.mark.parametrize(
-    "where", [name for name in STONE if name not in ("settings", "asks", "keep_in", "open")]
-)
+MADE = [name for name in STONE if name not in ("settings", "asks", "keep_in", "open")]
+
+
+@pytest.mark.parametrize(("where", "how"), each(MADE, ["raises", "exits"]))
 def test_node_that_cannot_make_a_stone_names_it(where: str, how: Any, yard: Yard) -> None:
     with sound().deploy(yard.hosts) as handle:
         neighbour = Neighbour(yard, handle)
@@ -155,7 +161,7 @@ def test_node_that_cannot_make_a_stone_names_it(where: str, how: Any, yard: Yard
         neighbour.check()
 
 
-@pytest.mark.parametrize("how", HOW[:2], ids=["raises", "exits"])
+@pytest.mark.parametrize("how", [ZeroDivisionError, SystemExit], ids=["raises", "exits"])
 def test_node_that_cannot_open_a_stone_names_it_in_its_status(how: Any, yard: Yard) -> None:
     """The version was decided by then, so it stands."""
     with sound().deploy(yard.hosts) as handle:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import tried
 from tests.siege.judge import judge_traffic
 from tests.siege.limits import Limits
 from tests.siege.plan import ATTACKS, plan
@@ -18,6 +19,8 @@ from tests.siege.ways import NODES, ways
 
 SECONDS = float(os.environ.get("EVFLOW_SIEGE_SECONDS", "30"))
 SEED = int(os.environ.get("EVFLOW_SEED", "0"))
+PLANTED = [[*PLANTS][(SEED + n) % len(PLANTS)] for n in range(min(tried(2), len(PLANTS)))]
+"""Two of the planted faults, others with another seed."""
 
 
 def test_a_plan_is_the_same_for_the_same_seed_and_has_every_attack() -> None:
@@ -91,7 +94,7 @@ def test_a_siege_loses_doubles_and_ends_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("plant", PLANTED)
 def test_a_planted_fault_is_found(plant: str) -> None:
     found = PLANTS[plant]
     told: list[str] = []
