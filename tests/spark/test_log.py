@@ -69,8 +69,10 @@ def killed_after(steps: int) -> Iterator[None]:
         yield
 
 
-def end_lock(log: Log | None) -> None:
-    """As the kernel does when a process is killed."""
+def end_files(log: Log | None) -> None:
+    """As the kernel does when a process is killed: its files are closed, and its lock is gone."""
+    if log is not None and log._book is not None:
+        log._book.close()
     if log is not None and log._own is not None:
         log._own.close()
 
@@ -200,7 +202,7 @@ def test_frame_that_was_announced_only_is_not_taken_for_others_that_stand_in_its
     log.append(rows(0, 1), (b"a", (1,)))
     with killed_after(1), pytest.raises(Killed):
         log.append(rows(2, 3), (b"a", (2,)))
-    end_lock(log)
+    end_files(log)
     log = Log(tmp_path / "log", segment=1000)
     assert numbers_in(log) == [0, 1]
     assert log.append(rows(10, 11, 12), (b"b", (1,))) == 0
@@ -240,7 +242,7 @@ def test_kill_at_any_write_neither_loses_nor_doubles(
                     assert all(seen.setdefault(at, n) == n for at, n in enumerate(numbers_in(log), log.first))
                     log.let_go(log.next - keep)
                 log.close()
-            end_lock(log)
+            end_files(log)
         log = Log(Path(folder) / "log", segment=50)
         assert numbers_in(log) == [n for at, n in sorted(seen.items()) if at >= log.first]
         assert len(log) >= min(keep, len(seen))
