@@ -11,7 +11,7 @@ import logging
 import traceback
 from collections import Counter
 
-__all__ = ["CONTAINED", "Broken", "Forked", "named", "say", "tell"]
+__all__ = ["CONTAINED", "Broken", "Forked", "is_due", "named", "say", "tell"]
 
 CONTAINED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code that a flow calls may raise without ending the flow; a handler may call ``sys.exit()``, too."""
@@ -76,6 +76,16 @@ def _is_heard(log: logging.Logger) -> bool:
     return False
 
 
+def is_due(before: int, now: int) -> bool:
+    """Whether a failure that has come ``now`` times is told again: the first one, and each tenfold number.
+
+    Args:
+        before: how many had come when this was asked last.
+        now: how many have come.
+    """
+    return before == 0 or len(str(now)) > len(str(before))
+
+
 def tell(log: logging.Logger, who: str, what: str, error: BaseException) -> None:
     """Writes a contained failure to the log with its traceback; the same one more and more seldom.
 
@@ -90,5 +100,5 @@ def tell(log: logging.Logger, who: str, what: str, error: BaseException) -> None
         _counts.clear()
     _counts[key] += 1
     count = _counts[key]
-    if count & (count - 1) == 0:
+    if is_due(count - 1, count):
         say(log, logging.ERROR, f"{who}: {what} ({count} so far): {named(error)}", error)

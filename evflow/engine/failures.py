@@ -81,7 +81,7 @@ class Failures:
             event = shown()
             lines = [f"stone {stone!r}: {reason}", *([f"with {event}"] if event else [])]
             mishaps.say(_log, logging.WARNING, "; ".join(lines), error)
-        elif len(str(now)) > len(str(before)):
+        elif mishaps.is_due(before, now):
             mishaps.say(_log, logging.WARNING, f"stone {stone!r}: {reason} ({now:,} so far)")
 
     def raise_first(self) -> None:

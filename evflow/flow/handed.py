@@ -6,7 +6,6 @@ handler gets much more to do, so only what comes back to the handler's own event
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -19,8 +18,6 @@ from evflow.flow.inbox import Item
 from evflow.schema import Schema
 
 __all__ = ["Handed"]
-
-_log = logging.getLogger("evflow.flow")
 
 _BESIDE = 64
 """Bytes that a submission takes beside its events, about."""
@@ -119,8 +116,6 @@ class Handed:
         )
         self.refused += 1
         self.refusal = self.refusal or reason
-        if self.refused & (self.refused - 1) == 0:
-            _log.warning("%s (%d refused so far)", reason, self.refused)
         raise FlowError(reason)
 
     def told(self) -> None:
