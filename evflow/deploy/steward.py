@@ -216,8 +216,7 @@ class Steward:
     def _refuse(self, kind: str, peer: str, reason: str) -> None:
         self.refused[kind] += 1
         count = self.refused[kind]
-        # More and more seldom.
-        if count & (count - 1) == 0:
+        if mishaps.is_due(count - 1, count):
             _log.warning(
                 "node %s refused a note of %s (%s, %d so far): %s", self.name, peer, kind, count, reason
             )

@@ -399,7 +399,7 @@ class Hub:
         """Counts what is refused, and logs it more and more seldom."""
         self.refused[kind] += 1
         count = self.refused[kind]
-        if count & (count - 1) == 0:
+        if mishaps.is_due(count - 1, count):
             told = reason[:_MOST_TOLD]
             _log.warning("node %s refused what came (%s, %d so far): %s", self.name, kind, count, told)
 
