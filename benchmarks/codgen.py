@@ -1,4 +1,4 @@
-"""What a compiled function costs: figure 6 of the EVPath paper beside numba, numpy and the interpreter.
+"""What a compiled function costs: figure 6 of the EVPath paper beside numba and numpy.
 
 numba and numpy get the prices as a column of native float64; evflow reads them out of the encoded events.
 All give the numbers of the events that pass.
@@ -22,7 +22,6 @@ import table
 
 import evflow as ev
 from evflow.codgen.front import Input, build
-from evflow.codgen.interpret import interpret
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, Port, Stage
 from evflow.codgen.native import Native
@@ -142,9 +141,7 @@ def over_batch(events: int) -> list[table.Row]:
 def by_call(calls: int) -> list[table.Row]:
     """One call with one event."""
     columns = local.trades(1)
-    event = {"symbol": "IBM", "trade_price": 80.0, "size": 100}
     arguments = whole(ev.EventBatch.from_columns(SCHEMA, columns))
-    function = build(figure_6(), "filter", [Input("input", SCHEMA)])
     run, passes = compiled(figure_6()).run, numba.njit("boolean(float64)")(passes_plain)
 
     return table.measure(
@@ -152,7 +149,6 @@ def by_call(calls: int) -> list[table.Row]:
             repeated("evflow, a batch of one", lambda: run(*arguments), calls),
             repeated("numba @njit, a float", lambda: passes(80.0), calls),
             repeated("plain Python, a float", lambda: passes_plain(80.0), calls),
-            repeated("evflow's interpreter", lambda: interpret(function, event), calls // 10),
         ]
     )
 

@@ -1,8 +1,9 @@
-"""The typed tree: what both front ends produce, and what the interpreter and the back ends read.
+"""The typed tree: what both front ends produce, and what the back ends read.
 
 Every node is plain, frozen data. Types are explicit: each operand of an arithmetic or comparing node
 has the type the node computes in, and each change of type is a ``Convert``. So a back end decides
-nothing; the meaning of each node is stated here once, and ``interpret.py`` is that meaning in Python.
+nothing; the meaning of each node is stated here once. The tests have an interpreter that is
+that meaning in plain Python.
 
 Defined behaviour, the same in every back end:
 

@@ -9,7 +9,6 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from evflow.codgen import interpret
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, Port, Result, Segment, Stage, new_state
 from evflow.codgen.tree import Fault, Function
@@ -18,6 +17,7 @@ from evflow.events.batch import EventBatch
 from evflow.events.decode import decode
 from evflow.events.encode import encode_dict
 from evflow.schema import Schema
+from tests.codgen import interpret
 
 __all__ = ["SYSTEM", "Ran", "expected", "native", "plain", "records_at", "rows_at", "run", "run_kernel"]
 

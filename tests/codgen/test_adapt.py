@@ -9,7 +9,6 @@ import pytest
 
 from evflow import Schema, SchemaError
 from evflow.codgen.adapt import adapt, needs
-from evflow.codgen.interpret import interpret
 from evflow.codgen.tree import Fault
 from evflow.schema.types import (
     NUMBERS,
@@ -25,6 +24,7 @@ from evflow.schema.types import (
     i16,
     i32,
 )
+from tests.codgen.interpret import interpret
 
 
 def schema(name: str, /, **fields: Any) -> Schema:

@@ -8,9 +8,9 @@ import pytest
 
 from evflow import CodeError, Schema, SchemaError
 from evflow.codgen.front import Input, build
-from evflow.codgen.interpret import interpret, interpret_queue
 from evflow.codgen.tree import Fault
 from evflow.schema.types import NUMBERS, Array, Bytes, ListOf, Maybe, Record, Str, f64, i16, i32, u8
+from tests.codgen.interpret import interpret, interpret_queue
 
 SUB = Schema("sub", {"weight": float, "count": i16})
 SUB_RECORD = Record("sub", {"sub": SUB})

@@ -13,9 +13,9 @@ import pytest
 
 from evflow import Schema
 from evflow.codgen.front import Input, build
-from evflow.codgen.interpret import Outcome, interpret, new_state
 from evflow.codgen.tree import Fault
 from evflow.schema.types import NUMBERS, Array, Str, f64, i32
+from tests.codgen.interpret import Outcome, interpret, new_state
 
 FIGURE_6 = """{
    if ((input.trade_price < 75.5) ||

@@ -7,11 +7,11 @@ import pytest
 from evflow import Bytes, Schema
 from evflow.codgen.compile import Compiled
 from evflow.codgen.front import Input, build
-from evflow.codgen.interpret import interpret
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Port, Stage
 from evflow.codgen.tree import Fault
 from evflow.events.encode import encode_dict
+from tests.codgen.interpret import interpret
 
 SCHEMA = Schema("Rec", {"n": int, "x": float, "items": list[str], "text": str})
 EVENT = {"n": 3, "x": 0.5, "items": ["a"] * 100, "text": "a" * 50_000}

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from evflow import Schema
 from evflow.codgen import semantics
 from evflow.codgen.front import Input, build
-from evflow.codgen.interpret import interpret, interpret_queue, new_state
 from evflow.codgen.library import LIBRARY
 from evflow.codgen.semantics import Halt
 from evflow.codgen.tree import Fault
 from evflow.schema.types import NUMBERS, Array, Bytes, ListOf, Maybe, Record, Str, f64, i32
+from tests.codgen.interpret import interpret, interpret_queue, new_state
 
 SUB = Schema("sub", {"x": float})
 EVENT = Schema(

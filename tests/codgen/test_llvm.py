@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evflow.codgen import interpret
 from evflow.codgen.front import Input, build
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, Port, Stage
@@ -44,6 +43,7 @@ from evflow.events.decode import decode
 from evflow.events.encode import encode_dict
 from evflow.schema import Schema
 from evflow.schema.types import NUMBERS, TEXT, Number, Str
+from tests.codgen import interpret
 from tests.codgen.oracle import plain, records_at, run, run_kernel
 from tests.examples import tried
 

@@ -14,9 +14,9 @@ import pytest
 
 from evflow import CodeError, Schema
 from evflow.codgen.front import Input, build, source_of
-from evflow.codgen.interpret import interpret, interpret_queue
 from evflow.codgen.tree import Fault
 from evflow.schema.types import NUMBERS, Array, ListOf, Maybe, Record, Str, f32, f64, i8, i32
+from tests.codgen.interpret import interpret, interpret_queue
 
 SUB = Schema("sub", {"weight": float})
 EVENT = Schema(

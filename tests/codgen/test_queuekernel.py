@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evflow.codgen import interpret
 from evflow.codgen.front import Input, build
 from evflow.codgen.queuekernel import QueueKernel, QueueResult, QueueSegment, QueueState, queue_kernel
 from evflow.codgen.runtime import new_state
@@ -24,6 +23,7 @@ from evflow.events.decode import decode
 from evflow.events.encode import encode_dict
 from evflow.schema import Schema
 from evflow.schema.types import TEXT, i64
+from tests.codgen import interpret
 from tests.examples import tried
 
 A = Schema("A", {"a": i64, "n": i64})

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evflow import CodeError, Schema
-from evflow.codgen import interpret
 from evflow.codgen.front import Input, build, source_of
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Port, Stage, layout_of, new_state, request_at, take_request
@@ -24,6 +23,7 @@ from evflow.events.encode import encode_dict
 from evflow.link.congestion import compiled_handler
 from evflow.morph import Morph
 from evflow.schema.types import f64, i32, i64
+from tests.codgen import interpret
 from tests.codgen.oracle import SYSTEM
 from tests.codgen.programs import Program, random_attributes, random_event, random_schema
 from tests.examples import tried

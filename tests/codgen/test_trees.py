@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evflow.codgen import interpret
 from evflow.codgen.front import Input, build
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Port, Result, Stage
@@ -22,6 +21,7 @@ from evflow.events.batch import EventBatch
 from evflow.events.decode import decode
 from evflow.events.encode import encode_dict
 from evflow.schema import Schema
+from tests.codgen import interpret
 from tests.codgen.oracle import SYSTEM, plain, records_at, run_kernel
 from tests.codgen.programs import Program, random_attributes, random_event, random_schema
 from tests.examples import tried

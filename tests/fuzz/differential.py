@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from evflow import EventBatch, Schema
-from evflow.codgen import interpret
 from evflow.codgen.kernel import Kernel, KernelCode, Port, Records, Result, Stage, new_state
 from evflow.codgen.llvm.layout import statics_layout
 from evflow.codgen.tree import Function
 from evflow.events.attributes import Attributes
 from evflow.schema.types import NUMBERS
+from tests.codgen import interpret
 from tests.codgen.oracle import SYSTEM, plain
 from tests.fuzz.guard import guarded, read_only
 

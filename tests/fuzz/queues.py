@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from evflow import CodeError, EventBatch, Schema
-from evflow.codgen import interpret
 from evflow.codgen.front import Input, build
 from evflow.codgen.queuekernel import QueueCode, QueueKernel, QueueResult, QueueState
 from evflow.codgen.runtime import new_state
 from evflow.codgen.tree import Function
+from tests.codgen import interpret
 from tests.codgen.oracle import SYSTEM, plain
 from tests.codgen.programs import random_schema
 from tests.fuzz import samples

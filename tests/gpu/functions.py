@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from evflow.codgen import interpret
 from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Fault, Function
 from evflow.errors import CodeError
@@ -24,6 +23,7 @@ from evflow.events.encode import encode_dict
 from evflow.gpu.device import Device
 from evflow.gpu.filter import GpuFilter, Verdicts, filters_on
 from evflow.schema import Schema
+from tests.codgen import interpret
 from tests.codgen.oracle import native
 from tests.codgen.programs import Program, random_event, random_type
 from tests.gpu.nvrtc import SHIPPED

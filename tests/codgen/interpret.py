@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from evflow.codgen import semantics
 from evflow.codgen.costs import tank
-from evflow.codgen.records import stored_text, utf8_text, zero_event
 from evflow.codgen.semantics import ZERO, Halt
 from evflow.codgen.tree import (
     Assign,
@@ -53,6 +52,7 @@ from evflow.codgen.tree import (
     Variable,
 )
 from evflow.schema.types import Array, Maybe
+from tests.codgen.records import stored_text, utf8_text, zero_event
 
 __all__ = ["Emitted", "Outcome", "State", "interpret", "interpret_queue", "new_state"]
 
