@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from evflow.errors import GraphError
-from evflow.mishaps import CONTAINED, named
+from evflow.mishaps import CONTAINED, named, sound
 
 __all__ = [
     "handler_from",
@@ -84,7 +84,8 @@ def _on_the_way(module: str, path: str, what: str = "handler") -> list[Any]:
             found.append(getattr(found[-1], part))
     except CONTAINED as error:
         # Whatever a module does when it is imported.
-        why = str(error) if isinstance(error, ImportError | AttributeError) else named(error)
+        shown = sound(error)
+        why = str(shown) if isinstance(shown, ImportError | AttributeError) else named(shown)
         raise GraphError(f"{what} {f'{module}:{path}'!r} cannot be imported: {why}") from error
     return found
 
@@ -120,7 +121,8 @@ def missing_module(text: str) -> str:
             return ""
         why = "is it spelt right, and is its folder the one of the start, or on PYTHONPATH?"
     except CONTAINED as error:
-        why = str(error) if isinstance(error, ImportError) else named(error)
+        shown = sound(error)
+        why = str(shown) if isinstance(shown, ImportError) else named(shown)
     return f"module {module!r} cannot be found: {why}"
 
 

@@ -11,7 +11,9 @@ import logging
 import traceback
 from collections import Counter
 
-__all__ = ["CONTAINED", "Broken", "Forked", "is_due", "named", "say", "tell"]
+from evflow.errors import FlowError
+
+__all__ = ["CONTAINED", "Broken", "Forked", "is_due", "named", "say", "sound", "tell"]
 
 CONTAINED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code that a flow calls may raise without ending the flow; a handler may call ``sys.exit()``, too."""
@@ -32,8 +34,26 @@ class Forked(BaseException):
     """A handler forked and has returned in the fork, where there is no flow to return to."""
 
 
+def sound(error: BaseException) -> BaseException:
+    """An exception itself, or one in its place if it cannot be shown, because code of its class fails.
+
+    Args:
+        error: the exception, perhaps of a class of a user's own.
+    """
+    try:
+        str(error)
+        for name in ("__class__", "__notes__", "__cause__", "__context__", "__suppress_context__", "args"):
+            getattr(error, name, None)
+    except BaseException as worse:  # noqa: BLE001  it is code of whoever made the class
+        kind, why = type(error).__name__, type(worse).__name__
+        shown = FlowError(f"{kind}, which cannot be shown: its own code raised {why}")
+        return shown.with_traceback(object.__getattribute__(error, "__traceback__"))
+    return error
+
+
 def named(error: BaseException) -> str:
     """An exception in one line: its type and its text."""
+    error = sound(error)
     return " ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())
 
 
@@ -48,16 +68,23 @@ def say(log: logging.Logger, level: int, text: str, error: BaseException | None 
     """
     if not log.isEnabledFor(level):
         return
+    error = None if error is None else sound(error)
     trace = None if error is None else (type(error), error, error.__traceback__)
     record = log.makeRecord(log.name, level, __file__, 0, _writable(text), (), trace)
     if error is not None:
-        told = "".join(traceback.format_exception(error)).rstrip()
-        if (written := _writable(told)) != told:
-            # What a formatter takes in place of the exception.
-            record.exc_text = written
+        # What a formatter takes in place of the exception.
+        record.exc_text = _writable(_traceback(error))
     log.handle(record)
     if not _is_heard(log) and logging.lastResort is not None and level >= logging.lastResort.level:
         logging.lastResort.handle(record)
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error)).rstrip()
+    except CONTAINED:
+        # What it comes from cannot be shown.
+        return "".join([*traceback.format_tb(error.__traceback__), named(error)])
 
 
 def _writable(text: str) -> str:

@@ -42,7 +42,8 @@ class StoneContext:
         return self._engine.frame(self._slot)
 
     def fault(self, batch: EventBatch, reason: str | BaseException) -> None:
-        if not isinstance(reason, str | BaseException):
+        # An exception is asked for first: others would read an attribute, which its class may refuse.
+        if not isinstance(reason, BaseException | str):
             raise TypeError(f"fault: reason {shown(reason)}: expected a text or an exception")
         self._engine.fault(self._slot, checked_batch(batch), reason)
 

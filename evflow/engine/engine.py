@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from operator import add
 from typing import TYPE_CHECKING, Any
 
@@ -552,6 +552,10 @@ class Engine:
         """Counts events as errors of a stone and puts them among the dead letters."""
         slot.counts[ERRORS] += len(batch)
         if isinstance(reason, BaseException):
-            self.give_up(slot, batch, reason_for(explained(reason)), reason)
+            error = mishaps.sound(reason)
+            # A note that names the fields is not worth a failure.
+            with suppress(*CONTAINED):
+                explained(error)
+            self.give_up(slot, batch, reason_for(error), error)
         else:
             self.give_up(slot, batch, reason)

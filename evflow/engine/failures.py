@@ -23,6 +23,7 @@ _Kind = tuple[str, str]
 
 def reason_for(error: BaseException) -> str:
     """An exception as the reason of a dead letter: its type, its text and its notes."""
+    error = mishaps.sound(error)
     notes = getattr(error, "__notes__", ())
     return "; ".join([f"{type(error).__name__}: {error}", *map(str, notes)])
 
@@ -62,6 +63,7 @@ class Failures:
             shown: gives the first event as text; "" if there is none.
             failed: whether the stone failed; False for what it held when it ended.
         """
+        error = None if error is None else mishaps.sound(error)
         for reason, count in Counter(reasons).items():
             self._note(stone, reason, count, error, shown)
             if failed:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from evflow.engine.failures import Failures
 from evflow.errors import FlowError
-from evflow.mishaps import CONTAINED
+from evflow.mishaps import CONTAINED, sound
 from evflow.outside import shown
 
 if TYPE_CHECKING:
@@ -240,6 +240,8 @@ def _let_go(error: BaseException) -> int:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
+        if sound(one) is not one:
+            continue
         size += sum(getsizeof(value) for value in one.args if isinstance(value, str | bytes))
         todo += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
         trace = one.__traceback__

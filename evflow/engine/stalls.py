@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from evflow.engine.topology import Slot
 from evflow.errors import UnwrittenError
-from evflow.mishaps import CONTAINED
+from evflow.mishaps import CONTAINED, sound
 from evflow.stone import Actor
 from evflow.trouble import Trouble
 
@@ -60,7 +60,7 @@ class Stalls:
         except CONTAINED as error:
             # What it emitted is handled all the same.
             trouble = Trouble(_log) if known is None else known[1]
-            trouble.failed(f"what a stone has emitted cannot be noted: {error}")
+            trouble.failed(f"what a stone has emitted cannot be noted: {sound(error)}")
             self._unsettled[actor] = mark, trouble
         else:
             if known is not None:

@@ -12,7 +12,7 @@ from evflow.engine.topology import Slot, ahead_of
 from evflow.errors import EvflowError, FlowError
 from evflow.flow.lane import Lane, Marks
 from evflow.flow.net import Net
-from evflow.mishaps import CONTAINED
+from evflow.mishaps import CONTAINED, named
 from evflow.outside import shown
 
 __all__ = ["Drain", "End", "Flush", "check_timeout"]
@@ -121,7 +121,9 @@ class Flush(Drain):
                 with self._engine.away:
                     slot.actor.sync()
             except CONTAINED as error:
-                self.failure = FlowError(f"stone {slot.name!r} cannot bring its file to the disk: {error}")
+                self.failure = FlowError(
+                    f"stone {slot.name!r} cannot bring its file to the disk: {named(error)}"
+                )
                 return
 
     def finish(self, net: Net) -> None:

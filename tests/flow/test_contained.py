@@ -321,3 +321,76 @@ def test_flow_that_can_give_nothing_up_ends_and_says_why(
         with pytest.raises(FlowError, match=why) as caught:
             call()
         assert caught.value.__cause__ is not None
+
+
+class Mute(Exception):
+    """An error whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Shy(Exception):
+    """An error nothing of which can be read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def _mute() -> None:
+    raise Mute
+
+
+def _shy() -> None:
+    raise Shy
+
+
+def _hidden() -> None:
+    try:
+        raise Shy
+    except Shy as error:
+        raise ValueError("on purpose") from error
+
+
+def _odd_object() -> None:
+    """It says that something has no attribute of which nothing can be read."""
+    try:
+        raise Shy
+    except Shy as error:
+        raise AttributeError("on purpose", name="x", obj=error) from None
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("fail", "reason"),
+    [
+        (_mute, "FlowError: Mute, which cannot be shown: its own code raised RuntimeError"),
+        (_shy, "FlowError: Shy, which cannot be shown: its own code raised KeyError"),
+        (_hidden, "ValueError: on purpose"),
+        (_odd_object, "AttributeError: on purpose"),
+    ],
+)
+def test_an_error_that_cannot_be_shown_costs_its_event(
+    fail: Callable[[], None], reason: str, workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    handled: list[int] = []
+
+    def handler(event: Any) -> None:
+        if event.n < 3:
+            fail()
+        handled.append(event.n)
+
+    graph = ev.Graph("g")
+    graph.source("in", Number) >> ev.Terminal(
+        handler, name="end", workers=workers, key="n" if workers else None
+    )
+    with graph.run() as flow:
+        flow["in"].submit_batch({"n": range(6)})
+        flow.drain(20)
+        letters = flow.dead_letters()
+        assert [letter.reason for letter in letters] == [reason] * 3
+        assert sorted(letter.event.n for letter in letters) == [0, 1, 2]
+        flow["in"].submit(Number(6))
+        flow.drain(20)
+    assert sorted(handled) == [3, 4, 5, 6]
+    assert fail.__name__ in caplog.text
