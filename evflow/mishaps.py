@@ -13,7 +13,7 @@ from collections import Counter
 
 from evflow.errors import FlowError
 
-__all__ = ["CONTAINED", "Broken", "Forked", "is_due", "named", "say", "sound", "tell"]
+__all__ = ["CONTAINED", "Broken", "Forked", "is_due", "named", "reason_of", "say", "sound", "tell"]
 
 CONTAINED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code that a flow calls may raise without ending the flow; a handler may call ``sys.exit()``, too."""
@@ -55,6 +55,12 @@ def named(error: BaseException) -> str:
     """An exception in one line: its type and its text."""
     error = sound(error)
     return " ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())
+
+
+def reason_of(failure: BaseException) -> str:
+    """Why a flow broke, in one line: the failure, and what it came of."""
+    cause = failure.__cause__
+    return f"{failure}: {named(cause)}" if isinstance(failure, Broken) and cause else named(failure)
 
 
 def say(log: logging.Logger, level: int, text: str, error: BaseException | None = None) -> None:

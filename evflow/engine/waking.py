@@ -36,12 +36,14 @@ class Waking:
     Attributes:
         ring: wakes the thread that drives the engine.
         number: what the actor that was woken last has given its events, or None.
+        behind: whether handlers have submitted more than could be run so far: nothing else comes in then.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.ring: Callable[[], None] = lambda: None
         self.number: int | None = None
+        self.behind = False
         self._version = -1
         self._wakers: list[Slot] = []
         self._stoppers: set[str] = set()
@@ -112,6 +114,8 @@ class Waking:
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
         """Whether events at a stone, or those that it emits itself, would get to one that takes no more."""
+        if self.behind:
+            return True
         if self._version != self._engine.version:
             self._sort_out()
         if not self._stoppers:

@@ -6,6 +6,8 @@ handler gets much more to do, so only what comes back to the handler's own event
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -85,8 +87,8 @@ class Handed:
         self._ahead: dict[Slot, frozenset[Slot]] = {}
         self._version = -1
 
-    def __bool__(self) -> bool:
-        return self._waiting > 0
+    def __len__(self) -> int:
+        return self._waiting
 
     def put(self, slot: Slot, item: Item) -> None:
         """Puts in a batch or an event for a stone.
@@ -128,11 +130,16 @@ class Handed:
         if refusal:
             raise FlowError(f"{refusal} ({self.refused:,} refused; see the dead letters)")
 
-    def run(self) -> None:
+    def run(self, until: float = math.inf) -> None:
         """Moves what waits, and what handlers submit meanwhile, as far as it overtakes nothing that was
-        submitted to the same stone before and is under way."""
+        submitted to the same stone before and is under way.
+
+        Args:
+            until: when it leaves the rest for later, as ``time.monotonic`` tells it: handlers may submit
+                without an end.
+        """
         self._look()
-        while (found := self._next()) is not None:
+        while time.monotonic() < until and (found := self._next()) is not None:
             slot, batch = found
             self._engine.submit(slot, batch, origin=(slot.name, b""))
             self._engine.run()
@@ -147,6 +154,12 @@ class Handed:
         with self._aside():
             self.run()
         return size - self._size
+
+    def extract(self) -> Iterator[tuple[Slot, EventBatch]]:
+        """Takes out all that waits."""
+        while self._waiting:
+            slot = next(slot for slot, queue in self._queues.items() if queue.items)
+            yield slot, self._taken(self._queues[slot])
 
     def _next(self) -> tuple[Slot, EventBatch] | None:
         """Takes out what is to be run next; None if nothing may be run now."""

@@ -29,12 +29,15 @@ from evflow.flow.lane import Lane
 from evflow.flow.net import Net
 from evflow.flow.standby import Standby
 from evflow.forked import renew
-from evflow.mishaps import CONTAINED, Broken, Forked, named
+from evflow.mishaps import CONTAINED, Forked, named, reason_of
 from evflow.stone import Actor, working
 
 __all__ = ["Worker"]
 
 _log = logging.getLogger("evflow.flow")
+
+_PORTION = 1.0
+"""Seconds of what handlers have submitted, until links and tasks have their turn again."""
 
 T = TypeVar("T")
 
@@ -72,6 +75,7 @@ class Worker:
         self._tasks: deque[Callable[[], None]] = deque()
         self._link_tasks: deque[Callable[[], None]] = deque()
         self._handed = Handed(engine, net.aside, max_events, max_bytes)
+        self._until = 0.0
         self._entry: Slot | None = None
         # The links may be served meanwhile, so what handlers lead to is told to them afterwards.
         self._led: set[tuple[Slot, Slot]] = set()
@@ -352,7 +356,7 @@ class Worker:
         """Why the thread has ended, though nobody closed the flow; None if it has not."""
         if self._failure is None:
             return None
-        error = FlowError(f"flow {self._name} broke: {_reason(self._failure)}")
+        error = FlowError(f"flow {self._name} broke: {reason_of(self._failure)}")
         error.__cause__ = self._failure
         return error
 
@@ -413,12 +417,14 @@ class Worker:
         self._end = End(finish, timeout)
 
     def _end_if_quiet(self, end: End) -> None:
-        waits = any(lane.waiting for lane in self._lanes) or bool(self.engine.waking.busy())
+        waits = any(lane.waiting for lane in self._lanes) or bool(self.engine.waking.busy() or self._handed)
         quiet = not waits and not self._net.owes
-        if not quiet and not end.is_due(self.engine.waking.left()):
+        if not quiet and not end.is_due(self.engine.waking.left() + len(self._handed)):
             return
         for lane in self._lanes:
             self._run_lane(lane, True)
+        for slot, batch in self._handed.extract():
+            self.engine.give_up(slot, batch, "the flow was closed while handlers submitted more and more")
         end.finish()
         self._net.close()
         self._finished = True
@@ -442,7 +448,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001  whoever waits for this thread must hear of it
             try:
                 mishaps.say(_log, logging.ERROR, f"flow {self._name} broke", error)
-                self._seal(f"the flow broke: {_reason(error)}")
+                self._seal(f"the flow broke: {reason_of(error)}")
                 self.engine.stop()
                 # So that peers hear of it at once, and keep what is theirs to send.
                 self._net.close()
@@ -477,7 +483,7 @@ class Worker:
             lane.intake.seal(reason)
 
     def _waiting(self) -> bool:
-        if self._tasks or self._link_tasks or self.engine.waking.waiting:
+        if self._tasks or self._link_tasks or self._handed or self.engine.waking.waiting:
             return True
         for lane in self._lanes:
             if lane.waiting and not self._net.blocked(lane.slot):
@@ -489,6 +495,7 @@ class Worker:
         return self._net.blocked(slot, leaving=True)
 
     def _turn(self) -> None:
+        self._until = time.monotonic() + _PORTION
         # Tasks are picked before the events, so that all that was submitted before them goes first.
         tasks = [self._tasks.popleft() for _ in range(len(self._tasks))] if self._tasks else ()
         if self.engine.rhythmic:
@@ -509,7 +516,7 @@ class Worker:
             self._hooks.call(links=False)
             self.run()
         self._net.finish(time.monotonic())
-        if self._drains:
+        if self._drains and not self._handed:
             self._end_drains()
 
     def _serve(self, now: float) -> None:
@@ -581,16 +588,10 @@ class Worker:
         for entry, onward in self._led:
             self._net.leads(entry, onward)
         self._led.clear()
-        self._handed.run()
+        self._handed.run(self._until)
+        # What is left of it goes before anything else that comes.
+        self.engine.waking.behind = bool(self._handed)
         self._entry = None
         emitted = self.engine.emitted()
         if emitted:
             self._net.settle_actors(emitted)
-
-
-def _reason(failure: BaseException) -> str:
-    """Why a flow broke, in one line: the failure, and what it came of."""
-    cause = failure.__cause__
-    if isinstance(failure, Broken) and cause is not None:
-        return f"{failure}: {named(cause)}"
-    return named(failure)

@@ -11,6 +11,7 @@ import pytest
 
 import evflow as ev
 from evflow.errors import FlowError
+from tests.node.processes import wait_for
 
 
 class Number(ev.Event):
@@ -158,6 +159,32 @@ def test_a_loop_that_grows_is_refused_loudly_and_ends_with_its_flow(caplog: pyte
     assert isinstance(letters[-1].error, FlowError)
     assert letters.total + handled == flow.stats()["end"]["in"]
     assert any("'in' is full" in record.message for record in caplog.records)
+
+
+def test_a_loop_without_end_holds_up_neither_changes_nor_the_end() -> None:
+    """Each event leads to another, for ever, so no queue is ever full."""
+    handled = 0
+
+    def again(event: Any) -> None:
+        nonlocal handled
+        handled += 1
+        flow["in"].submit(Number(event.x))
+
+    g = ev.Graph()
+    g.source("in", Number) >> ev.Terminal(again, name="end")
+    g.source("beside", Number) >> ev.Terminal(lambda event: None, name="other")
+    flow = g.run()
+    flow["in"].submit(Number(1))
+    with pytest.raises(FlowError, match=r"not done within 0.2 s"):
+        flow.drain(timeout=0.2)
+    with flow.change(timeout=20) as changed:
+        changed.insert(ev.Filter("1"), after="beside", before="other")
+    flow["beside"].submit(Number(2))
+    before = handled
+    wait_for(lambda: handled > before, "the loop goes on")
+    flow.close(timeout=0.2)
+    assert [(letter.stone, letter.event.x) for letter in flow.dead_letters()] == [("in", 1)]
+    assert flow.stats()["other"]["in"] == 1
 
 
 def test_a_refusal_is_told_to_the_next_drain_once() -> None:
