@@ -182,6 +182,7 @@ class Worker:
         self._refuse_if_closed()
         if not intake.full:
             return
+        check_timeout(self._name, timeout)
         actor = self._actor_at_work()
         try:
             if actor is None:

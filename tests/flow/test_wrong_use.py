@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import pytest
@@ -57,6 +58,22 @@ def test_a_timeout_is_a_number(wrong: Any) -> None:
         flow.drain(10)
         flow.drain(math.inf)
         flow.close(math.inf)
+
+
+@pytest.mark.parametrize("wrong", ["x", [], math.nan, 10**400], ids=["text", "list", "nan", "huge"])
+def test_a_submit_that_has_to_wait_refuses_a_timeout_that_is_not_a_number(wrong: Any) -> None:
+    over = threading.Event()
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Terminal(lambda event: over.wait(20))
+    with g.run(max_events=1) as flow:
+        try:
+            with pytest.raises(ev.FlowError, match="no room within 0.2 s"):
+                for seq in range(9999):
+                    flow["recs"].submit(Rec(seq), timeout=0.2)
+            with pytest.raises(ev.FlowError, match=r"timeout .*: expected seconds, or None"):
+                flow["recs"].submit(Rec(0), timeout=wrong)
+        finally:
+            over.set()
 
 
 @pytest.mark.parametrize("wrong", [0, math.nan, math.inf, "x"])
