@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from sys import getsizeof
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
+
+import numpy as np
 
 from evflow.engine.failures import Failures
 from evflow.errors import FlowError
@@ -27,6 +30,10 @@ MOST_BYTES = 256 << 20
 _MOST_REASON = 1000
 _COLUMN = 300
 """Bytes that an attribute of one event takes beside its text."""
+_FRAME = 250
+"""Bytes of a line of a traceback, about."""
+_MOST_WEIGHED = 10_000
+"""Values of an error that are looked at to find out how large it is."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +237,7 @@ def _let_go(error: BaseException) -> int:
     """Frees what the frames of an error and of its causes held: the events of a whole frame, as a rule.
 
     Returns:
-        The bytes of their texts.
+        About how many bytes they still hold.
     """
     size = 0
     todo: list[BaseException | None] = [error]
@@ -242,7 +249,7 @@ def _let_go(error: BaseException) -> int:
         seen.add(id(one))
         if sound(one) is not one:
             continue
-        size += sum(getsizeof(value) for value in one.args if isinstance(value, str | bytes))
+        size += _bytes_of([one.args, vars(one)])
         todo += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
         trace = one.__traceback__
         # The first are those of evflow, which still run.
@@ -251,7 +258,26 @@ def _let_go(error: BaseException) -> int:
         one.__traceback__ = trace
         while trace is not None:
             _cleared(trace.tb_frame)
+            size += _FRAME
             trace = trace.tb_next
+    return size
+
+
+def _bytes_of(values: list[object]) -> int:
+    """Bytes of values, about, with those that lists, tuples, sets, dicts and arrays among them hold."""
+    size, left = 0, _MOST_WEIGHED
+    while values and left:
+        value = values.pop()
+        left -= 1
+        kind = type(value)
+        if kind is np.ndarray:
+            size += cast("np.ndarray[Any, Any]", value).nbytes
+        elif kind in (str, bytes, bytearray, int):
+            size += getsizeof(value)
+        elif kind is dict:
+            values += islice(cast("dict[object, object]", value).values(), left)
+        elif kind in (list, tuple, set, frozenset):
+            values += islice(cast("list[object]", value), left)
     return size
 
 

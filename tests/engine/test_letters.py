@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import evflow as ev
@@ -68,9 +69,42 @@ def test_attributes_and_texts_of_errors_count() -> None:
         batch = batch.with_attributes(Attributes.from_rows([{"long": "x" * 500_000}]))
         box.put("stone", batch, ["no"])
     assert _kept(box) == [3, 4]
-    for _ in range(5):
-        _put(box, 10, error=ValueError("x" * 500_000))
-    assert len(box.letters()) == 2
+    for error, most in (
+        (ValueError("x" * 500_000), MiB),
+        (ValueError({"a": [b"x" * 500_000]}), MiB),
+        (_noted(), MiB),
+        (_laden(), MiB),
+        (_deep(), 500_000),
+    ):
+        box = _box(most)
+        for _ in range(5):
+            _put(box, 10, error=error)
+        assert len(box.letters()) == 2, error
+
+
+def _noted() -> BaseException:
+    error = ValueError("noted")
+    error.add_note("x" * 500_000)
+    return error
+
+
+def _laden() -> BaseException:
+    error: Any = ValueError("laden")
+    error.data, error.more = np.zeros(250_000, np.uint8), [bytearray(250_000)]
+    return error
+
+
+def _deep() -> BaseException:
+    """Raised through 800 functions, each of which takes about 250 bytes."""
+
+    def go(deeper: int) -> None:
+        if not deeper:
+            raise ValueError("deep")
+        go(deeper - 1)
+
+    with pytest.raises(ValueError, match="deep") as caught:
+        go(800)
+    return caught.value
 
 
 def test_a_reason_is_cut() -> None:

@@ -67,7 +67,7 @@ def test_a_submit_that_has_to_wait_refuses_a_timeout_that_is_not_a_number(wrong:
     g.source("recs", Rec) >> ev.Terminal(lambda event: over.wait(20))
     with g.run(max_events=1) as flow:
         try:
-            with pytest.raises(ev.FlowError, match="no room within 0.2 s"):
+            with pytest.raises(ev.FlowError, match=r"no room within 0\.2 s"):
                 for seq in range(9999):
                     flow["recs"].submit(Rec(seq), timeout=0.2)
             with pytest.raises(ev.FlowError, match=r"timeout .*: expected seconds, or None"):
