@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Collection, Iterator
@@ -21,6 +22,8 @@ class _Connection(sqlite3.Connection):
     """A connection that a fork leaves open: closing it there could end the parent's locks."""
 
     _forsaken = False
+    opened: tuple[Path, os.stat_result] | None = None
+    """The file, and which one it was."""
 
     def forsake(self) -> None:
         """It is the parent's."""
@@ -57,18 +60,39 @@ def connect(path: Path, tables: Collection[str], synchronous: str = "NORMAL") ->
         _check_tables(db, tables)
         db.execute(f"PRAGMA synchronous = {synchronous}")
         db.execute("PRAGMA journal_mode = WAL")
+        db.opened = path, path.stat()
     except BaseException:
         db.close()
         raise
     return db
 
 
-def sync(path: Path) -> None:
-    """Brings what was committed to a database that ``connect`` opened to the disk itself.
+def require(db: sqlite3.Connection) -> None:
+    """Sees to it that a database is where it was opened: what is written to a deleted file is lost.
 
     Raises:
-        OSError: the disk refuses.
+        FileNotFoundError: it is not.
     """
+    if not isinstance(db, _Connection) or db.opened is None:
+        return
+    path, opened = db.opened
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if os.path.samestat(path.stat(), opened):
+            return
+    raise FileNotFoundError(errno.ENOENT, "it was deleted, moved or replaced while it was open")
+
+
+def sync(db: sqlite3.Connection, path: Path) -> None:
+    """Brings what was committed to a database to the disk itself.
+
+    Args:
+        db: the connection, made by ``connect``.
+        path: the file.
+
+    Raises:
+        OSError: the disk refuses, or the file is not where it was opened.
+    """
+    require(db)
     # What is in the database itself was brought there when its log was folded into it. It must not be opened
     # here: closing it again would end the locks that SQLite has on it.
     sync_file(path.with_name(f"{path.name}-wal"))
@@ -146,7 +170,9 @@ def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
     Raises:
         sqlite3.Error: the file cannot be written.
+        FileNotFoundError: it is not where it was opened.
     """
+    require(db)
     db.execute("BEGIN IMMEDIATE")
     try:
         yield db

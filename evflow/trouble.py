@@ -24,7 +24,7 @@ _OF_THE_STATEMENT = (
 
 _ROOM = "make room on its disk"
 _WRITABLE = "make the file and its folder writable"
-_FOLDER = "see that its folder is there"
+_FOLDER = "see that its folder and the file are where they were"
 _OWN = "close that first, or give each a file of its own"
 _FILES = "close files that the process has open, or allow it more (ulimit -n)"
 _ADVICE = {

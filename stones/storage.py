@@ -396,7 +396,7 @@ class _File:
     def sync(self) -> None:
         """Brings what it holds to the disk itself."""
         with self._naming():
-            sync(self._path)
+            sync(self._db, self._path)
 
     def close(self) -> None:
         self._closed = True

@@ -99,7 +99,7 @@ class FileJournal:
             with transaction(self._db) as db:
                 for statement, rows in steps:
                     db.executemany(statement, rows)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise LinkError(f"journal {self._path} cannot be written: {error}; {advice(error)}") from error
 
     def close(self) -> None:

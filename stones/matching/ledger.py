@@ -136,8 +136,9 @@ class Ledger:
 
     def sync(self) -> None:
         """Brings what was written to the disk itself."""
-        with self._naming():
-            sync(self._path)
+        if self._db is not None:
+            with self._naming():
+                sync(self._db, self._path)
 
     def close(self) -> None:
         """Closes the file."""

@@ -53,6 +53,24 @@ def test_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
     FileStore(tmp_path).close()
 
 
+def test_nothing_is_saved_in_a_folder_that_was_deleted(tmp_path: Path) -> None:
+    """The file goes on where no start would find it; once the folder is back, all is well."""
+    folder, away = tmp_path / "folder", tmp_path / "away"
+    store = FileStore(folder)
+    store.save({"a": b"1"})
+    folder.rename(away)
+    with pytest.raises(
+        DeployError, match=r"deployments.db cannot be written: .*was deleted, moved or replaced"
+    ):
+        store.save({"a": b"2"})
+    away.rename(folder)
+    store.save({"b": b"3"})
+    store.close()
+    store = FileStore(folder)
+    assert store.load() == {"a": b"1", "b": b"3"}
+    store.close()
+
+
 def test_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "deployments.db"
     with closing(sqlite3.connect(path)) as db, db:

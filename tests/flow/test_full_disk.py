@@ -57,6 +57,24 @@ def keeping(path: Path) -> ev.Graph:
     return g
 
 
+def test_events_wait_for_a_file_that_was_moved_away(tmp_path: Path) -> None:
+    """``flush`` says so, and no event is taken for kept that would be gone with the file."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    with keeping(folder / "events.db").run() as flow:
+        flow["pings"].submit(Ping(0, "x"))
+        flow["pings"].flush(20)
+        folder.rename(tmp_path / "away")
+        with pytest.raises(ev.FlowError, match="was deleted, moved or replaced while it was open"):
+            flow["pings"].flush(20)
+        flow["pings"].submit(Ping(1, "x"))
+        with pytest.raises(ev.FlowError, match="was deleted, moved or replaced while it was open"):
+            flow["pings"].flush(0.5)
+        (tmp_path / "away").rename(folder)
+        flow["pings"].flush(20)
+    assert stored(folder / "events.db") == [0, 1]
+
+
 def test_events_wait_for_a_full_disk_and_none_is_given_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgpack
 
-from evflow.database import beside, connect, making, sync
+from evflow.database import beside, connect, making, require, sync
 from evflow.errors import FlowError, SchemaError
 from evflow.outside import from_json, from_msgpack
 from evflow.schema import Schema
@@ -173,12 +173,13 @@ class Logbook:
 
     def _do(self, statement: str, values: tuple[object, ...]) -> None:
         with _naming(self.path):
+            require(self._db)
             self._db.execute(statement, values)
 
     def sync(self) -> None:
         """Brings it, and that there are the files beside it, to the disk itself."""
         with _naming(self.path):
-            sync(self.path)
+            sync(self._db, self.path)
 
     def close(self) -> None:
         """Closes the file."""
