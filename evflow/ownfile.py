@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
+import stat
 import time
 from pathlib import Path
 
 from evflow.forked import leave_to_parent
 
-__all__ = ["Lock", "OwnFile", "private_file", "private_folder"]
+__all__ = ["Lock", "OwnFile", "private_file", "private_folder", "read_file"]
 
 _log = logging.getLogger("evflow")
 
@@ -78,7 +80,7 @@ class OwnFile:
     """
 
     def __init__(self, path: Path, patience: float = _PATIENCE) -> None:
-        file = path.resolve()
+        file = Path(os.path.realpath(path))
         self._path = file.with_name(f"{file.name}-lock")
         self._lock: Lock | None = None
         end = time.monotonic() + patience
@@ -107,6 +109,26 @@ class OwnFile:
 
 _told: set[Path] = set()
 """What the log has a line about."""
+
+
+def read_file(path: Path, most: int) -> tuple[int, bytes]:
+    """The mode of a file, and its first bytes.
+
+    Args:
+        path: the file.
+        most: how many bytes at most.
+
+    Raises:
+        OSError: it cannot be read, or is not a regular file: a pipe would let its reader wait.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        mode = os.fstat(file).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        return stat.S_IMODE(mode), os.read(file, most)
+    finally:
+        os.close(file)
 
 
 def private_folder(path: Path) -> None:

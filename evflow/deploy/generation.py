@@ -13,7 +13,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from evflow.ownfile import private_file
+from evflow.ownfile import private_file, read_file
 
 __all__ = ["Generation"]
 
@@ -45,7 +45,7 @@ class Generation:
             OSError: the file cannot be read.
         """
         try:
-            data = self.path.read_bytes()
+            data = read_file(self.path, 2 * _STEP)[1]
         except FileNotFoundError:
             return None
         found = [number for at in (0, _STEP) if (number := _number(data[at : at + _STEP])) is not None]

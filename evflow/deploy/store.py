@@ -298,7 +298,6 @@ def _locked(folder: Path) -> Lock:
         raise DeployError(
             f"storage folder {folder} is used by another process; give each node a folder of its own"
         ) from error
-    except OSError as error:
-        raise DeployError(
-            f"storage folder {folder} cannot be used: {error.strerror}; {advice(error)}"
-        ) from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise DeployError(f"storage folder {folder} cannot be used: {why}; {advice(error)}") from error

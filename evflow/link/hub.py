@@ -386,7 +386,7 @@ class Hub:
     def refused_name(self, name: str, conduit: Conduit, expected: str | None) -> str:
         """Why a node of that name may not speak over a connection; "" if it may."""
         # A link to a contact goes by the contact, so nobody may be called like one.
-        if not 0 < len(name) <= 255 or name == self.name or "://" in name:
+        if not 0 < len(name) <= 255 or name == self.name or "://" in name or not name.isprintable():
             return f"{name[:255]!r} is no name that a peer of node {self.name} can have"
         if expected is not None and name != expected:
             return f"the contact answered as {name!r}, expected {expected!r}"

@@ -56,7 +56,7 @@ class FileJournal:
                 if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'safe'").fetchone():
                     db.executescript(_FORMER)
                 self._opened = opened.pop_all()
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, ValueError) as error:
             raise LinkError(f"journal {path} cannot be used: {error}; {advice(error)}") from error
 
     def load(self) -> dict[tuple[str, str], list[Tag]]:

@@ -15,7 +15,7 @@ import zmq
 from zmq.utils import z85
 
 from evflow.errors import LinkError
-from evflow.ownfile import private_folder
+from evflow.ownfile import private_folder, read_file
 from evflow.trouble import advice
 
 __all__ = ["Stamp", "checked_name", "generate", "key_paths", "read_public", "read_secret", "stamp_of"]
@@ -102,9 +102,7 @@ def read_secret(folder: Path, name: str) -> str:
     """
     path = key_paths(folder, name)[0]
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode & 0o777
-            content = file.read(_LARGEST_FILE)
+        mode, content = read_file(path, _LARGEST_FILE)
     except FileNotFoundError as error:
         raise LinkError(
             f"no secret key {path}; make one with: evflow keygen {name} --dir {folder}"
@@ -145,8 +143,7 @@ def read_public(folder: Path, stamp: Stamp) -> tuple[dict[str, str], list[str]]:
     for file_name, *_ in stamp:
         path = folder / file_name
         try:
-            with path.open("rb") as file:
-                key = _key_in(path, file.read(_LARGEST_FILE))
+            key = _key_in(path, read_file(path, _LARGEST_FILE)[1])
             keys[checked_name(path.stem)] = key
         except OSError as error:
             problems.append(f"public key {path} cannot be read: {error}")

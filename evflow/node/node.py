@@ -502,8 +502,9 @@ def _listed(contacts: Contacts) -> list[str]:
 def _checked_name(name: str | None) -> str:
     if name is None:
         return f"{network.gethostname()[:64]}-{os.getpid()}-{os.urandom(4).hex()}"
-    if not isinstance(name, str) or not 0 < len(name) <= 255 or "://" in name:
+    if not isinstance(name, str) or not 0 < len(name) <= 255 or "://" in name or not name.isprintable():
         raise LinkError(
-            f"node {shown(name, 300)}: expected a name, a text of 1 to 255 characters without '://'"
+            f"node {shown(name, 300)}: expected a name, a text of 1 to 255 characters that can be printed, "
+            "without '://'"
         )
     return name

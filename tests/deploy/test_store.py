@@ -264,3 +264,17 @@ def test_kill_at_any_moment_leaves_all_of_a_save_or_none(tmp_path: Path) -> None
         # What was told is there; of what was not yet told, all or nothing.
         assert number in (told, told + 1)
         assert kept == {"a": kept["a"], "b": kept["a"] * 50000, f"only {number}": kept["a"]}
+
+
+@pytest.mark.parametrize("name", ["deployments.generation", "loop", "a\0b", "\ud800"])
+def test_a_folder_with_odd_files_or_an_odd_name_is_refused(name: str, tmp_path: Path) -> None:
+    FileStore(tmp_path / "used").close()
+    folder = tmp_path / name
+    if name == "loop":
+        folder.symlink_to(folder)
+    elif name.startswith("deployments"):
+        folder = tmp_path / "used"
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+    with pytest.raises(DeployError, match=r"cannot be used: \S+"):
+        FileStore(folder)

@@ -50,7 +50,7 @@ def test_hello_of_another_version_is_refused() -> None:
     assert not b.hub.links
 
 
-@pytest.mark.parametrize("name", ["", "b", "x" * 256, "tcp://127.0.0.1:7000"])
+@pytest.mark.parametrize("name", ["", "b", "x" * 256, "tcp://127.0.0.1:7000", "a\nb", "\x1b[2J"])
 def test_hello_with_a_name_that_no_peer_has_is_refused(name: str) -> None:
     network = Network()
     b = Peer(network, "b", chain([]))

@@ -41,6 +41,16 @@ def key_of(path: Path) -> str:
     return path.read_text().splitlines()[-1]
 
 
+def test_a_pipe_in_a_folder_of_keys_makes_nobody_wait(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.pub")
+    with pytest.raises(LinkError, match=r"pipe\.pub cannot be read: .*it is not a regular file"):
+        KeyRing(folder, "center")
+    (folder / "center.key").unlink()
+    os.mkfifo(folder / "center.key", 0o600)
+    with pytest.raises(LinkError, match=r"center\.key cannot be read: .*it is not a regular file"):
+        KeyRing(folder, "center")
+
+
 def test_generate_makes_a_pair_that_belongs_together(tmp_path: Path) -> None:
     secret, public = generate(tmp_path / "deep" / "keys", "edge-1.lab_2")
     assert (secret.name, public.name) == ("edge-1.lab_2.key", "edge-1.lab_2.pub")
