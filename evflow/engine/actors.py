@@ -74,9 +74,15 @@ def opened(name: str, stone: Acting, context: Context) -> Actor:
     """The running half of a stone.
 
     Raises:
-        FlowError: what ``open`` gave is not an actor.
+        FlowError: ``open`` failed, or what it gave is not an actor.
+        EvflowError: what ``open`` raised.
     """
-    actor: object = stone.open(context)
+    try:
+        actor: object = stone.open(context)
+    except EvflowError:
+        raise
+    except CONTAINED as error:
+        raise FlowError(f"stone {name!r} ({stone.kind}) cannot be opened: {mishaps.named(error)}") from error
     if not isinstance(actor, Actor):
         raise FlowError(f"stone {name!r}: open(): expected an Actor, found {shown(actor, 300)}")
     return actor

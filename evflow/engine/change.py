@@ -17,7 +17,7 @@ from evflow.engine.difference import Difference, difference
 from evflow.engine.engine import Engine
 from evflow.engine.snapshot import Arrivals, Parsed, Snapshot, arrive, read
 from evflow.engine.topology import IN, Hop, Slot, Topology
-from evflow.errors import EvflowError, FlowError, UnwrittenError
+from evflow.errors import EvflowError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.mishaps import CONTAINED, Broken
 from evflow.stone import Actor, Stone, arrivals
@@ -151,14 +151,7 @@ class _Opening:
                 self._undo.append(partial(self._engine.open, slot))
 
     def _open(self, slot: Slot) -> None:
-        try:
-            self._engine.open(slot)
-        except EvflowError:
-            raise
-        except CONTAINED as error:
-            raise FlowError(
-                f"stone {slot.name!r} ({slot.stone.kind}) cannot be opened: {mishaps.named(error)}"
-            ) from error
+        self._engine.open(slot)
         self._undo.append(lambda: self._close(slot))
 
     def _close(self, slot: Slot) -> None:

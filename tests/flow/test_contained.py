@@ -394,3 +394,20 @@ def test_an_error_that_cannot_be_shown_costs_its_event(
         flow.drain(20)
     assert sorted(handled) == [3, 4, 5, 6]
     assert fail.__name__ in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(SystemExit, "SystemExit"), (ValueError, "ValueError"), (Shy, "FlowError: Shy")]
+)
+def test_a_stone_that_cannot_be_opened_is_named(
+    error: type[BaseException], told: str, monkeypatch: Patch
+) -> None:
+    def fail(self: Hostile, context: Context) -> Actor:
+        raise error
+
+    monkeypatch.setattr(Hostile, "open", fail)
+    graph = ev.Graph("g")
+    stone = graph.link(graph.source("numbers", Number), graph.add(Hostile("nowhere", error)))
+    graph.link(stone, graph.add(ev.Terminal(print)))
+    with pytest.raises(FlowError, match=rf"stone 'hostile' \(hostile\) cannot be opened: {told}"):
+        graph.run()
