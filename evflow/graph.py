@@ -350,7 +350,7 @@ class Graph(Editable):
             for node, rule in data.get("fallbacks", {}).items():
                 graph.fallback(node, to=rule["to"], after=rule["after"])
             graph.rules = rules_of(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise GraphError(f"graph data is malformed: {type(error).__name__}: {error}") from error
         return graph
 

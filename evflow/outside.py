@@ -10,9 +10,19 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["MOST_DEPTH", "MOST_VALUES", "Malformed", "check_depth", "from_json", "from_msgpack", "shown"]
+__all__ = [
+    "MOST_DEPTH",
+    "MOST_VALUES",
+    "Malformed",
+    "check_depth",
+    "from_json",
+    "from_msgpack",
+    "shown",
+    "shown_path",
+]
 
 MOST_DEPTH = 100
 """Lists and maps that may stand within each other."""
@@ -125,6 +135,11 @@ def check_depth(value: object, most: int) -> None:
         ]
     if level:
         raise Malformed(f"expected at most {most} lists or maps within each other, found more")
+
+
+def shown_path(path: Path) -> str:
+    """A path for a message: as it is, or quoted where characters of it cannot be printed."""
+    return str(path) if str(path).isprintable() else repr(str(path))
 
 
 def shown(value: object, most: int = 100) -> str:

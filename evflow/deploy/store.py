@@ -22,7 +22,7 @@ from evflow.deploy.generation import Generation
 from evflow.deploy.growing import Growing
 from evflow.deploy.large import LargeValues
 from evflow.errors import DeployError
-from evflow.outside import shown
+from evflow.outside import shown, shown_path
 from evflow.ownfile import Lock, private_folder
 from evflow.trouble import Trouble, advice, of_the_disk
 
@@ -300,4 +300,6 @@ def _locked(folder: Path) -> Lock:
         ) from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise DeployError(f"storage folder {folder} cannot be used: {why}; {advice(error)}") from error
+        raise DeployError(
+            f"storage folder {shown_path(folder)} cannot be used: {why}; {advice(error)}"
+        ) from error

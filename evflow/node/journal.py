@@ -14,7 +14,7 @@ from evflow.database import connect, transaction
 from evflow.errors import LinkError
 from evflow.link.custody import Gone, Paths
 from evflow.link.tags import Tag
-from evflow.outside import from_msgpack
+from evflow.outside import from_msgpack, shown_path
 from evflow.ownfile import OwnFile
 from evflow.trouble import advice
 
@@ -57,7 +57,7 @@ class FileJournal:
                     db.executescript(_FORMER)
                 self._opened = opened.pop_all()
         except (sqlite3.Error, OSError, ValueError) as error:
-            raise LinkError(f"journal {path} cannot be used: {error}; {advice(error)}") from error
+            raise LinkError(f"journal {shown_path(path)} cannot be used: {error}; {advice(error)}") from error
 
     def load(self) -> dict[tuple[str, str], list[Tag]]:
         """By bridge and the stone that it leads to, the latest frame of each route.

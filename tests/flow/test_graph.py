@@ -173,6 +173,7 @@ def test_a_lambda_handler_cannot_be_data() -> None:
         {"name": "x", "stones": [{"name": "a", "kind": "nonsense", "on": None, "settings": {}}], "links": []},
         {"name": "x", "stones": 3, "links": [], "morphs": []},
         {"name": "x", "stones": [], "links": [[1]], "morphs": []},
+        {"name": "x", "stones": [], "links": [["a", float("inf"), "b", ""]], "morphs": []},
         {"name": "x", "stones": [{"name": "t", "kind": "terminal", "on": None,
          "settings": {"batch": False, "handlers": [["input", None, 7]]}}],
          "links": [], "morphs": []},
