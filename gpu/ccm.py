@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.gpu.device import Memory
+from evflow.gpu.pack import ATTRIBUTE
 from evflow.gpu.single import MOST_ROWS, SingleEngine
 from evflow.gpu.table import ALWAYS, AREA
 from evflow.matching.filters import Filters
@@ -38,6 +39,7 @@ class Ccm(SingleEngine):
     """
 
     kernel_file = "ccm"
+    steps = ("copy input", "count", "copy results")
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -121,13 +123,20 @@ class Ccm(SingleEngine):
                 self._words,
                 rows=min(rows - first, MOST_ROWS),
             )
+        self._mark()
         self._device.fetch(self._out[: 4 * self._words], found[ours].address, self._stream)
+        self._mark()
         # Without a row no kernel ran, so neither copy has changed.
         self._turn = other if rows else ours
 
     def _answer(self) -> NDArray[np.int32]:
         bits = np.unpackbits(self._out[: 4 * self._words], bitorder="little")
         return np.flatnonzero(bits).astype(np.int32)
+
+    def _traffic(self, rows: NDArray[np.int64], constraints: NDArray[np.int64]) -> tuple[Any, ...]:
+        # The next event's counters and bits are cleared; a constraint is a code, an operand and a filter.
+        count = 4 * len(self._store) + 4 * self._words + 13 * constraints
+        return ATTRIBUTE.itemsize * rows, count, 4 * self._words
 
     def _state_bytes(self) -> int:
         return sum(memory.nbytes for memory in (*self._counts, *self._found) if memory)

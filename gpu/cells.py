@@ -57,14 +57,28 @@ class Cells:
         placed = np.flatnonzero(level < len(self._sides))
         level = level[placed]
         scaled = centre[placed].astype(np.float64) * self.inverse[level, None]
-        cell = np.clip(np.floor(scaled), -4e18, 4e18).astype(np.int64).view(np.uint64)
+        found[placed] = self._bucket(level, np.floor(scaled))
+        return found
+
+    def near(self, places: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The buckets that are searched for events at these places, a row for each."""
+        dimensions = places.shape[1]
+        corners = np.arange(2**dimensions)[:, None] >> np.arange(dimensions) & 1
+        rows = []
+        for level, inverse in enumerate(self.inverse):
+            cells = (np.floor(places * inverse - 0.5)[:, None, :] + corners).reshape(-1, dimensions)
+            rows.append(self._bucket(np.full(len(cells), level), cells).reshape(len(places), -1))
+        return np.concatenate([np.empty((len(places), 0), np.int64), *rows], axis=1)
+
+    def _bucket(self, level: NDArray[np.int64], cells: NDArray[np.float64]) -> NDArray[np.int64]:
+        cell = np.clip(cells, -4e18, 4e18).astype(np.int64).view(np.uint64)
         hashed = cell[:, 0] * _X ^ cell[:, 1] * _Y
         if cell.shape[1] == 3:
             hashed ^= cell[:, 2] * _Z
         hashed = (hashed ^ level.astype(np.uint64)) * _X
         hashed = (hashed ^ (hashed >> np.uint64(32))) * _Z
-        found[placed] = (hashed >> np.uint64(64 - self.bits)).astype(np.int64)
-        return found
+        bucket: NDArray[np.int64] = (hashed >> np.uint64(64 - self.bits)).astype(np.int64)
+        return bucket
 
 
 _UNBOUNDED = 200

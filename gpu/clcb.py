@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.gpu.device import Memory
+from evflow.gpu.pack import ATTRIBUTE
 from evflow.gpu.single import MOST_ROWS, SingleEngine
 from evflow.gpu.store import blooms
 from evflow.matching.filters import Filters
@@ -41,6 +42,8 @@ class Clcb(SingleEngine):
     """
 
     kernel_file = "clcb"
+    steps = ("copy input", "Loc", "Cont", "Zip", "copy results")
+    """As in figure 6 of CLCB."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -146,19 +149,11 @@ class Clcb(SingleEngine):
         self._stream.synchronize()
         return self._out.view(np.int32)[1 : 1 + count].copy()
 
-    def times(self, events: EventRows) -> NDArray[np.float64]:
-        """Milliseconds that the device takes for each step of each event, as in figure 6 of CLCB.
-
-        Returns:
-            (N, 5): copy input, Loc, Cont, Zip, copy results.
-        """
-        self._marks = []
-        try:
-            self.match(events)
-            marks = [self._marks[first : first + 6] for first in range(0, len(self._marks), 6)]
-            return np.array([self._device.milliseconds(six) for six in marks]).reshape(-1, 5)
-        finally:
-            self._marks = None
+    def _traffic(self, rows: NDArray[np.int64], constraints: NDArray[np.int64]) -> tuple[Any, ...]:
+        store = self._store
+        # Names and a counter of each filter, the latter at one event of four; a filter and its counter.
+        loc = len(store) * (4 + (4 if self._wide else 1))
+        return ATTRIBUTE.itemsize * rows, loc, 8 * constraints, store.ids, 4 * min(FIRST, 1 + store.ids)
 
     def _state_bytes(self) -> int:
         return sum(memory.nbytes for memory in (self._counts, self._matched, self._result) if memory)

@@ -306,6 +306,27 @@ class Device:
             words = memory.nbytes // 4
             self._owner.do(lambda: self._cuda.memset_d32_async(memory.address, 0, words, stream.held))
 
+    def copy(self, to: Memory, memory: Memory, stream: Stream) -> None:
+        """Copies memory to as much other memory of the device, in a stream."""
+        nbytes = memory.nbytes
+        self._owner.do(lambda: self._cuda.memcpy_dtod_async(to.address, memory.address, nbytes, stream.held))
+
+    def facts(self) -> dict[str, Any]:
+        """What there is to be known: name, compute capability, driver, and bytes of memory, free ones too."""
+
+        def facts() -> dict[str, Any]:
+            free, total = self._cuda.mem_get_info()
+            major, minor = self._cuda.Context.get_device().compute_capability()
+            return {
+                "name": self.name,
+                "compute_capability": f"{major}.{minor}",
+                "cuda_of_driver": self._cuda.get_driver_version(),
+                "memory_bytes": total,
+                "free_bytes": free,
+            }
+
+        return self.do("asking what it is", facts)
+
     def milliseconds(self, marks: Sequence[Mark]) -> list[float]:
         """The time between each two marks."""
         return self._owner.do(lambda: [last.held.time_since(first.held) for first, last in pairwise(marks)])

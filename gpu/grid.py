@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import DeviceError, SubscriptionError
+from evflow.gpu.batch import PackedEvents
 from evflow.gpu.device import BLOCK, Device, OutOfMemory
 from evflow.gpu.ordered import OrderedFilters
-from evflow.gpu.slots import PAIR, Slot, Ticket
+from evflow.gpu.slots import HEADER, PAIR, Slot, Ticket
+from evflow.gpu.timing import StepTimer
 from evflow.matching.engine import Matches
 from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
@@ -60,6 +62,9 @@ class Grid:
         array([0], dtype=int32)
     """
 
+    steps = ("copy input", "match", "clear", "copy results")
+    """What is done for a batch, as ``times`` and ``least_bytes`` tell of it."""
+
     def __init__(
         self, strings: Strings, dimensions: int, *, device: int = 0, batch: int = 1024, slots: int = 2
     ) -> None:
@@ -76,6 +81,7 @@ class Grid:
         self._rates: deque[float] = deque(maxlen=RECENT + slots)
         self._batch = batch
         self._failed = False
+        self._timer = StepTimer(self._device, self.steps)
 
     @property
     def filters(self) -> int:
@@ -201,7 +207,9 @@ class Grid:
         except OutOfMemory as error:
             self._with_less(slot, error)
             return
+        self._timer.mark(slot.stream)
         heads, attributes, chars, answer, seen = slot.send()
+        self._timer.mark(slot.stream)
         self._kernel(
             slot.stream,
             32 * len(part),
@@ -217,8 +225,11 @@ class Grid:
             rows=max(1, min(16, WARPS // len(part))),
             block=min(BLOCK, 32 * len(part)),
         )
+        self._timer.mark(slot.stream)
         self._clear(slot.stream, min(slot.capacity, CLEARING), answer, slot.capacity, seen, words)
+        self._timer.mark(slot.stream)
         slot.fetch()
+        self._timer.mark(slot.stream)
         ticket.missing += 1
         self._flying.append(slot)
 
@@ -247,6 +258,16 @@ class Grid:
         with suppress(DeviceError), self._or_give_up(slot.ticket):
             self._flying.popleft()
             self._rates.append(slot.finish())
+
+    def times(self, events: EventRows) -> NDArray[np.float64]:
+        """Milliseconds that the device takes: a row for each batch, a column for each of ``steps``."""
+        return self._timer.times(lambda: self.match(events))
+
+    def least_bytes(self, events: EventRows) -> NDArray[np.float64]:
+        """Bytes that have to be read or written at least for all of these events: a column for each step."""
+        packed = PackedEvents(events, self._filters.needs_chars)
+        names = 4 * int(self._filters.candidates(events).sum())
+        return np.array([[packed.layout(0, len(packed))[2], names, 0, HEADER]], np.float64)
 
     # -- the rest
 

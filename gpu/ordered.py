@@ -16,6 +16,7 @@ from evflow.gpu.operands import Operands
 from evflow.gpu.store import NOBODY, FilterStore
 from evflow.gpu.table import NEEDS_CHARS, coded
 from evflow.matching.filters import Filters
+from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
 __all__ = ["OrderedFilters"]
@@ -237,6 +238,15 @@ class OrderedFilters:
             len(self._cells.inverse),
             self._inverse.address,
         )
+
+    def candidates(self, events: EventRows) -> NDArray[np.int64]:
+        """How many filters the kernel looks at for each event."""
+        places, bounds = events.place, self._buckets.used.astype(np.int64)
+        count = np.full(len(events), self._everywhere + self._total - self._recent)
+        placed = np.flatnonzero(np.isfinite(places).all(axis=1))
+        near = self._cells.near(places[placed].astype(np.float64))
+        count[placed] += (bounds[near + 1] - bounds[near]).sum(axis=1)
+        return count
 
     def memory(self) -> Mapping[str, int]:
         """Bytes held, by what for."""

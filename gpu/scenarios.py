@@ -1,4 +1,4 @@
-"""The papers' default scenarios, at any size: subscriptions and events to check and time engines with."""
+"""The papers' scenarios and a mixed one, at any size: what engines are checked and timed with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.model import Op
 
-__all__ = ["ccm_scenario", "clcb_scenario"]
+__all__ = ["ccm_scenario", "clcb_scenario", "mixed_scenario"]
 
 NAMES = 100
 GROUP = 5
@@ -20,13 +20,17 @@ NUMBER_OPS = np.array([Op.EQ, Op.NE, Op.GT, Op.LT], np.uint8)
 TEXT_OPS = np.array([Op.EQ, Op.NE, Op.CONTAINS, Op.PREFIX], np.uint8)
 
 
-def ccm_scenario(filters: int, events: int, seed: int = 1) -> tuple[FilterColumns, list[dict[str, Any]]]:
+def ccm_scenario(
+    filters: int, events: int, seed: int = 1, *, exponent: float = 0.0
+) -> tuple[FilterColumns, list[dict[str, Any]]]:
     """Table 1 of CCM: 10 subscriptions of many filters; half of the constraints are on strings.
 
     Args:
         filters: 250,000 in the paper.
         events: how many.
         seed: of everything.
+        exponent: of Zipf's law, by which names are drawn; 0: all alike. The paper's other case is 1.7, where
+            half of the constraints are on one name.
 
     Example:
         >>> columns, events = ccm_scenario(100, 3)
@@ -36,6 +40,10 @@ def ccm_scenario(filters: int, events: int, seed: int = 1) -> tuple[FilterColumn
     random = np.random.default_rng(seed)
     start, name = _names(random, filters)
     count = len(name)
+    likely = np.arange(1, NAMES + 1) ** -float(exponent)
+    likely /= likely.sum()
+    if exponent:
+        name = random.choice(NAMES, count, p=likely).astype(np.int32)
     is_text = name % 2 == 1
     pick = random.integers(0, 4, count)
     value = random.integers(0, VALUES, count)
@@ -51,7 +59,7 @@ def ccm_scenario(filters: int, events: int, seed: int = 1) -> tuple[FilterColumn
     )
     made = []
     for _ in range(events):
-        chosen = random.choice(NAMES, random.integers(3, 6), replace=False)
+        chosen = random.choice(NAMES, random.integers(3, 6), replace=False, p=likely if exponent else None)
         drawn = random.integers(0, VALUES, len(chosen))
         pairs = zip(chosen.tolist(), drawn.tolist(), strict=True)
         made.append({f"name{n}": f"value{v}" if n % 2 else float(v) for n, v in pairs})
@@ -105,6 +113,47 @@ def clcb_scenario(
         first = GROUP * int(random.integers(0, groups))
         values = random.integers(0, VALUES, GROUP)
         event: dict[str, Any] = {f"name{first + i}": float(value) for i, value in enumerate(values)}
+        made.append(event | dict(zip("xy", random.uniform(0, side, 2).tolist(), strict=True)))
+    return columns, made
+
+
+def mixed_scenario(filters: int, events: int, seed: int = 1) -> tuple[FilterColumns, list[dict[str, Any]]]:
+    """Ranges and areas of all sizes: a filter is a range of one or two of twenty names, most with an area.
+
+    Args:
+        filters: each a subscription of its own.
+        events: how many; each has ten of the names.
+        seed: of everything.
+
+    Example:
+        >>> columns, events = mixed_scenario(10, 3)
+        >>> len(columns), columns.subscriptions, len(events[0])
+        (10, 10, 12)
+    """
+    random = np.random.default_rng(seed)
+    names, side = 20, 1000.0
+    ranges = random.integers(1, 3, filters)
+    low = random.uniform(0, VALUES, int(ranges.sum()))
+    high = low + VALUES * random.uniform(0, 1, len(low)) ** 4
+    first = np.repeat(random.integers(0, names, filters), ranges)
+    within = np.arange(len(low)) - np.repeat(np.cumsum(ranges) - ranges, ranges)
+    columns = FilterColumns(
+        names=[f"name{i}" for i in range(names)],
+        texts=[],
+        start=np.append(0, 2 * np.cumsum(ranges)),
+        name=np.repeat((first + within) % names, 2).astype(np.int32),
+        op=np.tile(np.array([Op.GE, Op.LE], np.uint8), len(low)),
+        number=np.stack((low, high), axis=1).ravel(),
+        text=np.full(2 * len(low), -1, np.int32),
+        x=np.where(random.random(filters) < 0.02, np.nan, random.uniform(0, side, filters)),
+        y=random.uniform(0, side, filters),
+        radius=side * 10 ** random.uniform(-4, -1, filters),
+    )
+    made = []
+    for _ in range(events):
+        chosen = random.choice(names, names // 2, replace=False).tolist()
+        values = random.uniform(0, VALUES, len(chosen)).tolist()
+        event: dict[str, Any] = {f"name{n}": value for n, value in zip(chosen, values, strict=True)}
         made.append(event | dict(zip("xy", random.uniform(0, side, 2).tolist(), strict=True)))
     return columns, made
 

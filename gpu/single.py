@@ -16,6 +16,7 @@ from evflow.gpu.operands import Operands
 from evflow.gpu.pack import ATTRIBUTE, attributes, gathered, places
 from evflow.gpu.store import FilterStore
 from evflow.gpu.table import ConstraintTable, coded
+from evflow.gpu.timing import StepTimer
 from evflow.matching.engine import Matches
 from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
@@ -39,6 +40,8 @@ class SingleEngine(ABC):
     """
 
     kernel_file: str
+    steps: tuple[str, ...]
+    """What is done for an event, as ``times`` and ``least_bytes`` tell of it."""
 
     def __init__(self, strings: Strings, dimensions: int, *, device: int = 0) -> None:
         self._dimensions = dimensions
@@ -55,7 +58,7 @@ class SingleEngine(ABC):
         self._input = self._device.allocate(1 << 16)
         self._failed = False
         self._stale = True
-        self._marks: list[Any] | None = None
+        self._timer = StepTimer(self._device, self.steps)
 
     # -- what differs
 
@@ -90,6 +93,10 @@ class SingleEngine(ABC):
     @abstractmethod
     def _answer(self) -> NDArray[np.int32]:
         """The answer, after the stream was waited for."""
+
+    @abstractmethod
+    def _traffic(self, rows: NDArray[np.int64], constraints: NDArray[np.int64]) -> tuple[Any, ...]:
+        """Bytes that each step moves at least, for events of so many rows and constraints on them."""
 
     # -- subscriptions
 
@@ -206,10 +213,7 @@ class SingleEngine(ABC):
         return answers
 
     def _mark(self) -> None:
-        """Notes the time at this point of the stream, if times are wanted."""
-        if self._marks is not None:
-            self._marks.append(self._device.mark(timing=True))
-            self._marks[-1].record(self._stream)
+        self._timer.mark(self._stream)
 
     def _blooms(self, events: EventRows) -> NDArray[np.uint32]:
         return np.zeros(len(events), np.uint32)
@@ -232,6 +236,18 @@ class SingleEngine(ABC):
         table, store = self._table, self._store
         columns = (table.code, table.operand, table.filter, store.size, store.subscription)
         return tuple(column.address for column in columns)
+
+    def times(self, events: EventRows) -> NDArray[np.float64]:
+        """Milliseconds that the device takes: a row for each event, a column for each of ``steps``."""
+        return self._timer.times(lambda: self.match(events))
+
+    def least_bytes(self, events: EventRows) -> NDArray[np.float64]:
+        """Bytes that have to be read or written at least: rows and columns as in ``times``."""
+        event, _, row = self._rows(events)
+        rows = np.bincount(event, minlength=len(events))
+        constraints = np.bincount(event, self._table.count[row], len(events)).astype(np.int64)
+        columns = np.broadcast_arrays(*self._traffic(rows, constraints))
+        return np.stack(columns, axis=1).astype(np.float64)
 
     # -- the rest
 

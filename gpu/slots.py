@@ -16,7 +16,7 @@ from evflow.gpu.device import Device, Memory
 from evflow.matching.engine import Matches
 from evflow.matching.rows import EventRows
 
-__all__ = ["PAIR", "Part", "Slot", "Ticket"]
+__all__ = ["HEADER", "PAIR", "Part", "Slot", "Ticket"]
 
 HEADER = 8
 """Bytes of an answer before its pairs: how many there are, and 4 more, so that pairs are aligned."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import click
 
 from evflow.cli.tidy import tidy
@@ -11,7 +15,7 @@ __all__ = ["gpu"]
 
 @click.group()
 def gpu() -> None:
-    """Check matching on a CUDA device."""
+    """Check and time matching on a CUDA device."""
 
 
 @gpu.command()
@@ -19,7 +23,7 @@ def gpu() -> None:
 @click.option("--events", type=click.IntRange(1), default=50, show_default=True, help="Events a scenario.")
 @click.option("--device", type=click.IntRange(0), default=0, show_default=True, help="Which device.")
 def selftest(full: bool, events: int, device: int) -> None:
-    """Compare the engines on a device with the CPU, and time each step there."""
+    """Compare the engines on a device with the CPU."""
     from evflow.gpu.selftest import selftest as run
 
     line = ""
@@ -28,3 +32,41 @@ def selftest(full: bool, events: int, device: int) -> None:
             click.echo(line)
     if line != "0 wrong":
         raise SystemExit(1)
+
+
+@gpu.command()
+@click.option(
+    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0), default=600, show_default=True, help="Then begin no more."
+)
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Share of the papers' sizes, 250,000 and 2,500,000 filters.",
+)
+@click.option("--events", type=click.IntRange(1), default=4096, show_default=True, help="Events a scenario.")
+@click.option("--device", type=click.IntRange(0), default=0, show_default=True, help="Which device.")
+def bench(file: Path | None, seconds: float, scale: float, events: int, device: int) -> None:  # fmt: skip
+    """Time the engines on a device beside the CPU, and check each answer."""
+    from evflow.gpu.bench import Bench
+
+    run = Bench(device=device, scale=scale, events=events, seconds=seconds)
+    with tidy():
+        for line in run.run():
+            click.echo(line)
+            if file is not None:
+                # After each step, so that a run that breaks off leaves what it has found.
+                _write(file, run.report)
+    if run.report["wrong"]:
+        raise SystemExit(1)
+
+
+def _write(file: Path, report: dict[str, Any]) -> None:
+    try:
+        file.write_text(json.dumps(report, indent=1) + "\n")
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error

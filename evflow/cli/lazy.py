@@ -14,7 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "deploy": ("evflow.cli.deploying:deploy", "Roll a graph out over its hosts: all of it or nothing."),
     "doctor": ("evflow.cli.doctor:doctor", "Find out what is wrong with this host, key, port or clock."),
     "draw": ("evflow.cli.graphs:draw", "Draw a graph, or a deployment as it runs."),
-    "gpu": ("evflow.cli.gpu:gpu", "Check matching on a CUDA device."),
+    "gpu": ("evflow.cli.gpu:gpu", "Check and time matching on a CUDA device."),
     "logs": ("evflow.cli.watching:logs", "Print the log of a node."),
     "node": ("evflow.cli.daemon:node", "Run a node that graphs are deployed to."),
     "record": ("evflow.cli.passing:record", "Write the events that pass a stone to a file."),

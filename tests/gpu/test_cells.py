@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evflow.gpu.cells import Cells
+from evflow.gpu.cells import EVERYWHERE, Cells
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
@@ -20,3 +20,17 @@ def test_filters_apart_have_buckets_of_their_own(dimensions: int, radius: float,
     # As many as balls thrown at random fill, or those that there are of different centres.
     different = min(count, len(np.unique(centre, axis=0)))
     assert len(found) > different / 2
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_the_buckets_near_a_place_have_all_filters_around_it(dimensions: int) -> None:
+    random = np.random.default_rng(5)
+    centre, radius = random.uniform(-50, 50, (500, dimensions)), 10 ** random.uniform(-3, 1.5, 500)
+    cells = Cells(centre, radius**2)
+    buckets = cells.buckets(centre, radius**2)
+    places = np.concatenate((random.uniform(-50, 50, (200, dimensions)), centre[:50]))
+    near = cells.near(places)
+    inside = np.linalg.norm(places[:, None] - centre, axis=2) <= radius
+    assert inside.sum() > 300
+    for place, filter in np.argwhere(inside):
+        assert buckets[filter] == EVERYWHERE or buckets[filter] in near[place]

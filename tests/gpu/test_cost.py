@@ -6,13 +6,20 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from evflow.gpu.scenarios import ccm_scenario
+from evflow.gpu.scenarios import ccm_scenario, clcb_scenario
+from evflow.matching.matcher import Matcher
 from tests.gpu.cost import BANDWIDTH, cost
 from tests.gpu.standin import StandIn
 
 SUBSCRIPTIONS = 500
 FILTERS = 10 * SUBSCRIPTIONS
+STEPS = {
+    "ccm": {"count": "ccm_plane"},
+    "clcb": {"Loc": "loc_plane", "Cont": "cont", "Zip": "zip"},
+    "clcb-grid": {"match": "grid_plane"},
+}
 DOCUMENT = Path(__file__).parents[2] / "docs" / "gpu.md"
 
 
@@ -43,6 +50,20 @@ def test_clcb_moves_the_bytes_that_its_arrays_say(standin: StandIn) -> None:
 def test_grid_moves_less_for_an_event_than_clcb(standin: StandIn) -> None:
     of_clcb = cost(standin, "clcb", SUBSCRIPTIONS, events=4).bytes
     assert 0 < cost(standin, "clcb-grid", SUBSCRIPTIONS, events=4).bytes < of_clcb / 4
+
+
+@pytest.mark.parametrize("engine", STEPS)
+def test_the_least_bytes_of_a_step_are_no_more_than_its_kernel_moves(standin: StandIn, engine: str) -> None:
+    events = 4
+    counted = cost(standin, engine, FILTERS if engine == "ccm" else SUBSCRIPTIONS, events).kernels
+    columns, made = ccm_scenario(FILTERS, events) if engine == "ccm" else clcb_scenario(SUBSCRIPTIONS, events)
+    matcher = Matcher(engine)
+    matcher.subscribe_many(columns)
+    matcher.match(made[0])
+    least = matcher._engine.least_bytes(matcher.prepare(made).rows).sum(axis=0) / events
+    of_step = dict(zip(matcher._engine.steps, least.tolist(), strict=True))
+    for step, kernel in STEPS[engine].items():
+        assert 0 < of_step[step] <= counted[kernel]["bytes"]
 
 
 def test_the_documents_times_follow_from_its_bytes() -> None:

@@ -16,15 +16,13 @@ from tests.gpu.standin import StandIn
 
 
 @pytest.mark.slow
-def test_selftest_compares_all_engines_and_tells_what_steps_take(standin: StandIn) -> None:
+def test_selftest_compares_all_engines(standin: StandIn) -> None:
     done = CliRunner().invoke(main, ["gpu", "selftest", "--events", "4"])
     assert done.exit_code == 0, done.output
     assert done.output.startswith("device 0: stand-in on the CPU, not a GPU\n")
     assert done.output.endswith("\n0 wrong\n")
     assert len(re.findall(r" 4 of 4 right, ", done.output)) == 6
     assert len(re.findall(r" 1 of 1 right, ", done.output)) == 3
-    steps = r"copy input .* µs, Loc .* µs, Cont .* µs, Zip .* µs, copy results"
-    assert len(re.findall(steps, done.output)) == 3
 
 
 def test_selftest_without_pycuda_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,124 @@
+"""``evflow gpu bench``, on the stand-in: its times mean nothing there, its form and its checks do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from evflow.cli import main
+from evflow.gpu import bench
+from evflow.gpu.device import Device
+from evflow.gpu.grid import Grid
+from evflow.gpu.scenarios import mixed_scenario
+from evflow.matching.engine import Matches
+from evflow.matching.index import Index
+from evflow.matching.matcher import Matcher
+from tests.gpu.standin import StandIn
+
+STEPS = {
+    "ccm": ["copy input", "count", "copy results"],
+    "clcb": ["copy input", "Loc", "Cont", "Zip", "copy results"],
+    "clcb-grid": ["copy input", "match", "clear", "copy results"],
+}
+
+
+@pytest.fixture(autouse=True)
+def small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "COPIED", 1 << 20)
+
+
+def run(*arguments: str) -> Result:
+    given = ["gpu", "bench", "--scale", "0.0002", "--events", "20", *arguments]
+    return CliRunner().invoke(main, given)
+
+
+def test_bench_writes_all_figures_and_finds_nothing_wrong(standin: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    done = run("--json", str(file))
+    assert done.exit_code == 0, done.output
+    assert done.output.endswith("\n0 wrong\n")
+    report = json.loads(file.read_text())
+    assert (report["wrong"], report["left_out"], report["complete"]) == (0, [], True)
+    assert report["device"]["name"] == "stand-in on the CPU, not a GPU"
+    assert set(report["copies"]) == {"on the device", "to the device", "to the host"}
+    names = [scenario["name"] for scenario in report["scenarios"]]
+    assert names == [
+        "CCM, table 2, uniform names",
+        "CCM, table 2, Zipf names",
+        "CLCB, table 2, with location",
+        "CLCB, table 2, content only",
+        "CLCB, figure 6b, any content",
+        "ranges and areas at random",
+    ]
+    for scenario in report["scenarios"]:
+        assert list(scenario["engines"]) == ["index", *STEPS]
+        located = scenario["name"] in (*names[2:3], *names[4:])
+        for engine, row in scenario["engines"].items():
+            assert (row["wrong"], row["compared"]) == (0, scenario["events"])
+            assert row["deployed_seconds"] > 0 and all(row["us_of_an_event"].values())
+            assert ("moves" in row) == located
+            assert engine == "index" or list(row["steps"]) == STEPS[engine]
+
+
+def test_a_wrong_answer_makes_it_fail(
+    standin: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    collect = Grid.collect
+
+    def without_the_last(self: Grid, ticket: Any) -> Matches:
+        found = collect(self, ticket)
+        last = max(0, len(found.ids) - 1)
+        return Matches(np.minimum(found.offsets, last), found.ids[:last])
+
+    monkeypatch.setattr(Grid, "collect", without_the_last)
+    done = run("--json", str(tmp_path / "figures.json"))
+    assert done.exit_code == 1
+    wrong = json.loads((tmp_path / "figures.json").read_text())["wrong"]
+    assert wrong > 0 and done.output.endswith(f"\n{wrong} wrong\n")
+
+
+def test_a_wrong_index_is_found_by_brute_force(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    match = Index.match
+
+    def without_the_last(self: Index, events: Any, threads: int = 1) -> Matches:
+        found = match(self, events, threads)
+        return Matches(np.minimum(found.offsets, max(0, len(found.ids) - 1)), found.ids)
+
+    monkeypatch.setattr(Index, "match", without_the_last)
+    assert run().exit_code == 1
+
+
+def test_what_there_is_no_time_for_is_told(standin: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    done = run("--json", str(file), "--seconds", "0")
+    assert done.exit_code == 0
+    report = json.loads(file.read_text())
+    assert len(report["left_out"]) == 6 and not report["complete"]
+    assert "left out: ranges and areas at random: 0 seconds were over\n" in done.output
+
+
+def test_a_file_that_cannot_be_written_is_told(standin: StandIn, tmp_path: Path) -> None:
+    done = run("--json", str(tmp_path / "missing" / "figures.json"))
+    assert done.exit_code == 1
+    assert "figures.json cannot be written: No such file or directory" in done.output
+
+
+@pytest.mark.parametrize("engine", STEPS)
+def test_steps_of_every_engine_are_timed_and_moved_bytes_counted(standin: StandIn, engine: str) -> None:
+    columns, made = mixed_scenario(300, 5)
+    matcher = Matcher(engine)
+    matcher.subscribe_many(columns)
+    rows = matcher.prepare(made).rows
+    times, moved = matcher._engine.times(rows), matcher._engine.least_bytes(rows)
+    assert times.shape == moved.shape == (1 if engine == "clcb-grid" else 5, len(STEPS[engine]))
+    assert (times >= 0).all()
+
+
+def test_copies_take_no_more_memory_than_there_is(standin: StandIn) -> None:
+    standin.configure(limit=standin.held()[1] + (1 << 20))
+    assert set(bench._copies(Device.of())) == {"on the device", "to the device", "to the host"}
