@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import logging
 import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import CancelledError, Future, wait
 from queue import SimpleQueue
 from traceback import clear_frames
 from typing import Any, TypeVar
@@ -21,6 +22,9 @@ from typing import Any, TypeVar
 from evflow.errors import DeviceError
 
 __all__ = ["Owner"]
+
+_log = logging.getLogger("evflow.gpu")
+_ENDED = "the process ends, and its work on the device has ended already"
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -42,7 +46,7 @@ class Owner:
         self._dead: deque[Any] = deque()
         self._held: dict[int, tuple[Any, Any, list[Any]]] = {}
         self._process = os.getpid()
-        self._ended = False
+        self._ended = self._over = False
         self._thread = threading.Thread(target=self._run, name="evflow device", daemon=True)
         self._thread.start()
         atexit.register(self.end)
@@ -67,9 +71,14 @@ class Owner:
             return job()
         self.check()
         future: Future[T] = Future()
-        self._queue.put((future, job))
         try:
+            self._queue.put((future, job))
+            if self._over:
+                # Too late for the thread to see it.
+                future.cancel()
             return future.result()
+        except CancelledError:
+            raise DeviceError(_ENDED) from None
         except BaseException:
             if not future.cancel():
                 wait([future])
@@ -85,7 +94,7 @@ class Owner:
                 "start it with multiprocessing's 'spawn', or use a CPU engine"
             )
         if self._ended:
-            raise DeviceError("the process ends, and its work on the device has ended already")
+            raise DeviceError(_ENDED)
 
     def own(self, make: Callable[[], Any], wrap: Callable[[list[Any]], W]) -> W:
         """Holds what CUDA gives until its wrapper is dropped, whichever thread drops it; in the thread.
@@ -128,30 +137,24 @@ class Owner:
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             if isinstance(item, tuple):
-                self._answer(*item)
+                _answer(*item)
             # Else a job and what it holds would stay until the next.
             del item
-            self.sweep()
-        self._settle()
-        for _, _, cell in self._held.values():
-            cell.clear()
-        self._leave()
-
-    def _answer(self, future: Future[T], job: Callable[[], T]) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
+            try:
+                self.sweep()
+            except BaseException:  # noqa: BLE001 - the thread has to go on
+                _log.exception("what was dropped on a device could not be freed; it is tried again")
         try:
-            result = job()
-            self.sweep()
-        except BaseException as error:  # noqa: BLE001 - the caller gets it
-            _clear(error)
-            self.sweep()
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+            self._settle()
+            for _, _, cell in self._held.values():
+                cell.clear()
+            self._leave()
         finally:
-            # Else the error would keep them, and they the error.
-            del future, job
+            # In this order: a job that comes after the last look is told by its caller.
+            self._over = True
+            while not self._queue.empty():
+                if isinstance(item := self._queue.get(), tuple):
+                    item[0].cancel()
 
     def end(self) -> None:
         """Lets the thread end after what it was asked before. Then nothing can be asked any more."""
@@ -165,6 +168,21 @@ class Owner:
         # What the parent has may not be freed here, not even when this process ends.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._held))
         self._held = {}
+
+
+def _answer(future: Future[T], job: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = job()
+    except BaseException as error:  # noqa: BLE001 - the caller gets it
+        _clear(error)
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+    finally:
+        # Else the error would keep them, and they the error.
+        del future, job
 
 
 def _clear(error: BaseException | None) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 import evflow.gpu
 from evflow.errors import DeviceError
 from evflow.gpu.device import Device
+from evflow.gpu.owner import Owner
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import StandIn
 from tests.gpu.workload import Workload, answers, differences
@@ -279,6 +281,91 @@ def script(text: str, *arguments: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def do_elsewhere(owner: Owner, job: Callable[[], object]) -> list[str]:
+    """Asks in a daemon thread, which may wait for ever; gives what it was told within some seconds."""
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            owner.do(job)
+        except DeviceError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(30)
+    return said
+
+
+ENDED = "the process ends, and its work on the device has ended already"
+
+
+def test_a_job_that_comes_when_the_thread_has_just_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = Owner(lambda: None, lambda: None)
+    monkeypatch.setattr(owner, "check", owner.end)
+    assert do_elsewhere(owner, lambda: None) == [ENDED]
+
+
+def test_a_job_that_comes_while_the_thread_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def leave() -> None:
+        waiting = threading.Thread(target=lambda: said.extend(do_elsewhere(owner, lambda: None)))
+        waiting.start()
+        threads.append(waiting)
+        while owner._queue.empty():
+            time.sleep(0.001)
+
+    threads: list[threading.Thread] = []
+    owner = Owner(lambda: None, leave)
+    monkeypatch.setattr(owner, "check", lambda: None)
+    owner.end()
+    threads[0].join()
+    assert said == [ENDED]
+
+
+class Held:
+    """Something that can be dropped."""
+
+
+def test_where_nothing_can_be_freed_calls_are_answered_and_it_is_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failing: list[Exception] = []
+
+    def settle() -> None:
+        if failing:
+            raise failing[0]
+
+    def fail() -> None:
+        raise ValueError("a job's own")
+
+    owner = Owner(settle, lambda: None)
+    try:
+        cells: list[list[Any]] = []
+
+        def wrap(cell: list[Any]) -> Held:
+            cells.append(cell)
+            return Held()
+
+        kept = owner.do(lambda: owner.own(Held, wrap))
+        assert len(cells[0]) == 1
+        failing.append(OSError("nothing settles"))
+        del kept
+        assert owner.do(lambda: 5) == 5
+        with pytest.raises(ValueError, match="a job's own"):
+            owner.do(fail)
+        assert len(cells[0]) == 1
+        assert "nothing settles" in caplog.text
+        failing.clear()
+        owner.do(lambda: None)
+        owner.do(lambda: None)
+        assert cells == [[]]
+    finally:
+        failing.clear()
+        owner.end()
 
 
 @every_engine
