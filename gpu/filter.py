@@ -9,18 +9,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.codgen.cuda.function import device_function
+from evflow.codgen.cuda.function import device_function, most_steps
 from evflow.codgen.cuda.prelude import PASSED, PRELUDE
-from evflow.codgen.front import FUEL, Input, build
+from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Fault, Function
-from evflow.errors import SchemaError
+from evflow.errors import CodeError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.event import Event
 from evflow.gpu.device import Device, Kernel, Memory
 from evflow.gpu.nvrtc import compile_ptx
 from evflow.schema import Schema
 
-__all__ = ["GpuFilter", "Verdicts", "compile_filter", "filters_on", "kernel_source"]
+__all__ = ["MOST_FUEL", "GpuFilter", "Verdicts", "compile_filter", "filters_on", "kernel_source"]
+
+MOST_FUEL = 1_000_000
+"""What one event may spend on a device: an event cannot be split, and its thread is slower than a CPU's."""
+
+MOST_EVENTS = 1 << 30
+"""Of a launch, where nothing else bounds them."""
+
+LAUNCH_STEPS = 50_000_000_000
+"""The most steps of a launch. A slow card is taken to make so many in a second or two; not measured."""
 
 _KERNEL = """\
 extern "C" __global__ void {name}(const u8 *__restrict__ events, const i32 *__restrict__ rows, u32 count,
@@ -75,7 +84,7 @@ def kernel_source(functions: Sequence[Function]) -> str:
 
 
 def compile_filter(
-    code: str | Callable[..., object], schema: Schema | type[Event], *, device: int = 0, fuel: int = FUEL
+    code: str | Callable[..., object], schema: Schema | type[Event], *, device: int = 0, fuel: int = MOST_FUEL
 ) -> GpuFilter:
     """A filter function on a device.
 
@@ -83,11 +92,11 @@ def compile_filter(
         code: Cod or a Python function, as ``Filter`` takes it.
         schema: the schema (or ``Event`` class) of its events, all of whose fields have a fixed width.
         device: which card.
-        fuel: what one event may spend; a unit pays for a short turn of a loop.
+        fuel: what one event may spend, at most ``MOST_FUEL``; a unit pays for a short turn of a loop.
 
     Raises:
         SchemaError: ``schema`` is none.
-        CodeError: the code is refused, or has what cannot run on a GPU.
+        CodeError: the code is refused, has what cannot run on a GPU, or too much fuel.
         DeviceError: there is no device or no NVRTC, or the driver refuses what it made.
     """
     function = build(code, "filter", [Input("input", Schema.of(schema))], [], fuel=fuel)
@@ -102,9 +111,16 @@ def filters_on(device: Device, functions: Sequence[Function]) -> list[GpuFilter]
         functions: filters, as ``front.build`` gives them.
 
     Raises:
-        CodeError: a function has what cannot run on a GPU.
+        CodeError: a function has what cannot run on a GPU, or too much fuel.
         DeviceError: there is no NVRTC, or the driver refuses what it made.
     """
+    for function in functions:
+        if function.fuel > MOST_FUEL and most_steps(function):
+            raise CodeError(
+                f"fuel {function.fuel:,}: expected at most {MOST_FUEL:,} on a device, where a long launch "
+                "holds up all others and the driver may end it; give less, or filter on the CPU",
+                function.source,
+            )
     kernels = device.load(compile_ptx(kernel_source(functions)), f"{len(functions)} filters")
     return [GpuFilter(device, f, kernels[f"filter_{n}"]) for n, f in enumerate(functions)]
 
@@ -124,6 +140,8 @@ class GpuFilter:
         self._kernel = kernel
         self._stream = device.stream()
         self._held: dict[str, tuple[NDArray[np.uint8], Memory]] = {}
+        steps = most_steps(function)
+        self._most = max(1, LAUNCH_STEPS // steps) if steps else MOST_EVENTS
 
     def run(self, batch: EventBatch) -> Verdicts:
         """Asks the function about every selected event of a batch.
@@ -142,14 +160,19 @@ class GpuFilter:
         return batch.select(np.flatnonzero(self.run(batch).passed))
 
     def _verdicts(self, batch: EventBatch) -> NDArray[np.uint32]:
-        count = len(batch)
+        count, stride = len(batch), batch.schema.width
+        assert stride is not None
         if not count:
             return np.empty(0, np.uint32)
         try:
             events = self._sent("events", batch.data)
             rows = 0 if batch.selection is None else self._sent("rows", batch.selection)
             pinned, verdicts = self._room("verdicts", 4 * count)
-            self._kernel(self._stream, count, events, rows, count, verdicts.address)
+            for first in range(0, count, self._most):
+                here = min(self._most, count - first)
+                # Rows count from the first event of all.
+                start, which = (events, rows + 4 * first) if rows else (events + stride * first, 0)
+                self._kernel(self._stream, here, start, which, here, verdicts.address + 4 * first)
             self._device.fetch(pinned[: 4 * count], verdicts.address, self._stream)
             self._stream.synchronize()
         except BaseException:

@@ -38,7 +38,7 @@ from evflow.errors import CodeError
 from evflow.schema import Schema
 from evflow.schema.types import Array, FieldType, Record
 
-__all__ = ["device_function"]
+__all__ = ["device_function", "most_steps"]
 
 
 def device_function(function: Function, name: str) -> str:
@@ -66,13 +66,26 @@ def device_function(function: Function, name: str) -> str:
         }
         <BLANKLINE>
     """
+    return _written(function, name).text()
+
+
+def most_steps(function: Function) -> int:
+    """The steps that one event may take on loops and texts; 0: it has neither, so its length bounds it.
+
+    Raises:
+        CodeError: as for ``device_function``.
+    """
+    return sum(_written(function, "f").tanks().values())
+
+
+def _written(function: Function, name: str) -> _FunctionWriter:
     refuse(function)
     writer = _FunctionWriter(function, name)
     try:
         writer.run(function.body)
     except RecursionError:
         raise CodeError("the code is nested too deeply", function.source) from None
-    return writer.text()
+    return writer
 
 
 class _FunctionWriter(Writer):
@@ -90,14 +103,18 @@ class _FunctionWriter(Writer):
             numbers = ", ".join(map(str, literal or b"\0"))
             lines.append(f"static __device__ const u8 {name}[] = {{{numbers}}};")
         lines += [f"static __device__ u32 {self.name}(const u8 *event)", "{"]
-        counted = {"fuel": tank(self.function), "work": work_tank(self.function)}
-        lines += [f"    i64 {name} = {counted[name]};" for name in sorted(self.used)]
+        lines += [f"    i64 {name} = {steps};" for name, steps in self.tanks().items()]
         for variable in self.function.locals:
             lines.append(f"    {c_type(variable.type)} {_name(variable)}{_brackets(variable)} = {{}};")
         lines += self.lines
         if not (self.lines and self.lines[-1].startswith("    return")):
             lines.append(f"    return {DROPPED}u;")
         return "\n".join([*lines, "}", ""])
+
+    def tanks(self) -> dict[str, int]:
+        """The steps in each tank that is drawn on, once the body was run."""
+        steps = {"fuel": tank(self.function), "work": work_tank(self.function)}
+        return {name: steps[name] for name in sorted(self.used)}
 
     def value(self, expr: Expr) -> str:
         return value(self, expr)

@@ -18,7 +18,7 @@ from evflow.events.batch import EventBatch
 from evflow.events.event import Event
 from evflow.gpu import filter as filter_module
 from evflow.gpu.device import Device
-from evflow.gpu.filter import GpuFilter, compile_filter, filters_on
+from evflow.gpu.filter import MOST_FUEL, GpuFilter, compile_filter, filters_on
 from evflow.gpu.nvrtc import compile_ptx
 from evflow.schema import Schema
 from evflow.schema.types import (
@@ -47,7 +47,7 @@ def device(standin: StandIn, nvrtc: None, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def built(code: str, schema: Schema = WIDE, **options: Any) -> Function:
-    return build(code, "filter", [Input("input", schema)], [], **options)
+    return build(code, "filter", [Input("input", schema)], [], **({"fuel": MOST_FUEL} | options))
 
 
 def test_every_construct_means_what_the_interpreter_says(device: Device) -> None:
@@ -244,6 +244,31 @@ def test_a_filter_is_made_of_its_text(device: Device) -> None:
     batch = batch_of(trade, [{"price": 70.0, "size": size} for size in (5, 500, 50, 5000)])
     assert [event.size for event in large.select(batch)] == [500, 5000]
     assert compile_filter("{ while (1); return 1; }", trade, fuel=9).run(batch).fault(3) is Fault.FUEL
+
+
+LOOP = "{ int i; int n = 0; for (i = 0; i < 3; i++) n += input.a > i; return n > 1 || input.k; }"
+
+
+@pytest.mark.parametrize("selection", [None, [6, 0, 5, 5, 3, 2, 1]])
+def test_a_launch_has_no_more_steps_than_a_second_takes(
+    device: Device, standin: StandIn, monkeypatch: pytest.MonkeyPatch, selection: list[int] | None
+) -> None:
+    loop, straight = built(LOOP), built("input.a > 3 || input.k")
+    monkeypatch.setattr(filter_module, "LAUNCH_STEPS", 3 * 10 * MOST_FUEL + 5)
+    events = [random_event(Random(seed), WIDE) for seed in range(7)]
+    batch = batch_of(WIDE, events) if selection is None else batch_of(WIDE, events).select(selection)
+    for one, launches in zip(filters_on(device, [loop, straight]), (3, 1), strict=True):
+        before = standin.counter("launches")
+        wanted = by_interpreter(one.function, events)
+        assert said(one.run(batch)) == [wanted[row] for row in selection or range(7)]
+        assert standin.counter("launches") == before + launches
+
+
+def test_more_fuel_than_a_launch_may_have_is_refused(device: Device) -> None:
+    with pytest.raises(CodeError, match="fuel 1,000,001: expected at most 1,000,000 on a device"):
+        filters_on(device, [built(LOOP, fuel=MOST_FUEL + 1)])
+    # There is nothing that spends it.
+    filters_on(device, [built("input.a > 3", fuel=MOST_FUEL + 1)])
 
 
 def test_events_of_another_schema_are_refused(device: Device) -> None:
