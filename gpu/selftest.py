@@ -10,6 +10,7 @@ import numpy as np
 
 from evflow.gpu.device import Device
 from evflow.gpu.scenarios import ccm_scenario, clcb_scenario
+from evflow.gpu.trials import trials
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.matcher import Matcher
 
@@ -22,6 +23,7 @@ def selftest(*, full: bool = False, events: int = 50, device: int = 0) -> Iterat
     """Runs the papers' scenarios on a device and compares each answer with that of engine ``reference``.
 
     These are both default scenarios, and that of figure 6b of CLCB, where all filters near to an event match.
+    Then it tries threads, memory that ends, interrupts, a fork and the end of a process.
 
     Args:
         full: at the papers' own size: 250,000 filters for CCM, 2,500,000 for CLCB.
@@ -62,6 +64,9 @@ def selftest(*, full: bool = False, events: int = 50, device: int = 0) -> Iterat
             right = f"{len(made) - differ} of {len(made)} right"
             each = f"{took / len(made) * 1e3:.3f} ms an event with the host's part"
             yield f"  {engine:10} {right}, {each}, deployed in {deployed * 1e3:.0f} ms"
+    for title, problem in trials(device, full=full):
+        wrong += bool(problem)
+        yield f"{title}: {'WRONG, ' + problem if problem else 'right'}"
     yield f"{wrong} wrong"
 
 

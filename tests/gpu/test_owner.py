@@ -140,6 +140,11 @@ def test_there_is_one_device_for_each_number(standin: StandIn) -> None:
         assert matcher.match({"a": 2}).tolist() == [0]
         del matcher
     assert standin.counter("contexts") == 1
+    # It is current in the device's own thread, and in none of ours.
+    cuda = sys.modules["pycuda.driver"]
+    Device.of().do("asking", cuda.Context.get_device)
+    with pytest.raises(cuda.LogicError):
+        cuda.Context.get_device()
 
 
 class Raiser:
@@ -391,6 +396,36 @@ time.sleep(0.01)
         engine,
     )
     assert said in ("", "the process ends, and its work on the device has ended already")
+
+
+def test_the_end_of_a_process_waits_for_what_is_under_way(standin: StandIn) -> None:
+    said = script(
+        """
+import atexit
+from evflow.gpu.device import Device
+
+def late():
+    try:
+        matcher.match({"a": 1})
+    except DeviceError as error:
+        print(error)
+
+# What was registered first comes last, so that the device has ended by then.
+atexit.register(late)
+matcher = Matcher("clcb-grid")
+matcher.subscribe("a > 0")
+begun = threading.Event()
+
+def work():
+    begun.set()
+    time.sleep(0.3)
+    print("done")
+
+threading.Thread(target=Device.of().do, args=("working", work), daemon=True).start()
+begun.wait()
+"""
+    )
+    assert said == f"done\n{ENDED}\n"
 
 
 @every_engine

@@ -4,25 +4,66 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from evflow.cli import main
-from evflow.gpu import scenarios
+from evflow.gpu import scenarios, trials
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import StandIn
 
+TRIALS = (
+    "other threads change and drop",
+    "memory ends while matching",
+    "memory follows use",
+    "calls are interrupted",
+    "a process forks, and ends while a thread matches",
+    "no context is left in this thread",
+)
+
+
+@pytest.fixture
+def small(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Few filters on a small device, and other processes use the stand-in too."""
+    monkeypatch.setattr(trials, "FILTERS", 1000)
+    monkeypatch.setattr(trials, "SPARE", 0)
+    monkeypatch.setattr(trials, "_BEGIN", "from tests.gpu.standin import load\nload()\n")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    standin.configure(limit=128 << 20)
+    return standin
+
 
 @pytest.mark.slow
-def test_selftest_compares_all_engines(standin: StandIn) -> None:
+def test_selftest_compares_all_engines(small: StandIn) -> None:
     done = CliRunner().invoke(main, ["gpu", "selftest", "--events", "4"])
     assert done.exit_code == 0, done.output
     assert done.output.startswith("device 0: stand-in on the CPU, not a GPU\n")
     assert done.output.endswith("\n0 wrong\n")
     assert len(re.findall(r" 4 of 4 right, ", done.output)) == 6
     assert len(re.findall(r" 1 of 1 right, ", done.output)) == 3
+    assert re.findall(r"^(.*): right$", done.output, re.MULTILINE) == list(TRIALS)
+
+
+def test_a_trial_that_finds_something_makes_the_selftest_fail(
+    small: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "_PROGRAM", "raise SystemExit('it breaks')")
+    kept = Matcher("clcb-grid")
+    stop = Matcher.unsubscribe_many
+
+    def leaking(self: Matcher, ids: object) -> None:
+        stop(self, ids)  # type: ignore[arg-type]
+        held.append(self)
+
+    held = [kept]
+    monkeypatch.setattr(Matcher, "unsubscribe_many", leaking)
+    done = CliRunner().invoke(main, ["gpu", "selftest", "--events", "1"])
+    assert done.exit_code == 1 and done.output.endswith("\n2 wrong\n")
+    assert re.search(r"other threads change and drop: WRONG, [\d,]+ bytes are not free again", done.output)
+    assert "a thread matches: WRONG, exit code 1: it breaks\n" in done.output
 
 
 def test_selftest_without_pycuda_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
