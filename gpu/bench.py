@@ -27,6 +27,9 @@ ORACLE_EVENTS = 50
 """So many events of a scenario are tried by brute force; the others by the CPU's index, which those check."""
 
 PASSES = 5
+ENOUGH = 5.0
+"""Seconds after which no other pass is made."""
+
 COPIED = 256 << 20
 MOVED = 100
 """One filter in so many moves."""
@@ -51,7 +54,7 @@ class Bench:
     """
 
     def __init__(
-        self, *, device: int = 0, scale: float = 1.0, events: int = 4096, seconds: float = 600.0
+        self, *, device: int = 0, scale: float = 1.0, events: int = 4096, seconds: float = 540.0
     ) -> None:
         self._ordinal, self._scale, self._events, self._seconds = device, scale, events, seconds
         self.report: dict[str, Any] = {}
@@ -171,7 +174,7 @@ class Bench:
     def _steps(self, matcher: Matcher, made: list[dict[str, Any]]) -> dict[str, Any]:
         """Of each step: microseconds and least bytes of an event, GB/s, and the share of the card's."""
         engine, rows = matcher._engine, matcher.prepare(made).rows
-        times = np.median([engine.times(rows).sum(axis=0) for _ in range(PASSES)], axis=0)
+        times = np.median([engine.times(rows).sum(axis=0) for _ in range(3)], axis=0)
         moved = engine.least_bytes(rows).sum(axis=0)
         steps: dict[str, Any] = {}
         for name, took, nbytes in zip(engine.steps, times.tolist(), moved.tolist(), strict=True):
@@ -254,8 +257,9 @@ def _timed(matcher: Matcher, made: list[dict[str, Any]], size: int, expected: Ma
     """Microseconds of an event in calls of so many, and how many answers are wrong."""
     firsts = range(0, min(len(made), max(size, 256)) - size + 1, size)
     parts = [matcher.prepare(made[first : first + size]) for first in firsts]
-    times, wrong = [], 0
-    for _ in range(PASSES):
+    times: list[float] = []
+    wrong = 0
+    while len(times) < PASSES and sum(times) < ENOUGH:
         began = time.perf_counter()
         found = [matcher.match_batch(part) for part in parts]
         times.append(time.perf_counter() - began)

@@ -39,7 +39,7 @@ def selftest(full: bool, events: int, device: int) -> None:
     "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0), default=600, show_default=True, help="Then begin no more."
+    "--seconds", type=click.FloatRange(0), default=540, show_default=True, help="Then begin no more."
 )
 @click.option(
     "--scale",
