@@ -329,7 +329,10 @@ class Membership:
         new = [child for child in children if child not in known and child not in self._departures]
         for child in new[:_ASKED_AT_ONCE]:
             self._pending[child] = (roster.key, process)
-            self._send(process, State(child, True, None, NEVER, bytes(16), [], None, None))
+            self._ask_for(child, process)
+
+    def _ask_for(self, child: str, process: str) -> None:
+        self._send(process, State(child, True, None, NEVER, bytes(16), [], None, None))
 
     def _opened(self, process: str, state: State, now: float) -> Roster | None:
         """The roster of a channel that is new here: one that was asked for, or is derived from one there
@@ -481,6 +484,9 @@ class Membership:
             for roster in list(self.rosters.values()):
                 self._tell_all(roster, now)
             self._tell_forgotten(now)
+            # One that was started again meanwhile does not have it any more, and says so.
+            for child, (_, process) in self._pending.items():
+                self._ask_for(child, process)
         elif self._again_at is not None and now >= self._again_at:
             self._again_at = None
             for roster in list(self.rosters.values()):

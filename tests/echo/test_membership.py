@@ -98,7 +98,16 @@ def test_those_who_live_agree_whoever_dies(start: int) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "deaths"),
-    [(86, False), (798, False), (889, False), (5073, False), (27, True), (59, True), (10364, True)],
+    [
+        (86, False),
+        (798, False),
+        (889, False),
+        (5073, False),
+        (27, True),
+        (59, True),
+        (4178, True),
+        (10364, True),
+    ],
 )
 def test_runs_that_went_wrong_once_go_well(seed: int, deaths: bool) -> None:
     play(seed, deaths)
