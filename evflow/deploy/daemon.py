@@ -128,6 +128,7 @@ class Daemon:
         self._dead_after = dead_after
         self._known: dict[str, str] = {}
         self._look_at = 0.0
+        self._looking = False
         self._closed = False
         self._failure: BaseException | None = None
         self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
@@ -248,11 +249,28 @@ class Daemon:
             self._released.discard(key)
         if now >= self._look_at:
             self._look_at = now + _LOOK
-            self.site.look()
+            if not self._looking:
+                self._looking = True
+                self.flow.post(self._look)
             self._store.tidy()
             self._connect()
-            self.requests.look(self.flow.call(self.flow.engine.requests) or [], time.time())
         return min(self.steward.tick(now), self._look_at)
+
+    def _look(self) -> None:
+        """Looks, in the flow's thread, what stones have let go and asked for: the control does not wait for
+        a handler."""
+        gone: list[int] = []
+        asked: list[tuple[str, int]] = []
+        try:
+            gone = self.site.look()
+            asked = self.flow.engine.requests()
+        finally:
+            self._tasks.put(lambda: self._looked(gone, asked))
+
+    def _looked(self, gone: list[int], asked: list[tuple[str, int]]) -> None:
+        self._looking = False
+        self.site.end_taps(gone)
+        self.requests.look(asked, time.time())
 
     def _on_deploy(self, peer: str, body: memoryview) -> None:
         self.steward.receive(peer, body, time.monotonic())

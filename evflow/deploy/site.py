@@ -449,21 +449,24 @@ class Site:
                     taken.setdefault(deployment, {})[name.removeprefix(f"{deployment}/")] = snapshot
         return taken
 
-    def look(self) -> None:
-        """Finds which stones have let go all that came with them; takes away taps of watchers who left."""
-        gone = self._flow.call(self._look) or []
-        for number in gone:
-            del self.taps[number]
+    def end_taps(self, numbers: Iterable[int]) -> None:
+        """Takes taps away."""
+        gone = [number for number in numbers if self.taps.pop(number, None) is not None]
         if gone:
             self.refresh()
 
-    def _look(self) -> list[int]:
+    def look(self) -> list[int]:
+        """Finds which stones have let go all that came with them; called in the flow's thread.
+
+        Returns:
+            The taps whose watchers have left.
+        """
         for key, hold in list(self._held.items()):
             if hold.slot.has_released(hold.parked, hold.taken):
                 del self._held[key]
                 # Safe further on too, or it would be lost with this node.
                 self._links.settle_actors([(_Told(partial(self.released, *key)), None)])
-        return [number for number, tap in self.taps.items() if not self._links.connected(tap.peer)]
+        return [number for number, tap in list(self.taps.items()) if not self._links.connected(tap.peer)]
 
     # --- what runs
 

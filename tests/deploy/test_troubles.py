@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -181,3 +183,31 @@ def test_the_log_of_a_node_tells_each_version_and_what_it_changed(
         tell(lambda: handle.replace("end", ev.Terminal("desk:one", batch=True)), 5, "stone 'end' is replaced")
         handle.undeploy()
         wait_for(lambda: caplog.text.count("version 6: it is undeployed") == 2, "the end")
+
+
+@pytest.mark.slow
+def test_a_daemon_answers_while_a_handler_does_not_return(tmp_path: Path) -> None:
+    """For longer than it takes until the daemon looks at its stones again."""
+    over, begun = threading.Event(), threading.Event()
+
+    def note(event: Rec) -> None:
+        begun.set()
+        over.wait(60)
+
+    graph = ev.Graph("slow")
+    with graph.on("a"):
+        graph.source("recs", Rec) >> ev.Terminal("desk:note", name="end")
+    with Yard(tmp_path, "") as yard:
+        yard.start("a", handlers={"desk:note": note})
+        with graph.deploy(yard.hosts) as handle:
+            handle["recs"].submit(Rec(1))
+            try:
+                assert begun.wait(20)
+                for _ in range(5):
+                    assert handle.stats()["end"]["in"] == 1
+                    assert "trouble" not in handle.status()["a"]
+                    ev.Deployment("slow", yard.hosts).close(0)
+                    time.sleep(0.3)
+            finally:
+                over.set()
+            handle.drain(20)
