@@ -479,7 +479,10 @@ class Flow(Changeable):
     def stop(self) -> None:
         """Ends the flow as it stands: for who has kept elsewhere what stones hold. What came over links
         and is not safe is sent again by who sent it."""
+        was_open = self in _open
         self._end(self.engine.stop, 0.0, thaw=False)
+        if was_open:
+            self._box.failures.sum_up(self._box.left)
 
     def _end(self, finish: Callable[[], None], timeout: float, thaw: bool) -> None:
         with self._lock:
