@@ -548,6 +548,10 @@ class Hub:
         """
         for outlet in self._all_outlets():
             trouble = self._trouble(outlet, outlet.owed_events)
+            if outlet.sent_before:
+                trouble += (
+                    "; what was sent may be handled there all the same, so submitting it again may double it"
+                )
             for batch in outlet.remains():
                 give_up(outlet.bridge, batch, trouble)
         for link in self.links.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -400,3 +401,29 @@ def test_a_node_tells_how_much_memory_peers_may_fill() -> None:
     for node, most in ((ev.Node("here"), 256 << 20), (ev.Node("here", memory=1 << 20), 1 << 20)):
         assert node.memory == {"used": 0, "most": most}
         node.close()
+
+
+def test_letters_of_a_closed_bridge_say_that_their_events_may_be_handled() -> None:
+    """They were sent, and the peer has them; those that never left are only given up."""
+    over, begun = threading.Event(), threading.Event()
+
+    def slow(event: Rec) -> None:
+        begun.set()
+        over.wait(20)
+
+    graph = ev.Graph("late")
+    graph.source("recs", Rec, on="here") >> ev.Terminal(slow, on="there")
+    listening = ev.Node("there", listen="tcp://127.0.0.1:0")
+    with graph.run(node=listening):
+        try:
+            flow = graph.run(node=ev.Node("here", peers={"there": listening.contact}))
+            flow["recs"].submit(Rec(1))
+            assert begun.wait(20)
+            flow.close(0.1)
+            assert "may be handled there all the same" in flow.dead_letters()[0].reason
+        finally:
+            over.set()
+    flow = graph.run(node=ev.Node("here", peers={"there": listening.contact}))
+    flow["recs"].submit(Rec(1))
+    flow.close(0.1)
+    assert "may be handled" not in flow.dead_letters()[0].reason
