@@ -96,7 +96,9 @@ def test_failure_costs_the_session_and_no_event(place: str, shared: bool, monkey
                 flow.drain(timeout=30)
         flow.drain(timeout=30)
         more = 0
-        while place not in SELDOM and not counts[1]:
+        # Where there is a shortcut all that is sent may go over it, and none of it over a socket.
+        seldom = place in SELDOM or (shared and owner in (Sockets, sockets))
+        while not seldom and not counts[1]:
             # On a busy machine many events share a frame.
             flow["numbers"].submit(Number(60 + more))
             flow.drain(timeout=30)
