@@ -457,10 +457,7 @@ class Flow(Changeable):
 
     def _close(self, timeout: float | None = 10.0) -> None:
         check_timeout(self.graph.name, timeout)
-        was_open = self in _open
         self._end(self.engine.close, math.inf if timeout is None else timeout, thaw=True)
-        if was_open:
-            self._box.failures.sum_up(self._box.left)
 
     @property
     def failed(self) -> int:
@@ -479,12 +476,10 @@ class Flow(Changeable):
     def stop(self) -> None:
         """Ends the flow as it stands: for who has kept elsewhere what stones hold. What came over links
         and is not safe is sent again by who sent it."""
-        was_open = self in _open
         self._end(self.engine.stop, 0.0, thaw=False)
-        if was_open:
-            self._box.failures.sum_up(self._box.left)
 
     def _end(self, finish: Callable[[], None], timeout: float, thaw: bool) -> None:
+        was_open = self in _open
         with self._lock:
             for entry in self._entries.values():
                 entry.close()
@@ -493,6 +488,8 @@ class Flow(Changeable):
         finally:
             if self._worker.closing:
                 _open.discard(self)
+        if was_open:
+            self._box.failures.sum_up(self._box.left)
 
     def __enter__(self) -> Flow:
         return self
