@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from evflow.errors import GraphError
-from evflow.mishaps import CONTAINED, named, sound
+from evflow.mishaps import CONTAINED, named
 
 __all__ = [
     "handler_from",
@@ -84,8 +84,7 @@ def _on_the_way(module: str, path: str, what: str = "handler") -> list[Any]:
             found.append(getattr(found[-1], part))
     except CONTAINED as error:
         # Whatever a module does when it is imported.
-        shown = sound(error)
-        why = str(shown) if isinstance(shown, ImportError | AttributeError) else named(shown)
+        why = named(error, ImportError, AttributeError)
         raise GraphError(f"{what} {f'{module}:{path}'!r} cannot be imported: {why}") from error
     return found
 
@@ -121,8 +120,7 @@ def missing_module(text: str) -> str:
             return ""
         why = "is it spelt right, and is its folder the one of the start, or on PYTHONPATH?"
     except CONTAINED as error:
-        shown = sound(error)
-        why = str(shown) if isinstance(shown, ImportError) else named(shown)
+        why = named(error, ImportError)
     return f"module {module!r} cannot be found: {why}"
 
 

@@ -13,7 +13,18 @@ from collections import Counter
 
 from evflow.errors import FlowError
 
-__all__ = ["CONTAINED", "Broken", "Forked", "is_due", "named", "reason_of", "say", "sound", "tell"]
+__all__ = [
+    "CONTAINED",
+    "Broken",
+    "Forked",
+    "is_due",
+    "named",
+    "reason_for",
+    "reason_of",
+    "say",
+    "sound",
+    "tell",
+]
 
 CONTAINED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code that a flow calls may raise without ending the flow; a handler may call ``sys.exit()``, too."""
@@ -41,19 +52,33 @@ def sound(error: BaseException) -> BaseException:
         error: the exception, perhaps of a class of a user's own.
     """
     try:
-        str(error)
-        for name in ("__class__", "__notes__", "__cause__", "__context__", "__suppress_context__", "args"):
+        reason_for(error)
+        for name in ("__class__", "__cause__", "__context__", "__suppress_context__", "args"):
             getattr(error, name, None)
     except BaseException as worse:  # noqa: BLE001  it is code of whoever made the class
-        kind, why = type(error).__name__, type(worse).__name__
+        # Beneath what a metaclass may have put there.
+        kind, why = (type.__dict__["__name__"].__get__(type(each)) for each in (error, worse))
         shown = FlowError(f"{kind}, which cannot be shown: its own code raised {why}")
         return shown.with_traceback(object.__getattribute__(error, "__traceback__"))
     return error
 
 
-def named(error: BaseException) -> str:
-    """An exception in one line: its type and its text."""
+def reason_for(error: BaseException) -> str:
+    """A ``sound`` exception as the reason of a dead letter: its type, its text and its notes."""
+    notes = getattr(error, "__notes__", ())
+    return "; ".join([f"{type(error).__name__}: {error}", *map(str, notes)])
+
+
+def named(error: BaseException, *plain: type[BaseException]) -> str:
+    """An exception in one line: its type and its text.
+
+    Args:
+        error: the exception.
+        plain: the types of which the text alone says enough; the text is given as it is.
+    """
     error = sound(error)
+    if isinstance(error, plain):
+        return str(error)
     return " ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())
 
 

@@ -13,7 +13,7 @@ from evflow.errors import DeployError, GraphError
 from evflow.graph import Graph
 from evflow.handlers import own_handlers
 from evflow.kinds import absent, check_declared, is_own, made
-from evflow.mishaps import CONTAINED, named, sound
+from evflow.mishaps import CONTAINED, named
 from evflow.placement import bridged, placed_on
 from evflow.rules import rules_of
 from evflow.stone import Stone
@@ -107,9 +107,7 @@ def _admit(stones: Iterable[tuple[str, Stone]], deployment: str, admission: Admi
             if not refusal:
                 admission.keep_files(stone, deployment)
         except CONTAINED as error:
-            found = sound(error)
-            why = str(found) if isinstance(found, DeployError) else named(found)
-            raise DeployError(f"stone {name!r}: {why}") from error
+            raise DeployError(f"stone {name!r}: {named(error, DeployError)}") from error
         if refusal:
             raise DeployError(f"stone {name!r}: {refusal}")
 

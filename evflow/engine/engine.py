@@ -20,7 +20,6 @@ from evflow.engine.actors import extracted, opened
 from evflow.engine.adapter import Adapter
 from evflow.engine.asking import Asking, asking
 from evflow.engine.context import StoneContext
-from evflow.engine.failures import reason_for
 from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
 from evflow.engine.plan import Route, count_passing, plan_route
@@ -31,7 +30,7 @@ from evflow.engine.waking import Waking
 from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.events.fields import explained
-from evflow.mishaps import CONTAINED, Broken, Forked
+from evflow.mishaps import CONTAINED, Broken, Forked, reason_for, sound
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Entrance
 from evflow.ticks import TICK
@@ -383,6 +382,7 @@ class Engine:
 
     def failed(self, slot: Slot, what: str, error: BaseException) -> None:
         """Notes that a function of a stone failed, though no event is lost by that."""
+        error = sound(error)
         self._letters.failures.note(slot.name, [f"{what} failed: {reason_for(error)}"], error)
 
     def _lose(self, slot: Slot, batch: EventBatch, error: BaseException) -> None:
@@ -552,7 +552,7 @@ class Engine:
         """Counts events as errors of a stone and puts them among the dead letters."""
         slot.counts[ERRORS] += len(batch)
         if isinstance(reason, BaseException):
-            error = mishaps.sound(reason)
+            error = sound(reason)
             # A note that names the fields is not worth a failure.
             with suppress(*CONTAINED):
                 explained(error)

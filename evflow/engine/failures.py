@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from evflow import mishaps
 from evflow.errors import FlowError
 
-__all__ = ["Failures", "reason_for"]
+__all__ = ["Failures"]
 
 _log = logging.getLogger("evflow.flow")
 
@@ -19,13 +19,6 @@ _MOST_KINDS = 100
 _SUMMED_UP = 5
 
 _Kind = tuple[str, str]
-
-
-def reason_for(error: BaseException) -> str:
-    """An exception as the reason of a dead letter: its type, its text and its notes."""
-    error = mishaps.sound(error)
-    notes = getattr(error, "__notes__", ())
-    return "; ".join([f"{type(error).__name__}: {error}", *map(str, notes)])
 
 
 class Failures:
@@ -59,11 +52,10 @@ class Failures:
         Args:
             stone: the stone's name.
             reasons: why, of each.
-            error: the exception, or None.
+            error: the exception, a ``sound`` one, or None.
             shown: gives the first event as text; "" if there is none.
             failed: whether the stone failed; False for what it held when it ended.
         """
-        error = None if error is None else mishaps.sound(error)
         for reason, count in Counter(reasons).items():
             self._note(stone, reason, count, error, shown)
             if failed:

@@ -250,7 +250,9 @@ def _let_go(error: BaseException) -> int:
         if sound(one) is not one:
             continue
         size += _bytes_of([one.args, vars(one)])
-        todo += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+        todo += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            todo += one.exceptions
         trace = one.__traceback__
         # The first are those of evflow, which still run.
         while trace is not None and not _cleared(trace.tb_frame):

@@ -337,6 +337,42 @@ class Shy(Exception):
         raise KeyError(name)
 
 
+class Misnoted(Exception):
+    """An error whose notes are none."""
+
+    __notes__ = 5
+
+
+class Namer(type):
+    """Names a class in a way that fails."""
+
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("no name")
+
+
+class Nameless(Exception, metaclass=Namer):
+    """An error whose class has no name to be had."""
+
+
+class Unlike(Exception):
+    """An error that looks like a group."""
+
+    exceptions = 5
+
+
+def _misnoted() -> None:
+    raise Misnoted
+
+
+def _nameless() -> None:
+    raise Nameless
+
+
+def _unlike() -> None:
+    raise Unlike("on purpose")
+
+
 def _mute() -> None:
     raise Mute
 
@@ -366,6 +402,9 @@ def _odd_object() -> None:
     [
         (_mute, "FlowError: Mute, which cannot be shown: its own code raised RuntimeError"),
         (_shy, "FlowError: Shy, which cannot be shown: its own code raised KeyError"),
+        (_misnoted, "FlowError: Misnoted, which cannot be shown: its own code raised TypeError"),
+        (_nameless, "FlowError: Nameless, which cannot be shown: its own code raised RuntimeError"),
+        (_unlike, "Unlike: on purpose"),
         (_hidden, "ValueError: on purpose"),
         (_odd_object, "AttributeError: on purpose"),
     ],
