@@ -13,14 +13,13 @@ import numpy as np
 import evflow
 from evflow.errors import SubscriptionError
 from evflow.gpu.device import Device, OutOfMemory
-from evflow.gpu.scenarios import ccm_scenario, clcb_scenario, mixed_scenario
+from evflow.gpu.scenarios import ENGINES, ccm_scenario, clcb_scenario, differences, mixed_scenario
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.engine import Matches
 from evflow.matching.matcher import Matcher
 
 __all__ = ["Bench"]
 
-ENGINES = ("index", "ccm", "clcb", "clcb-grid")
 ONE_BY_ONE = ("ccm", "clcb")
 BATCHES = (1, 16, 256, 4096)
 ORACLE_EVENTS = 50
@@ -95,22 +94,22 @@ class Bench:
         yield f"{self.report['wrong']} wrong"
 
     def _scenarios(self) -> dict[str, Callable[[], Scenario]]:
-        ccm, clcb = (max(10, round(self._scale * 250_000)) for _ in range(2))
-        events = self._events
+        # Of filters for CCM, and for CLCB of subscriptions, each of ten filters.
+        count, events = max(10, round(self._scale * 250_000)), self._events
 
         def content_only() -> Scenario:
-            columns, made = clcb_scenario(clcb, events)
+            columns, made = clcb_scenario(count, events)
             return replace(columns, x=None, y=None, radius=None), made
 
         return {
-            "CCM, table 2, uniform names": lambda: ccm_scenario(ccm, events),
-            "CCM, table 2, Zipf names": lambda: ccm_scenario(ccm, events, exponent=1.7),
-            "CLCB, table 2, with location": lambda: clcb_scenario(clcb, events),
+            "CCM, table 2, uniform names": lambda: ccm_scenario(count, events),
+            "CCM, table 2, Zipf names": lambda: ccm_scenario(count, events, exponent=1.7),
+            "CLCB, table 2, with location": lambda: clcb_scenario(count, events),
             "CLCB, table 2, content only": content_only,
             "CLCB, figure 6b, any content": lambda: clcb_scenario(
-                clcb, max(1, events // 4), any_content=True
+                count, max(1, events // 4), any_content=True
             ),
-            "ranges and areas at random": lambda: mixed_scenario(ccm, events),
+            "ranges and areas at random": lambda: mixed_scenario(count, events),
         }
 
     def _late(self, what: str) -> bool:
@@ -126,7 +125,7 @@ class Bench:
         found: dict[str, Any] = {"name": title, **case.facts(), "engines": {}}
         self.report["scenarios"].append(found)
         yield f"{title}: {found['filters']:,} filters, {found['matches_of_an_event']:,.1f} matches an event"
-        for engine in ENGINES:
+        for engine in ("index", *ENGINES):
             if self._late(f"{title}, {engine}"):
                 continue
             try:
@@ -156,7 +155,7 @@ class Bench:
         used = case.made[: ORACLE_EVENTS if engine in ONE_BY_ONE else len(case.expected)]
         if on_device:
             row["compared"] = len(used)
-            row["wrong"] = _wrong(matcher.match_batch(used), case.expected)
+            row["wrong"] = differences(matcher.match_batch(used), _part(case.expected, 0, len(used)))
         row["us_of_an_event"] = {}
         for size in (len(used),) if engine in ONE_BY_ONE else BATCHES:
             if size <= len(used):
@@ -209,7 +208,7 @@ class _Case:
 
     def learn(self, matches: Matches) -> int:
         """Takes what the index says of all events; gives how often brute force says something else."""
-        wrong = _wrong(matches, self.expected)
+        wrong = differences(matches, self.expected)
         self.expected = matches
         return wrong
 
@@ -247,12 +246,6 @@ def _copies(device: Device) -> dict[str, float]:
     return found
 
 
-def _wrong(found: Matches, expected: Matches) -> int:
-    """How many of the events that both know have other ids."""
-    both = range(min(len(found), len(expected)))
-    return sum(not np.array_equal(np.sort(found[i]), np.sort(expected[i])) for i in both)
-
-
 def _timed(matcher: Matcher, made: list[dict[str, Any]], size: int, expected: Matches) -> tuple[float, int]:
     """Microseconds of an event in calls of so many, and how many answers are wrong."""
     firsts = range(0, min(len(made), max(size, 256)) - size + 1, size)
@@ -263,12 +256,15 @@ def _timed(matcher: Matcher, made: list[dict[str, Any]], size: int, expected: Ma
         began = time.perf_counter()
         found = [matcher.match_batch(part) for part in parts]
         times.append(time.perf_counter() - began)
-        wrong += sum(_wrong(one, _part(expected, first)) for first, one in zip(firsts, found, strict=True))
+        for first, one in zip(firsts, found, strict=True):
+            wrong += differences(one, _part(expected, first, size))
     return float(np.median(times)) * 1e6 / (size * len(parts)), wrong
 
 
-def _part(matches: Matches, first: int) -> Matches:
-    return Matches(matches.offsets[min(first, len(matches)) :], matches.ids)
+def _part(matches: Matches, first: int, count: int) -> Matches:
+    """Those of ``count`` events from one on, as far as they are known."""
+    first = min(first, len(matches))
+    return Matches(matches.offsets[first : first + count + 1], matches.ids)
 
 
 class _Moves:
@@ -297,7 +293,7 @@ class _Moves:
         """Microseconds of a move until it has arrived, and how many answers are wrong afterwards."""
         took = [self._took(matcher, self._in_bulk), self._took(matcher, self._one_by_one)]
         count = len(self._ids)
-        wrong = _wrong(matcher.match_batch(self._few), self._expected)
+        wrong = differences(matcher.match_batch(self._few), self._expected)
         alone = took[1] / min(count, MOVED_ALONE)
         return {"moved": count, "us_in_bulk": took[0] / count, "us_alone": alone}, wrong
 

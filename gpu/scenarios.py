@@ -8,9 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching.columns.bulk import FilterColumns
+from evflow.matching.engine import Matches
 from evflow.matching.model import Op
 
-__all__ = ["ccm_scenario", "clcb_scenario", "mixed_scenario"]
+__all__ = ["ENGINES", "ccm_scenario", "clcb_scenario", "differences", "mixed_scenario"]
+
+ENGINES = ("ccm", "clcb", "clcb-grid")
+"""Those that match on a device."""
 
 NAMES = 100
 GROUP = 5
@@ -156,6 +160,11 @@ def mixed_scenario(filters: int, events: int, seed: int = 1) -> tuple[FilterColu
         event: dict[str, Any] = {f"name{n}": value for n, value in zip(chosen, values, strict=True)}
         made.append(event | dict(zip("xy", random.uniform(0, side, 2).tolist(), strict=True)))
     return columns, made
+
+
+def differences(found: Matches, expected: Matches) -> int:
+    """How many of the events of ``expected`` have other ids in ``found``, which may have more events."""
+    return sum(not np.array_equal(np.sort(found[i]), np.sort(expected[i])) for i in range(len(expected)))
 
 
 def _names(random: np.random.Generator, filters: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

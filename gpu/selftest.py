@@ -6,17 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from evflow.gpu.device import Device
-from evflow.gpu.scenarios import ccm_scenario, clcb_scenario
+from evflow.gpu.scenarios import ENGINES, ccm_scenario, clcb_scenario, differences
 from evflow.gpu.trials import trials
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.matcher import Matcher
 
 __all__ = ["selftest"]
-
-ENGINES = ("ccm", "clcb", "clcb-grid")
 
 
 def selftest(*, full: bool = False, events: int = 50, device: int = 0) -> Iterator[str]:
@@ -75,5 +71,4 @@ def _compare(matcher: Matcher, made: list[dict[str, Any]], expected: Any) -> tup
     began = time.perf_counter()
     found = matcher.match_batch(prepared)
     took = time.perf_counter() - began
-    same = [np.array_equal(np.sort(found[i]), np.sort(expected[i])) for i in range(len(made))]
-    return same.count(False), took
+    return differences(found, expected), took

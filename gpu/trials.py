@@ -14,21 +14,17 @@ from typing import Any
 import numpy as np
 
 from evflow.gpu.device import Device, Memory, OutOfMemory
-from evflow.gpu.scenarios import mixed_scenario
+from evflow.gpu.scenarios import ENGINES, differences, mixed_scenario
 from evflow.matching.matcher import Matcher
 
 __all__ = ["trials"]
 
-ENGINES = ("ccm", "clcb", "clcb-grid")
 FILTERS = 20_000
 SPARE = 2 << 20
 """Free memory may be so much less afterwards; a driver takes and gives back in pieces."""
 
 INTERRUPTS = (0.0005, 0.002, 0.005, 0.01, 0.02)
 """Seconds after which calls are interrupted."""
-
-_BEGIN = ""
-"""Put before the program of the other process."""
 
 _PROGRAM = """
 import os, sys, threading, time
@@ -95,7 +91,7 @@ def _threads(device: Device, ordinal: int) -> str:
         for matcher in matchers:
             matcher.match_batch(made)
             matcher.unsubscribe_many(odd)
-            wrong += _differences(matcher.match_batch(made), expected)
+            wrong += differences(matcher.match_batch(made), expected)
         matchers.clear()
 
     for _ in range(4):
@@ -171,7 +167,7 @@ def _interrupts(ordinal: int) -> str:
         matcher.subscribe_many(columns)
         for seconds in INTERRUPTS:
             _interrupted(partial(matcher.match_batch, made), seconds)
-            wrong += _differences(matcher.match_batch(made), expected)
+            wrong += differences(matcher.match_batch(made), expected)
     return f"{wrong} answers" if wrong else ""
 
 
@@ -186,7 +182,7 @@ def _interrupted(call: Callable[[], Any], seconds: float) -> None:
 
 
 def _processes(ordinal: int) -> str:
-    command = [sys.executable, "-c", _BEGIN + _PROGRAM, str(ordinal)]
+    command = [sys.executable, "-c", _PROGRAM, str(ordinal)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     said = done.stderr.strip().rpartition("\n")[2]
     return f"exit code {done.returncode}: {said}" if done.returncode else ""
@@ -200,7 +196,3 @@ def _context() -> str:
     except cuda.Error:
         return ""
     return "one is current"
-
-
-def _differences(found: Any, expected: Any) -> int:
-    return sum(not np.array_equal(np.sort(found[i]), np.sort(expected[i])) for i in range(len(expected)))

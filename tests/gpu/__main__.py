@@ -14,7 +14,7 @@ parser.add_argument("--events", type=int, default=20)
 options = parser.parse_args()
 # A card's memory, small enough to be filled.
 load().configure(limit=1 << 30)
-trials._BEGIN = "from tests.gpu.standin import load\nload()\n"
+trials._PROGRAM = f"from tests.gpu.standin import load\nload()\n{trials._PROGRAM}"
 line = ""
 for line in selftest(full=options.full, events=options.events):
     print(line, flush=True)

@@ -9,12 +9,10 @@ python -m tests.gpu.fibers [--engine NAME] [--seed N] [--examples N]
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import mmap
 import re
 import struct
-import tempfile
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -32,15 +30,15 @@ import evflow.gpu.device
 from evflow.gpu.device import BLOCK
 from evflow.matching.matcher import Matcher
 from tests.gpu.nvrtc import KERNELS
+from tests.gpu.plays import command
 from tests.gpu.toolchain import compiled
 from tests.gpu.workload import Workload, differences
 from tests.matching.play import Play
 
-__all__ = ["ENGINES", "Fibers", "Wrong", "play"]
+__all__ = ["Fibers", "Wrong", "play"]
 
 T = TypeVar("T")
 
-ENGINES = ("ccm", "clcb", "clcb-grid")
 HEADER = Path(__file__).parent / "driver" / "fibers.h"
 OPTIONS = ["-O1", "-w", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-fsanitize-undefined-trap-on-error"]
 OPTIONS += ["-fsanitize=alignment,shift,signed-integer-overflow,float-cast-overflow"]
@@ -254,20 +252,10 @@ def play(engine: str, seed: int, device: Fibers, folder: Path | None = None) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine", choices=ENGINES)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--examples", type=int, default=1000)
-    options = parser.parse_args()
-    for engine in [options.engine] if options.engine else ENGINES:
-        for seed in range(options.seed, options.seed + options.examples):
-            with tempfile.TemporaryDirectory() as folder:
-                try:
-                    play(engine, seed, Fibers(seed), Path(folder, "saved") if seed % 3 == 0 else None)
-                except BaseException:
-                    print(f"--engine {engine} --seed {seed} --examples 1")
-                    raise
-        print(f"{engine}: {options.examples} examples, none wrong", flush=True)
+    command(
+        __doc__,
+        lambda engine, seed, folder: play(engine, seed, Fibers(seed), folder if seed % 3 == 0 else None),
+    )
 
 
 if __name__ == "__main__":

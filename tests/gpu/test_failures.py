@@ -10,11 +10,11 @@ import pytest
 
 from evflow.errors import DeviceError, EvflowError, SubscriptionError
 from evflow.gpu import device
+from evflow.gpu.scenarios import ENGINES
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import ILLEGAL_ADDRESS, LAUNCH_FAILED, OUT_OF_MEMORY, UNAVAILABLE, StandIn
 from tests.gpu.workload import Workload, answers, differences
 
-ENGINES = ("ccm", "clcb", "clcb-grid")
 every_engine = pytest.mark.parametrize("engine", ENGINES)
 
 

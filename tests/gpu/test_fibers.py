@@ -9,9 +9,10 @@ import pytest
 
 from evflow.errors import DeviceError
 from evflow.gpu.column import Staging
+from evflow.gpu.scenarios import ENGINES
 from tests.gpu import fibers
 from tests.gpu.conftest import had
-from tests.gpu.fibers import ENGINES, Fibers, Wrong, play
+from tests.gpu.fibers import Fibers, Wrong, play
 
 pytestmark = pytest.mark.slow
 

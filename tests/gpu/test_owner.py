@@ -20,11 +20,11 @@ import evflow.gpu
 from evflow.errors import DeviceError
 from evflow.gpu.device import Device
 from evflow.gpu.owner import Owner
+from evflow.gpu.scenarios import ENGINES
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import StandIn
 from tests.gpu.workload import Workload, answers, differences
 
-ENGINES = ("ccm", "clcb", "clcb-grid")
 every_engine = pytest.mark.parametrize("engine", ENGINES)
 FOLDER = str(Path(evflow.gpu.__file__).parent)
 

@@ -30,7 +30,7 @@ def small(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """Few filters on a small device, and other processes use the stand-in too."""
     monkeypatch.setattr(trials, "FILTERS", 1000)
     monkeypatch.setattr(trials, "SPARE", 0)
-    monkeypatch.setattr(trials, "_BEGIN", "from tests.gpu.standin import load\nload()\n")
+    monkeypatch.setattr(trials, "_PROGRAM", f"from tests.gpu.standin import load\nload()\n{trials._PROGRAM}")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     standin.configure(limit=128 << 20)
     return standin
