@@ -1,15 +1,10 @@
-"""The bell of a node's thread: it sleeps at the sockets, and others wake it.
-
-To fall asleep and be woken takes the system tens of microseconds. Where answers over shortcuts come sooner,
-time after time, the thread looks for the next one for a moment before it falls asleep.
-"""
+"""The bell of a node's thread: it sleeps at the sockets, and others wake it."""
 
 from __future__ import annotations
 
 import math
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,41 +18,6 @@ Socket = zmq.Socket[bytes]
 
 # As a plain number: those of zmq are enumerations, which take their time.
 _IN = int(zmq.POLLIN)
-
-_LOOKS = 100e-6
-"""Seconds to look for what comes, at most."""
-
-_SOON = 200e-6
-"""Seconds of a sleep that might as well not have been; being woken is a part of them."""
-
-_ROW = (4, 1024)
-"""So many sleeps in a row must have been short before the thread looks; twice as many, up to the second
-number, after each time that it has looked in vain."""
-
-
-class _Haste:
-    """Whether what comes comes so soon that falling asleep does not pay."""
-
-    def __init__(self) -> None:
-        self._short = 0
-        self._wanted = _ROW[0]
-
-    @property
-    def pays(self) -> bool:
-        """Whether to look before falling asleep."""
-        return self._short >= self._wanted
-
-    def waited(self, seconds: float, answered: bool) -> None:
-        """Tells how long it took until something came, and whether over a shortcut."""
-        if self.pays and seconds > _LOOKS:
-            self._wanted = min(2 * self._wanted, _ROW[1])
-            self._short = 0
-        elif seconds > _SOON:
-            self._short = 0
-        elif answered:
-            if self.pays:
-                self._wanted = _ROW[0]
-            self._short += 1
 
 
 class NetBell:
@@ -75,7 +35,6 @@ class NetBell:
         self._closing = threading.Lock()
         self._watched: list[tuple[Any, int]] = [(self._fd, _IN)]
         self.ready: list[tuple[Any, int]] = []
-        self._haste = _Haste()
 
     def watch(self, socket: Socket | int) -> None:
         """From now on what comes over a socket, of ZeroMQ or of the system, wakes it."""
@@ -100,15 +59,7 @@ class NetBell:
         self.asleep = True
         # Rounded up, or it would wake just before what is due.
         milliseconds = -1 if seconds is None else math.ceil(max(seconds, 0.0) * 1e3)
-        if milliseconds == 0 or waiting():
-            self.ready = zmq.zmq_poll(self._watched, 0)
-        else:
-            began = time.perf_counter()
-            most = _LOOKS if seconds is None else min(_LOOKS, seconds)
-            found = self._look(began + most) if self._haste.pays else []
-            self.ready = found or zmq.zmq_poll(self._watched, milliseconds)
-            over = self.ready and self.ready[-1][0]
-            self._haste.waited(time.perf_counter() - began, isinstance(over, int) and over != self._fd)
+        self.ready = zmq.zmq_poll(self._watched, 0 if waiting() else milliseconds)
         self.asleep = False
         # The first that is watched is the bell itself.
         if self.ready and self.ready[0][0] == self._fd:
@@ -118,14 +69,6 @@ class NetBell:
     def look(self) -> None:
         """Finds which sockets are ready, without sleeping; a ring is left for the sleeper."""
         self.ready = [one for one in zmq.zmq_poll(self._watched, 0) if one[0] != self._fd]
-
-    def _look(self, until: float) -> list[tuple[Any, int]]:
-        while time.perf_counter() < until:
-            ready = zmq.zmq_poll(self._watched, 0)
-            if ready:
-                return ready
-            os.sched_yield()
-        return []
 
     def forsake(self) -> None:
         """In a fork: what it rings is the parent's."""

@@ -28,7 +28,6 @@ from evflow.node.contact import Contact
 from evflow.node.keys import Gate, KeyRing
 from evflow.node.sharing import Sharing
 from evflow.node.shortcut import Shortcut
-from evflow.node.uncopied import Uncopied
 
 __all__ = ["Dialled", "Guest", "Sockets"]
 
@@ -127,7 +126,6 @@ class Sockets:
         self._flooded: set[int | Dialled] = set()
         # Those that the bell watches, by their descriptors.
         self._watched: dict[int, Conduit] = {}
-        self._uncopied = Uncopied()
         self._closed = False
         self._arena = Arena()
         self.pace, self.reserve, self.spare = self._arena.pace, self._arena.reserve, self._arena.spare
@@ -235,7 +233,7 @@ class Sockets:
                 if body.nbytes < _COPY:
                     _send(socket, body, _NOW)
                 else:
-                    self._uncopied.send(socket, body)
+                    socket.send(body, _NOW, copy=False)
         except zmq.ZMQError as error:
             # The peer is gone (EHOSTUNREACH); its next message will begin a session anew.
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
@@ -382,7 +380,6 @@ class Sockets:
             take: called with connection, header and body (or None) of each, and the time.
             now: the time.
         """
-        self._uncopied.collect()
         for watched in self.bell.ready:
             socket = watched[0]
             if isinstance(socket, int):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from evflow.errors import LinkError
 from evflow.link.transport import Conduit
-from evflow.node.bell import _Haste
 from evflow.node.contact import Contact
 from evflow.node.shortcut import MOST, Shortcut
 from evflow.node.sockets import Sockets
@@ -236,31 +235,3 @@ def test_where_shared_memory_is_off_there_is_no_shortcut() -> None:
     assert end.sockets.offer_shortcut("anyone") is None
     assert not end.sockets.open_shortcut("anyone", "evflow-" + "0" * 32, bytes(16))
     end.sockets.close()
-
-
-def test_looking_before_sleeping_begins_after_four_short_sleeps_and_ends_when_it_is_in_vain() -> None:
-    haste = _Haste()
-    for _ in range(3):
-        haste.waited(50e-6, True)
-    haste.waited(50e-6, False)
-    assert not haste.pays
-    haste.waited(50e-6, True)
-    assert haste.pays
-    haste.waited(50e-6, True)
-    assert haste.pays
-    haste.waited(150e-6, True)
-    assert not haste.pays
-    for _ in range(7):
-        haste.waited(150e-6, True)
-    assert not haste.pays
-    haste.waited(150e-6, True)
-    assert haste.pays
-
-
-def test_a_long_sleep_among_short_ones_keeps_the_thread_from_looking() -> None:
-    haste = _Haste()
-    for _ in range(100):
-        for _ in range(3):
-            haste.waited(50e-6, True)
-        haste.waited(0.01, True)
-        assert not haste.pays
