@@ -14,7 +14,9 @@ import numpy as np
 from matching_peers import BULK, Content, Peer
 from matching_workloads import Array, Workload
 
-from evflow.matching import FilterColumns, Matcher
+from evflow.matching import ENGINES, FilterColumns, Matcher
+
+ENGINES["counting"] = "matching_counting:Counting"
 
 BATCH = 10_000
 """Events of one call of ``match_batch``."""

@@ -21,7 +21,6 @@ __all__ = ["ENGINES", "Engine", "Matches", "engine_class"]
 ENGINES: dict[str, str] = {
     "index": "evflow.matching.index:Index",
     "reference": "evflow.matching.reference:Reference",
-    "counting": "evflow.matching.counting:Counting",
     "two-phase": "evflow.matching.twophase:TwoPhase",
     "ccm": "evflow.gpu.ccm:Ccm",
     "clcb": "evflow.gpu.clcb:Clcb",

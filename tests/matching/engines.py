@@ -16,7 +16,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 """Engines that are tested with several sets of options."""
 
-EXAMPLES = {"reference": 100, "counting": 100}
+EXAMPLES = {"reference": 100}
 """How many random examples an engine has in the suite, over all of its options; others have 300."""
 
 

@@ -19,7 +19,7 @@ try:
     import numba
 except ImportError as error:
     raise SubscriptionError(
-        "engines 'counting' and 'two-phase' are compiled with numba, which is not installed: run"
+        "engine 'two-phase' is compiled with numba, which is not installed: run"
         " pip install 'evflow[matching]', or use engine 'reference'"
     ) from error
 

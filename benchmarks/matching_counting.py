@@ -1,4 +1,4 @@
-"""The counting algorithm in its plain form, the family of Siena's SFF, as a baseline for other engines.
+"""A peer: the counting algorithm in its plain form, the family of Siena's SFF.
 
 Distinct constraints stand in a list for each attribute, each with the filters that have it (Yan and
 Garcia-Molina; CCM, section 4). Every constraint on an attribute of an event is evaluated, each once, and
@@ -88,16 +88,7 @@ class ConstraintLists(Arranged):
 
 
 class Counting(TwoPhaseEngine):
-    """The engine ``counting``; it takes no options.
-
-    Args:
-        strings: operands that are strings.
-        dimensions: of places.
-
-    Example:
-        >>> Counting(Strings(), 2).accounting().predicates
-        0
-    """
+    """The engine ``counting``."""
 
     def __init__(self, strings: Strings, dimensions: int) -> None:
         super().__init__(strings, dimensions, ConstraintLists, Counters)
