@@ -11,18 +11,17 @@ or a list of texts; 0 or "" where the event has none. Columns are in the order o
 from __future__ import annotations
 
 from sys import getsizeof
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import msgpack
+import msgspec
 import numpy as np
+from msgspec import Meta, Raw, Struct
 
 from evflow.errors import LinkError
-from evflow.events.attributes import AttributeColumn, Attributes, AttributeValue
+from evflow.events.attributes import AttributeColumn, Attributes
 from evflow.events.batch import EventBatch
-from evflow.link.messages import MOST_COLUMNS, MOST_DATA, MOST_TEXTS
+from evflow.link.messages import MOST_COLUMNS, MOST_DATA, MOST_TEXTS, NIL
 from evflow.outside import shown
-from evflow.schema.types import TEXT
-from evflow.schema.values import Misfit, describe, to_text
 
 __all__ = ["MOST_EXTENT", "divided", "extent", "kept", "pack", "unpack"]
 
@@ -39,16 +38,39 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 _WIRE: dict[str, str] = {"i": "<i8", "f": "<f8"}
 _NATIVE: dict[str, Any] = {"i": np.int64, "f": np.float64, "s": object}
-_TYPES = {"I": "int", "F": "float", "S": "str"}
+_COUNTING = "n"
 
 
-def pack(attributes: Attributes) -> list[Any]:
-    """Attributes as data that msgpack takes.
+class _Column(Struct, array_like=True, forbid_unknown_fields=True):
+    """A column; ``values`` are read once their kind and number are known."""
+
+    name: str
+    kind: Literal["i", "f", "s", "I", "F", "S", "n"]
+    present: bytes | None
+    values: Raw
+
+
+_Integer = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_encode = msgspec.msgpack.Encoder().encode
+_columns = msgspec.msgpack.Decoder(Annotated[list[_Column], Meta(max_length=MOST_COLUMNS)] | None)
+_values: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    kind: msgspec.msgpack.Decoder(of)
+    for kind, of in [
+        ("i", bytes), ("f", bytes), ("s", Annotated[list[str], Meta(max_length=MOST_TEXTS)]),
+        ("I", _Integer), ("F", float), ("S", str), ("n", _Integer),
+    ]
+}  # fmt: skip
+
+
+def pack(attributes: Attributes | None) -> Raw:
+    """Attributes as msgpack; nil for none.
 
     Raises:
         LinkError: there are more columns than a peer accepts.
     """
-    columns = attributes.columns
+    columns = {} if attributes is None else attributes.columns
+    if not columns:
+        return NIL
     if len(columns) > MOST_COLUMNS:
         raise LinkError(f"attributes: expected at most {MOST_COLUMNS} names in a batch, found {len(columns)}")
     rows: list[Any] = []
@@ -56,7 +78,7 @@ def pack(attributes: Attributes) -> list[Any]:
     for name in sorted(columns):
         rows.append(_packed(name, columns[name], counting < MOST_COUNTING))
         counting += rows[-1][1] == _COUNTING
-    return rows
+    return Raw(_encode(rows))
 
 
 def _packed(name: str, column: AttributeColumn, may_count: bool) -> list[Any]:
@@ -112,7 +134,7 @@ def divided(batch: EventBatch) -> list[EventBatch]:
     if len(batch) > 1:
         middle = len(batch) // 2
         return [*divided(batch.slice(0, middle)), *divided(batch.slice(middle, len(batch)))]
-    size = len(msgpack.packb(pack(attributes)))
+    size = len(memoryview(pack(attributes)))
     if size > MOST_EXTENT:
         raise LinkError(
             f"the attributes of an event: expected at most {MOST_EXTENT} bytes, found {size}; "
@@ -137,88 +159,100 @@ def extent(attributes: Attributes) -> tuple[int, int]:
     return texts, size
 
 
-def kept(data: list[Any] | None) -> int:
-    """The bytes of memory that attributes take, of data that ``unpack`` has taken."""
-    return 0 if data is None else sum(_weight(row[3]) for row in data)
+def kept(attributes: Attributes) -> int:
+    """The bytes of memory that attributes take."""
+    return sum(_weight(column) for column in attributes.columns.values())
 
 
-def _weight(values: object) -> int:
-    if isinstance(values, list | tuple):
-        return sum(map(getsizeof, values)) + 16 * len(values)
-    return getsizeof(values)
+def _weight(column: AttributeColumn) -> int:
+    # A column of one element that all events share is known by its stride.
+    values = column.values[:1] if column.values.strides == (0,) else column.values
+    if column.kind != "s":
+        return values.nbytes
+    return sum(map(getsizeof, values.tolist())) + 16 * len(values)
 
 
-def unpack(data: object, count: int) -> Attributes | None:
-    """Attributes from data that a peer sent; without a copy of numbers, and none of what all events share.
+def unpack(data: bytes | Raw, count: int) -> Attributes | None:
+    """Attributes from bytes that a peer sent; without a copy of numbers, and none of what all events share.
 
     Args:
-        data: what ``pack`` made; None for no attributes.
+        data: what ``pack`` made.
         count: the events of the batch, known to be there.
 
     Raises:
         LinkError: the data are not exactly that; names the attribute, expected and found.
     """
-    if data is None:
-        return None
-    if not isinstance(data, list | tuple) or len(data) > MOST_COLUMNS:
-        found = f"{len(data)} columns" if isinstance(data, list | tuple) else describe(data)
-        raise LinkError(f"attributes: expected a list of at most {MOST_COLUMNS} columns, found {found}")
+    try:
+        rows = _columns.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise LinkError(f"attributes: {error}") from None
     columns: dict[str, AttributeColumn] = {}
     before: str | None = None
-    counting = 0
-    for place, row in enumerate(data):
-        if not isinstance(row, list | tuple) or len(row) != 4:
+    counting = texts = 0
+    for row in rows or ():
+        if before is not None and row.name <= before:
             raise LinkError(
-                f"attributes: column {place}: expected [name, kind, present, values], found {describe(row)}"
+                f"attribute {shown(row.name)}: expected each name once and in order, found it after "
+                f"{shown(before)}"
             )
-        name = _name(row[0], place, before)
-        counting += row[1] == _COUNTING
+        before = row.name
+        counting += row.kind == _COUNTING
+        texts += count if row.kind == "s" else 0
         if counting > MOST_COUNTING:
-            raise _refused(name, f"at most {MOST_COUNTING} attributes of kind {_COUNTING}", row[1])
-        columns[name] = _column(name, row[1], row[2], row[3], count)
-        before = name
+            raise _refused(row, f"at most {MOST_COUNTING} attributes of kind {_COUNTING}", "more")
+        if texts > MOST_TEXTS:
+            raise _refused(row, f"at most {MOST_TEXTS} texts in all attributes", "more")
+        columns[row.name] = _column(row, count)
     return Attributes(columns) if columns else None
 
 
-def _name(name: object, place: int, before: str | None) -> str:
-    if not isinstance(name, str):
-        raise LinkError(f"attributes: column {place}: expected a name that is text, found {describe(name)}")
-    try:
-        to_text(TEXT, name)
-    except Misfit as error:
-        raise LinkError(f"attributes: column {place}: its name: {error}") from None
-    if before is not None and name <= before:
-        raise LinkError(
-            f"attribute {shown(name)}: expected each name once and in order, found it after {shown(before)}"
-        )
-    return name
-
-
-def _column(name: str, kind: object, present: object, values: object, count: int) -> AttributeColumn:
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise _refused(name, f"a kind, one of {', '.join(sorted(_KINDS))}", kind)
-    if kind in _TYPES:
-        if present is not None:
-            raise _refused(name, "None for the bits of an attribute that all events have", present)
-        kind = kind.lower()
-        one = _repeated(_single(name, kind.upper(), values), _NATIVE[kind], count)
-        return AttributeColumn(kind, one, _repeated(True, np.bool_, count))
-    if kind == _COUNTING:
-        return AttributeColumn("i", _counted(name, present, values, count), _repeated(True, np.bool_, count))
-    held = _present(name, present, count)
-    whole = present is None
-    filled = _texts(name, values, count) if kind == "s" else _numbers(name, kind, values, count)
-    empty = filled[:0] if whole else (filled if kind == "s" else filled.view(np.int64))[~held]
+def _column(row: _Column, count: int) -> AttributeColumn:
+    if row.kind in "IFSn":
+        if row.present is not None:
+            raise _refused(row, "nil for the bits of an attribute that all events have", shown(row.present))
+        kind = "i" if row.kind == _COUNTING else row.kind.lower()
+        one = _read(row)
+        if row.kind != _COUNTING:
+            values = _repeated(one, _NATIVE[kind], count)
+        elif one + count > 1 << 63:
+            raise _refused(row, f"{count} integers of 64 bits", f"{one} as the first")
+        else:
+            values = np.arange(one, one + count, dtype=np.int64)
+        return AttributeColumn(kind, values, _repeated(True, np.bool_, count))
+    held = _present(row, count)
+    if row.kind == "s":
+        _check_length(row, _length(row.values), f"a list of {count} texts", count)
+        filled = np.empty(count, object)
+        filled[:] = _read(row)
+    else:
+        data = _read(row)
+        _check_length(row, len(data), f"{8 * count} bytes, 8 for each of {count} events", 8 * count)
+        filled = np.frombuffer(data, _WIRE[row.kind]).astype(_NATIVE[row.kind], copy=False)
+    empty = (
+        filled[:0] if row.present is None else (filled if row.kind == "s" else filled.view(np.int64))[~held]
+    )
     if empty.any():
-        raise LinkError(f"attribute {shown(name)}: expected no value where an event has none, found one")
-    return AttributeColumn(kind, filled, held)
+        raise LinkError(f"attribute {shown(row.name)}: expected no value where an event has none, found one")
+    return AttributeColumn(row.kind, filled, held)
 
 
-_COUNTING = "n"
-_KINDS = frozenset(f"ifsIFS{_COUNTING}")
+def _read(row: _Column) -> Any:
+    try:
+        return _values[row.kind].decode(row.values)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise LinkError(f"attribute {shown(row.name)} of kind {row.kind}: {error}") from None
 
 
-_SMALL = _AT_ONCE = 1024
+def _length(values: Raw) -> int:
+    """How many values a list claims to have; -1 where it is not a list."""
+    data = memoryview(values)
+    if data[0] >> 4 == 9:
+        return data[0] & 15
+    size = {0xDC: 2, 0xDD: 4}.get(data[0], 0)
+    return int.from_bytes(data[1 : 1 + size], "big") if size else -1
+
+
+_SMALL = 1024
 
 
 def _repeated(value: object, dtype: Any, count: int) -> _Array:
@@ -229,71 +263,20 @@ def _repeated(value: object, dtype: Any, count: int) -> _Array:
     return np.broadcast_to(np.array(value, dtype), count)
 
 
-def _counted(name: str, present: object, first: object, count: int) -> _Array:
-    """The values that count up from the first."""
-    if present is not None:
-        raise _refused(name, "None for the bits of an attribute that all events have", present)
-    start = _single(name, "I", first)
-    assert isinstance(start, int)
-    if start + count > 1 << 63:
-        raise _refused(name, f"{count} integers of 64 bits", first)
-    return np.arange(start, start + count, dtype=np.int64)
-
-
-def _single(name: str, kind: str, value: object) -> AttributeValue:
-    """The value that all events have."""
-    if kind == "F" and isinstance(value, float):
-        return value
-    if kind == "I" and isinstance(value, int) and not isinstance(value, bool):
-        if not -(1 << 63) <= value < 1 << 63:
-            raise _refused(name, "an integer of 64 bits", value)
-        return value
-    if kind == "S" and isinstance(value, str):
-        _check_text(name, value)
-        return value
-    raise _refused(name, f"one value of type {_TYPES[kind]} for kind {kind}", value)
-
-
-def _present(name: str, bits: object, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _present(row: _Column, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    bits, size = row.present, (count + 7) // 8
     if bits is None:
         return _repeated(True, np.bool_, count)
-    size = (count + 7) // 8
-    if not isinstance(bits, bytes) or len(bits) != size:
-        raise _refused(name, f"None or {size} bytes, a bit for each of {count} events", bits)
+    _check_length(row, len(bits), f"nil or {size} bytes, a bit for each of {count} events", size)
     if count % 8 and bits[-1] >> count % 8:
-        raise _refused(name, f"bits for {count} events and zeros behind them", bits[-1:])
+        raise _refused(row, f"bits for {count} events and zeros behind them", shown(bits[-1:]))
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=count, bitorder="little").view(np.bool_)
 
 
-def _numbers(name: str, kind: str, data: object, count: int) -> _Array:
-    if not isinstance(data, bytes) or len(data) != 8 * count:
-        raise _refused(name, f"{8 * count} bytes, 8 for each of {count} events", data)
-    return np.frombuffer(data, _WIRE[kind]).astype(_NATIVE[kind], copy=False)
+def _check_length(row: _Column, length: int, expected: str, wanted: int) -> None:
+    if length != wanted:
+        raise _refused(row, expected, f"a length of {length}" if length >= 0 else "something else")
 
 
-def _texts(name: str, texts: object, count: int) -> _Array:
-    if not isinstance(texts, list | tuple) or len(texts) != count:
-        raise _refused(name, f"a list of {count} texts", texts)
-    if not all(isinstance(text, str) for text in texts):
-        raise _refused(name, "texts only", next(text for text in texts if not isinstance(text, str)))
-    try:
-        for start in range(0, count, _AT_ONCE):
-            "".join(texts[start : start + _AT_ONCE]).encode()
-    except UnicodeEncodeError:
-        for text in texts:
-            _check_text(name, text)
-    filled = np.empty(count, object)
-    filled[:] = texts
-    return filled
-
-
-def _check_text(name: str, text: object) -> None:
-    try:
-        to_text(TEXT, text)
-    except Misfit as error:
-        raise LinkError(f"attribute {shown(name)}: {error}") from None
-
-
-def _refused(name: str, expected: str, found: object) -> LinkError:
-    size = f" of length {len(found)}" if isinstance(found, bytes | list | tuple) else ""
-    return LinkError(f"attribute {shown(name)}: expected {expected}, found {describe(found)}{size}")
+def _refused(row: _Column, expected: str, found: str) -> LinkError:
+    return LinkError(f"attribute {shown(row.name)}: expected {expected}, found {found}")

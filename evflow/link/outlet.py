@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+
+from msgspec import Raw
 
 from evflow.engine.topology import Crossing
 from evflow.errors import LinkError
@@ -93,7 +94,7 @@ class Frame:
     count: int
     size: int
     tag: Tag | None
-    attributes: list[Any] | None
+    attributes: Raw
 
 
 class Outlet:
@@ -376,7 +377,7 @@ class Outlet:
         try:
             if len(batches) > 1 or batch.selection is not None:
                 batch = EventBatch.concat(batches, self.room)
-            attributes = None if batch.attributes is None else pack_attributes(batch.attributes)
+            attributes = pack_attributes(batch.attributes)
         except CONTAINED:
             for each in reversed(batches):
                 self.waiting.appendleft(Entry(each, first.low, first.tag))

@@ -310,7 +310,7 @@ class Session:
             raise LinkError(f"peer {self.peer}: schema {message.number}: {error}") from error
 
     def _on_data(self, message: m.Data, body: Any, now: float) -> None:
-        channel, sequence, _, _, route, path, _, place = message
+        channel, place = message.channel, message.place
         inlet = self.inlets.get(channel)
         if inlet is None:
             if channel in self._rejected:
@@ -329,9 +329,13 @@ class Session:
             batch = None
             inlet.refused += 1
             self._hub.refuse("malformed", f"bridge {inlet.bridge!r} of {self.peer}: {error}")
-        tag = Tag(route, tuple(path)) if route else Tag(inlet.stream, (sequence,))
-        extra = 0 if batch is None else kept(message.attributes)
-        arrived = Arrived(sequence, batch, len(memoryview(body)), tag, extra)
+        tag = (
+            Tag(message.route, tuple(message.path))
+            if message.route
+            else Tag(inlet.stream, (message.sequence,))
+        )
+        extra = 0 if batch is None or batch.attributes is None else kept(batch.attributes)
+        arrived = Arrived(message.sequence, batch, len(memoryview(body)), tag, extra)
         if not inlet.admits(arrived):
             self.reject([inlet], self._no_room())
             return
@@ -356,9 +360,8 @@ class Session:
             keep = partial(self._hub.transport.keep, self._conduit, message.place[0])
             body = steadied(schema, body, message.events, keep).data
         batch = EventBatch.from_bytes(schema, body, message.events)
-        if message.attributes is None:
-            return batch
-        return batch.with_attributes(unpack_attributes(message.attributes, message.events))
+        attributes = unpack_attributes(message.attributes, message.events)
+        return batch if attributes is None else batch.with_attributes(attributes)
 
     def _on_ack(self, message: m.Ack, body: Any, now: float) -> None:
         outlet = self._outlet(message.channel, "open")

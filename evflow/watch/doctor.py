@@ -22,7 +22,14 @@ from evflow.report import duration, size
 __all__ = ["Finding", "checked", "host_checks", "listen_check", "verdict"]
 
 _PYTHON = (3, 11)
-_PACKAGES = {"numpy": (2, 0), "llvmlite": (0, 45), "msgpack": (1, 0), "pycparser": (3, 0), "pyzmq": (26, 0)}
+_PACKAGES = {
+    "numpy": (2, 0),
+    "llvmlite": (0, 45),
+    "msgpack": (1, 0),
+    "msgspec": (0, 19),
+    "pycparser": (3, 0),
+    "pyzmq": (26, 0),
+}
 _OPTIONAL = ("pygraphviz", "rich", "prometheus-client")
 _LITTLE_MEMORY = 256 << 20
 _FEW_FILES = 1024

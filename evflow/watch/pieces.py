@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-import msgpack
+import msgspec
 
 from evflow.errors import FlowError
 from evflow.outside import Malformed, from_msgpack, shown
@@ -69,7 +69,7 @@ def put(file: Sink, meta: Sequence[Any], body: bytes | memoryview = b"") -> None
         FlowError: it is too large.
         OSError: it cannot be written; a part of it may have been.
     """
-    packed: bytes = msgpack.packb(meta)
+    packed = msgspec.msgpack.encode(meta)
     length = memoryview(body).nbytes
     if len(packed) > _MOST_META or length >> 32:
         raise FlowError(f"a piece of {len(packed) + length:,} bytes is too large to be recorded")

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
+from msgspec.msgpack import encode
+
 import evflow
 from evflow.errors import EvflowError, FlowError, LinkError, UnwrittenError
 from evflow.events.batch import EventBatch
@@ -132,7 +134,7 @@ class Recorder:
             number = self._number(part.schema)
             whole = part.compact()
             try:
-                attributes = None if part.attributes is None else pack(part.attributes)
+                attributes = pack(part.attributes)
             except LinkError as error:
                 raise FlowError(f"{self._path}: {error}") from error
             self._put(["events", at, number, len(whole), attributes], whole.data.data)
@@ -289,4 +291,5 @@ def _batch(piece: Piece, schema: Schema | None, count: int, attributes: object) 
     if schema is None:
         raise FlowError("its schema was not described before")
     batch = EventBatch.from_bytes(schema, piece.body, count)
-    return batch if attributes is None else batch.with_attributes(unpack(attributes, count))
+    told = unpack(encode(attributes), count)
+    return batch if told is None else batch.with_attributes(told)

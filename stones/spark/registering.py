@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _OWN = ("evflow", "pyspark_evflow")
-_NEEDED = ("llvmlite", "msgpack", "numpy", "pyarrow", "pycparser", "zmq")
+_NEEDED = ("llvmlite", "msgpack", "msgspec", "numpy", "pyarrow", "pycparser", "zmq")
 _TASKS = 4
 """Tasks that look what executors have; the first that lacks something tells it for all."""
 

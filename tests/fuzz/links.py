@@ -336,7 +336,7 @@ def frames() -> list[tuple[str, bytes, int, list[Any] | None]]:
         events = [samples.event(random, schema) for _ in range(random.choice([0, 1, 2, 5]))]
         batch = ev.EventBatch.from_events(events, schema)
         rows = Attributes.from_rows([samples.attributes(random) for _ in events])
-        packed = wire_attributes.pack(rows) if rows is not None and events else None
+        packed = msgpack.unpackb(wire_attributes.pack(rows)) if rows is not None and events else None
         found.append((json.dumps(schema.description), batch.to_bytes(), len(events), packed))
     return found
 

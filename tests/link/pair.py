@@ -301,7 +301,7 @@ def receiver(**options: Any) -> tuple[Network, Peer, Raw, list[int]]:
 def frame(sequence: int, *numbers: int, channel: int = 0, events: int | None = None) -> m.Data:
     batch = pings(*numbers)
     count = len(batch) if events is None else events
-    return m.Data(channel, sequence, 0, count, b"", [], None, batch.to_bytes())
+    return m.Data(channel, sequence, 0, count, b"", [], m.NIL, batch.to_bytes())
 
 
 def sender() -> tuple[Network, Peer, Raw]:

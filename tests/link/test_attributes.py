@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import struct
 from typing import Any
@@ -90,14 +89,14 @@ def test_pack_writes_columns_in_order_of_their_names(
 ) -> None:
     _, table = case
     expected = [by_hand(name, *table[name]) for name in sorted(table)]
-    assert msgpack.packb(pack(attributes_of(table))) == msgpack.packb(expected)
+    assert bytes(pack(attributes_of(table))) == msgpack.packb(expected or None)
 
 
 @some
 @given(tables())
 def test_unpack_reads_what_pack_wrote(case: tuple[int, dict[str, tuple[str, list[Any]]]]) -> None:
     count, table = case
-    found = unpack(msgpack.unpackb(msgpack.packb(pack(attributes_of(table)))), count)
+    found = unpack(pack(attributes_of(table)), count)
     expected = {
         name: (kind, [None if value is None else bits_of(value) for value in values])
         for name, (kind, values) in table.items()
@@ -123,9 +122,9 @@ def test_unpacked_attributes_can_be_taken_apart_and_joined() -> None:
 
 
 def test_no_attributes_are_none() -> None:
-    assert unpack(None, 3) is None
-    assert unpack([], 3) is None
-    assert pack(Attributes({})) == []
+    assert unpack(b"\x90", 3) is None
+    assert unpack(b"\xc0", 3) is None
+    assert bytes(pack(Attributes({}))) == bytes(pack(None)) == b"\xc0"
 
 
 def test_what_stands_where_there_is_no_value_is_not_sent() -> None:
@@ -135,13 +134,13 @@ def test_what_stands_where_there_is_no_value_is_not_sent() -> None:
         "i": AttributeColumn("i", np.array([5, 6]), present),
         "s": AttributeColumn("s", np.array(["x", "y"], object), present),
     }
-    assert [row[3] for row in pack(Attributes(columns))] == [
+    assert [row[3] for row in msgpack.unpackb(pack(Attributes(columns)))] == [
         struct.pack("<2d", math.nan, 0.0), struct.pack("<2q", 5, 0), ["x", ""]
     ]  # fmt: skip
 
 
 def test_a_value_that_all_events_share_takes_no_memory_for_each() -> None:
-    found = unpack([["hops", "I", None, 7], ["text", "S", None, "long" * 100]], 1 << 40)
+    found = unpack(msgpack.packb([["hops", "I", None, 7], ["text", "S", None, "long" * 100]]), 1 << 40)
     assert found is not None
     assert found.of((1 << 40) - 1) == {"hops": 7, "text": "long" * 100}
 
@@ -154,58 +153,61 @@ def test_pack_refuses_more_columns_than_a_peer_accepts() -> None:
     assert len(found.columns) == MOST_COLUMNS
     with pytest.raises(LinkError, match="at most 1000"):
         pack(Attributes.from_rows([{**rows[0], "z": 1}]))
-    with pytest.raises(LinkError, match="at most 1000 columns, found 1001 columns"):
-        unpack([*packed, ["z", "I", None, 1]], 1)
+    with pytest.raises(LinkError, match=r"attributes: .*length <= 1000"):
+        unpack(msgpack.packb([*msgpack.unpackb(packed), ["z", "I", None, 1]]), 1)
 
 
 _EIGHT = b"\1" + b"\0" * 7
 _WRONG: list[tuple[str, Any, str]] = [
-    ("no list", {}, "expected a list"),
-    ("a text", "abcd", "expected a list"),
-    ("a number", 7, "expected a list"),
-    ("no row", [7], "column 0: expected .name, kind, present, values."),
-    ("a short row", [["a", "i", None]], "column 0: expected .name"),
-    ("a long row", [["a", "i", None, _EIGHT * 3, 1]], "column 0: expected .name"),
-    ("a name of bytes", [[b"a", "I", None, 1]], "column 0: expected a name that is text"),
-    ("a name that is no text", [["\ud800", "I", None, 1]], "lone surrogates"),
+    ("no list", {}, r"attributes: Expected `array"),
+    ("a text", "abcd", r"attributes: Expected `array"),
+    ("a number", 7, r"attributes: Expected `array"),
+    ("no row", [7], r"attributes: Expected `array`, got `int` - at `\$\[0\]`"),
+    ("a short row", [["a", "i", None]], r"at least length 4"),
+    ("a long row", [["a", "i", None, _EIGHT * 3, 1]], r"at most length 4"),
+    ("a name of bytes", [[b"a", "I", None, 1]], r"Expected `str`, got `bytes`"),
+    ("a name that is no text", [["\ud800", "I", None, 1]], r"utf-8"),
     ("a name twice", [["a", "I", None, 1], ["a", "I", None, 1]], "once and in order"),
     ("names out of order", [["b", "I", None, 1], ["a", "I", None, 1]], "once and in order"),
-    ("an unknown kind", [["a", "x", None, 1]], "attribute 'a': expected a kind"),
-    ("an empty kind", [["a", "", None, 1]], "expected a kind"),
-    ("a kind that is no text", [["a", ["i"], None, 1]], "expected a kind"),
-    ("two kinds", [["a", "if", None, 1]], "expected a kind"),
-    ("bits of a shared value", [["a", "I", b"\7", 1]], "expected None for the bits"),
-    ("a bool for an integer", [["a", "I", None, True]], "expected one value of type int"),
-    ("a float for an integer", [["a", "I", None, 1.0]], "expected one value of type int"),
-    ("a great integer", [["a", "I", None, 1 << 63]], "an integer of 64 bits"),
-    ("an integer for a float", [["a", "F", None, 1]], "expected one value of type float"),
-    ("bytes for a text", [["a", "S", None, b"x"]], "expected one value of type str"),
-    ("half a character", [["a", "S", None, "\udfff"]], "attribute 'a'.*lone surrogates"),
-    ("no bytes", [["a", "i", None, [1, 2, 3]]], "expected 24 bytes"),
-    ("bits of numbers that count", [["a", "n", b"\7", 1]], "expected None for the bits"),
-    ("a float to count from", [["a", "n", None, 1.0]], "expected one value of type int"),
+    ("an unknown kind", [["a", "x", None, 1]], r"Invalid enum value 'x'"),
+    ("an empty kind", [["a", "", None, 1]], r"Invalid enum value ''"),
+    ("a kind that is no text", [["a", ["i"], None, 1]], r"Expected `str`, got `array`"),
+    ("two kinds", [["a", "if", None, 1]], r"Invalid enum value 'if'"),
+    ("bits of a shared value", [["a", "I", b"\7", 1]], r"expected nil for the bits"),
+    (
+        "a bool for an integer",
+        [["a", "I", None, True]],
+        r"'a' of kind I: Expected `int`, got `bool`",
+    ),
+    ("a float for an integer", [["a", "I", None, 1.0]], r"Expected `int`, got `float`"),
+    ("a great integer", [["a", "I", None, 1 << 63]], r"of kind I: Expected `int` <= 9223372036854775807"),
+    ("bytes for a text", [["a", "S", None, b"x"]], r"Expected `str`, got `bytes`"),
+    ("half a character", [["a", "S", None, "\udfff"]], r"attribute 'a' of kind S.*utf-8"),
+    ("no bytes", [["a", "i", None, [1, 2, 3]]], r"Expected `bytes`, got `array`"),
+    ("bits of numbers that count", [["a", "n", b"\7", 1]], r"expected nil for the bits"),
+    ("a float to count from", [["a", "n", None, 1.0]], r"Expected `int`, got `float`"),
     ("a last number that is too great", [["a", "n", None, (1 << 63) - 2]], "3 integers of 64 bits"),
     ("many that count", [[name, "n", None, 1] for name in "abcde"], "at most 4 attributes of kind n"),
-    ("too few bytes", [["a", "i", None, _EIGHT * 2]], "expected 24 bytes.*of length 16"),
-    ("a byte more", [["a", "f", None, _EIGHT * 3 + b"x"]], "expected 24 bytes.*of length 25"),
-    ("bits that are a number", [["a", "i", 7, _EIGHT * 3]], "None or 1 bytes"),
-    ("no bits", [["a", "i", b"", _EIGHT * 3]], "None or 1 bytes"),
-    ("too many bits", [["a", "i", b"\7\0", _EIGHT * 3]], "None or 1 bytes"),
+    ("too few bytes", [["a", "i", None, _EIGHT * 2]], r"expected 24 bytes.*a length of 16"),
+    ("a byte more", [["a", "f", None, _EIGHT * 3 + b"x"]], r"expected 24 bytes.*a length of 25"),
+    ("bits that are a number", [["a", "i", 7, _EIGHT * 3]], r"Expected `bytes | null`, got `int`"),
+    ("no bits", [["a", "i", b"", _EIGHT * 3]], r"nil or 1 bytes"),
+    ("too many bits", [["a", "i", b"\7\0", _EIGHT * 3]], r"nil or 1 bytes"),
     ("bits behind the events", [["a", "i", b"\x0f", _EIGHT * 3]], "zeros behind them"),
     ("a number that is absent", [["a", "i", b"\3", _EIGHT * 3]], "no value where an event has none"),
     ("minus zero that is absent", [["a", "f", b"\0", struct.pack("<3d", 0, 0, -0.0)]], "no value where"),
     ("a text that is absent", [["a", "s", b"\1", ["x", "", "y"]]], "no value where"),
-    ("texts that are bytes", [["a", "s", None, b"abc"]], "a list of 3 texts"),
-    ("too few texts", [["a", "s", None, ["x", "y"]]], "a list of 3 texts.*of length 2"),
-    ("a number among texts", [["a", "s", None, ["x", 1, "y"]]], "texts only, found 1"),
-    ("half a character of many", [["a", "s", None, ["x", "\ud800", "\udc00"]]], "lone surrogates"),
+    ("texts that are bytes", [["a", "s", None, b"abc"]], r"a list of 3 texts"),
+    ("too few texts", [["a", "s", None, ["x", "y"]]], r"a list of 3 texts.*a length of 2"),
+    ("a number among texts", [["a", "s", None, ["x", 1, "y"]]], r"Expected `str`, got `int`"),
+    ("half a character of many", [["a", "s", None, ["x", "\ud800", "\udc00"]]], r"utf-8"),
 ]
 
 
 @pytest.mark.parametrize(("data", "message"), [case[1:] for case in _WRONG], ids=[case[0] for case in _WRONG])
 def test_unpack_refuses(data: Any, message: str) -> None:
     with pytest.raises(LinkError, match=message):
-        unpack(data, 3)
+        unpack(msgpack.packb(data, unicode_errors="surrogatepass"), 3)
 
 
 _PLAIN = st.recursive(
@@ -220,7 +222,7 @@ _PLAIN = st.recursive(
 def damaged(draw: st.DrawFn) -> tuple[int, Any]:
     """What ``pack`` wrote, with one place changed."""
     count, table = draw(tables())
-    data: Any = copy.deepcopy(pack(attributes_of(table)))
+    data: Any = msgpack.unpackb(pack(attributes_of(table))) or []
     place = draw(st.integers(-1, len(data) - 1))
     if place < 0 or not data:
         return count, draw(_PLAIN)
@@ -237,7 +239,7 @@ def damaged(draw: st.DrawFn) -> tuple[int, Any]:
 def test_damaged_attributes_are_refused_or_whole(case: tuple[int, Any]) -> None:
     count, data = case
     try:
-        found = unpack(data, count)
+        found = unpack(msgpack.packb(data, unicode_errors="surrogatepass"), count)
     except LinkError:
         return
     for name, column in ({} if found is None else found.columns).items():
@@ -253,5 +255,5 @@ def test_damaged_attributes_are_refused_or_whole(case: tuple[int, Any]) -> None:
 def test_pack_tells_no_more_than_four_columns_as_counting() -> None:
     table = {name: ("i", [7, 8, 9]) for name in "abcdef"}
     packed = pack(attributes_of(table))
-    assert [row[1] for row in packed] == ["n", "n", "n", "n", "i", "i"]
+    assert [row[1] for row in msgpack.unpackb(packed)] == ["n", "n", "n", "n", "i", "i"]
     assert table_of(unpack(packed, 3)) == table

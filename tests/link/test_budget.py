@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import msgpack
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 import evflow as ev
 from evflow.link import messages as m
@@ -55,7 +56,7 @@ class Greedy(Raw):
             frames = []
             while sent[1] < self.credit.get(channel, 0) and len(frames) < 32:
                 sent[0], sent[1] = sent[0] + 1, sent[1] + len(body)
-                frames.append(m.Data(channel, sent[0], 0, len(body) // 10, b"", [], None, body))
+                frames.append(m.Data(channel, sent[0], 0, len(body) // 10, b"", [], m.NIL, body))
             self.frames += len(frames)
             self.say(*frames)
             self._note()
@@ -221,10 +222,10 @@ def test_bytes_of_attributes_count() -> None:
     b.hub.stopped = True
     guest = Greedy(network, "guest")
     guest.open(30)
-    rows: list[Any] = [["note", "s", None, ["x" * 50_000, "y"]]]
+    rows = msgspec.Raw(msgpack.packb([["note", "s", None, ["x" * 50_000, "y"]]]))
     for channel in range(30):
         said = frame(1, 1, 2, channel=channel)
-        guest.say(said._replace(attributes=rows))
+        guest.say(replace(said, attributes=rows))
     texts = [a for i in b.hub.entrances.all() for a in i.queue]
     assert 5 < len(texts) <= 20
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import tracemalloc
 
 import msgpack
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 import evflow as ev
 from evflow import EventBatch
@@ -139,8 +141,8 @@ def test_frame_with_a_long_path_does_not_harm_the_next_node() -> None:
     raw = Raw(network, "a")
     raw.hello("b")
     raw.say(m.Open(0, "x", "split", "", bytes(16), 1, 0), m.SchemaText(0, DESCRIPTION))
-    raw.say(frame(1, 5)._replace(route=bytes(16), path=[0] * m.MOST_PATH))
-    raw.say(frame(2, 6)._replace(route=bytes(16), path=[1] * 5))
+    raw.say(replace(frame(1, 5), route=bytes(16), path=[0] * m.MOST_PATH))
+    raw.say(replace(frame(2, 6), route=bytes(16), path=[1] * 5))
     network.run()
     assert arrived == [5, 6]
     assert c.link("b").sessions == 1 and not c.hub.refused
@@ -186,7 +188,7 @@ def test_large_frame_that_comes_after_its_session_is_answered_and_not_counted() 
     b = Peer(network, "b", chain([]))
     raw = Raw(network)
     raw.dial("b")
-    attributes = [["note", "s", None, [f"note {n}" for n in range(5000)]]]
+    attributes = msgspec.Raw(msgpack.packb([["note", "s", None, [f"note {n}" for n in range(5000)]]]))
     answers = raw.say(m.Data(0, 1, 0, 5000, b"", [], attributes, None), body=bytes(45_000))
     assert answers == [m.Reset("no session on this connection")]
     assert not b.hub.refused

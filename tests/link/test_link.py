@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import evflow as ev
 from evflow.engine.topology import DROPPED
@@ -249,8 +250,8 @@ def test_frame_in_a_channel_that_is_not_open_ends_the_session() -> None:
 
 def test_malformed_events_are_refused_counted_and_acknowledged() -> None:
     network, b, raw, arrived = receiver()
-    bad = m.Data(0, 3, 0, 1, b"", [], None, b"\x91\x05")
-    raw.say(frame(1, 5), frame(2, 6, events=1 << 62), bad, m.Data(0, 4, 77, 1, b"", [], None, b"\x91"))
+    bad = m.Data(0, 3, 0, 1, b"", [], m.NIL, b"\x91\x05")
+    raw.say(frame(1, 5), frame(2, 6, events=1 << 62), bad, m.Data(0, 4, 77, 1, b"", [], m.NIL, b"\x91"))
     raw.say(frame(5, 7))
     network.run()
     assert arrived == [5, 7]
@@ -261,7 +262,7 @@ def test_malformed_events_are_refused_counted_and_acknowledged() -> None:
 def test_frame_without_its_events_or_in_memory_that_is_not_there_ends_the_session() -> None:
     for place, reason in ((None, "without its events"), ([1, 64, 4096], "there is none with this peer")):
         _, _, raw, _ = receiver()
-        (answer,) = raw.say(m.Data(0, 1, 0, 1, b"", [], None, place))
+        (answer,) = raw.say(m.Data(0, 1, 0, 1, b"", [], m.NIL, place))
         assert isinstance(answer, m.Reset) and reason in answer.reason
 
 
@@ -353,7 +354,7 @@ def test_sender_without_credit_is_given_up() -> None:
 def test_frames_without_events_do_not_fill_the_memory() -> None:
     _, b, raw, _ = receiver()
     b.hub.stopped = True
-    empty = [m.Data(0, sequence, 0, 0, b"", [], None, b"") for sequence in range(1, 10_050)]
+    empty = [m.Data(0, sequence, 0, 0, b"", [], m.NIL, b"") for sequence in range(1, 10_050)]
     answers = raw.say(*empty)
     assert any(isinstance(said, m.Reset) for said in answers)
     assert len(b.hub.entrances.over("a", "bridge")[0].queue) == 32
@@ -403,7 +404,7 @@ def test_restarted_sender_that_repeats_itself_is_recognised_by_tags() -> None:
         # The process that forwards was started anew, and was sent the same by the one before it.
         for sequence, path in enumerate(([4, 0], [4, 1], [5, 0]), 1):
             number = path[0] * 10 + path[1]
-            raw.say(frame(sequence, number)._replace(route=b"r" * 16, path=path))
+            raw.say(replace(frame(sequence, number), route=b"r" * 16, path=path))
     assert arrived == [40, 41, 50]
     assert b.hub.entrances.over("a", "bridge")[0].duplicates == 3
     network.run()

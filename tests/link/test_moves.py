@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from evflow.engine.topology import DROPPED, Crossing
 from evflow.errors import LinkError
@@ -70,7 +71,7 @@ def test_other_stone_of_the_same_peer_gets_what_the_first_has_not_handled() -> N
     raw.say(frame(2, 6))
     b.hub.entrances.enter("other", b.slots["end"])
     answers = raw.say(m.Close(0), m.Open(1, "bridge", "other", "", b"s" * 16, 1, 1))
-    assert [said[:2] for said in answers if isinstance(said, m.Accept)] == [(1, 0)]
+    assert [(said.channel, said.received) for said in answers if isinstance(said, m.Accept)] == [(1, 0)]
     b.hub.reach.open(["end"])
     raw.say(frame(2, 6, channel=1), frame(3, 7, channel=1))
     assert arrived == [5, 6, 7]
@@ -292,6 +293,6 @@ def test_peer_with_a_bridge_of_the_same_name_has_nothing_of_others_forgotten() -
     thief = Raw(pair.network, "thief")
     thief.hello("b")
     thief.say(m.Open(0, "bridge", "end", "", b"t" * 16, 1, 0), m.SchemaText(0, DESCRIPTION))
-    thief.say(*(frame(n + 1, 7)._replace(route=n.to_bytes(16), path=[1]) for n in range(10_100)))
+    thief.say(*(replace(frame(n + 1, 7), route=n.to_bytes(16), path=[1]) for n in range(10_100)))
     known = pair.b.hub.custody.seen("end")["bridge"]
     assert seen["bridge"][0] in known and len(known) == 10_001

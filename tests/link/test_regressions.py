@@ -93,7 +93,7 @@ def tell(hub: Hub, message: m.Message, batch: EventBatch | None = None, now: flo
 
 
 def frame(sequence: int, *numbers: int) -> tuple[m.Data, EventBatch]:
-    return m.Data(0, sequence, 0, len(numbers), b"", [], None, None), recs(*numbers)
+    return m.Data(0, sequence, 0, len(numbers), b"", [], m.NIL, None), recs(*numbers)
 
 
 def ending(seen: list[int]) -> ev.Graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 import evflow as ev
 from evflow.engine.topology import Crossing
@@ -346,8 +347,8 @@ def test_bridge_that_has_ended_gets_to_stones_but_not_to_bridges() -> None:
     b.hub.entrances.leave("end", "it is led to from this node only")
     open_ = m.Open(1, "bridge", "end", "", b"e" * 16, 1, 0)
     assert isinstance(raw.say(open_)[-1], m.Reject)
-    assert raw.say(open_._replace(delivery=m.ENDED)) == [m.Accept(1, 0, 8 << 20)]
-    assert isinstance(raw.say(open_._replace(channel=2, stone="nowhere", delivery=m.ENDED))[-1], m.Reject)
+    assert raw.say(replace(open_, delivery=m.ENDED)) == [m.Accept(1, 0, 8 << 20)]
+    assert isinstance(raw.say(replace(open_, channel=2, stone="nowhere", delivery=m.ENDED))[-1], m.Reject)
     _, a, raw = sender()
     raw.say(m.Welcome(1, "b", b"i" * 16, ""), m.SchemaText(0, DESCRIPTION))
     answers = raw.say(m.Open(0, "x", "bridge", "", bytes(16), m.ENDED, 0))
@@ -358,9 +359,9 @@ def test_later_frame_of_a_route_that_was_safe_before_stays_in_the_journal() -> N
     network, b, raw, arrived = receiver()
     route = b"r" * 16
     raw.say(m.Open(1, "bridge", "end", "", b"t" * 16, 1, 0))
-    raw.say(frame(1, 5)._replace(route=route, path=[9]))
-    raw.say(frame(1, 6, channel=1)._replace(route=route, path=[3]))
-    raw.say(frame(2, 7)._replace(route=route, path=[10]), frame(2, 8, channel=1))
+    raw.say(replace(frame(1, 5), route=route, path=[9]))
+    raw.say(replace(frame(1, 6, channel=1), route=route, path=[3]))
+    raw.say(replace(frame(2, 7), route=route, path=[10]), frame(2, 8, channel=1))
     network.run()
     known = {route: (path, safe) for route, path, safe in b.hub.custody.seen("end")["bridge"]}
     assert known == {route: ((10,), (10,)), b"s" * 16: ((2,), (2,)), b"t" * 16: ((2,), (2,))}

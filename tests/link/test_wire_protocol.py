@@ -13,11 +13,14 @@ from typing import Any
 
 import msgpack
 import pytest
+from msgspec import Raw
+from msgspec.structs import asdict
 
 import evflow as ev
 from evflow.errors import LinkError
 from evflow.link import messages as m
 from evflow.link import outlet, session
+from evflow.link.attributes import unpack as unpack_attributes
 from evflow.link.tags import next_route
 from tests.link.pair import Network, Peer, Port
 
@@ -37,14 +40,14 @@ EXAMPLES: list[m.Message] = [
     m.Accept(0, 0, 8388608),
     m.Reject(1, "node right has no stone 'splid' that others may send to"),
     m.SchemaText(0, '{"name":"Ping","fields":[["number","i64"]]}'),
-    m.Data(0, 1, 0, 2, b"", [], None, bytes.fromhex("91d3000000000000000791d30000000000000008")),
-    m.Data(0, 2, 0, 100, b"", [], None, None),
-    m.Data(0, 3, 0, 40000, b"", [], None, [5, 4096, 400000]),
-    m.Data(3, 9, 2, 3, bytes(range(16)), [41, 0], [
+    m.Data(0, 1, 0, 2, b"", [], m.NIL, bytes.fromhex("91d3000000000000000791d30000000000000008")),
+    m.Data(0, 2, 0, 100, b"", [], m.NIL, None),
+    m.Data(0, 3, 0, 40000, b"", [], m.NIL, [5, 4096, 400000]),
+    m.Data(3, 9, 2, 3, bytes(range(16)), [41, 0], Raw(msgpack.packb([
         ["hops", "I", None, 2],
         ["note", "s", b"\x05", ["a", "", "é"]],
         ["weight", "f", None, bytes.fromhex("000000000000f03f00000000000000c0000000000000f87f")],
-    ], None),
+    ])), None),
     m.Ack(0, 1, 3, 8388638),
     m.Share("evflow-4711-9-1-000102030405060708090a0b0c0d0e0f", 67108864, bytes(range(16))),
     m.Shared(True),
@@ -95,6 +98,8 @@ def shown(value: Any) -> Any:
     """A field as the document has it."""
     if isinstance(value, bytes):
         return {"hex": value.hex()}
+    if isinstance(value, Raw):
+        return shown(msgpack.unpackb(value))
     return [shown(item) for item in value] if isinstance(value, list) else value
 
 
@@ -107,13 +112,16 @@ def meant(noted: Any) -> Any:
 
 def noted(message: m.Message) -> dict[str, Any]:
     """A message as the document has it."""
-    fields = {name: shown(value) for name, value in message._asdict().items()}
+    fields = {name: shown(value) for name, value in asdict(message).items()}
     return {"message": type(message).__name__, "fields": fields, "hex": m.pack(message).hex()}
 
 
 def message_of(case: dict[str, Any]) -> m.Message:
     kind: Any = getattr(m, case["message"])
-    made: m.Message = kind(**{name: meant(value) for name, value in case["fields"].items()})
+    fields = {name: meant(value) for name, value in case["fields"].items()}
+    if "attributes" in fields:
+        fields["attributes"] = Raw(msgpack.packb(fields["attributes"]))
+    made: m.Message = kind(**fields)
     return made
 
 
@@ -179,20 +187,19 @@ def test_wire_protocol_vectors_are_what_evflow_writes_and_reads(case: dict[str, 
 @pytest.mark.parametrize("case", VECTORS, ids=title)
 def test_wire_protocol_vectors_are_what_plain_msgpack_reads(case: dict[str, Any]) -> None:
     number, *fields = msgpack.unpackb(bytes.fromhex(case["hex"]))
-    assert m.MESSAGES[number][0].__name__ == case["message"]
+    assert m.MESSAGES[number].__name__ == case["message"]
     assert fields == [meant(value) for value in case["fields"].values()]
 
 
 def test_wire_protocol_has_a_vector_of_every_message() -> None:
-    assert {case["message"] for case in VECTORS} == {kind.__name__ for kind, _ in m.MESSAGES.values()}
+    assert {case["message"] for case in VECTORS} == {kind.__name__ for kind in m.MESSAGES.values()}
 
 
 def test_wire_protocol_table_has_every_message_with_its_fields() -> None:
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \| ([^|]*) \|", DOCUMENT, re.MULTILINE)
     listed = [(int(number), name, re.findall(r"`(\w+)`", fields)) for number, name, fields in rows]
     assert listed == [
-        (number, kind.__name__, list(kind._fields))  # type: ignore[attr-defined]
-        for number, (kind, _) in m.MESSAGES.items()
+        (number, kind.__name__, list(kind.__struct_fields__)) for number, kind in m.MESSAGES.items()
     ]
 
 
@@ -217,8 +224,10 @@ def test_wire_protocol_numbers_in_the_text_are_those_of_the_code() -> None:
 
 @pytest.mark.parametrize("case", REFUSED, ids=title)
 def test_wire_protocol_bytes_to_be_refused_are_refused(case: dict[str, Any]) -> None:
-    with pytest.raises(LinkError, match="message"):
-        m.unpack(bytes.fromhex(case["hex"]))
+    with pytest.raises(LinkError, match=r"message|attributes"):
+        message = m.unpack(bytes.fromhex(case["hex"]))
+        assert isinstance(message, m.Data)
+        unpack_attributes(message.attributes, message.events)
 
 
 def test_wire_protocol_session_is_what_two_nodes_say() -> None:

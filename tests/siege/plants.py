@@ -36,26 +36,17 @@ def _unbounded() -> None:
     from evflow.errors import LinkError
     from evflow.link import messages as m
 
+    inner = m.unpack
+
     def unpack(data: Any) -> m.Message:
         try:
             fields = msgpack.unpackb(data, max_map_len=0, max_ext_len=0)
         except (ValueError, msgpack.UnpackException, RecursionError) as error:
             raise LinkError(f"expected msgpack, found {error!r:.100}") from None
-        if (
-            type(fields) is not list
-            or not fields
-            or type(fields[0]) is not int
-            or fields[0] not in m.MESSAGES
-        ):
-            raise LinkError(f"expected a message, found {fields!r:.100}")
-        kind, checks = m.MESSAGES[fields.pop(0)]
-        if len(fields) != len(checks):
-            raise LinkError(f"expected {len(checks)} fields, found {len(fields)}")
-        for value, check in zip(fields, checks, strict=True):
-            if not m._checker(check)(value):
-                raise LinkError(f"a field cannot be {value!r:.100}")
-        message: m.Message = tuple.__new__(kind, fields)
-        return message
+        try:
+            return inner(data)
+        except LinkError:
+            raise LinkError(f"expected a message, found {fields!r:.100}") from None
 
     m.unpack = unpack
     m.MOST_GREETING = 64 << 20
