@@ -8,12 +8,13 @@ another order; who needs an answer says it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
-import msgpack
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import astuple
 
-from evflow.deploy.record import Record, is_identity
+from evflow.deploy.record import Record
 from evflow.errors import DeployError
 from evflow.link.messages import MOST_NOTE
 from evflow.outside import MOST_VALUES, Malformed, from_msgpack, shown
@@ -78,12 +79,17 @@ _REASON = 4096
 _MOST_STATES = 10_000
 
 
+Number = Annotated[int, Meta(ge=0, le=_MOST)]
+Name = Annotated[str, Meta(min_length=1, max_length=_NAME)]
+Identity = Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")]
+
+
 class Decision(NamedTuple):
     """What is to be decided: which record is a version of a deployment."""
 
-    deployment: str
-    birth: str
-    version: int
+    deployment: Name
+    birth: Identity
+    version: Number
 
 
 class Ballot(NamedTuple):
@@ -92,9 +98,14 @@ class Ballot(NamedTuple):
     ``change`` is the identity of the try, and of the change if that comes about.
     """
 
-    number: int
-    node: str
-    change: str
+    number: Number
+    node: Annotated[str, Meta(max_length=_NAME)]
+    change: Annotated[str, Meta(pattern="^([0-9a-f]{32})?\\Z")]
+
+    @property
+    def is_of_somebody(self) -> bool:
+        """Whether a node has made it."""
+        return bool(self.node and self.change)
 
     def above(self) -> Ballot:
         """The least ballot that is greater and nobody's."""
@@ -105,7 +116,11 @@ NOBODY = Ballot(0, "", "")
 """Less than every ballot."""
 
 
-class Prepare(NamedTuple):
+class _Message(Struct, array_like=True, forbid_unknown_fields=True):
+    """A msgpack array of the message's number (``tag``) and its fields, checked when it is read."""
+
+
+class Prepare(_Message, tag=1):
     """Promise this ballot; and with a record, see whether you can do your part. Repeated while its proposer
     lives.
 
@@ -117,11 +132,11 @@ class Prepare(NamedTuple):
     ballot: Ballot
     base: Record | None
     record: Record | None
-    lost: list[str]
-    left: int = 0
+    lost: Annotated[list[Name], Meta(max_length=_MOST_STATES)]
+    left: Number = 0
 
 
-class Promise(NamedTuple):
+class Promise(_Message, tag=2):
     """No lesser ballot will be accepted here; what was accepted here so far, if anything."""
 
     at: Decision
@@ -130,7 +145,7 @@ class Promise(NamedTuple):
     accepted: Record | None
 
 
-class Outbid(NamedTuple):
+class Outbid(_Message, tag=3):
     """A greater ballot was promised here."""
 
     at: Decision
@@ -138,58 +153,58 @@ class Outbid(NamedTuple):
     promised: Ballot
 
 
-class Able(NamedTuple):
+class Able(_Message, tag=17):
     """The node can do its part, and has done of it all that can be done while events flow."""
 
     at: Decision
     ballot: Ballot
 
 
-class Close(NamedTuple):
+class Close(_Message, tag=18):
     """All nodes are able, and most promised their votes: get ready."""
 
     at: Decision
     ballot: Ballot
 
 
-class Ready(NamedTuple):
+class Ready(_Message, tag=4):
     """The node is ready for the change, and stays so until it hears what was decided."""
 
     at: Decision
     ballot: Ballot
 
 
-class Busy(NamedTuple):
+class Busy(_Message, tag=5):
     """The node is getting ready; what it waits for."""
 
     at: Decision
     ballot: Ballot
-    reason: str
+    reason: Annotated[str, Meta(max_length=_REASON)]
 
 
-class Quiet(NamedTuple):
+class Quiet(_Message, tag=15):
     """Nothing is under way at the node of what leads to the change; others may still send to it."""
 
     at: Decision
     ballot: Ballot
 
 
-class Settle(NamedTuple):
+class Settle(_Message, tag=16):
     """All nodes are quiet: from now on be as you are until it is known what was decided."""
 
     at: Decision
     ballot: Ballot
 
 
-class Unable(NamedTuple):
+class Unable(_Message, tag=6):
     """The node will not get ready; why."""
 
     at: Decision
     ballot: Ballot
-    reason: str
+    reason: Annotated[str, Meta(max_length=_REASON)]
 
 
-class Accept(NamedTuple):
+class Accept(_Message, tag=7):
     """Accept this record, unless a greater ballot was promised."""
 
     at: Decision
@@ -197,57 +212,58 @@ class Accept(NamedTuple):
     record: Record
 
 
-class Accepted(NamedTuple):
+class Accepted(_Message, tag=8):
     """The record of this ballot is accepted here."""
 
     at: Decision
     ballot: Ballot
 
 
-class Chosen(NamedTuple):
+class Chosen(_Message, tag=9):
     """This record was decided."""
 
     record: Record
 
 
-class Applied(NamedTuple):
+class Applied(_Message, tag=10):
     """The node is at this version."""
 
     at: Decision
 
 
-class Cancel(NamedTuple):
+class Cancel(_Message, tag=11):
     """The record of this ballot will never be decided. Said by its proposer, who has not said ``Accept``."""
 
     at: Decision
     ballot: Ballot
 
 
-class State(NamedTuple):
+class State(_Message, tag=12):
     """The versions that a node is at, of deployments that it shares with the other; 0 for none."""
 
-    versions: list[Decision]
+    versions: Annotated[list[Decision], Meta(max_length=_MOST_STATES)]
 
 
-class Fetch(NamedTuple):
+class Fetch(_Message, tag=13):
     """Send the piece of a stone's snapshot that begins at ``offset``."""
 
     at: Decision
-    change: str
-    stone: str
-    offset: int
+    change: Identity
+    stone: Annotated[str, Meta(min_length=1, max_length=_TEXT)]
+    offset: Number
 
 
-class Piece(NamedTuple):
-    """A piece of a stone's snapshot of ``total`` bytes, whose ``digest`` (16 bytes) no other has."""
+class Piece(_Message, tag=14):
+    """A piece of a stone's snapshot of ``total`` bytes, whose ``digest`` no other has; ``part`` is bytes, or
+    a view of the message that came."""
 
     at: Decision
-    change: str
-    stone: str
-    offset: int
-    total: int
-    digest: bytes
-    part: bytes | memoryview
+    change: Identity
+    stone: Annotated[str, Meta(min_length=1, max_length=_TEXT)]
+    offset: Number
+    total: Annotated[int, Meta(ge=0, le=MOST_SNAPSHOT)]
+    digest: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    part: Any
 
 
 Message = (
@@ -259,128 +275,21 @@ Answer = Promise | Outbid | Able | Ready | Busy | Quiet | Unable | Accepted
 """What is said to the proposer of a ballot."""
 
 
-def _checked(good: bool, value: object) -> Any:
-    if not good:
-        raise ValueError(value)
-    return value
+MESSAGES: dict[int, type[Any]] = {kind.__struct_config__.tag: kind for kind in get_args(Message)}
+"""Number → the message."""
 
 
-def _number(value: Any) -> int:
-    return int(_checked(type(value) is int and 0 <= value <= _MOST, value))
-
-
-def _name(value: Any) -> str:
-    return str(_checked(type(value) is str and 0 < len(value) <= _NAME, value))
-
-
-def _reason(value: Any) -> str:
-    return str(_checked(type(value) is str and len(value) <= _REASON, value))
-
-
-def _stone(value: Any) -> str:
-    return str(_checked(type(value) is str and 0 < len(value) <= _TEXT, value))
-
-
-def _identity(value: Any) -> str:
-    return str(_checked(is_identity(value), value))
-
-
-def _part(value: Any) -> memoryview:
-    return memoryview(_checked(type(value) is memoryview and len(value) <= PIECE, value))
-
-
-def _digest(value: Any) -> bytes:
-    return bytes(_checked(type(value) is bytes and len(value) == 16, value))
-
-
-def _total(value: Any) -> int:
-    return int(_checked(_number(value) <= MOST_SNAPSHOT, value))
-
-
-def _names(value: Any) -> list[str]:
-    _checked(type(value) is list and len(value) <= _MOST_STATES, value)
-    return [_name(each) for each in value]
-
-
-def _decision(value: Any) -> Decision:
-    _checked(type(value) is list and len(value) == 3, value)
-    return Decision(_name(value[0]), _identity(value[1]), _number(value[2]))
-
-
-def _decisions(value: Any) -> list[Decision]:
-    _checked(type(value) is list and len(value) <= _MOST_STATES, value)
-    return [_decision(each) for each in value]
-
-
-def _ballot(value: Any) -> Ballot:
-    """A ballot of somebody."""
-    _checked(type(value) is list and len(value) == 3, value)
-    return Ballot(_number(value[0]), _name(value[1]), _identity(value[2]))
-
-
-def _promised(value: Any) -> Ballot:
-    """A ballot, of somebody or nobody."""
-    if type(value) is list and len(value) == 3 and value[1:] == ["", ""]:
-        return Ballot(_number(value[0]), "", "")
-    return _ballot(value)
-
-
-def _ballot_or_nil(value: Any) -> Ballot | None:
-    return None if value is None else _ballot(value)
-
-
-def _record(value: Any) -> Record:
-    record = Record.from_data(value)
-    _checked(bool(record.change and record.birth), "a record without its change")
-    return record
-
-
-def _record_or_nil(value: Any) -> Record | None:
-    return None if value is None else _record(value)
-
-
-_TO = (_decision, _ballot)
-_OF = (_decision, _identity, _stone, _number)
-
-MESSAGES: dict[int, tuple[Callable[..., Message], tuple[Callable[[Any], Any], ...]]] = {
-    1: (Prepare, (*_TO, _record_or_nil, _record_or_nil, _names, _number)),
-    2: (Promise, (*_TO, _ballot_or_nil, _record_or_nil)),
-    3: (Outbid, (*_TO, _promised)),
-    4: (Ready, _TO),
-    5: (Busy, (*_TO, _reason)),
-    6: (Unable, (*_TO, _reason)),
-    7: (Accept, (*_TO, _record)),
-    8: (Accepted, _TO),
-    9: (Chosen, (_record,)),
-    10: (Applied, (_decision,)),
-    11: (Cancel, _TO),
-    12: (State, (_decisions,)),
-    13: (Fetch, _OF),
-    14: (Piece, (*_OF, _total, _digest, _part)),
-    15: (Quiet, _TO),
-    16: (Settle, _TO),
-    17: (Able, _TO),
-    18: (Close, _TO),
-}
-"""Number → the message, and for each field what makes it of plain data."""
-
-_NUMBERS = {kind: number for number, (kind, _) in MESSAGES.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Record):
-        return value.data()
-    raise TypeError(f"{type(value).__name__} is no plain data")
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def packed(value: Any) -> bytes:
-    """Plain data and records as bytes.
+    """Plain data, records and messages as bytes.
 
     Raises:
         DeployError: something in a graph is not plain data, or there is too much.
     """
     try:
-        data = bytes(msgpack.packb(value, default=_plain))
+        data = _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DeployError(f"expected plain data such as JSON can hold, found {shown(error, 200)}") from None
     if len(data) > _MOST_BYTES:
@@ -395,9 +304,10 @@ def pack(message: Message) -> bytes:
         DeployError: it is too large.
     """
     if isinstance(message, Piece):
-        head = packed((_NUMBERS[Piece], *message[:-1]))
-        return b"".join([_APART, len(head).to_bytes(_LENGTH, "big"), head, message.part])
-    return packed((_NUMBERS[type(message)], *message))
+        *fields, part = astuple(message)
+        head = packed([Piece.__struct_config__.tag, *fields])
+        return b"".join([_APART, len(head).to_bytes(_LENGTH, "big"), head, part])
+    return packed(message)
 
 
 def check_size(record: Record) -> None:
@@ -443,26 +353,32 @@ def unpack(data: bytes | memoryview) -> Message:
         fields = _fields(memoryview(data))
     except Malformed as error:
         raise DeployError(f"a message: {error}") from None
-    if type(fields) is not list or not fields or type(fields[0]) is not int or fields[0] not in MESSAGES:
-        raise DeployError(
-            f"a message: expected an array that begins with 1 to {len(MESSAGES)}, found {shown(fields)}"
-        )
-    kind, makers = MESSAGES[fields.pop(0)]
-    name = getattr(kind, "__name__", "")
-    if len(fields) != len(makers):
-        raise DeployError(f"message {name}: expected {len(makers)} fields, found {len(fields)}")
     try:
-        message = kind(*(make(value) for make, value in zip(makers, fields, strict=True)))
-    except ValueError as error:
-        raise DeployError(f"message {name}: a field cannot be {shown(error.args[0])}") from None
+        # Records have checks of their own.
+        known = [_record(f) if type(f) is dict else f for f in fields] if type(fields) is list else fields
+        message: Message = msgspec.convert(known, Message)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise DeployError(f"a message: {error}") from None
     if not _agrees(message):
-        raise DeployError(f"message {name}: its records are of other versions than it says")
+        raise DeployError(f"message {type(message).__name__}: its fields do not fit each other")
     return message
+
+
+def _record(data: dict[str, Any]) -> Record:
+    record = Record.from_data(data)
+    if not (record.change and record.birth):
+        raise DeployError("a record: expected the change that made it, found none")
+    return record
 
 
 def _agrees(message: Message) -> bool:
     """Whether the fields of a message fit each other."""
+    ballots = [getattr(message, name, None) for name in ("ballot", "accepted_ballot")]
+    if not all(ballot is None or ballot.is_of_somebody for ballot in ballots):
+        return False
     match message:
+        case Outbid(promised=promised):
+            return promised.is_of_somebody or not (promised.node or promised.change)
         case Prepare(at, _, base, record):
             first = at.version == 1
             before = base is None if first else base is not None and _is(base, at, -1)
@@ -473,6 +389,8 @@ def _agrees(message: Message) -> bool:
         case Accept(at, _, record):
             return _is(record, at)
         case Piece():
+            if type(message.part) is not memoryview:
+                return False
             length = min(PIECE, message.total - message.offset)
             return message.offset % PIECE == 0 and 0 <= length == len(message.part)
         case _:

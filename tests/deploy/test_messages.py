@@ -10,6 +10,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from evflow.deploy import messages as m
 from evflow.errors import DeployError
@@ -38,10 +39,10 @@ def test_message_comes_back_from_its_bytes(message: m.Message) -> None:
     assert back == message
     wire = m.pack(message)
     if isinstance(message, m.Piece):
-        assert wire == apart([14, *message])
+        assert wire == apart([14, *astuple(message)])
     else:
         number, *_ = msgpack.unpackb(wire)
-        assert m.MESSAGES[number][0] is type(message)
+        assert m.MESSAGES[number] is type(message)
 
 
 def apart(fields: list[Any]) -> bytes:

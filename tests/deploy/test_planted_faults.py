@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from evflow.deploy import desk, member
 from evflow.deploy import messages as m
@@ -55,7 +56,7 @@ def lets_go_on_the_cancel_of_another(patch: Patch) -> None:
 
     def cancel(self: Member, said: m.Cancel) -> None:
         if self.engagement is not None:
-            said = said._replace(ballot=said.ballot._replace(change=self.engagement.change))
+            said = structs.replace(said, ballot=said.ballot._replace(change=self.engagement.change))
         original(self, said)
 
     patch.setattr(Member, "cancel", cancel)
@@ -94,7 +95,7 @@ def forgets_what_may_have_been_decided(patch: Patch) -> None:
     def choose(self: Proposal, now: float) -> None:
         for heard in self._heard.values():
             if heard.promise is not None:
-                heard.promise = heard.promise._replace(accepted_ballot=None, accepted=None)
+                heard.promise = structs.replace(heard.promise, accepted_ballot=None, accepted=None)
         original(self, now)
 
     patch.setattr(Proposal, "_choose_left", choose)

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from evflow.deploy import messages as m
 from evflow.deploy.growing import Growing
@@ -114,8 +115,8 @@ def test_piece_of_another_node_change_or_stone_is_not_taken() -> None:
     taker = Taker()
     piece = Departure(AT, CHANGE, "s", [b"x"], DIGEST).piece(0)
     taker.arrivals.take("B", piece, 0.0)
-    taker.arrivals.take("A", piece._replace(change="2" * 32), 0.0)
-    taker.arrivals.take("A", piece._replace(stone="t"), 0.0)
-    taker.arrivals.take("A", piece._replace(at=AT._replace(version=3)), 0.0)
+    taker.arrivals.take("A", replace(piece, change="2" * 32), 0.0)
+    taker.arrivals.take("A", replace(piece, stone="t"), 0.0)
+    taker.arrivals.take("A", replace(piece, at=AT._replace(version=3)), 0.0)
     assert taker.kept == {}
     assert taker.arrivals.waiting == "stone 's': its snapshot has not come from node A"
