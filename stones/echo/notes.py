@@ -12,12 +12,12 @@ State   what I am in a channel, up to which of your entries my stones are linked
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-import msgpack
+import msgspec
+from msgspec import Meta, Struct
 
 from evflow.errors import LinkError
-from evflow.outside import MOST_VALUES, Malformed, from_msgpack, shown
 from evflow.stones.echo.record import MOST_NAME
 
 __all__ = [
@@ -51,11 +51,12 @@ _MOST_MORPHS = 64
 _MOST_MESSAGES = 256
 _MOST_BYTES = 1 << 20
 _MOST_CONTACT = 512
-_MOST_KEY = 3 * MOST_NAME
-_MOST_REASON = 2_000
-_MOST = (1 << 53) - 1
+Number = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
+Name = Annotated[str, Meta(min_length=1, max_length=MOST_NAME)]
+Key = Annotated[str, Meta(min_length=1, max_length=3 * MOST_NAME)]
+Reason = Annotated[str, Meta(min_length=1, max_length=2_000)]
 
-Version = tuple[int, int]
+Version = tuple[Number, Number]
 """An incarnation of a process, and a number that grows with each of its changes."""
 
 
@@ -70,11 +71,11 @@ class Entry(NamedTuple):
         state: ``LEFT``, ``OPEN`` or ``SUBSCRIBED``.
     """
 
-    process: str
-    contact: str
-    incarnation: int
-    number: int
-    state: int
+    process: Name
+    contact: Annotated[str, Meta(max_length=_MOST_CONTACT)]
+    incarnation: Number
+    number: Number
+    state: Annotated[int, Meta(ge=LEFT, le=SUBSCRIBED)]
 
     @property
     def version(self) -> Version:
@@ -82,31 +83,35 @@ class Entry(NamedTuple):
         return self.incarnation, self.number
 
 
-class Find(NamedTuple):
+class _Message(Struct, array_like=True, forbid_unknown_fields=True):
+    """A msgpack array of the message's number (``tag``) and its fields, checked when it is read."""
+
+
+class Find(_Message, tag=1):
     """Asks for a channel by name or key."""
 
-    name: str
+    name: Key
 
 
-class Here(NamedTuple):
+class Here(_Message, tag=2):
     """The answer to ``Find``."""
 
-    name: str
-    key: str
+    name: Key
+    key: Key
 
 
-class Absent(NamedTuple):
+class Absent(_Message, tag=3):
     """The other answer; also to a ``State`` that asks for a channel by its key."""
 
-    about: str
-    reason: str
+    about: Key
+    reason: Reason
 
 
-class Refused(NamedTuple):
+class Refused(_Message, tag=5):
     """The process cannot have a derived channel."""
 
-    key: str
-    reason: str
+    key: Key
+    reason: Reason
 
 
 class Known(NamedTuple):
@@ -117,11 +122,11 @@ class Known(NamedTuple):
         morphs: as plain data.
     """
 
-    entries: list[tuple[Entry, int]]
-    morphs: list[Any]
+    entries: Annotated[list[tuple[Entry, Number]], Meta(max_length=MOST_ENTRIES)]
+    morphs: Annotated[list[Any], Meta(max_length=_MOST_MORPHS)]
 
 
-class State(NamedTuple):
+class State(_Message, tag=4):
     """What a process is in a channel, and knows of it.
 
     Attributes:
@@ -135,38 +140,36 @@ class State(NamedTuple):
         known: all that the sender knows; None where the receiver seems to know the same.
     """
 
-    key: str
+    key: Key
     want: bool
     own: Entry | None
     applied: Version
-    digest: bytes
-    children: list[str]
+    digest: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    children: Annotated[list[Key], Meta(max_length=MOST_ENTRIES)]
     record: list[Any] | None
     known: Known | None
 
 
 Message = Find | Here | Absent | State | Refused
 
-_NUMBERS: dict[type, int] = {Find: 1, Here: 2, Absent: 3, State: 4, Refused: 5}
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Annotated[list[Message], Meta(max_length=_MOST_MESSAGES)])
 
 
 def pack(messages: Iterable[Message]) -> Iterator[bytes]:
     """Messages as the bodies of as few notes as their sizes allow."""
-    body, count = b"", 0
+    body: list[Any] = []
+    size = 0
     for message in messages:
-        packed: bytes = msgpack.packb([_NUMBERS[type(message)], *message])
+        packed = _encode(message)
         # What follows a Here stays with it.
-        if count >= _MOST_MESSAGES - 1 or (body and len(body) + len(packed) > _MOST_BYTES // 8):
-            yield _headed(count) + body
-            body, count = b"", 0
-        body, count = body + packed, count + 1
-    if count:
-        yield _headed(count) + body
-
-
-def _headed(count: int) -> bytes:
-    header: bytes = msgpack.Packer().pack_array_header(count)
-    return header
+        if len(body) >= _MOST_MESSAGES - 1 or (body and size + len(packed) > _MOST_BYTES // 8):
+            yield _encode(body)
+            body, size = [], 0
+        body.append(msgspec.Raw(packed))
+        size += len(packed)
+    if body:
+        yield _encode(body)
 
 
 def unpack(body: bytes | memoryview) -> list[Message]:
@@ -175,86 +178,10 @@ def unpack(body: bytes | memoryview) -> list[Message]:
     Raises:
         LinkError: it carries none.
     """
+    if len(body) > _MOST_BYTES:
+        raise LinkError(f"a note of channels: expected at most {_MOST_BYTES} bytes, found {len(body)}")
     try:
-        rows = from_msgpack(body, _MOST_BYTES, maps=False, values=MOST_VALUES)
-    except Malformed as error:
+        messages: list[Message] = _decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise LinkError(f"a note of channels: {error}") from None
-    if type(rows) is not list or len(rows) > _MOST_MESSAGES:
-        raise LinkError(f"a note of channels: expected an array of messages, found {shown(rows)}")
-    return [_message(row) for row in rows]
-
-
-def _message(row: Any) -> Message:
-    if type(row) is not list or not row or type(row[0]) is not int:
-        raise LinkError(f"a note of channels: expected a message, found {shown(row)}")
-    number, *fields = row
-    if number == 1 and len(fields) == 1:
-        return Find(_text(fields[0], _MOST_KEY))
-    if number == 2 and len(fields) == 2:
-        return Here(_text(fields[0], _MOST_KEY), _text(fields[1], _MOST_KEY))
-    if number == 3 and len(fields) == 2:
-        return Absent(_text(fields[0], _MOST_KEY), _text(fields[1], _MOST_REASON))
-    if number == 5 and len(fields) == 2:
-        return Refused(_text(fields[0], _MOST_KEY), _text(fields[1], _MOST_REASON))
-    if number == 4 and len(fields) == 8:
-        return _state(fields)
-    raise LinkError(f"a note of channels: message {number} of {len(fields)} fields is not known")
-
-
-def _state(fields: list[Any]) -> State:
-    key, want, own, applied, digest, children, record, known = fields
-    if type(want) is not bool or type(digest) is not bytes or len(digest) != 16:
-        raise LinkError(
-            f"a state: expected a flag and a digest of 16 bytes, found {shown(want, 20)}, {shown(digest, 60)}"
-        )
-    if record is not None and type(record) is not list:
-        raise LinkError(f"a state: expected a record, found {shown(record)}")
-    if type(applied) is not list or len(applied) != 2:
-        raise LinkError(f"a state: expected a version, found {shown(applied)}")
-    if type(children) is not list or len(children) > MOST_ENTRIES:
-        raise LinkError(f"a state: expected at most {MOST_ENTRIES} channels, found {shown(children)}")
-    return State(
-        _text(key, _MOST_KEY),
-        want,
-        None if own is None else _entry(own),
-        (_number(applied[0]), _number(applied[1])),
-        digest,
-        [_text(child, _MOST_KEY) for child in children],
-        record,
-        None if known is None else _known(known),
-    )
-
-
-def _known(value: Any) -> Known:
-    if type(value) is not list or len(value) != 2 or any(type(part) is not list for part in value):
-        raise LinkError(f"a state: expected entries and morphs, found {shown(value)}")
-    entries, morphs = value
-    if len(entries) > MOST_ENTRIES or len(morphs) > _MOST_MORPHS:
-        raise LinkError(
-            f"a state: expected at most {MOST_ENTRIES} entries and {_MOST_MORPHS} morphs, found "
-            f"{len(entries)} and {len(morphs)}"
-        )
-    if any(type(row) is not list or len(row) != 2 for row in entries):
-        raise LinkError(f"a state: expected entries with ages, found {shown(entries)}")
-    return Known([(_entry(row[0]), _number(row[1])) for row in entries], morphs)
-
-
-def _entry(row: Any) -> Entry:
-    if type(row) is not list or len(row) != 5 or row[4] not in (LEFT, OPEN, SUBSCRIBED):
-        raise LinkError(f"an entry: expected an array of 5 values, found {shown(row)}")
-    contact = row[1] if row[1] == "" else _text(row[1], _MOST_CONTACT)
-    return Entry(_text(row[0], MOST_NAME), contact, _number(row[2]), _number(row[3]), int(row[4]))
-
-
-def _text(value: Any, most: int) -> str:
-    if type(value) is not str or not 0 < len(value) <= most:
-        raise LinkError(
-            f"a note of channels: expected a text of 1 to {most} characters, found {shown(value)}"
-        )
-    return value
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST:
-        raise LinkError(f"a note of channels: expected a number of 0 to {_MOST}, found {shown(value)}")
-    return value
+    return messages

@@ -11,6 +11,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import evflow as ev
 from evflow import echo
@@ -134,7 +135,7 @@ def test_what_is_wrong_is_said(make: Callable[[], State], why: str) -> None:
     membership = Membership("ada", "", 5)
     membership.add(RECORD, 0.0)
     with pytest.raises(ev.LinkError, match=why):
-        membership.receive("bob", [make()._replace(want=False)], 1.0)
+        membership.receive("bob", [replace(make(), want=False)], 1.0)
     assert membership.refused["malformed"] == 1
     assert membership.rosters.keys() == {RECORD.key}
 
