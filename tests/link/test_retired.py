@@ -10,7 +10,7 @@ from evflow.engine.topology import Crossing
 from evflow.link import messages as m
 from evflow.link import retired
 from evflow.link.link import State
-from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Ping, frame, pings, receiver, sender
+from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Ping, Raw, frame, pings, receiver, sender
 from tests.link.three import relay
 
 Given = list[tuple[str, list[int], str]]
@@ -281,6 +281,56 @@ def test_frames_of_nodes_before_stay_owed_while_what_they_led_to_is_held() -> No
     assert arrived == [1] and outlet.owed_events == 0 and not b.hub.retired
 
 
+def _retiring(between: ev.Stone) -> tuple[Network, Peer, Peer, Raw]:
+    """Node b with the stone "between", which a peer by hand sends to; c holds what comes of that."""
+    network, graph = Network(), relay([], between)
+    graph.insert(ev.Filter("input.number == 1", name="ones"), after="between", before="onward")
+    c = Peer(network, "c", _behind("onward", "c", []))
+    b = Peer(network, "b", graph, {"c": "c"})
+    raw = Raw(network, "a")
+    raw.hello("b")
+    raw.say(m.Open(0, "bridge", "between", "", b"s" * 16, 1, 0), m.SchemaText(0, DESCRIPTION))
+    return network, b, c, raw
+
+
+def _safe(network: Network, raw: Raw) -> dict[int, int]:
+    """By channel, up to which frame the peer by hand was told that it may forget them."""
+    return {said.channel: said.safe for said in network.said(m.Ack, raw.port) if said.safe}
+
+
+def _release(network: Network, peer: Peer, stone: str, count: int | None = None) -> None:
+    peer.engine.send_stored(peer.slots[stone], count)
+    peer.engine.run()
+    network.run()
+
+
+def test_frame_that_comes_again_stays_owed_while_what_it_led_to_is_held() -> None:
+    network, b, c, raw = _retiring(ev.Split(name="between", on="b"))
+    raw.say(frame(1, 1))
+    network.run()
+    b.hub.drop("onward", lambda *given: None)
+    network.run()
+    assert len(b.hub.retired) == 1
+    raw.say(m.Open(1, "bridge", "between", "", b"t" * 16, 1, 0), m.SchemaText(1, DESCRIPTION))
+    raw.say(frame(1, 1, channel=1)._replace(route=b"s" * 16, path=[1]))
+    network.run()
+    assert c.slots["end"].queued == 1 and not _safe(network, raw)
+    _release(network, c, "end")
+    assert _safe(network, raw) == {0: 1, 1: 1}
+
+
+def test_frame_that_a_stone_let_go_in_part_stays_owed_while_that_part_is_held() -> None:
+    """What the stone holds leads to no other bridge, once one has ended."""
+    network, b, c, raw = _retiring(ev.Storage(10, name="between", on="b"))
+    raw.say(frame(1, 1, 2))
+    _release(network, b, "between", 1)
+    b.hub.drop("onward", lambda *given: None)
+    _release(network, b, "between")
+    assert (b.slots["between"].queued, c.slots["end"].queued) == (0, 1) and not _safe(network, raw)
+    _release(network, c, "end")
+    assert _safe(network, raw) == {0: 1}
+
+
 def _behind(bridge: str, node: str, arrived: list[int]) -> ev.Graph:
     """A bridge to the storage "end" on a node, and what handles its events there."""
     graph = ev.Graph()
@@ -333,13 +383,16 @@ def test_drain_waits_while_what_was_lost_is_sent_again() -> None:
     stored.b.kill()
     stored.run(5)
     assert stored.a.hub.owes and "1 events wait" in stored.a.hub.troubles()[0]
-    called: list[bool] = []
-    stored.a.hub.custody.when_handled(lambda: called.append(True))
+    called: list[str] = []
+    stored.a.hub.custody.when_handled(lambda: called.append("handled"))
+    stored.a.hub.custody.when_safe(stored.a.slots["pings"], lambda: called.append("safe"))
     stored.run()
     assert not called
     stored.b = Peer(stored.network, "b", stored.graph)
     stored.run(20)
-    assert called and not stored.a.hub.owes
+    assert called == ["handled"] and not stored.a.hub.owes
+    stored.open()
+    assert called == ["handled", "safe"]
 
 
 def test_bridge_that_has_ended_gets_to_stones_but_not_to_bridges() -> None:
