@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 import evflow as ev
 from evflow.check import check_graph
 from evflow.engine.engine import Engine
@@ -17,6 +19,7 @@ from evflow.link.hub import Hub
 from evflow.link.outlet import Outlet, Terms
 from evflow.link.tags import Tag
 from evflow.placement import bridged, placed_on
+from evflow.stone import Acting, Actor, Context
 
 STREAM = bytes(16)
 
@@ -171,3 +174,37 @@ def test_what_stones_held_is_not_taken_for_something_else_after_a_restart() -> N
     before = tags(frame(1, 1), frame(2, 2, 3), gone=0)
     after = tags(frame(2, 2, 3), gone=1)
     assert before == [None, None] and after == [None]
+
+
+class Frames(Acting):
+    """Notes which frame what it is given comes of."""
+
+    linked_ports = "none"
+
+    def open(self, context: Context) -> Actor:
+        return FramesActor(context)
+
+
+class FramesActor(Actor):
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.seen: list[tuple[bytes, tuple[int, ...]] | None] = []
+
+    def receive(self, batch: EventBatch, input: str) -> None:
+        self.seen.append(self.context.frame)
+
+
+@pytest.mark.parametrize(
+    ("first", "kept", "known"),
+    [(ev.Storage(1, name="in", on="B"), 1, False), (ev.Filter("1", name="in", on="B"), 0, True)],
+)
+def test_stone_knows_no_frame_of_what_another_has_held(first: ev.Stone, kept: int, known: bool) -> None:
+    """After a restart the same frame pushes other events out of a storage."""
+    graph = ev.Graph()
+    _ = graph.source("s", Rec, on="A") >> first >> Frames(name="end", on="B")
+    hub, _ = node(graph, "B")
+    for number in (1, 2):
+        tell(hub, *frame(number, number))
+    end = hub.reach.slot("end")
+    assert end is not None and isinstance(end.actor, FramesActor)
+    assert [seen is not None for seen in end.actor.seen] == [known] * (2 - kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -10,17 +11,21 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import evflow as ev
 from evflow.errors import LinkError
 from evflow.link import custody as custody_module
+from evflow.link import messages as m
 from evflow.link import tags
 from evflow.link.custody import Custody, Paths
 from evflow.link.moved import pack_seen, unpack_seen
 from evflow.link.reach import Reach
 from evflow.link.tags import Known, Seen, Tag
 from evflow.node.journal import FileJournal
+from tests.examples import tried
+from tests.link.pair import DESCRIPTION, Network, Peer, Raw, chain, frame
 
 R, S, T = (bytes([number]) * 16 for number in (1, 2, 3))
 
@@ -171,6 +176,32 @@ def test_bytes_that_are_damaged_are_refused_or_well_made(
     learner = custody(Kept())
     learner.learn(stone, found)
     assert unpack_seen(pack_seen(stone, learner.seen(stone)))[0] == stone
+
+
+@settings(max_examples=tried(30), deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([R, S]), st.integers(0, 3)), max_size=12))
+def test_journal_has_the_last_safe_frame_of_each_route(frames: list[tuple[int, bytes, int]]) -> None:
+    """Frames of two routes come over three channels; a storage lets the oldest go now and then."""
+    network, journal = Network(), Kept()
+    b = Peer(network, "b", chain([], between=ev.Storage(20, name="store", on="b")), journal=journal)
+    raw = Raw(network, "a")
+    raw.hello("b")
+    for channel in range(3):
+        stream = bytes([10 + channel]) * 16
+        raw.say(m.Open(channel, "bridge", "store", "", stream, 1, 0), m.SchemaText(channel, DESCRIPTION))
+    came: list[list[tuple[bytes, int]]] = []
+    numbers: Counter[int] = Counter()
+    left = 0
+    for path, (channel, route, leaving) in enumerate(frames, 1):
+        numbers[channel] += 1
+        said = frame(numbers[channel], path, channel=channel)
+        raw.say(said._replace(route=route, path=[path]))
+        came.append([(route, path), (bytes([10 + channel]) * 16, numbers[channel])])
+        left += b.engine.send_stored(b.slots["store"], leaving)
+        b.engine.run()
+        network.run(0.02)
+        safe = {known: (last,) for pair in came[:left] for known, last in pair}
+        assert {route: path for (_, _, route), path in journal.rows.items()} == safe
 
 
 def test_journal_keeps_what_was_safe_and_forgets_a_stone(tmp_path: Path) -> None:
