@@ -139,6 +139,25 @@ def test_cancel_of_somebody_else_is_refused() -> None:
     assert voter.group.grounds["A"].calls[-1] == "cancel"
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_cancel_of_a_change_that_was_accepted_is_refused(restarts: bool) -> None:
+    """It may have been decided: A holds its stone back until it knows."""
+    voter = Voter()
+    wanted = voter.wanted(CHANGES[1], a="B")
+    ballot = voter.prepare(1, "B", CHANGES[1], wanted)
+    for message in (m.Close(voter.at, ballot), m.Settle(voter.at, ballot)):
+        voter.hear("B", message)
+    assert voter.said(m.Ready) == m.Ready(voter.at, ballot)
+    voter.hear("B", m.Accept(voter.at, ballot, wanted))
+    voter.hear("B", m.Cancel(voter.at, ballot))
+    assert "cancel" not in voter.group.grounds["A"].calls
+    voter.said(m.Accepted)
+    if restarts:
+        voter.group.start("A")
+    voter.hear("C", m.Chosen(wanted))
+    assert voter.group.grounds["A"].calls[-1] == "commit"
+
+
 def test_version_that_is_decided_is_told_to_who_asks() -> None:
     voter = Voter()
     second = voter.wanted(CHANGES[1])
