@@ -77,7 +77,7 @@ def play(seed: int, deaths: bool, steps: int = 60) -> None:
     world.loss = 0.0
     world.cut.clear()
     world.run(28.0 if deaths else 6.0)
-    world.check_complete()
+    world.check_complete(strangers=deaths)
     world.check_agreed()
     for process in world.processes.values():
         assert not process.opening & process.membership.rosters.keys()
@@ -106,6 +106,7 @@ def test_those_who_live_agree_whoever_dies(start: int) -> None:
         (27, True),
         (59, True),
         (4178, True),
+        (7101, True),
         (10364, True),
     ],
 )

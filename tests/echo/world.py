@@ -171,13 +171,19 @@ class World:
 
     # --- what must hold
 
-    def check_complete(self) -> None:
-        """Whoever has opened a channel leads to everyone whose subscription has returned."""
+    def check_complete(self, strangers: bool = False) -> None:
+        """Whoever has opened a channel leads to everyone whose subscription has returned.
+
+        Args:
+            strangers: whether two may be there who never met, since whom they have joined by died.
+        """
         for publisher in self.processes.values():
             for subscriber in self.processes.values():
                 if publisher is subscriber:
                     continue
                 for key in publisher.opened & subscriber.subscribed:
+                    if strangers and subscriber.name not in self._acquainted(publisher.name, key):
+                        continue
                     assert subscriber.name in publisher.stones.get(key, ()), (
                         f"{publisher.name} does not lead to {subscriber.name} in {key}"
                     )
@@ -186,10 +192,14 @@ class World:
         return self.processes[name].membership.rosters[key]
 
     def _acquainted(self, name: str, key: str) -> set[str]:
-        """All who take part and know of each other, if only through others. Two who met through a third that
-        left while it was cut off from one of them do not."""
+        """All who take part and know of each other, if only through others, or did before they forgot each
+        other. Two who met through a third that left while it was cut off from one of them do not, nor do two
+        who joined by a third in the moment in which it died."""
         having = {p.name for p in self.processes.values() if key in p.membership.rosters}
-        knows = {n: {e.process for e in self._roster(n, key).members()} & having for n in having}
+        rosters = {n: self._roster(n, key) for n in having}
+        knows = {
+            n: ({e.process for e in r.members()} | r.forgotten.keys()) & having for n, r in rosters.items()
+        }
         found, todo = {name}, [name]
         while todo:
             at = todo.pop()
