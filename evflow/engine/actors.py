@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from evflow import mishaps
+from evflow.engine.pieces import are_numbers
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.mishaps import CONTAINED
@@ -114,7 +115,8 @@ def checkpoint(name: str, actor: Actor) -> Checkpoint:
     except CONTAINED as error:
         raise FlowError(f"stone {name!r}: its checkpoint failed: {mishaps.named(error)}") from error
     if not isinstance(found, Checkpoint) or not _is_sound(found):
-        raise FlowError(f"stone {name!r}: checkpoint(): expected a Checkpoint, found {shown(found, 300)}")
+        what = "a Checkpoint as its docstring says, numbers int64 and increasing"
+        raise FlowError(f"stone {name!r}: checkpoint(): expected {what}, found {shown(found, 300)}")
     told = sum(len(held.batch) for held in found.held)
     if told != queued:
         raise FlowError(
@@ -129,10 +131,7 @@ def _is_sound(found: Checkpoint) -> bool:
         isinstance(one, Held)
         and isinstance(one.input, str)
         and isinstance(one.batch, EventBatch)
-        and (
-            one.numbers is None
-            or (isinstance(one.numbers, np.ndarray) and len(one.numbers) == len(one.batch))
-        )
+        and (one.numbers is None or are_numbers(one.numbers, len(one.batch)))
         for one in found.held
     )
     return state and held and isinstance(found.layout, str)

@@ -20,7 +20,7 @@ from evflow.outside import Malformed, from_msgpack, shown
 from evflow.schema import Schema
 from evflow.stone import Held
 
-__all__ = ["PieceReader", "PieceWriter", "sound"]
+__all__ = ["PieceReader", "PieceWriter", "are_numbers", "sound"]
 
 _Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _Piece = tuple[str, EventBatch, _Numbers | None]
@@ -31,6 +31,13 @@ _LENGTH = 4
 
 _END = 1 << 62
 """Numbers, counts and positions are below this."""
+
+
+def are_numbers(found: object, count: int) -> bool:
+    """Whether something is the ``numbers`` of ``count`` held events: int64 that increase from 0 or more."""
+    if not isinstance(found, np.ndarray) or found.dtype != np.int64 or found.shape != (count,):
+        return False
+    return not count or (found[0] >= 0 and found[-1] < _END and bool((found[1:] > found[:-1]).all()))
 
 
 def sound(attributes: Mapping[str, object]) -> dict[str, int | float | str]:
@@ -77,7 +84,7 @@ class PieceWriter:
 
     def events(self, pieces: Iterable[_Piece]) -> list[list[Any]]:
         """Events as rows ``[input, schema, count, start, length, attributes, numbers]`` of the map."""
-        return [self._row(input, batch.compact(), numbers) for input, batch, numbers in pieces]
+        return [self._row(input, batch.compact(), numbers) for input, batch, numbers in pieces if len(batch)]
 
     def _row(self, input: str, batch: EventBatch, numbers: _Numbers | None) -> list[Any]:
         attributes = None if batch.attributes is None else batch.attributes.to_lists()
@@ -206,7 +213,7 @@ class PieceReader:
         if type(data) is not bytes or len(data) != 8 * count:
             self._refuse(key, f"{8 * count} bytes of numbers", data)
         numbers = np.frombuffer(data, "<i8").astype(np.int64, copy=False)
-        if numbers[0] < 0 or numbers[-1] >= _END or (numbers[1:] <= numbers[:-1]).any():
+        if not are_numbers(numbers, count):
             self._refuse(key, "numbers that increase", numbers[:8].tolist())
         return numbers
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import msgpack
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.engine.snapshot import restore, take
 from evflow.events.attributes import Attributes
-from evflow.stone import Acting, Actor, Context, Stone
+from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone
 from tests.engine.rig import Rec, Rig, Word, keep
 from tests.examples import tried
 
@@ -201,8 +202,16 @@ class Holding(Acting):
 
 class _Holding(Actor):
     queued = 3
+    told: Any = None
 
     def receive(self, batch: ev.EventBatch, input: str) -> None: ...
+
+    def checkpoint(self) -> Any:
+        return super().checkpoint() if self.told is None else self.told
+
+    def restore(self, checkpoint: Checkpoint) -> bool:
+        self.restored = checkpoint
+        return True
 
 
 def test_a_stone_that_cannot_tell_what_it_holds_cannot_be_taken() -> None:
@@ -211,6 +220,57 @@ def test_a_stone_that_cannot_tell_what_it_holds_cannot_be_taken() -> None:
     rig = Rig(g)
     with pytest.raises(ev.FlowError, match=r"'x' .*holds 3 events and tells 0: its actor needs a checkpoint"):
         take(rig.engine, rig.slot("x"))
+
+
+THREE = ev.EventBatch.from_columns(Rec, {"seq": [1, 2, 3], "source": [0, 0, 0]})
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        3,
+        Checkpoint(state=np.zeros(3, np.int64)),
+        Checkpoint(state=b"abc"),
+        Checkpoint(layout=3),
+        Checkpoint(held=[Held("", THREE)]),
+        Checkpoint(held=(("", THREE, None),)),
+        Checkpoint(held=(Held(None, THREE),)),
+        Checkpoint(held=(Held("", [1, 2, 3]),)),
+        Checkpoint(held=(Held("", THREE, [0, 1, 2]),)),
+        *(
+            Checkpoint(held=(Held("", THREE, np.array(numbers)),))
+            for numbers in ([0, 1], [0.0, 1.0, 2.0], [[0], [1], [2]], ["a", "b", "c"], [0, 2, 1], [0, 1, 1])
+        ),
+        *(
+            Checkpoint(held=(Held("", THREE, np.array(numbers)),))
+            for numbers in ([-1, 0, 1], [0, 1, 1 << 62], [0, 1, 1 << 63], [0, 1, None])
+        ),
+    ],
+    ids=range(19),
+)
+def test_what_an_actor_gives_instead_of_a_checkpoint_is_named(told: Any) -> None:
+    g = ev.Graph()
+    g.source("recs", Rec) >> Holding(name="x")
+    rig = Rig(g)
+    actor = rig.slot("x").actor
+    assert isinstance(actor, _Holding)
+    actor.told = told
+    with pytest.raises(ev.FlowError, match=r"'x': checkpoint\(\): expected a Checkpoint.* found "):
+        take(rig.engine, rig.slot("x"))
+
+
+def test_what_an_actor_holds_may_be_numbered_up_to_the_last_number_and_empty_at_an_input() -> None:
+    g = ev.Graph()
+    g.source("recs", Rec) >> Holding(name="x")
+    rig, other = Rig(g), Rig(g)
+    actor, copy = rig.slot("x").actor, other.slot("x").actor
+    assert isinstance(actor, _Holding) and isinstance(copy, _Holding)
+    numbers = np.array([0, 5, (1 << 62) - 1])
+    actor.told = Checkpoint(held=(Held("", THREE[:0]), Held("b", THREE, numbers), Held("c", THREE[:0])))
+    restore(other.engine, other.slot("x"), take(rig.engine, rig.slot("x")))
+    (held,) = copy.restored.held
+    assert held.input == "b" and list(held.batch) == list(THREE)
+    assert held.numbers is not None and held.numbers.tolist() == numbers.tolist()
 
 
 def test_what_is_no_attribute_stays_behind() -> None:
