@@ -121,6 +121,14 @@ def test_unpacked_attributes_can_be_taken_apart_and_joined() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("first", [-(1 << 63), (1 << 63) - 3])
+def test_integers_count_up_to_the_greatest(first: int) -> None:
+    table = {"a": ("i", [first, first + 1, first + 2])}
+    packed = pack(attributes_of(table))
+    assert packed == [["a", "n", None, first]]
+    assert table_of(unpack(packed, 3)) == table
+
+
 def test_no_attributes_are_none() -> None:
     assert unpack(b"\x90", 3) is None
     assert unpack(b"\xc0", 3) is None
