@@ -117,6 +117,18 @@ def test_what_the_new_stone_cannot_take_becomes_dead_letters() -> None:
     assert "text" in rig.letters()[0][2]
 
 
+def test_a_stone_that_has_emitted_and_was_replaced_is_not_told_that_it_is_safe(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[int] = []
+    g = graph(ev.Storage(1, name="x"), seen)
+    rig = Rig(g)
+    rig.send("recs", 1, 2)
+    g.replace("x", ev.Filter("1"))
+    adopt(rig.engine, check_graph(g))
+    assert rig.engine.emitted() == [] and caplog.records == []
+
+
 def test_a_frozen_stone_that_is_replaced_stays_frozen_and_keeps_the_order() -> None:
     """What it held comes before what it queued while frozen."""
     seen: list[int] = []
