@@ -11,6 +11,7 @@ import pytest
 
 import evflow as ev
 from evflow.stone import Acting, Actor, Context
+from tests.engine.rig import Rig
 
 
 class Number(ev.Event):
@@ -172,6 +173,22 @@ def test_a_drain_that_is_late_says_why_a_stone_fails_to_emit() -> None:
             flow.drain(timeout=0.2)
         flow.freeze("count")
         flow.close(timeout=0.0)
+
+
+def test_why_a_stone_fails_to_emit_is_known_after_a_change_of_the_graph() -> None:
+    """Before it is woken again, too."""
+
+    def fail(now: float) -> None:
+        raise ValueError("no luck")
+
+    g = ev.Graph()
+    g.add(_counting(fail)) >> ev.Terminal(lambda event: None)
+    engine = Rig(g).engine
+    assert len(list(engine.waking.due(0.0, lambda slot: False))) == 1
+    engine.changed()
+    assert engine.waking.busy() == [
+        "stone 'count': it counts; it failed when it was woken: ValueError: no luck"
+    ]
 
 
 class Tapped(CountingActor):
