@@ -11,7 +11,7 @@ from evflow.errors import LinkError
 from evflow.events.attributes import Attributes
 from evflow.link import attributes as attributes_module
 from evflow.link import messages as m
-from evflow.link.attributes import divided
+from evflow.link.attributes import divided, pack, unpack
 from tests.link.pair import Network, Pair, Peer, Ping, pings
 
 SMALL = 4000
@@ -36,7 +36,7 @@ def test_parts_are_the_batch_in_order_and_none_is_too_large(small: None) -> None
     assert [e for part in parts for e in part.to_events()] == batch.to_events()
     for part in parts:
         assert part.attributes is not None
-        data = m.Data(0, 1, 0, 1, b"", [], attributes_module.pack(part.attributes), None)
+        data = m.Data(0, 1, 0, 1, b"", [], pack(part.attributes), None)
         assert len(m.pack(data)) <= SMALL + 64
 
 
@@ -44,6 +44,15 @@ def test_a_batch_with_few_attributes_is_not_divided() -> None:
     batch = noted(["x"] * 1000)
     assert divided(batch) == [batch]
     assert divided(pings(1, 2)) != []
+
+
+@pytest.mark.parametrize("value", [7, 0.5, "a text"])
+def test_a_batch_whose_events_share_what_came_over_a_bridge_is_not_divided(value: Any, small: None) -> None:
+    """However many there are: one value is sent for all."""
+    shared = unpack(pack(Attributes.from_lists({"note": [value] * 5000})), 5000)
+    assert shared is not None
+    batch = pings(*range(5000)).with_attributes(shared)
+    assert divided(batch) == [batch]
 
 
 def test_texts_of_a_part_have_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
