@@ -57,6 +57,25 @@ def test_transform_gives_the_bytes_of_its_output() -> None:
     assert (second.port, decode(NOTE, second.event)) == (2, {"text": "IBM", "n": 5})
 
 
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("output.n = input.size; output.n += 2; output.n++;", {"n": 8, "inner": {"n": None}}),
+        ("output.inner.n = 3; output.inner.n -= input.size;", {"n": None, "inner": {"n": -2}}),
+        ("output.n = 4; output.inner.n = output.n++ * 2;", {"n": 5, "inner": {"n": 8}}),
+        ("output.n = output.inner.n + 0;", Fault.ABSENT),
+        ("output.inner.n++;", Fault.ABSENT),
+        ("output.n += 1;", Fault.ABSENT),
+    ],
+)
+def test_an_optional_number_of_an_output_is_read_once_it_was_set(text: str, made: object) -> None:
+    inner = Schema("Inner", {"n": "optional(i64)"})
+    schema = Schema("Made", {"n": "optional(i64)", "inner": inner})
+    outcome = compile(f"{{ {text} return 1; }}", TRADE, schema)(trade(1.0, 5))
+    sent = [decode(schema, one.event) for one in outcome.sent]
+    assert (sent[0] if sent else outcome.fault) == made
+
+
 def test_router_sends_by_port() -> None:
     made = compile("return input.size;", TRADE, kind="router")
     assert [s.port for n in (-1, 0, 3) for s in made(trade(1.0, n)).sent] == [0, 3]
