@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import evflow as ev
 from evflow import kinds
 from evflow.deploy.admission import Admission
 from evflow.deploy.part import part_of
+from evflow.deploy.patience import within
 from evflow.deploy.record import Record
 from tests.deploy.yard import Rec, Yard, feeding
 from tests.flow.ownstones import Every, Last
@@ -100,6 +102,18 @@ def test_other_version_of_the_class_is_refused(record: Record, tmp_path: Path) -
         ev.GraphError, match=r"'own/every' .*linked_ports 'one' here, and 'any' where the graph"
     ):
         part_of(record, "b", Admission({f"{HERE}:Every": Every, "desk:note": print}, tmp_path))
+
+
+def test_call_that_may_never_return_is_waited_for_no_longer_than_given() -> None:
+    """It gives what the call gives, also None, or raises what the call raises, also SystemExit."""
+    assert within(10.0, "stone", lambda: 3) == 3
+    assert within(10.0, "stone", lambda: None) is None
+    with pytest.raises(SystemExit, match="7"):
+        within(10.0, "stone", lambda: sys.exit(7))
+    over = threading.Event()
+    with pytest.raises(ev.DeployError, match=r"^stone did not return within 0.01 s; "):
+        within(0.01, "stone", over.wait)
+    over.set()
 
 
 @pytest.mark.slow

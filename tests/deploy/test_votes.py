@@ -158,6 +158,21 @@ def test_cancel_of_a_change_that_was_accepted_is_refused(restarts: bool) -> None
     assert voter.group.grounds["A"].calls[-1] == "commit"
 
 
+@pytest.mark.parametrize("version", [1, 2, 4])
+def test_cancel_of_another_version_takes_back_nothing_that_was_promised(version: int) -> None:
+    voter = Voter()
+    voter.hear("B", m.Chosen(voter.wanted(CHANGES[1])))
+    voter.base = voter.wanted(CHANGES[1])
+    voter.at = voter.at._replace(version=3)
+    low = m.Ballot(1, "B", CHANGES[2])
+    record = voter.base.unchanged(CHANGES[2])
+    voter.hear("B", m.Accept(voter.at, low, record))
+    voter.hear("C", m.Cancel(voter.at._replace(version=version), m.Ballot(5, "C", CHANGES[3])))
+    voter.group.notes.clear()
+    high = voter.prepare(2, "C", CHANGES[4])
+    assert voter.said(m.Promise) == m.Promise(voter.at, high, low, record)
+
+
 def test_version_that_is_decided_is_told_to_who_asks() -> None:
     voter = Voter()
     second = voter.wanted(CHANGES[1])
