@@ -119,6 +119,15 @@ def test_nothing_is_closed_before_all_nodes_are_able() -> None:
     assert calls.count("begin") == 1
 
 
+def test_node_that_waits_until_it_is_quiet_looks_again_soon() -> None:
+    voter = Voter()
+    ballot = voter.prepare(1, "B", CHANGES[1], voter.wanted(CHANGES[1], a="B"))
+    voter.group.grounds["A"].waits = "events are on their way"
+    voter.hear("B", m.Close(voter.at, ballot))
+    now = voter.group.now
+    assert now < voter.group.stewards["A"].tick(now) <= now + 0.01
+
+
 def test_node_that_cannot_do_its_part_any_more_does_not_close() -> None:
     voter = Voter()
     ballot = voter.prepare(1, "B", CHANGES[1], voter.wanted(CHANGES[1], a="B"))
