@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from evflow.codgen.tree import Function
 from evflow.errors import CodeError
 from evflow.schema import Schema
 
-__all__ = ["FUEL", "Input", "build", "refuse_requests", "source_of"]
+__all__ = ["FUEL", "Input", "build", "refuse_requests", "refuse_statics", "source_of"]
 
 FUEL = 10_000_000
 """What one event may spend, if nothing else is said: about a tenth of a second."""
@@ -95,6 +96,29 @@ def refuse_requests(function: Function, what: str) -> None:
             at.line,
             at.column,
         )
+
+
+def refuse_statics(function: Function, what: str) -> None:
+    """Refuses a function with static variables where there is no memory for them.
+
+    Args:
+        function: the function.
+        what: what it is of, for the message.
+
+    Raises:
+        CodeError: it has some; carries line and column.
+    """
+    if not function.statics:
+        return
+    name, source = function.statics[0].name, function.source
+    found = re.search(rf"\bstatic\b[^;/]*\b{re.escape(name)}\b", source)
+    start = 0 if found is None else found.start()
+    raise CodeError(
+        f"{what} cannot have static variables, found {name!r}; keep them in the function of a stone",
+        source,
+        1 + source.count("\n", 0, start),
+        start - source.rfind("\n", 0, start),
+    )
 
 
 def _identity(code: str | Callable[..., object]) -> object:

@@ -199,7 +199,7 @@ class Graph(Editable):
         Args:
             new: the schema (or ``Event`` class) of the events that come.
             old: the schema that older stones want.
-            code: Cod over ``input`` and ``output``, as a transform's.
+            code: Cod over ``input`` and ``output``, as a transform's, without static variables.
 
         Raises:
             CodeError: the code is wrong.

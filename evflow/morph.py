@@ -28,8 +28,9 @@ class Morph:
             CodeError: the code is wrong.
             SchemaError: ``actual`` lacks fields of ``new``.
         """
-        from evflow.codgen.front import Input, build, refuse_requests
+        from evflow.codgen.front import Input, build, refuse_requests, refuse_statics
 
         made = build(self.code, "transform", [Input("input", self.new, actual)], [("output", self.old)])
         refuse_requests(made, "a morph")
+        refuse_statics(made, "a morph")
         return made

@@ -234,6 +234,15 @@ def test_wrong_requests_are_refused_where_they_stand(code: str, message: str, li
     assert (caught.value.line, caught.value.column) == (line, column)
 
 
+def test_morphs_cannot_have_statics() -> None:
+    """There is no memory for them, as a stone may get events of one schema on several ways."""
+    code = "/* a static */\nstatic long n = 5; n++; output.a = n; return 1;"
+    schema = Schema("A", {"a": i64})
+    with pytest.raises(CodeError, match="a morph cannot have static variables, found 'n'") as caught:
+        Morph(schema, schema, code).function(schema)
+    assert (caught.value.line, caught.value.column) == (2, 1)
+
+
 def test_morphs_cannot_ask() -> None:
     old = Schema("old", {"a": i32})
     with pytest.raises(CodeError, match="a morph cannot ask for reconfiguration") as caught:
