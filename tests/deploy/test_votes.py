@@ -205,3 +205,15 @@ def test_who_is_behind_learns_from_the_base_of_a_proposal() -> None:
     voter.said(m.Promise)
     assert voter.group.stewards["A"].records["x"] == voter.base
     assert voter.group.grounds["A"].calls == ["start", "overtake", "overtake"]
+
+
+def test_namesake_that_was_withdrawn_is_closed_where_it_could_not_be() -> None:
+    voter = Voter()
+    other = record_of("x", "AC", a="A", c="C").made_by(CHANGES[5], None)
+    at, ballot = m.Decision("x", other.birth, 1), m.Ballot(1, "C", CHANGES[5])
+    voter.hear("C", m.Prepare(at, ballot, None, other, []))
+    assert "has another deployment 'x' already" in voter.said(m.Unable).reason
+    voter.hear("C", m.Chosen(other.withdrawn(CHANGES[6])))
+    assert voter.said(m.Applied) == m.Applied(at)
+    assert voter.group.stewards["A"].records == {"x": voter.base}
+    assert voter.group.grounds["A"].calls == ["start", "overtake"]
