@@ -89,7 +89,7 @@ def same_stone(one: Stone, other: Stone) -> bool:
         return True
     if type(one).settings is Stone.settings:
         # It says nothing of itself, so it may be another.
-        return not values and not others
+        return False
     try:
         return one.settings() == other.settings()
     except EvflowError:

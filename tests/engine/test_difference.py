@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 
 import pytest
 
@@ -11,6 +12,7 @@ from evflow.check import check_graph
 from evflow.engine.difference import Difference, difference, same_stone
 from evflow.engine.topology import Crossing, Topology
 from evflow.placement import bridged, placed_on
+from evflow.stone import Acting, Actor, Context
 from tests.engine.rig import Rec
 
 
@@ -125,3 +127,23 @@ def test_a_bridge_with_other_terms_is_another() -> None:
 def test_stones_are_the_same_by_what_they_say(one: ev.Filter, other: ev.Filter, same: bool) -> None:
     assert same_stone(one, other) is same
     assert same_stone(one, one)
+
+
+class Silent(Acting):
+    """Has a parameter, or none, and does not say so in its settings."""
+
+    def __init__(self, *given: object) -> None:
+        super().__init__()
+        if given:
+            (self.given,) = given
+
+    def open(self, context: Context) -> Actor:
+        return Actor(context)
+
+
+def test_stones_that_say_nothing_are_the_same_if_they_hold_the_same_objects() -> None:
+    word = object()
+    one, other, none = Silent(word), Silent(object()), Silent()
+    assert same_stone(one, Silent(word)) and same_stone(none, Silent())
+    for first, second in permutations((one, other, none), 2):
+        assert same_stone(first, second) is False
