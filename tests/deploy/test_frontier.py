@@ -148,7 +148,7 @@ def _closed(old: ev.Graph, new: ev.Graph) -> set[str]:
 @settings(max_examples=tried(150), deadline=None)
 @given(_changes())
 def test_bridges_stay_open_to_what_no_open_source_reaches(change: tuple[Stones, Stones]) -> None:
-    """A bridge to a closed entry stays open if no events come to it any more.
+    """A bridge to a closed entry stays open, at both ends, if no events come to it any more.
 
     That is: from no source that stays open a path leads to the bridge which does not cross a closed bridge.
     """
@@ -169,11 +169,13 @@ def test_bridges_stay_open_to_what_no_open_source_reaches(change: tuple[Stones, 
         }
         todo += found - flowing
         flowing |= found
-    expected: dict[str, set[str]] = {}
-    for source, target in crossing:
-        if source not in flowing:
-            expected.setdefault(str(on[target]), set()).add(source)
-    assert _open(old, new) == expected
+    for node in HOSTS:
+        opened = {(source, target) for source, target in crossing if source not in flowing}
+        assert frontier(_record(old), _record(new), node) == Frontier(
+            passing=frozenset(source for source, target in opened if on[target] == node),
+            draining=frozenset(source for source, target in opened if on[source] == node),
+            feeders=frozenset((str(on[source]), source) for source, target in crossing if on[target] == node),
+        )
 
 
 def test_the_first_version_leaves_nothing_open() -> None:
