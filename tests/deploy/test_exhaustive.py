@@ -95,3 +95,28 @@ def test_proposal_that_finishes_takes_up_what_the_greatest_ballot_asked_for(
             proposal.receive(node, m.Promise(proposal.at, ballot, of, records.get(number)), 0.0)
         asked = {message.record.change for message in notes.said if isinstance(message, m.Accept)}
         assert asked == {CHANGES[max(votes[node] for node in heard) or 4]}
+
+
+@pytest.mark.parametrize("accepting", [False, True])
+@pytest.mark.parametrize("made", [False, True])
+def test_proposal_ends_as_soon_as_it_hears_what_was_decided(accepting: bool, made: bool) -> None:
+    """Its own change was made, if so by another proposal; or another one was, and its own never will be."""
+    own, other = _edited(CHANGES[1]), _edited(CHANGES[2])
+    notes, told = _Notes(), []  # type: ignore[var-annotated]
+    proposal = Proposal(notes, BASE, own, _ballot(1, "A", 1), 0.0, done=told.append)
+    for node in "ABC" if accepting else "":
+        for answer in (
+            m.Promise(proposal.at, proposal.ballot, None, None),
+            m.Ready(proposal.at, proposal.ballot),
+        ):
+            proposal.receive(node, answer, 0.0)
+    assert proposal.phase == ("accepting" if accepting else "preparing")
+    proposal.learn(own if made else other, 0.0)
+    if made:
+        for node in "ABC":
+            proposal.applied(node, 2)
+        proposal.tick(0.0)
+    (outcome,) = told
+    assert outcome.record == (own if made else None)
+    assert made or "another change came first" in str(outcome.error)
+    assert isinstance(notes.said[-1], m.Accept) is (accepting and not made)
