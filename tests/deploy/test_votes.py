@@ -213,6 +213,9 @@ def test_namesake_that_was_withdrawn_is_closed_where_it_could_not_be() -> None:
     at, ballot = m.Decision("x", other.birth, 1), m.Ballot(1, "C", CHANGES[5])
     voter.hear("C", m.Prepare(at, ballot, None, other, []))
     assert "has another deployment 'x' already" in voter.said(m.Unable).reason
+    # It may have been made without this node.
+    voter.hear("C", m.Chosen(other))
+    assert voter.group.stewards["A"].records == {"x": voter.base} and not voter.group.notes
     voter.hear("C", m.Chosen(other.withdrawn(CHANGES[6])))
     assert voter.said(m.Applied) == m.Applied(at)
     assert voter.group.stewards["A"].records == {"x": voter.base}

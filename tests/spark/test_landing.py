@@ -310,6 +310,9 @@ def test_a_commit_of_one_epoch_keeps_the_tasks_of_other_epochs_and_jobs(tmp_path
     kept.close()
     with closing(ledger.Ledger(tmp_path / "ledger", 100)) as kept:
         assert kept.tasks() == other
+        kept.drop([3])
+    with closing(ledger.Ledger(tmp_path / "ledger", 100)) as kept:
+        assert kept.tasks() == other[1:]
 
 
 def test_a_ledger_that_cannot_be_written_for_a_while_loses_nothing(
