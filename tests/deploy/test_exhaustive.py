@@ -99,9 +99,16 @@ def test_proposal_that_finishes_takes_up_what_the_greatest_ballot_asked_for(
 
 @pytest.mark.parametrize("accepting", [False, True])
 @pytest.mark.parametrize("made", [False, True])
-def test_proposal_ends_as_soon_as_it_hears_what_was_decided(accepting: bool, made: bool) -> None:
+@pytest.mark.parametrize("later", [False, True])
+def test_proposal_ends_as_soon_as_it_hears_what_was_decided(accepting: bool, made: bool, later: bool) -> None:
     """Its own change was made, if so by another proposal; or another one was, and its own never will be."""
-    own, other = _edited(CHANGES[1]), _edited(CHANGES[2])
+    own, other = _edited(CHANGES[1], code="1"), _edited(CHANGES[2], code="2")
+    decided = own if made else other
+    if later:
+        # On node B, so what node A does is what the version before has made of it.
+        graph = dict(decided.graph or {})
+        graph["stones"] = [*graph["stones"][:1], graph["stones"][1] | {"settings": {"code": "3"}}]
+        decided = decided.edited(graph).made_by(CHANGES[3], decided)
     notes, told = _Notes(), []  # type: ignore[var-annotated]
     proposal = Proposal(notes, BASE, own, _ballot(1, "A", 1), 0.0, done=told.append)
     for node in "ABC" if accepting else "":
@@ -111,7 +118,7 @@ def test_proposal_ends_as_soon_as_it_hears_what_was_decided(accepting: bool, mad
         ):
             proposal.receive(node, answer, 0.0)
     assert proposal.phase == ("accepting" if accepting else "preparing")
-    proposal.learn(own if made else other, 0.0)
+    proposal.learn(decided, 0.0)
     if made:
         for node in "ABC":
             proposal.applied(node, 2)
