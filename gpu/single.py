@@ -222,8 +222,8 @@ class SingleEngine(ABC):
         """Sends the input of an event in one copy; gives where its strings start."""
         size = records.nbytes + chars.nbytes
         if size > len(self._pinned):
-            self._pinned = self._device.pinned(2 * size)
-            self._input = self._device.allocate(2 * size)
+            # Both or neither: where there is no memory for one the other has to fit still.
+            self._pinned, self._input = self._device.pinned(2 * size), self._device.allocate(2 * size)
         if size:
             self._pinned[: records.nbytes] = records.view(np.uint8)
             self._pinned[records.nbytes : size] = chars

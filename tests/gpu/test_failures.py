@@ -81,6 +81,19 @@ def test_a_call_that_fails_is_forgotten_by_the_next(
 
 
 @every_engine
+@pytest.mark.parametrize("kind", ["alloc", "pinned"])
+def test_a_large_event_that_does_not_fit_may_come_again(standin: StandIn, engine: str, kind: str) -> None:
+    matcher, oracle, work = pair(engine)
+    long = "contains " * 20_000
+    for each in (matcher, oracle):
+        each.subscribe_many(["n0 contains 'tains'", f"n0 == '{long}'"])
+    events = [*work.events(2), {"n0": long}]
+    standin.held()
+    assert until_it_passes(standin, kind, OUT_OF_MEMORY, lambda: matcher.match_batch(events))
+    assert differences(matcher, oracle, events) == []
+
+
+@every_engine
 def test_a_device_too_small_says_so(standin: StandIn, engine: str) -> None:
     standin.configure(limit=standin.counter("used") + (2 << 20))
     matcher = Matcher(engine)
