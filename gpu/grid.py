@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +79,7 @@ class Grid:
         self._filters = OrderedFilters(strings, dimensions, self._device)
         self._slots = [Slot(self._device) for _ in range(slots)]
         self._flying: deque[Slot] = deque()
+        self._tickets: WeakSet[Ticket] = WeakSet()
         self._rates: deque[float] = deque(maxlen=RECENT + slots)
         self._batch = batch
         self._failed = False
@@ -96,8 +98,7 @@ class Grid:
         """Changes filters, once all batches under way have met them as they are."""
 
         def job() -> None:
-            for ticket in [slot.ticket for slot in self._flying]:
-                assert ticket is not None
+            for ticket in list(self._tickets):
                 # The ticket tells of failures.
                 with suppress(DeviceError):
                     self._complete(ticket, started=True)
@@ -143,6 +144,7 @@ class Grid:
             DeviceError: as for ``match``.
         """
         ticket = Ticket(events, self._filters.needs_chars)
+        self._tickets.add(ticket)
         self._device.do("matching", lambda: self._start(ticket))
         return ticket
 

@@ -79,6 +79,17 @@ def test_a_change_never_passes_over_a_batch_under_way(standin: StandIn, kind: st
         assert ids(engine.match(rows(matcher))) == [list(range(len(matcher)))] * EVENTS
 
 
+def test_a_change_never_passes_over_a_batch_that_waits_for_room(standin: StandIn) -> None:
+    """Another call has found that there was no room for its answers."""
+    matcher = full(standin, 8 << 30)
+    engine = matcher._engine
+    first, second = engine.submit(rows(matcher)), engine.submit(rows(matcher, 2))
+    assert ids(engine.collect(second)) == [EVERY] * 2
+    matcher.subscribe_many(["a > 0"] * 10)
+    assert ids(engine.collect(first)) == [EVERY] * EVENTS
+    assert ids(engine.match(rows(matcher, 2))) == [list(range(FILTERS + 10))] * 2
+
+
 def test_answers_are_split_where_they_are_many(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = full(standin, 8 << 30)
     monkeypatch.setattr(grid, "ANSWER_BYTES", 100_000)
