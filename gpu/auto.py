@@ -61,13 +61,19 @@ class Auto:
         self._gpu, self._why = None, str(error)
 
     def _change(self, change: Callable[[Engine], None]) -> None:
-        """Changes both engines; if the device cannot it is not used any more."""
-        change(self._cpu)
+        """Changes both engines; if the device cannot it is not used any more.
+
+        The device comes first: who is interrupted there has changed nothing for the CPU, which goes on alone.
+        """
         if self._gpu is not None:
             try:
                 change(self._gpu)
             except DeviceError as error:
                 self._give_up(error)
+            except BaseException as error:
+                self._give_up(DeviceError(f"a change was broken off: {error!r}"))
+                raise
+        change(self._cpu)
 
     def add(self, filters: Filters) -> None:
         """Takes these in; if the device has no room for them it is not used any more."""

@@ -12,6 +12,7 @@ import pytest
 from evflow.gpu import device
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import LAUNCH_FAILED, OUT_OF_MEMORY, UNAVAILABLE, StandIn
+from tests.gpu.test_owner import interrupted
 from tests.gpu.workload import Workload, differences
 from tests.matching.play import Play
 
@@ -85,3 +86,15 @@ def test_what_does_not_fit_a_device_is_matched_without_it(standin: StandIn) -> N
     assert len(matcher.match({"a": 1})) == 100
     assert not used(standin, matcher)
     assert "out of memory" in matcher.stats().details["auto"]
+
+
+@pytest.mark.parametrize("least", [0, 1000])
+def test_what_auto_was_interrupted_with_is_not_there(standin: StandIn, least: int) -> None:
+    """Neither where the device answers nor where the CPU does."""
+    matcher = Matcher("auto", least=least)
+    matcher.subscribe("a > 1")
+    interrupted(standin, lambda: matcher.subscribe("a > 2"))
+    assert matcher.subscribe("a > 3") == 1
+    assert matcher.match({"a": 2.5}).tolist() == [0]
+    assert sorted(matcher.match({"a": 5}).tolist()) == [0, 1]
+    assert "broken off" in matcher.stats().details["auto"]
