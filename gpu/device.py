@@ -7,6 +7,7 @@ thread of the device's own (``owner.py``), where its primary context is current 
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import DeviceError
-from evflow.gpu.owner import Owner
+from evflow.gpu.owner import FORKED, Owner
 
 __all__ = ["Device", "Kernel", "Mark", "Memory", "OutOfMemory", "Stream", "available"]
 
@@ -40,6 +41,9 @@ _PARAMETER = re.compile(r"\.param \.(\w+)")
 _LETTERS = {"u32": "I", "u64": "P", "f64": "d"}
 
 
+_started_by: int | None = None
+"""The process that has started the driver."""
+
 _opening = threading.Lock()
 _devices: dict[int, Device] = {}
 _contexts: dict[int, Any] = {}
@@ -50,8 +54,11 @@ class OutOfMemory(DeviceError):
     """There is not enough memory on the device, or that can be pinned; less may fit."""
 
 
-def _driver() -> Any:
-    """PyCUDA's driver module, with the driver started."""
+def _driver() -> tuple[Any, int]:
+    """PyCUDA's driver module, with the driver started, and how many devices there are."""
+    global _started_by
+    if _started_by not in (None, os.getpid()):
+        raise DeviceError(FORKED)
     try:
         import pycuda.driver as driver
     except ImportError as error:
@@ -61,15 +68,16 @@ def _driver() -> Any:
         ) from error
     try:
         driver.init()
+        _started_by = os.getpid()
+        return driver, driver.Device.count()
     except driver.Error as error:
         raise DeviceError(f"the CUDA driver does not start: {error}; see what nvidia-smi says") from error
-    return driver
 
 
 def available() -> bool:
     """Whether there is a driver, PyCUDA, and a device."""
     try:
-        return bool(_driver().Device.count())
+        return _driver()[1] > 0
     except DeviceError:
         return False
 
@@ -185,8 +193,7 @@ class Device:
         """
         if type(ordinal) is int and ordinal in _devices:
             _devices[ordinal]._owner.check()
-        cuda = _driver()
-        there = cuda.Device.count()
+        cuda, there = _driver()
         if type(ordinal) is not int or not 0 <= ordinal < there:
             raise DeviceError(f"device {ordinal!r}: there are {there}, numbered from 0")
         with _opening:

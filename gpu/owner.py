@@ -15,13 +15,19 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
+from contextlib import suppress
 from queue import SimpleQueue
 from traceback import clear_frames
 from typing import Any, TypeVar
 
 from evflow.errors import DeviceError
 
-__all__ = ["Owner"]
+__all__ = ["FORKED", "Owner"]
+
+FORKED = (
+    "this process was forked from one that uses the device, and CUDA does not work in a fork: start it with "
+    "multiprocessing's 'spawn', or use a CPU engine"
+)
 
 _log = logging.getLogger("evflow.gpu")
 _ENDED = "the process ends, and its work on the device has ended already"
@@ -72,27 +78,38 @@ class Owner:
         self.check()
         future: Future[T] = Future()
         try:
-            self._queue.put((future, job))
-            if self._over:
-                # Too late for the thread to see it.
-                future.cancel()
+            self._put(future, job)
             return future.result()
         except CancelledError:
             raise DeviceError(_ENDED) from None
         except BaseException:
             if not future.cancel():
-                wait([future])
-                if undo is not None and future.exception() is None:
-                    self.do(undo)
+                self._wait_for(future, undo)
             raise
+
+    def _put(self, future: Future[Any], job: Callable[[], object]) -> None:
+        self._queue.put((future, job))
+        if self._over:
+            # Too late for the thread to see it.
+            future.cancel()
+
+    def _wait_for(self, future: Future[Any], undo: Callable[[], object] | None) -> None:
+        """Waits for a job whose caller was interrupted, and has it undone, whatever interrupts that."""
+        last = future
+        if undo is not None:
+            # Put behind the job at once; the thread comes to it whatever becomes of the caller.
+            last = Future()
+            self._put(last, lambda: None if future.exception() else undo())
+        while not last.done():
+            with suppress(KeyboardInterrupt):
+                wait([last])
+        if last is not future and not last.cancelled():
+            last.result()
 
     def check(self) -> None:
         """Raises a DeviceError if nothing can be asked: in a fork, and once the process ends."""
         if os.getpid() != self._process:
-            raise DeviceError(
-                "this process was forked from one that uses the device, and CUDA does not work in a fork: "
-                "start it with multiprocessing's 'spawn', or use a CPU engine"
-            )
+            raise DeviceError(FORKED)
         if self._ended:
             raise DeviceError(_ENDED)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from evflow.gpu.device import Device
 from evflow.gpu.owner import Owner
 from evflow.gpu.scenarios import ENGINES
 from evflow.matching.matcher import Matcher
-from tests.gpu.standin import StandIn
+from tests.gpu.standin import StandIn, load
 from tests.gpu.workload import Workload, answers, differences
 
 every_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -254,8 +255,9 @@ def test_a_call_that_is_interrupted_before_it_begins_is_left_out(standin: StandI
 
 
 @every_engine
+@pytest.mark.parametrize("times", [1, 3])
 def test_a_subscription_that_is_interrupted_while_it_is_made_is_not_there(
-    standin: StandIn, engine: str, monkeypatch: pytest.MonkeyPatch
+    standin: StandIn, engine: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matcher = Matcher(engine)
     matcher.subscribe("a > 1")
@@ -264,7 +266,9 @@ def test_a_subscription_that_is_interrupted_while_it_is_made_is_not_there(
     add = getattr(target, name)
 
     def adding(filters: Any) -> None:
-        signal.pthread_kill(main, signal.SIGINT)
+        for _ in range(times):
+            signal.pthread_kill(main, signal.SIGINT)
+            time.sleep(0.02)
         add(filters)
 
     monkeypatch.setattr(target, name, adding)
@@ -458,3 +462,46 @@ assert Matcher.load(path).match({"a": 1}).tolist() == [0]
         str(tmp_path / "saved"),
     )
     assert said == "this process was forked from one that uses the devi\n" * 3 + "misuse: \n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_of_a_process_that_only_looked_for_a_device_is_told(standin: StandIn) -> None:
+    said = script(
+        """
+from evflow.gpu.device import available
+
+assert available()
+child = os.fork()
+if not child:
+    print(available())
+    try:
+        Matcher("clcb")
+    except DeviceError as error:
+        print(str(error)[:51])
+    print("misuse:", standin.misuse)
+    sys.stdout.flush()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+matcher = Matcher("clcb")
+matcher.subscribe("a > 0")
+print(matcher.match({"a": 1}).tolist())
+"""
+    )
+    assert said == "False\nthis process was forked from one that uses the devi\nmisuse: \n[0]\n"
+
+
+def test_a_process_that_is_spawned_from_one_that_uses_a_device_may_use_it(standin: StandIn) -> None:
+    matcher = Matcher("clcb")
+    matcher.subscribe("a > 0")
+    assert matcher.match({"a": 1}).tolist() == [0]
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(matched_elsewhere) == [0]
+    assert matcher.match({"a": 1}).tolist() == [0]
+
+
+def matched_elsewhere() -> list[int]:
+    load()
+    matcher = Matcher("clcb")
+    matcher.subscribe("a > 0")
+    found: list[int] = matcher.match({"a": 1}).tolist()
+    return found
