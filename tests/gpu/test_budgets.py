@@ -14,6 +14,8 @@ COUNTERS = ("launches", "syncs", "h2d", "d2h", "h2d_bytes", "d2h_bytes", "blocki
 def spent(standin: StandIn, matcher: Matcher, events: list[dict[str, object]]) -> dict[str, int]:
     """What the stand-in counts for events, once everything has been sent and the size of answers is known."""
     matcher.match_batch(events)
+    # The device's thread waits once more before it frees what that has dropped.
+    standin.held()
     before = {name: standin.counter(name) for name in COUNTERS}
     matcher.match_batch(events)
     return {name: standin.counter(name) - before[name] for name in COUNTERS}
