@@ -58,10 +58,10 @@ class Clcb(SingleEngine):
         return filters
 
     def _add(self, named: Filters) -> None:
-        super()._add(named)
         self._widen(np.diff(named.start))
         # The counters of new filters are cleared at a first run only.
         self._run = 0
+        super()._add(named)
 
     def load(self, folder: Path) -> None:
         """Takes the state that ``save`` wrote."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import DeviceError, SubscriptionError
 from evflow.gpu.batch import PackedEvents
+from evflow.gpu.changes import Changes
 from evflow.gpu.device import BLOCK, Device, OutOfMemory
 from evflow.gpu.ordered import OrderedFilters
 from evflow.gpu.slots import HEADER, PAIR, Slot, Ticket
@@ -82,6 +83,7 @@ class Grid:
         self._tickets: WeakSet[Ticket] = WeakSet()
         self._rates: deque[float] = deque(maxlen=RECENT + slots)
         self._batch = batch
+        self._changes = Changes()
         self._failed = False
         self._timer = StepTimer(self._device, self.steps)
 
@@ -102,7 +104,8 @@ class Grid:
                 # The ticket tells of failures.
                 with suppress(DeviceError):
                     self._complete(ticket, started=True)
-            change()
+            with self._changes.making():
+                change()
 
         self._device.do(doing, job, undo)
 
@@ -158,6 +161,7 @@ class Grid:
         return ticket.matches()
 
     def _start(self, ticket: Ticket) -> None:
+        self._changes.check()
         if not self._filters.filters:
             ticket.waiting.clear()
         with self._or_give_up(ticket):
@@ -189,11 +193,15 @@ class Grid:
 
     def _prepare(self) -> None:
         """Sends what has changed; no batch is in flight then, but one that was given up may be."""
+        self._changes.check()
         if not (self._failed or self._filters.stale):
             return
         failed, self._failed = self._failed, True
         for slot in self._slots:
             slot.settle()
+        if self._filters.unordered:
+            with self._changes.making():
+                self._filters.order()
         self._filters.flush(again=failed)
         self._failed = False
 
@@ -282,7 +290,12 @@ class Grid:
         return {"device": self._device.name}
 
     def save(self, folder: Path) -> None:
-        """Writes all state to files in ``folder``."""
+        """Writes all state to files in ``folder``.
+
+        Raises:
+            DeviceError: a change was broken off, so that the state is not known.
+        """
+        self._changes.check()
         self._filters.save(folder)
 
     def load(self, folder: Path) -> None:

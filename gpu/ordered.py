@@ -168,15 +168,18 @@ class OrderedFilters:
         self._leave(places[~stays])
         self._append(leaving)
 
+    @property
+    def unordered(self) -> bool:
+        """Whether so many filters stand behind the others that all should be ordered anew."""
+        most = max(LEAST_RECENT, self._recent // RECENT_SHARE)
+        return self._total - self._recent > most or not self._buckets.length
+
     def flush(self, again: bool = False) -> None:
         """Sends what has changed, and waits until it has arrived.
 
         Args:
             again: send everything, since nobody knows what has arrived.
         """
-        most = max(LEAST_RECENT, self._recent // RECENT_SHARE)
-        if self._total - self._recent > most or not self._buckets.length:
-            self._order()
         columns = [*self._placed.values(), *self._constraints.values(), self._buckets, self._inverse]
         if again:
             self._staging.wait()
@@ -189,8 +192,11 @@ class OrderedFilters:
         self._staging.wait()
         self.stale = False
 
-    def _order(self) -> None:
-        """Puts all filters in order, and leaves out the constraints of those that are gone."""
+    def order(self) -> None:
+        """Puts all filters in order, and leaves out the constraints of those that are gone.
+
+        After a DeviceError they stand as before.
+        """
         store = self._store
         alive = np.flatnonzero(store.subscription.used >= 0)
         centre, reach = store.centre.host[alive], store.reach.host[alive]
@@ -279,5 +285,5 @@ class OrderedFilters:
         for column in self._placed.values():
             column.reserve(len(self._store))
         self._operands.update()
-        self._order()
+        self.order()
         self.stale = True

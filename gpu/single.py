@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.gpu.changes import Changes
 from evflow.gpu.column import Staging
 from evflow.gpu.device import Device, Memory
 from evflow.gpu.operands import Operands
@@ -56,6 +57,7 @@ class SingleEngine(ABC):
         self._dead_constraints = 0
         self._pinned = self._device.pinned(1 << 16)
         self._input = self._device.allocate(1 << 16)
+        self._changes = Changes()
         self._failed = False
         self._stale = True
         self._timer = StepTimer(self._device, self.steps)
@@ -100,11 +102,20 @@ class SingleEngine(ABC):
 
     # -- subscriptions
 
+    def _change(
+        self, doing: str, change: Callable[[], object], undo: Callable[[], object] | None = None
+    ) -> None:
+        def job() -> None:
+            with self._changes.making():
+                change()
+
+        self._device.do(doing, job, undo)
+
     def add(self, filters: Filters) -> None:
         """Takes these in. After a DeviceError or an interrupt none of them is there."""
         named = self._named(filters)
         ids = np.unique(named.subscription)
-        self._device.do("subscribing", lambda: self._add(named), undo=lambda: self._remove(ids))
+        self._change("subscribing", lambda: self._add(named), lambda: self.remove(ids))
 
     def _add(self, named: Filters) -> None:
         codes, operands = coded(named.op, named.number, named.text)
@@ -120,7 +131,7 @@ class SingleEngine(ABC):
 
     def remove(self, ids: NDArray[np.int32]) -> None:
         """Forgets subscriptions. Their constraints are left out of the table once they are many."""
-        self._device.do("unsubscribing", lambda: self._remove(ids))
+        self._change("unsubscribing", lambda: self._remove(ids))
 
     def _remove(self, ids: NDArray[np.int32]) -> None:
         _, _, slots = self._store.slots_of(ids)
@@ -141,7 +152,7 @@ class SingleEngine(ABC):
         reach: NDArray[Any] | None,
     ) -> None:
         """Gives filters another centre, and another reach unless None."""
-        self._device.do("moving", lambda: self._store.moved(ids, which, centre, reach))
+        self._change("moving", lambda: self._store.moved(ids, which, centre, reach))
 
     # -- events
 
@@ -157,6 +168,7 @@ class SingleEngine(ABC):
         return Matches(offsets, np.concatenate(found))
 
     def _found_for(self, events: EventRows) -> list[NDArray[np.int32]]:
+        self._changes.check()
         if not self._store.filters or not len(events):
             return [np.empty(0, np.int32)] * len(events)
         try:
@@ -269,7 +281,12 @@ class SingleEngine(ABC):
         return {"device": self._device.name}
 
     def save(self, folder: Path) -> None:
-        """Writes all state to files in ``folder``."""
+        """Writes all state to files in ``folder``.
+
+        Raises:
+            DeviceError: a change was broken off, so that the state is not known.
+        """
+        self._changes.check()
         self._store.save(folder)
         self._table.save(folder)
         np.save(folder / "dead.npy", self._dead)

@@ -154,12 +154,16 @@ class Raiser:
     Args:
         kind: of the error.
         at: which line; -1: none.
+
+    Attributes:
+        first: at which count each line, of a file's stem and a number, was met for the first time.
     """
 
     def __init__(self, kind: type[BaseException], at: int) -> None:
         self.kind, self.at, self.lines = kind, at, 0
         self.skipped: tuple[str, ...] = ()
         self.stopped = False
+        self.first: dict[tuple[str, int], int] = {}
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
         if self.stopped or not frame.f_code.co_filename.startswith(FOLDER):
@@ -168,6 +172,7 @@ class Raiser:
         if frame.f_code.co_name in self.skipped and frame.f_code.co_filename.endswith("owner.py"):
             return None
         if event == "line" and not self.stopped:
+            self.first.setdefault((Path(frame.f_code.co_filename).stem, frame.f_lineno), self.lines)
             self.lines += 1
             if self.lines == self.at + 1:
                 raise self.kind
@@ -223,6 +228,57 @@ def test_an_error_at_any_line_leaves_later_answers_right(
         assert answers(matcher, events) == expected[at % 2], at
         at += 1
     assert at > (100 if elsewhere else 10)
+
+
+CHANGING = ("ccm", "cells", "clcb", "column", "operands", "ordered", "single", "store", "table")
+"""Files whose code changes what an engine holds."""
+
+
+@every_engine
+@pytest.mark.parametrize("change", ["subscribe", "unsubscribe", "move", "first match"])
+def test_a_change_that_is_broken_off_is_never_answered_from(
+    standin: StandIn, engine: str, change: str, tmp_path: Path
+) -> None:
+    """Where the host's memory ends in the middle, answers are as before the change, or refused."""
+    work = Workload(7, hit=0.9)
+    old, new, events = [*work.subscriptions(20), "within(0, 0, 1)"], work.subscriptions(10), work.events(3)
+    # So many go that the tables are made anew.
+    many = ["n0 > 1e9 and n1 > 1e9"] * (1000 if change == "unsubscribe" else 0)
+    calls: dict[str, Callable[[Matcher], object]] = {
+        "subscribe": lambda matcher: matcher.subscribe_many(new),
+        "unsubscribe": lambda matcher: matcher.unsubscribe_many(
+            [*range(0, 20, 2), *range(21, len(many) + 21)]
+        ),
+        "move": lambda matcher: matcher.move(20, 5.0, 5.0, 0.5),
+        "first match": lambda matcher: matcher.match_batch(events),
+    }
+    oracle = Matcher("reference")
+    oracle.subscribe_many(old + many)
+    expected = answers(oracle, events)
+
+    def broken_off(at: int) -> tuple[Matcher, Raiser]:
+        matcher, raiser = Matcher(engine), Raiser(MemoryError, at)
+        matcher.subscribe_many(old + many)
+        if change != "first match":
+            assert answers(matcher, events) == expected
+        traced(raiser, True, lambda: calls[change](matcher))
+        return matcher, raiser
+
+    places = broken_off(-2)[1].first
+    chosen = sorted(at for (stem, _), at in places.items() if stem in CHANGING)
+    refused = 0
+    for at in chosen[::9]:
+        matcher, _ = broken_off(at)
+        try:
+            assert answers(matcher, events) == expected, at
+        except DeviceError as error:
+            assert "broken off by MemoryError" in str(error)
+            with pytest.raises(DeviceError, match="make another one from the subscriptions"):
+                matcher.subscribe("a > 1")
+            with pytest.raises(DeviceError, match="make another one from the subscriptions"):
+                matcher.save(tmp_path / "saved")
+            refused += 1
+    assert refused > 0 or (change == "first match" and engine != "clcb-grid")
 
 
 def interrupted(standin: StandIn, call: Callable[[], object]) -> None:
