@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ MOVED = 100
 """One filter in so many moves."""
 
 MOVED_ALONE = 200
+
+AT_RANDOM = "ranges and areas at random"
+SLOTS = (1, 2, 3, 4)
+SLOTS_BATCH = 256
+"""Events of a batch where ``clcb-grid`` is timed by how many batches may be in flight."""
 
 Scenario = tuple[FilterColumns, list[dict[str, Any]]]
 
@@ -109,7 +115,7 @@ class Bench:
             "CLCB, figure 6b, any content": lambda: clcb_scenario(
                 count, max(1, events // 4), any_content=True
             ),
-            "ranges and areas at random": lambda: mixed_scenario(count, events),
+            AT_RANDOM: lambda: mixed_scenario(count, events),
         }
 
     def _late(self, what: str) -> bool:
@@ -126,16 +132,42 @@ class Bench:
         self.report["scenarios"].append(found)
         yield f"{title}: {found['filters']:,} filters, {found['matches_of_an_event']:,.1f} matches an event"
         for engine in ("index", *ENGINES):
-            if self._late(f"{title}, {engine}"):
-                continue
-            try:
-                row = self._engine(engine, case)
-            except (OutOfMemory, SubscriptionError) as error:
-                self.report["left_out"].append(f"{title}, {engine}: {error}")
-                continue
-            found["engines"][engine] = row
-            self.report["wrong"] += row["wrong"]
-            yield f"  {_line(engine, row)}"
+            row = self._tried(f"{title}, {engine}", partial(self._engine, engine, case))
+            if row is not None:
+                found["engines"][engine] = row
+                yield f"  {_line(engine, row)}"
+        if title == AT_RANDOM:
+            row = self._tried(f"{title}, slots", partial(self._slots, case))
+            if row is not None:
+                found["slots"] = row
+                parts = [f"{took:,.1f} with {slots}" for slots, took in row["us_of_an_event"].items()]
+                yield f"  clcb-grid by slots, {row['wrong']} wrong, µs an event: {', '.join(parts)}"
+
+    def _tried(self, what: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+        """What was measured; None: there was no time or no room for it, which the report tells."""
+        if self._late(what):
+            return None
+        try:
+            row = measure()
+        except (OutOfMemory, SubscriptionError) as error:
+            self.report["left_out"].append(f"{what}: {error}")
+            return None
+        self.report["wrong"] += row["wrong"]
+        return row
+
+    def _slots(self, case: _Case) -> dict[str, Any]:
+        """Microseconds of an event by how many batches may be in flight, all events in one call."""
+        made = case.made[: len(case.expected)]
+        row: dict[str, Any] = {"batch": SLOTS_BATCH, "us_of_an_event": {}, "wrong": 0}
+        for slots in SLOTS:
+            matcher = Matcher("clcb-grid", device=self._ordinal, batch=SLOTS_BATCH, slots=slots)
+            matcher.subscribe_many(case.columns)
+            # The first call sends the filters and makes room.
+            matcher.match_batch(made)
+            took, wrong = _timed(matcher, made, len(made), case.expected)
+            row["us_of_an_event"][str(slots)] = took
+            row["wrong"] += wrong
+        return row
 
     def _engine(self, engine: str, case: _Case) -> dict[str, Any]:
         on_device = engine != "index"

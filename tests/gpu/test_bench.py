@@ -63,6 +63,9 @@ def test_bench_writes_all_figures_and_finds_nothing_wrong(standin: StandIn, tmp_
             assert row["deployed_seconds"] > 0 and all(row["us_of_an_event"].values())
             assert ("moves" in row) == located
             assert engine == "index" or list(row["steps"]) == STEPS[engine]
+    slots = report["scenarios"][-1]["slots"]
+    assert (list(slots["us_of_an_event"]), slots["wrong"]) == (["1", "2", "3", "4"], 0)
+    assert "clcb-grid by slots, 0 wrong, µs an event: " in done.output
 
 
 def test_a_wrong_answer_makes_it_fail(
