@@ -23,7 +23,11 @@ def gpu() -> None:
 @click.option("--events", type=click.IntRange(1), default=50, show_default=True, help="Events a scenario.")
 @click.option("--device", type=click.IntRange(0), default=0, show_default=True, help="Which device.")
 def selftest(full: bool, events: int, device: int) -> None:
-    """Compare the engines on a device with the CPU."""
+    """Compare the engines on a device with the CPU.
+
+    Needs a card from Turing on, NVIDIA's driver and PyCUDA: docs/gpu.md tells how to get them, also without
+    internet. Takes nearly all memory of the card for a moment. The exit code is 1 if something is wrong.
+    """
     from evflow.gpu.selftest import selftest as run
 
     line = ""
@@ -39,7 +43,11 @@ def selftest(full: bool, events: int, device: int) -> None:
     "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0), default=540, show_default=True, help="Then begin no more."
+    "--seconds",
+    type=click.FloatRange(0),
+    default=540,
+    show_default=True,
+    help="Begin nothing more after so many.",
 )
 @click.option(
     "--scale",
@@ -51,7 +59,11 @@ def selftest(full: bool, events: int, device: int) -> None:
 @click.option("--events", type=click.IntRange(1), default=4096, show_default=True, help="Events a scenario.")
 @click.option("--device", type=click.IntRange(0), default=0, show_default=True, help="Which device.")
 def bench(file: Path | None, seconds: float, scale: float, events: int, device: int) -> None:  # fmt: skip
-    """Time the engines on a device beside the CPU, and check each answer."""
+    """Time the engines on a device beside the CPU, and check each answer.
+
+    Needs a card from Turing on, NVIDIA's driver and PyCUDA, and numba for the CPU's side: docs/gpu.md tells
+    how to get them, also without internet. The exit code is 1 if an answer is wrong.
+    """
     from evflow.gpu.bench import Bench
 
     run = Bench(device=device, scale=scale, events=events, seconds=seconds)
