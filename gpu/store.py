@@ -72,7 +72,6 @@ class FilterStore:
         self._next = Column(np.int32)
         self._head = Column(np.int32)
         self._free = np.empty(0, np.int64)
-        self.subscriptions = 0
         self.filters = 0
 
     @property
@@ -136,7 +135,6 @@ class FilterStore:
         self._next.write(slots, follower)
         first = np.append(True, owners[1:] != owners[:-1])
         self._head.write(owners[first].astype(np.int64), slots[first])
-        self.subscriptions += int(first.sum())
         self.filters += len(slots)
 
     def slots_of(
@@ -171,7 +169,6 @@ class FilterStore:
         self.size.write(slots, NEVER)
         self.centre.write(slots, 0)
         self.reach.write(slots, NOBODY)
-        self.subscriptions -= len(ids)
         self.filters -= len(slots)
         return slots
 
@@ -214,4 +211,3 @@ class FilterStore:
             column.load(folder / f"{name}.npy")
         self._free = np.load(folder / "free.npy")
         self.filters = int(np.count_nonzero(self.subscription.used >= 0))
-        self.subscriptions = int(np.count_nonzero(self._head.used >= 0))
