@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -35,6 +36,7 @@ from tests.gpu.functions import batch_of, by_interpreter, compare, random_events
 from tests.gpu.nvrtc import SHIPPED
 from tests.gpu.standin import LAUNCH_FAILED, OUT_OF_MEMORY, StandIn
 from tests.gpu.test_failures import until_it_passes
+from tests.gpu.test_owner import in_thread
 from tests.gpu.toolchain import library
 from tests.gpu.toolchain import nvrtc as folder_of
 from tests.gpu.workload import NUMBERS
@@ -275,6 +277,28 @@ def test_events_of_another_schema_are_refused(device: Device) -> None:
     (one,) = filters_on(device, [built("input.a > 3")])
     with pytest.raises(SchemaError, match="takes events of"):
         one.run(batch_of(INNER, []))
+
+
+def test_any_thread_may_use_and_drop_a_filter(device: Device, standin: StandIn) -> None:
+    before = standin.held()
+    events = [random_event(Random(seed), WIDE) for seed in range(9)]
+    filters = filters_on(device, [built(LOOP), built("input.a > 3")])
+    wanted = [by_interpreter(one.function, events) for one in filters]
+    found: list[bool] = []
+
+    def use(number: int) -> None:
+        for size in (3, 9, 5):
+            batch = batch_of(WIDE, events[:size])
+            found.append(said(filters[number].run(batch)) == wanted[number][:size])
+
+    threads = [threading.Thread(target=use, args=(i % 2,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 12
+    in_thread(filters.clear)
+    assert standin.held() == before
 
 
 @pytest.mark.parametrize("kind", ["alloc", "pinned", "copy", "launch", "sync"])

@@ -144,6 +144,7 @@ def test_there_is_one_device_for_each_number(standin: StandIn) -> None:
     # It is current in the device's own thread, and in none of ours.
     cuda = sys.modules["pycuda.driver"]
     Device.of().do("asking", cuda.Context.get_device)
+    assert Device.of().do("asking", lambda: threading.current_thread().name) == "evflow device"
     with pytest.raises(cuda.LogicError):
         cuda.Context.get_device()
 
@@ -326,15 +327,51 @@ def test_a_subscription_that_is_interrupted_while_it_is_made_is_not_there(
             signal.pthread_kill(main, signal.SIGINT)
             time.sleep(0.02)
         add(filters)
+        over.append(filters)
 
+    over: list[Any] = []
     monkeypatch.setattr(target, name, adding)
     with pytest.raises(KeyboardInterrupt):
         matcher.subscribe("a > 2")
+    # Nobody who was interrupted goes on beside what has begun.
+    assert len(over) == 1
     monkeypatch.undo()
     assert len(matcher) == 1
     assert matcher.match({"a": 5}).tolist() == [0]
     assert matcher.subscribe("a > 3") == 1
     assert sorted(matcher.match({"a": 5}).tolist()) == [0, 1]
+
+
+@every_engine
+@pytest.mark.parametrize("name", ["unsubscribe", "move"])
+def test_a_change_that_is_interrupted_while_it_is_made_may_be_called_again(
+    standin: StandIn, engine: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matcher = Matcher(engine)
+    matcher.subscribe_many(["a > 1", "a > 2 and within(0, 0, 1)"])
+    here, there = {"a": 5.0, "x": 0.0, "y": 0.0}, {"a": 5.0, "x": 9.0, "y": 9.0}
+    assert answers(matcher, [here, there]) == [[0, 1], [0]]
+    main, made = threading.get_ident(), matcher._engine
+    target = made._filters if engine == "clcb-grid" else made._store
+    inner = {"unsubscribe": "remove", "move": "move" if engine == "clcb-grid" else "moved"}[name]
+    change = getattr(target, inner)
+
+    def changing(*arguments: Any) -> Any:
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(0.02)
+        return change(*arguments)
+
+    monkeypatch.setattr(target, inner, changing)
+    calls = {"unsubscribe": lambda: matcher.unsubscribe(1), "move": lambda: matcher.move(1, 9.0, 9.0)}
+    with pytest.raises(KeyboardInterrupt):
+        calls[name]()
+    monkeypatch.undo()
+    assert 1 in matcher
+    calls[name]()
+    assert answers(matcher, [here, there]) == [[0], [0, 1] if name == "move" else [0]]
+    id = matcher.subscribe("a > 6")
+    assert id == len(matcher) - 1
+    assert id not in matcher.match(here) and id in matcher.match({"a": 7.0})
 
 
 def script(text: str, *arguments: str) -> str:
