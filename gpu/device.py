@@ -176,9 +176,11 @@ class Device:
         self._owner = Owner(self._settle, self._leave)
         try:
             self._owner.do(partial(self._retain, ordinal, device))
-        except cuda.Error as error:
+        except BaseException as error:
             self._owner.end()
-            raise _unusable(ordinal, error) from error
+            if isinstance(error, cuda.Error):
+                raise _unusable(ordinal, error) from error
+            raise
 
     @staticmethod
     def of(ordinal: int = 0) -> Device:

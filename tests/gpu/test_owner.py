@@ -19,6 +19,7 @@ import pytest
 
 import evflow.gpu
 from evflow.errors import DeviceError
+from evflow.gpu import device
 from evflow.gpu.device import Device
 from evflow.gpu.owner import Owner
 from evflow.gpu.scenarios import ENGINES
@@ -147,6 +148,25 @@ def test_there_is_one_device_for_each_number(standin: StandIn) -> None:
     assert Device.of().do("asking", lambda: threading.current_thread().name) == "evflow device"
     with pytest.raises(cuda.LogicError):
         cuda.Context.get_device()
+
+
+def test_a_device_that_is_interrupted_while_it_is_opened_leaves_no_thread(
+    standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Device.of()
+    threads, main, retain = threading.active_count(), threading.get_ident(), Device._retain
+
+    def retaining(self: Device, *arguments: Any) -> None:
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(0.02)
+        retain(self, *arguments)
+
+    monkeypatch.setattr(device, "_devices", {})
+    monkeypatch.setattr(Device, "_retain", retaining)
+    with pytest.raises(KeyboardInterrupt):
+        Device.of()
+    assert threading.active_count() == threads
+    assert standin.counter("contexts") == 1
 
 
 class Raiser:
