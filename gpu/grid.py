@@ -147,7 +147,6 @@ class Grid:
             DeviceError: as for ``match``.
         """
         ticket = Ticket(events, self._filters.needs_chars)
-        self._tickets.add(ticket)
         self._device.do("matching", lambda: self._start(ticket))
         return ticket
 
@@ -162,6 +161,7 @@ class Grid:
 
     def _start(self, ticket: Ticket) -> None:
         self._changes.check()
+        self._tickets.add(ticket)
         if not self._filters.filters:
             ticket.waiting.clear()
         with self._or_give_up(ticket):
