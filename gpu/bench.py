@@ -89,7 +89,7 @@ class Bench:
             "complete": False,
         }
         yield f"device {self._ordinal}: {device.name}"
-        self.report["copies"] = _copies(device)
+        self.report["copies"] = device.do("timing copies", partial(_copies, device))
         yield ", ".join(f"{what} {speed:,.1f} GB/s" for what, speed in self.report["copies"].items())
         for title, make in self._scenarios().items():
             yield from self._scenario(title, make)

@@ -261,7 +261,15 @@ class Device:
         return self.load((files("evflow.gpu") / "kernels" / f"{name}.ptx").read_text(), f"{name}.ptx")
 
     def load(self, text: str, what: str) -> dict[str, Kernel]:
-        """The kernels of a PTX text, by name; ``what`` it is, for the message if the driver refuses it."""
+        """The kernels of a PTX text, by name.
+
+        Args:
+            text: PTX.
+            what: what it is called in messages.
+
+        Raises:
+            DeviceError: the driver refuses it.
+        """
 
         def load() -> dict[str, Kernel]:
             module = self._cuda.module_from_buffer(text.encode() + b"\0")
@@ -276,13 +284,27 @@ class Device:
         return self._owner.own(partial(make, *arguments), partial(kind, self._owner))
 
     def allocate(self, nbytes: int) -> Memory:
-        """Memory on the device, of at least one byte."""
+        """Memory on the device, of at least one byte.
+
+        Args:
+            nbytes: how many; what is in them is not known.
+
+        Raises:
+            OutOfMemory: there are not so many.
+        """
         make = partial(self._cuda.mem_alloc, max(nbytes, 1))
         wrap: Callable[[list[Any]], Memory] = lambda cell: Memory(int(cell[0]), nbytes)  # noqa: E731
         return self.do(f"allocating {nbytes} bytes", partial(self._owner.own, make, wrap))
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
-        """Memory of the host that stays where it is, so that the device can copy by itself."""
+        """Memory of the host that stays where it is, so that the device can copy by itself.
+
+        Args:
+            nbytes: how many, one at least; what is in them is not known.
+
+        Raises:
+            OutOfMemory: so many cannot be pinned.
+        """
         make = partial(self._cuda.pagelocked_empty, max(nbytes, 1), np.uint8)
         return self.do(f"pinning {nbytes} bytes of the host", partial(self._owner.own, make, _same_bytes))
 
@@ -337,7 +359,7 @@ class Device:
         return self.do("asking what it is", facts)
 
     def milliseconds(self, marks: Sequence[Mark]) -> list[float]:
-        """The time between each two marks."""
+        """Milliseconds from each mark to the next; all are made with ``timing``, and reached."""
         return self._owner.do(lambda: [last.held.time_since(first.held) for first, last in pairwise(marks)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,14 +39,21 @@ class StepTimer:
 
         Returns:
             Milliseconds: a row for each time, a column for each step.
+
+        Raises:
+            DeviceError: the device has failed.
         """
-        count = len(self._steps)
         self._marks = []
         try:
             match()
-            marks = [self._marks[i : i + count + 1] for i in range(0, len(self._marks), count + 1)]
-            for group in marks:
-                group[-1].synchronize()
-            return np.array([self._device.milliseconds(group) for group in marks]).reshape(-1, count)
+            found = self._device.do("timing steps", partial(self._read, self._marks))
+            return np.array(found).reshape(-1, len(self._steps))
         finally:
             self._marks = None
+
+    def _read(self, marks: list[Mark]) -> list[list[float]]:
+        count = len(self._steps) + 1
+        groups = [marks[first : first + count] for first in range(0, len(marks), count)]
+        for group in groups:
+            group[-1].synchronize()
+        return [self._device.milliseconds(group) for group in groups]

@@ -18,7 +18,8 @@ from evflow.gpu.scenarios import mixed_scenario
 from evflow.matching.engine import Matches
 from evflow.matching.index import Index
 from evflow.matching.matcher import Matcher
-from tests.gpu.standin import StandIn
+from tests.gpu.standin import LAUNCH_FAILED, StandIn
+from tests.gpu.test_failures import until_it_passes
 
 STEPS = {
     "ccm": ["copy input", "count", "copy results"],
@@ -120,6 +121,25 @@ def test_steps_of_every_engine_are_timed_and_moved_bytes_counted(standin: StandI
     times, moved = matcher._engine.times(rows), matcher._engine.least_bytes(rows)
     assert times.shape == moved.shape == (1 if engine == "clcb-grid" else 5, len(STEPS[engine]))
     assert (times >= 0).all()
+
+
+@pytest.mark.parametrize("engine", STEPS)
+@pytest.mark.parametrize("kind", ["copy", "sync"])
+def test_a_device_that_fails_while_steps_are_timed_is_told(standin: StandIn, engine: str, kind: str) -> None:
+    columns, made = mixed_scenario(20, 2)
+    matcher = Matcher(engine)
+    matcher.subscribe_many(columns)
+    rows = matcher.prepare(made).rows
+    errors = until_it_passes(standin, kind, LAUNCH_FAILED, lambda: matcher._engine.times(rows))
+    assert len(errors) > 1
+
+
+@pytest.mark.parametrize("kind", ["copy", "sync"])
+def test_a_device_that_fails_while_copies_are_timed_is_told(standin: StandIn, kind: str) -> None:
+    standin.fail(kind, LAUNCH_FAILED)
+    done = run()
+    assert done.exit_code == 1
+    assert "Error: stand-in on the CPU, not a GPU: failed while timing copies: " in done.output
 
 
 def test_copies_take_no_more_memory_than_there_is(standin: StandIn) -> None:
