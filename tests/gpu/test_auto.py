@@ -12,7 +12,7 @@ import pytest
 from evflow.gpu import device
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import LAUNCH_FAILED, OUT_OF_MEMORY, UNAVAILABLE, StandIn
-from tests.gpu.test_owner import interrupted
+from tests.gpu.test_interrupts import interrupted
 from tests.gpu.workload import Workload, differences
 from tests.matching.play import Play
 
