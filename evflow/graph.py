@@ -285,7 +285,7 @@ class Graph(Editable):
         Example: see ``Daemon``.
         """
         # By name, since deployments stand above graphs.
-        deploy = importlib.import_module("evflow.deploy.handle").deploy
+        deploy = importlib.import_module("evflow.deploy.rollout").deploy
         handle: Deployment = deploy(self, hosts, replace=replace, timeout=timeout, **settings)
         return handle
 

@@ -27,12 +27,23 @@ if TYPE_CHECKING:
     from evflow.flow.entry import Entry
     from evflow.graph import Graph
 
-__all__ = ["Client", "Cluster", "Tap"]
+__all__ = ["Client", "Cluster", "Tap", "checked_seconds"]
 
 _POLL = 0.02
 _MOST_TIMEOUT = 86_400
 _LINGER = 2.0
 """Seconds beyond its time that a question waits for the thread that asks it."""
+
+
+def checked_seconds(timeout: object) -> float:
+    """Seconds to wait.
+
+    Raises:
+        LinkError: it is not a number above 0, of at most 86,400.
+    """
+    if not isinstance(timeout, int | float) or not 0 < timeout <= _MOST_TIMEOUT:
+        raise LinkError(f"timeout {shown(timeout)}: expected seconds above 0, at most {_MOST_TIMEOUT}")
+    return timeout
 
 
 class Cluster:
@@ -60,10 +71,8 @@ class Cluster:
     ) -> None:
         if not isinstance(hosts, Mapping):
             raise LinkError(f"expected hosts as node → contact, found {shown(hosts, 300)}")
-        if not isinstance(timeout, int | float) or not 0 < timeout <= _MOST_TIMEOUT:
-            raise LinkError(f"timeout {shown(timeout)}: expected seconds above 0, at most {_MOST_TIMEOUT}")
+        self.timeout = checked_seconds(timeout)
         self.node = Node(name, keys=keys, plain=plain)
-        self.timeout = timeout
         self._keyed = keys is not None
         try:
             contacts = {host: str(self.node.permitted(Contact.parse(text))) for host, text in hosts.items()}
@@ -212,7 +221,7 @@ class Cluster:
             name = f"tap {self._number}"
         return Tap(self, host, stone, name)
 
-    def close(self, timeout: float = 10.0) -> None:
+    def close(self, timeout: float | None = 10.0) -> None:
         """Ends the connections; what was submitted is handed over before."""
         self.flow.close(timeout)
 

@@ -8,28 +8,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evflow.check import check_graph
-from evflow.deploy.client import Cluster
-from evflow.deploy.letters import RemoteLetters, letters_of
+from evflow.deploy.client import Cluster, checked_seconds
+from evflow.deploy.letters import RemoteLetters, letters_of, newest
 from evflow.deploy.part import checked_graph, qualified
 from evflow.deploy.record import Record
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
+from evflow.flow.flow import Flow
 from evflow.graph import Graph
 from evflow.kinds import loaded, made
-from evflow.placement import bridged
-from evflow.stone import Stone
+from evflow.stone import Stone, checked_integer
 
 if TYPE_CHECKING:
     from evflow.flow.entry import Entry
 
-__all__ = ["Deployment", "deploy"]
+__all__ = ["ANSWER", "Deployment"]
 
 _FOLLOW = 1.0
 _POLL = 0.02
-_ANSWER = 3.0
+ANSWER = 3.0
 """Seconds after the limit of a change within which the node that proposes it says what became of it."""
 _TRIES = 3
 
@@ -54,6 +54,13 @@ class Deployment:
 
     def __init__(self, name: str, hosts: Mapping[str, str], /, **settings: Any) -> None:
         self._begin(name, hosts, Cluster(hosts, **settings))
+
+    @classmethod
+    def over(cls, name: str, hosts: Mapping[str, str], cluster: Cluster) -> Deployment:
+        """The handle of a deployment that these connections lead to; they are closed with it."""
+        handle = cls.__new__(cls)
+        handle._begin(name, hosts, cluster)
+        return handle
 
     def _begin(self, name: str, hosts: Mapping[str, str], cluster: Cluster) -> None:
         self.name = name
@@ -226,32 +233,36 @@ class Deployment:
         }
 
     def dead_letters(self, limit: int = 1000) -> RemoteLetters:
-        """The events that stones gave up: the newest of each node, at most so many, oldest first."""
-        return RemoteLetters(
-            letter
-            for node in self._record.hosts
-            for letter in letters_of(self._letters_of(node, limit), node, f"{self.name}/", self.ask)
-        )
+        """The events that stones gave up: the newest of each node, oldest first.
 
-    def _letters_of(self, node: str, limit: int) -> list[dict[str, Any]]:
-        letters: list[dict[str, Any]] = []
-        before = None
-        while len(letters) < limit:
-            # Older ones come with the next answer, where one cannot hold them all.
-            more = self.cluster.ask(
-                node, "letters", limit=limit - len(letters), deployment=self.name, before=before
-            )
-            if not more:
-                break
-            letters = [*more, *letters]
-            before = more[0]["number"]
-        return letters
+        Args:
+            limit: how many to fetch from each node, at most.
+
+        Returns:
+            A list of them, with ``lost`` and ``total`` of all nodes.
+
+        Raises:
+            GraphError: ``limit`` is not an integer of 0 or more.
+            LinkError: a node does not answer.
+        """
+        checked_integer("limit", limit, 0)
+        letters, lost, total = [], 0, 0
+        for node in self._record.hosts:
+            ask = partial(self.ask, node)
+            letters += letters_of(newest(ask, limit, self.name), node, f"{self.name}/", self.ask)
+            counts = ask("letter_counts", deployment=self.name)
+            lost, total = lost + counts["lost"], total + counts["total"]
+        return RemoteLetters(letters, lost, total)
 
     def draw(self, path: str | None = None) -> Any:
         """A picture of the graph with live counts; see ``Graph.draw``."""
         from evflow.draw import draw
 
         return draw(self.graph, path, self.stats())
+
+    def _repr_svg_(self) -> str:
+        text: str = self.draw().svg
+        return text
 
     # --- changing
 
@@ -270,6 +281,7 @@ class Deployment:
             DeployError: a node refuses, or is not ready in time; says which stone on which node and why.
             EvflowError: the edited graph is wrong.
         """
+        checked_seconds(timeout)
         self._refresh()
         record = self._record
         graph = _read(record)
@@ -302,7 +314,7 @@ class Deployment:
             try:
                 self.cluster.ask(
                     host, "propose", record=wanted.data(), patience=timeout,
-                    seconds=timeout + _ANSWER,
+                    seconds=timeout + ANSWER,
                 )  # fmt: skip
                 break
             except LinkError as error:
@@ -375,6 +387,26 @@ class Deployment:
         stone = qualified(self.name, name)
         return int(self.cluster.ask(self._node_of(name), "send_stored", stone=stone, count=count))
 
+    def transfer(self, source: str, target: str) -> None:
+        """Moves the events that wait at one stone to another of the same node; see ``Flow.transfer``.
+
+        Args:
+            source: the stone that they wait at.
+            target: the stone that gets them.
+
+        Raises:
+            DeployError: the two stones are on different nodes.
+            FlowError: there is no such stone.
+        """
+        nodes = [self._node_of(name) for name in (source, target)]
+        if nodes[0] != nodes[1]:
+            raise DeployError(
+                f"deployment {self.name}: stone {source!r} is on {nodes[0]} and {target!r} is on {nodes[1]}; "
+                "events are transferred within one node, so move one of the stones first"
+            )
+        start, end = (qualified(self.name, name) for name in (source, target))
+        self.cluster.ask(nodes[0], "transfer", source=start, target=end)
+
     def attributes(self, name: str, **values: int | float | str) -> dict[str, int | float | str]:
         """A stone's attributes, which its function reads as ``stone_attrs``, after setting some.
 
@@ -416,6 +448,7 @@ class Deployment:
         Raises:
             DeployError: not all could be handled within ``timeout`` seconds; the deployment goes on.
         """
+        checked_seconds(timeout)
         nodes = list(self._record.hosts)
         for node in nodes:
             self.cluster.ask(node, "seal", deployment=self.name)
@@ -443,9 +476,18 @@ class Deployment:
             if waits:
                 time.sleep(_POLL)
 
-    def close(self, timeout: float = 10.0) -> None:
-        """Closes the handle; what was submitted through it is handed over before."""
+    def close(self, timeout: float | None = 10.0) -> None:
+        """Closes the handle; what was submitted through it is handed over before.
+
+        Args:
+            timeout: seconds to wait for that; None waits as long as it takes.
+        """
         self.cluster.close(timeout)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _missing(name)
 
     def __enter__(self) -> Deployment:
         return self
@@ -457,6 +499,26 @@ class Deployment:
 
     def __repr__(self) -> str:
         return f"<Deployment {self.name}, version {self._record.version}, on {', '.join(self._record.hosts)}>"
+
+
+class _OnlyOfFlowsError(DeployError, AttributeError):
+    """A flow has it, a deployment has not; ``hasattr`` says so too."""
+
+
+_IN_PLACE_OF = {
+    "extract": "what waits at a stone stays with its node; use transfer or send_stored",
+    "failed": "stats() has the errors of each stone, and dead_letters() the events",
+    "failure": "status() has the trouble of each node",
+    "stop": "undeploy() takes the graph off its nodes at once",
+}
+
+
+def _missing(name: str) -> Exception:
+    """The error of an attribute that a deployment does not have."""
+    if name.startswith("_") or not hasattr(Flow, name):
+        return AttributeError(f"'Deployment' object has no attribute {name!r}")
+    reason = _IN_PLACE_OF.get(name, "its stones run in other processes")
+    return _OnlyOfFlowsError(f"a deployment has no {name!r}, which a flow has: {reason}")
 
 
 def _read(record: Record) -> Graph:
@@ -499,40 +561,3 @@ def _linked(graph: Graph, source: str, target: str | Stone, port: int, input: st
 def _unlinked(graph: Graph, source: str, target: str, port: int, input: str | None) -> None:
     end = graph[target]
     graph.unlink(graph[source][port], end if input is None else end[input])
-
-
-def deploy(
-    graph: Graph,
-    hosts: Mapping[str, str],
-    *,
-    replace: bool = False,
-    timeout: float = 10.0,
-    **settings: Any,
-) -> Deployment:
-    """Rolls a graph out over daemons, all of it or nothing; see ``Graph.deploy``."""
-    record = Record.first(graph.name, graph.to_dict(), hosts)
-    # What is there only where the stone runs is looked at there.
-    check_graph(bridged(graph), lambda stone: not stone.imports and not stone.reads)
-    cluster = Cluster(hosts, timeout=timeout, **settings)
-    try:
-        _roll_out(cluster, record, replace, timeout)
-    except BaseException:
-        cluster.close(0.0)
-        raise
-    handle = Deployment.__new__(Deployment)
-    handle._begin(graph.name, hosts, cluster)
-    return handle
-
-
-def _roll_out(cluster: Cluster, record: Record, replace: bool, timeout: float) -> None:
-    host = next(iter(record.hosts))
-    found = cluster.ask(host, "record", deployment=record.deployment, known=0)
-    if found is not None:
-        before = Record.from_data(found)
-        if not replace:
-            raise DeployError(
-                f"deployment {record.deployment} runs already, at version {before.version}; change it with "
-                "its handle, take it down with undeploy, or say replace=True"
-            )
-        record = before.edited(record.graph, hosts=record.hosts, frozen=[])
-    cluster.ask(host, "propose", record=record.data(), patience=timeout, seconds=timeout + _ANSWER)

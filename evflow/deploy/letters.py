@@ -11,7 +11,7 @@ from typing import Any
 import evflow.errors
 from evflow.errors import RemoteError
 
-__all__ = ["RemoteEvent", "RemoteLetter", "RemoteLetters", "letters_of"]
+__all__ = ["RemoteEvent", "RemoteLetter", "RemoteLetters", "letters_of", "newest"]
 
 
 class RemoteEvent(dict[str, Any]):
@@ -65,7 +65,22 @@ class RemoteLetter:
 
 
 class RemoteLetters(list[RemoteLetter]):
-    """Dead letters of daemons, those of one node oldest first."""
+    """Dead letters of daemons, those of one node oldest first.
+
+    Args:
+        letters: the letters.
+        lost, total: see below.
+
+    Attributes:
+        lost: older ones that the nodes no longer keep, as ``DeadLetters.lost``; those that were not asked for
+            are not among them.
+        total: how many there ever were since the nodes began, those resubmitted among them.
+    """
+
+    def __init__(self, letters: Iterable[RemoteLetter] = (), lost: int = 0, total: int = 0) -> None:
+        super().__init__(letters)
+        self.lost = lost
+        self.total = total
 
     def resubmit(self) -> None:
         """Resubmits every one of them, in order.
@@ -100,6 +115,26 @@ def letters_of(
         )
         for one in said
     ]
+
+
+def newest(ask: Callable[..., Any], limit: int, deployment: str = "") -> list[dict[str, Any]]:
+    """The newest dead letters of a daemon, oldest first, as it tells them.
+
+    Args:
+        ask: asks the daemon; called as ``Client.ask``.
+        limit: how many, at most.
+        deployment: those of this deployment only.
+    """
+    letters: list[dict[str, Any]] = []
+    before = None
+    while len(letters) < limit:
+        # Older ones come with the next answer, where one cannot hold them all.
+        more = ask("letters", limit=limit - len(letters), deployment=deployment, before=before)
+        if not more:
+            break
+        letters = [*more, *letters]
+        before = more[0]["number"]
+    return letters
 
 
 def _error(kind: str, text: str, trace: str, node: str) -> BaseException | None:

@@ -24,6 +24,7 @@ from evflow.placement import bridged
 
 if TYPE_CHECKING:
     from evflow.deploy.daemon import Daemon
+    from evflow.engine.letters import DeadLetters
 
 __all__ = ["Verbs"]
 
@@ -44,7 +45,7 @@ class Verbs:
         table: verb → what is done; more may be added.
     """
 
-    HARMLESS = frozenset({"name", "record", "status", "logs", "letters", "quiet"})
+    HARMLESS = frozenset({"name", "record", "status", "logs", "letters", "letter_counts", "quiet"})
     """Verbs that change nothing."""
 
     def __init__(self, daemon: Daemon) -> None:
@@ -60,8 +61,10 @@ class Verbs:
             "propose": self._propose,
             "status": lambda peer, given, reply: reply(self.status()),
             "letters": self._letters,
+            "letter_counts": self._letter_counts,
             "resubmit": self._resubmit,
             "send_stored": self._send_stored,
+            "transfer": self._transfer,
             "attributes": self._attributes,
             "tap": self._tap,
             "untap": self._untap,
@@ -154,14 +157,17 @@ class Verbs:
         }
 
     def _letters(self, peer: str, given: Arguments, reply: Reply) -> None:
-        own = f"{given['deployment']}/" if given.get("deployment") else ""
         before = given.get("before")
-        letters = [
-            one
-            for one in self._daemon.flow.dead_letters()
-            if one.stone.startswith(own) and (before is None or one.number < int(before))
-        ]
+        letters = [one for one in self._all_letters(given) if before is None or one.number < int(before)]
         reply(told(letters, min(max(int(given["limit"]), 0), _MOST_LETTERS)))
+
+    def _letter_counts(self, peer: str, given: Arguments, reply: Reply) -> None:
+        letters = self._all_letters(given)
+        reply({"kept": len(letters), "lost": letters.lost, "total": letters.total})
+
+    def _all_letters(self, given: Arguments) -> DeadLetters:
+        deployment = given.get("deployment")
+        return self._daemon.flow.dead_letters(f"{deployment}/" if deployment else "")
 
     def _resubmit(self, peer: str, given: Arguments, reply: Reply) -> None:
         for letter in self._daemon.flow.dead_letters():
@@ -186,6 +192,10 @@ class Verbs:
 
     def _send_stored(self, peer: str, given: Arguments, reply: Reply) -> None:
         reply(self._daemon.flow.send_stored(self._slot(given["stone"]).name, given["count"]))
+
+    def _transfer(self, peer: str, given: Arguments, reply: Reply) -> None:
+        self._daemon.flow.transfer(self._slot(given["source"]).name, self._slot(given["target"]).name)
+        reply(None)
 
     def _attributes(self, peer: str, given: Arguments, reply: Reply) -> None:
         slot = self._slot(given["stone"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -140,6 +141,14 @@ class _Kept(NamedTuple):
     size: int
 
 
+@dataclass
+class _Count:
+    """The dead letters of one stone: how many were let go, and how many there ever were."""
+
+    lost: int = 0
+    total: int = 0
+
+
 class LetterBox:
     """Keeps the newest ``limit`` dead letters, of ``most_bytes`` at most. Filled by the engine's thread, read
     by any.
@@ -162,8 +171,7 @@ class LetterBox:
         self._resubmit = resubmit
         self._kept: dict[int, _Kept] = {}
         self._next = 0
-        self.lost = 0
-        self.total = 0
+        self._counts: defaultdict[str, _Count] = defaultdict(_Count)
 
     def put(
         self,
@@ -175,8 +183,9 @@ class LetterBox:
     ) -> None:
         """Keeps each event of ``batch`` with the reason at its position; see ``Failures.note``."""
         skip = max(0, len(batch) - self._limit)
-        self.lost += skip
-        self.total += len(batch)
+        count = self._counts[stone]
+        count.lost += skip
+        count.total += len(batch)
         # Of an error that many events have in common the first bears the size.
         extra = 0 if error is None else _let_go(error)
         # A dead letter keeps only its own bytes alive, not those of the batch it came in.
@@ -197,20 +206,22 @@ class LetterBox:
             kept = self._kept.pop(next(iter(self._kept)), None)
             if kept is not None:
                 self._bytes -= kept.size
-                self.lost += 1
+                self._counts[kept.stone].lost += 1
 
     @property
     def left(self) -> int:
         """How many were not submitted again."""
-        return len(self._kept) + self.lost
+        return len(self._kept) + sum(count.lost for count in list(self._counts.values()))
 
-    def letters(self) -> DeadLetters:
-        """What is kept now."""
+    def letters(self, prefix: str = "") -> DeadLetters:
+        """What is kept now of the stones whose names begin with ``prefix``."""
         letters = [
             DeadLetter(kept.event[0], kept.stone, kept.reason, kept.error, number, self)
             for number, kept in list(self._kept.items())
+            if kept.stone.startswith(prefix)
         ]
-        return DeadLetters(letters, self.lost, self.total)
+        counts = [count for stone, count in list(self._counts.items()) if stone.startswith(prefix)]
+        return DeadLetters(letters, sum(c.lost for c in counts), sum(c.total for c in counts))
 
     def resubmit(self, number: int) -> None:
         """Gives a letter's event to its stone again; does nothing if that was done before."""

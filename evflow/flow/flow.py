@@ -264,9 +264,13 @@ class Flow(Changeable):
             for name, slot in list(self.engine.topology.slots.items())
         }
 
-    def dead_letters(self) -> DeadLetters:
-        """The events that were given up, oldest first; also after ``close``."""
-        return self._box.letters()
+    def dead_letters(self, prefix: str = "") -> DeadLetters:
+        """The events that were given up, oldest first; also after ``close``.
+
+        Args:
+            prefix: what the names of the stones begin with that gave them up.
+        """
+        return self._box.letters(prefix)
 
     def freeze(self, name: str) -> None:
         """From now on a stone queues what arrives, in order.

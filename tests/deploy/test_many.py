@@ -9,8 +9,8 @@ import pytest
 
 import evflow as ev
 from evflow.deploy.client import Cluster
-from evflow.deploy.handle import _roll_out
 from evflow.deploy.record import Record
+from evflow.deploy.rollout import roll_out
 from tests.deploy.yard import Yard, chain, feeding
 
 COUNT = int(os.environ.get("EVFLOW_DEPLOYMENTS", "30"))
@@ -29,7 +29,7 @@ def test_many_deployments_on_two_daemons_beside_one_under_load(tmp_path: Path) -
             for number in range(COUNT):
                 other = chain("a", "b", name=f"more {number}", handler="desk:one")
                 record = Record.first(other.name, other.to_dict(), yard.hosts)
-                _roll_out(cluster, record, replace=False, timeout=10.0)
+                roll_out(cluster, record, replace=False, timeout=10.0)
         for number in range(0, COUNT, 29):
             with ev.Deployment(f"more {number}", yard.hosts) as other_handle:
                 other_handle["recs"].submit_batch({"seq": [number]})

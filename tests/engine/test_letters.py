@@ -24,7 +24,7 @@ class Blob(ev.Event):
 
 def _put(box: LetterBox, *sizes: int, reason: str = "no", error: BaseException | None = None) -> None:
     for size in sizes:
-        batch = ev.EventBatch.from_events([Blob(box.total, bytes(size))])
+        batch = ev.EventBatch.from_events([Blob(box.letters().total, bytes(size))])
         box.put("stone", batch, [reason], error)
 
 
@@ -40,7 +40,7 @@ def test_the_newest_are_kept_that_fit() -> None:
     """Older ones are let go and counted when all have more bytes than may be kept."""
     box = _box(MiB)
     _put(box, *[300_000] * 10)
-    assert (_kept(box), box.lost, box.total) == ([7, 8, 9], 7, 10)
+    assert (_kept(box), box.letters().lost, box.letters().total) == ([7, 8, 9], 7, 10)
 
 
 def test_the_newest_is_kept_whatever_its_size() -> None:
@@ -58,7 +58,7 @@ def test_what_was_submitted_again_takes_no_room() -> None:
     _put(box, *[250_000] * 4)
     box.letters()[1].resubmit()
     _put(box, 250_000)
-    assert (_kept(box), box.lost) == ([0, 2, 3, 4], 0)
+    assert (_kept(box), box.letters().lost) == ([0, 2, 3, 4], 0)
 
 
 def test_attributes_and_texts_of_errors_count() -> None:
