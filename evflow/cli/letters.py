@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from evflow.cli.asking import Asked, asked
-from evflow.deploy.letters import RemoteLetter, letters_of
+from evflow.deploy.letters import RemoteLetter, letters_of, newest
 from evflow.errors import DeployError
 from evflow.outside import shown
 from evflow.report import plain
@@ -21,7 +21,7 @@ __all__ = ["dead_letters"]
 @click.option("--deployment", metavar="NAME", default="", help="Those of this deployment only.")
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True,
-    help="The newest so many of each node, or fewer if they are large.",
+    help="The newest so many of each node.",
 )  # fmt: skip
 @click.option("--resubmit", is_flag=True, help="Give them to their stones again.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
@@ -33,18 +33,28 @@ def dead_letters(asked: Asked, deployment: str, limit: int, resubmit: bool, as_j
     printed are taken off the dead letters, and go to their stones again.
     """
     traces: set[str] = set()
-    count = again = 0
+    count = kept = lost = again = 0
     for place in asked.places():
         with place.open() as client:
-            letters = letters_of(client.ask("letters", limit=limit, deployment=deployment), client.node)
+            letters = letters_of(newest(client.ask, limit, deployment), client.node)
+            counts = client.ask("letter_counts", deployment=deployment)
             for letter in letters:
                 click.echo(json.dumps(_data(letter), default=repr) if as_json else _text(letter, traces))
             count += len(letters)
+            # Some may have come in between.
+            kept += max(counts["kept"], len(letters))
+            lost += counts["lost"]
             again += sum(_resubmitted(client, letter) for letter in letters) if resubmit else 0
-    if not as_json:
-        click.echo(f"{count:,} dead letters")
+    # What reads the objects is not given a line of another kind.
+    click.echo(_summary(count, kept, lost), err=as_json)
     if resubmit:
         click.echo(f"{again:,} submitted again", err=True)
+
+
+def _summary(count: int, kept: int, lost: int) -> str:
+    what = f"{count:,} dead letters" if count == kept else f"{count:,} of {kept:,} dead letters"
+    more = "" if count == kept else "; --limit prints more"
+    return what + more + (f"; {lost:,} older ones are no longer kept" if lost else "")
 
 
 def _resubmitted(client: Client, letter: RemoteLetter) -> bool:

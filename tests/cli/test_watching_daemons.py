@@ -200,8 +200,9 @@ def test_dead_letters_are_printed_and_submitted_again(site: Site, run: Run) -> N
     assert done.output.count('raise ValueError(f"{event.symbol} is no longer traded")') == 1
     assert done.output.endswith("2 dead letters\n")
     assert run("dead-letters", "--deployment", "other").output == "0 dead letters\n"
-    (line,) = run("dead-letters", "--json", "--limit", "1").output.splitlines()
-    told = json.loads(line)
+    newest = run("dead-letters", "--json", "--limit", "1")
+    told = json.loads(newest.stdout)
+    assert newest.stderr == "1 of 2 dead letters; --limit prints more\n"
     assert (told["node"], told["stone"], told["event"]["price"]) == ("office", "trades/show", 70.0)
     assert told["traceback"].endswith("ValueError: DEC is no longer traded\n")
     site.refused = None
