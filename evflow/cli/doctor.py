@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from evflow.cli.asking import open_client
-from evflow.cli.tidy import tidy
+from evflow.cli.tidy import flagged, tidy
 from evflow.report import plain
 from evflow.watch.doctor import Check, Finding, checked, host_checks, listen_check, verdict
 from evflow.watch.probe import probe
@@ -109,6 +109,8 @@ def _peer(peer: str, contact: str, keys: Path | None, name: str | None, bare: bo
 
 def _echo(finding: Finding) -> None:
     level = click.style(finding.level.ljust(7), fg=_COLOURS.get(finding.level))
-    click.echo(f"{level}  {plain(finding.about)}: " + "\n".join(map(plain, finding.text.split("\n"))))
-    for line in finding.advice.split("\n") if finding.advice else ():
+    click.echo(
+        f"{level}  {plain(finding.about)}: " + "\n".join(map(plain, flagged(finding.text).split("\n")))
+    )
+    for line in flagged(finding.advice).split("\n") if finding.advice else ():
         click.echo(f"         → {plain(line)}")

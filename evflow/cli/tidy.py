@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,20 @@ import click
 
 from evflow.errors import EvflowError, GraphError
 
-__all__ = ["log_format", "tidy"]
+__all__ = ["flagged", "log_format", "tidy"]
+
+_IN_FLAGS = (
+    (r"\b(keys|name)=([A-Z]+)\b", r"--\1 \2"),
+    (r"\bsay (plain|replace)=True\b", r"say --\1"),
+    (r"\bgive it with peers=", "give it with --peer"),
+    (r"\bgraph\.run\(node=ev\.Node\(\)\)", "--node NAME"),
+    (
+        r"run the graph with node=ev\.Node\(peers=\{'([^']*)': CONTACT\}\)",
+        r"give --node NAME --peer \1=CONTACT",
+    ),
+    (r"change it with its handle, take it down with undeploy", "use evflow change or evflow undeploy"),
+)
+"""What errors tell a program to do, and what that is at the command line."""
 
 log_format = click.option(
     "--log-format",
@@ -19,6 +33,13 @@ log_format = click.option(
     show_default=True,
     help="The form of the log; json is an object a line.",
 )
+
+
+def flagged(text: str) -> str:
+    """An error's text that names flags of the command line where it has named arguments of functions."""
+    for argument, flag in _IN_FLAGS:
+        text = re.sub(argument, flag, text)
+    return text
 
 
 @contextmanager
@@ -33,7 +54,7 @@ def tidy(file: Path | None = None) -> Iterator[None]:
     except EvflowError as error:
         problems = error.problems if isinstance(error, GraphError) else ()
         text = str(error) if len(problems) < 2 else f"{len(problems)} problems\n\n" + "\n\n".join(problems)
-        raise click.ClickException(_place(file, error) + text) from error
+        raise click.ClickException(_place(file, error) + flagged(text)) from error
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 

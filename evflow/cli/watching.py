@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from evflow.cli.asking import Asked, asked, speaking
+from evflow.cli.tidy import flagged
 from evflow.report import plain
 from evflow.watch.survey import Watcher
 from evflow.watch.tables import status_data, status_text
@@ -37,7 +38,7 @@ def status(context: click.Context, asked: Asked, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(status_data(survey), ensure_ascii=False, default=repr))
     else:
-        click.echo(status_text(survey))
+        click.echo(flagged(status_text(survey)))
     if survey.troubles():
         context.exit(1)
 

@@ -15,7 +15,7 @@ from evflow.engine.topology import Crossing
 from evflow.errors import EvflowError, FlowError, LinkError
 from evflow.events.batch import EventBatch
 from evflow.flow.flow import Flow
-from evflow.link.asking import ANSWER, Asker, Reply
+from evflow.link.asking import ANSWER, Asker, Reply, UnansweredError
 from evflow.node.contact import Contact, named_contact
 from evflow.node.node import Node
 from evflow.outside import shown
@@ -87,7 +87,7 @@ class Cluster:
         links = self.flow.links
         assert links is not None
         self._links = links
-        self._asker = Asker(links.tell, os.urandom(8))
+        self._asker = Asker(links.tell, os.urandom(8), barred=self._barred)
         self.flow.call(lambda: self._begin(contacts))
 
     def _connect(self, contacts: Mapping[str, str]) -> None:
@@ -116,7 +116,7 @@ class Cluster:
     ) -> dict[str, Any]:
         """Asks several daemons at once; gives for each its answer, or the error in its place."""
         wait = self.timeout if seconds is None else seconds
-        answers: dict[str, Any] = dict.fromkeys(hosts, LinkError(""))
+        answers: dict[str, Any] = dict.fromkeys(hosts, UnansweredError())
         left = set(answers)
         done = threading.Event()
 
@@ -137,25 +137,28 @@ class Cluster:
         if answers:
             done.wait(wait + _LINGER)
         return {
-            host: LinkError(self._no_answer(host, verb, wait)) if isinstance(answer, LinkError) else answer
+            host: LinkError(self._no_answer(host, verb, wait))
+            if isinstance(answer, UnansweredError)
+            else answer
             for host, answer in answers.items()
         }
 
-    def _no_answer(self, host: str, verb: str, seconds: float) -> str:
-        link = self.node.links().get(host, {})
-        contact, trouble = link.get("contact", ""), link.get("trouble") or "it does not answer"
-        where = f" at {contact}" if contact and contact != host else ""
-        return (
-            f"host {host}{where}: no answer to {verb!r} within {seconds:g} s: {trouble}; "
-            f"is 'evflow node' running there, does the contact lead to it, and {self._of_keys}?"
-        )
+    def _barred(self, host: str) -> str:
+        """Why there is no use in waiting for a host; "" if there is."""
+        reason = self._links.barred(host)
+        return reason and f"{self._where(host)}: {reason}"
 
-    @property
-    def _of_keys(self) -> str:
-        """What to ask about keys, as a node does not answer whom it does not know."""
-        if self._keyed:
-            return f"has that node the key {self.node.name}.pub, and this end its key of now"
-        return "is it one without keys, as this end has none (keys= and name=, --keys and --name)"
+    def _where(self, host: str) -> str:
+        contact = self.node.links().get(host, {}).get("contact", "")
+        return f"host {host} at {contact}" if contact and contact != host else f"host {host}"
+
+    def _no_answer(self, host: str, verb: str, seconds: float) -> str:
+        trouble = self.node.links().get(host, {}).get("trouble") or "it does not answer"
+        return (
+            f"{self._where(host)}: no answer to {verb!r} within {seconds:g} s: {trouble}; "
+            "is 'evflow node' running there, and does the contact lead to it?"
+            + (f" Is {host}.pub here its key of now?" if self._keyed else "")
+        )
 
     def ask_later(self, host: str, verb: str, arguments: Mapping[str, Any], reply: Reply) -> None:
         """Asks a daemon from the flow's own thread; ``reply`` gets the answer, or the error in its place."""

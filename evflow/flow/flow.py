@@ -29,6 +29,7 @@ from evflow.flow.questions import Questions
 from evflow.flow.ready import load
 from evflow.flow.worker import Worker
 from evflow.forked import leave_to_parent, renew
+from evflow.link.asking import UnansweredError
 from evflow.outside import shown
 from evflow.placement import bridged, placed_on
 from evflow.stone import Acting, checked_integer
@@ -415,7 +416,8 @@ class Flow(Changeable):
         try:
             return self._questions.ask(self._do, peer, stone, question, timeout)
         except LinkError as error:
-            raise LinkError(f"stone {stone!r} of {error}; {self._trouble(peer)}") from None
+            why = f"; {self._trouble(peer)}" if isinstance(error, UnansweredError) else ""
+            raise LinkError(f"stone {stone!r} of {error}{why}") from None
 
     def _trouble(self, peer: str) -> str:
         """What is wrong with the link to a peer, as far as is known."""

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from evflow.errors import EvflowError, FlowError, LinkError
-from evflow.link.asking import Answers, Asker, Reply
+from evflow.errors import EvflowError, FlowError
+from evflow.link.asking import Answers, Asker, Reply, UnansweredError
 from evflow.schema.values import describe
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ _LINGER = 2.0
 
 class _Links(Protocol):
     def peer(self, name: str, contact: str = "") -> None: ...
+
+    def barred(self, name: str) -> str: ...
 
     def tell(self, peer: str, topic: str, body: bytes) -> bool: ...
 
@@ -46,11 +48,15 @@ class Questions:
     def __init__(self, engine: Engine, links: _Links) -> None:
         self._engine = engine
         self._links = links
-        self._asker = Asker(links.tell, os.urandom(8), _ASK)
+        self._asker = Asker(links.tell, os.urandom(8), _ASK, self._barred)
         self.tick = self._asker.tick
         answers = Answers({"stone": self._answer}, lambda peer, verb: "", links.tell, _ANSWER)
         links.listen(_ASK, lambda peer, body, now: answers.receive(peer, body))
         links.listen(_ANSWER, lambda peer, body, now: self._asker.receive(peer, body), prompt=True)
+
+    def _barred(self, peer: str) -> str:
+        reason = self._links.barred(peer)
+        return reason and f"{peer}: {reason}"
 
     def _answer(self, peer: str, arguments: dict[str, Any], reply: Reply) -> None:
         """What a stone says to a question."""
@@ -89,7 +95,7 @@ class Questions:
 
         call(ask)
         if not done.wait(min(timeout + _LINGER, threading.TIMEOUT_MAX)):
-            outcome.append(LinkError(f"{peer}: no answer in time"))
+            outcome.append(UnansweredError(f"{peer}: no answer in time"))
         answer = outcome[0]
         if isinstance(answer, EvflowError):
             raise answer

@@ -21,7 +21,7 @@ from evflow.mishaps import CONTAINED, named
 from evflow.outside import MOST_DEPTH, MOST_VALUES, Malformed, check_depth, from_msgpack, shown
 from evflow.schema.values import describe
 
-__all__ = ["ANSWER", "ASK", "Answers", "Asker", "Question", "Reply"]
+__all__ = ["ANSWER", "ASK", "Answers", "Asker", "Question", "Reply", "UnansweredError"]
 
 _log = logging.getLogger("evflow.link")
 
@@ -43,6 +43,10 @@ Send = Callable[[str, str, bytes], bool]
 """Sends a note (peer, topic, body)."""
 
 
+class UnansweredError(LinkError):
+    """Nobody has answered in time."""
+
+
 @dataclass
 class _Asked:
     peer: str
@@ -59,10 +63,18 @@ class Asker:
         send: sends a note.
         session: 8 bytes unlike those of any other asker, so that numbers of an earlier one mean nothing.
         topic: that of questions.
+        barred: why a peer cannot answer, which is not waited for then; "" if it can.
     """
 
-    def __init__(self, send: Send, session: bytes, topic: str = ASK) -> None:
+    def __init__(
+        self,
+        send: Send,
+        session: bytes,
+        topic: str = ASK,
+        barred: Callable[[str], str] = lambda peer: "",
+    ) -> None:
         self._send = send
+        self._barred = barred
         self._session = session
         self._topic = topic
         self._number = 0
@@ -71,7 +83,8 @@ class Asker:
     def ask(
         self, peer: str, verb: str, arguments: Mapping[str, Any], now: float, seconds: float, reply: Reply
     ) -> None:
-        """Asks; ``reply`` gets the answer, or a ``LinkError`` when there is none within ``seconds``."""
+        """Asks; ``reply`` gets the answer, an ``UnansweredError`` when there is none within ``seconds``, or a
+        ``LinkError`` when there cannot be one."""
         self._number += 1
         try:
             check_depth([verb, dict(arguments)], MOST_DEPTH)
@@ -109,7 +122,10 @@ class Asker:
         for number, asked in list(self._asked.items()):
             if now >= asked.until:
                 del self._asked[number]
-                asked.reply(LinkError(f"{asked.peer}: no answer in time"))
+                asked.reply(UnansweredError(f"{asked.peer}: no answer in time"))
+            elif reason := self._barred(asked.peer):
+                del self._asked[number]
+                asked.reply(LinkError(reason))
             elif now >= asked.again:
                 sent = self._send(asked.peer, self._topic, asked.body)
                 asked.again = now + (_AGAIN if sent else _SOON)

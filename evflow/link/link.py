@@ -64,6 +64,7 @@ class Link:
         sessions: how many there were.
         session: what is agreed with the peer while it is UP; None otherwise.
         lasting: whether it was asked for here, so is not forgotten when the peer is gone.
+        barred: whether the last try has failed for something that somebody has to mend, such as a key.
     """
 
     def __init__(self, peer: str, contact: str, hub: Hub) -> None:
@@ -74,6 +75,7 @@ class Link:
         self.outlets: dict[int, Outlet] = {}
         self.sessions = 0
         self.lasting = False
+        self.barred = False
         self.retry_at = 0.0
         self.conduit: Conduit | None = None
         self.dialled = False
@@ -131,7 +133,7 @@ class Link:
         try:
             self.conduit = self._hub.transport.dial(self.peer, self.contact)
         except LinkError as error:
-            self.down(str(error), now)
+            self.barred_by(str(error), now)
             return
         self.dialled = True
         self._hub.conduits[self.conduit] = self
@@ -168,7 +170,7 @@ class Link:
         self.down(told, now)
 
     def _begin(self, incarnation: bytes, contact: str, now: float) -> Session:
-        self.state, self.trouble = State.UP, ""
+        self.state, self.trouble, self.barred = State.UP, "", False
         self.sessions += 1
         self._began = now
         self._incarnation = incarnation
@@ -207,6 +209,7 @@ class Link:
         """Ends the session, if any; it will be dialled again, after a while that grows while that fails."""
         if self.state is State.UP and not self._brief(now):
             self._attempts = 0
+        self.barred = False
         self._hang_up()
         self._end_session()
         if reason != self.trouble:
@@ -215,6 +218,11 @@ class Link:
         self.state = State.DOWN
         self.retry_at = now + min(_FIRST_RETRY * 2**self._attempts, _LAST_RETRY) / 2
         self._attempts = min(self._attempts + 1, 8)
+
+    def barred_by(self, reason: str, now: float) -> None:
+        """It did not come about, for something that somebody has to mend; it is tried again all the same."""
+        self.down(reason, now)
+        self.barred = True
 
     def _hang_up(self) -> None:
         if self.conduit is not None:
@@ -308,7 +316,7 @@ class Link:
         elif self.state is State.DIALING and isinstance(message, m.Welcome):
             self._on_welcome(message, now)
         elif self.state is State.DIALING and isinstance(message, m.Refuse):
-            self.down(f"refused: {message.reason}", now)
+            self.barred_by(f"refused: {message.reason}", now)
 
     def _on_welcome(self, message: m.Welcome, now: float) -> None:
         # A bridge that was given a contact takes whoever answers there.
@@ -317,7 +325,7 @@ class Link:
         if message.version != m.VERSION:
             name = f"it speaks version {message.version} of the protocol, this node {m.VERSION}"
         if name:
-            self.down(name, now)
+            self.barred_by(name, now)
         else:
             self._node = message.node
             # The name too: an incarnation is no secret, and nobody may draw what is meant for others.

@@ -380,6 +380,11 @@ class Links:
         link = self._hub.links.get(name)
         return link is not None and link.state is State.UP
 
+    def barred(self, name: str) -> str:
+        """Why trying again by itself cannot give a session with a peer; "" if it may."""
+        link = self._hub.links.get(name)
+        return link.trouble if link is not None and link.barred else ""
+
     def heard(self, name: str) -> float | None:
         """When a peer was heard last in its session, in seconds of ``time.monotonic``; None without one."""
         link = self._hub.links.get(name)
@@ -422,15 +427,22 @@ class Links:
         """Takes what had come over the sockets when the bell slept last, and runs it."""
         # Handlers run when the sockets have been read: while one runs, another thread reads them.
         with self._hub.serving():
-            self._sockets.receive(self._hub.receive, now)
+            self._receive(now)
         self._hub.handle(time.monotonic())
 
     def serve(self, now: float) -> None:
         """Takes what has come and sends what is to go, but runs nothing; see ``Hub.serving``."""
         with self._hub.serving():
             self.bell.look()
-            self._sockets.receive(self._hub.receive, now)
+            self._receive(now)
             self._hub.finish(now)
+
+    def _receive(self, now: float) -> None:
+        self._sockets.receive(self._hub.receive, now)
+        for conduit, reason in self._sockets.refusals():
+            link = self._hub.conduits.get(conduit)
+            if link is not None:
+                link.barred_by(reason, now)
 
     def finish(self, now: float) -> None:
         """Sends what is to go."""

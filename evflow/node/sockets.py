@@ -25,6 +25,7 @@ from evflow.mishaps import CONTAINED
 from evflow.node.arena import Arena
 from evflow.node.bell import NetBell
 from evflow.node.contact import Contact
+from evflow.node.handshake import Handshake
 from evflow.node.keys import Gate, KeyRing
 from evflow.node.sharing import Sharing
 from evflow.node.shortcut import Shortcut
@@ -119,6 +120,10 @@ class Sockets:
         # The number of a listening socket, or the connection that was dialled.
         self._of: dict[Socket, int | Dialled] = {}
         self._numbers = count()
+        # Until they are over, and the connection by what tells of it.
+        self._handshakes: dict[Dialled, Handshake] = {}
+        self._shaking: dict[Socket, Dialled] = {}
+        self._refusals: list[tuple[Dialled, str]] = []
         self._sharing: dict[Conduit, Sharing] = {}
         self._shared_memory = shared_memory
         self._shortcuts: dict[Conduit, Shortcut] = {}
@@ -201,11 +206,15 @@ class Sockets:
             socket.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MS[1])
             if self._keys is not None and wanted.scheme == "tcp":
                 self._keys.dial(socket, peer)
+            handshake = Handshake(socket, None if self._keys is None else self._keys.name)
             socket.connect(str(wanted))
         except (zmq.ZMQError, LinkError) as error:
             socket.close()
             raise LinkError(f"contact {contact} of {peer}: {error}") from error
         conduit = Dialled(next(self._numbers))
+        self._handshakes[conduit] = handshake
+        self._shaking[handshake.events] = conduit
+        self.bell.watch(handshake.events)
         self._of[socket] = conduit
         self._dialled[conduit] = socket
         self.bell.watch(socket)
@@ -259,10 +268,18 @@ class Sockets:
         if isinstance(conduit, Dialled):
             socket = self._dialled.pop(conduit, None)
             if socket is not None:
+                self._watch_no_longer(conduit)
                 del self._of[socket]
                 self._flooded.discard(conduit)
                 self.bell.leave(socket)
                 socket.close()
+
+    def _watch_no_longer(self, conduit: Dialled) -> None:
+        handshake = self._handshakes.pop(conduit, None)
+        if handshake is not None:
+            del self._shaking[handshake.events]
+            self.bell.leave(handshake.events)
+            handshake.close()
 
     def proven_name(self, conduit: Conduit) -> str | None:
         """The name that belongs to the peer's key; see ``Transport``."""
@@ -390,12 +407,24 @@ class Sockets:
             for _ in range(_AT_ONCE):
                 # A connection may be given up because of what came before.
                 of = self._of.get(socket)
-                if (
-                    of is None
-                    or not self._receive_one(socket, of, take, now)
-                    or not zmq.zmq_poll((watched,), 0)
-                ):
+                if of is None:
+                    self._shake_hands(socket)
                     break
+                if not self._receive_one(socket, of, take, now) or not zmq.zmq_poll((watched,), 0):
+                    break
+
+    def _shake_hands(self, events: Socket) -> None:
+        conduit = self._shaking.get(events)
+        outcome = None if conduit is None else self._handshakes[conduit].outcome()
+        if conduit is not None and outcome is not None:
+            self._watch_no_longer(conduit)
+            if outcome:
+                self._refusals.append((conduit, outcome))
+
+    def refusals(self) -> list[tuple[Conduit, str]]:
+        """The connections whose other side has refused to shake hands since this was asked last, and why."""
+        told, self._refusals = self._refusals, []
+        return list(told)
 
     def _receive_one(self, socket: Socket, of: int | Dialled, take: Receive, now: float) -> bool:
         """Takes a message from a socket; False if there was none after all, its peer being gone."""
@@ -469,12 +498,15 @@ class Sockets:
         closing: list[Callable[[], object]] = [
             *(partial(self.leave_shortcut, conduit) for conduit in self._shortcuts),
             *(sharing.close for sharing in self._sharing.values()),
+            *(handshake.close for handshake in self._handshakes.values()),
             *(partial(each.close, linger=_LINGER_MS) for each in (*self._listeners, *self._dialled.values())),
         ]
         self._sharing.clear()
         self._listeners.clear()
         self._dialled.clear()
         self._of.clear()
+        self._handshakes.clear()
+        self._shaking.clear()
         if self._gate is not None:
             closing.append(self._gate.stop)
         failures = [error for error in map(_failure, closing) if error is not None]

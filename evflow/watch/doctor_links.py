@@ -125,7 +125,7 @@ def greet(
             links.receive(now)
             links.finish(now)
             report = node.links()[peer]
-            # One who does not know a key never answers; whoever refuses says why at once.
+            # Whoever refuses says why at once.
             known = report["state"] == "up" or not _waiting(str(report["trouble"]))
             if known or now >= end:
                 break

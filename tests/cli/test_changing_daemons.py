@@ -44,3 +44,12 @@ def test_each_command_changes_the_deployment(site: Site, run: Run, tmp_path: Pat
     site.handle["trades"].submit(Trade("IBM", 55.0))
     with site.came:
         assert site.came.wait_for(lambda: site.got == [95.0], 20)
+
+
+def test_a_second_deployment_of_a_name_is_told_of_the_flag(site: Site, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "graph.json"
+    file.write_text(json.dumps(site.handle.graph.to_dict()))
+    done = run("deploy", file)
+    assert done.exit_code == 1
+    assert "use evflow change or evflow undeploy, or say --replace\n" in done.output
+    assert run("deploy", file, "--replace").exit_code == 0

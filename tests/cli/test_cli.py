@@ -118,6 +118,24 @@ def test_run_prints_dead_letters(run: Run, file: File) -> None:
     assert "price=80.0" in done.output
 
 
+def test_errors_speak_of_flags(run: Run, file: File, tmp_path: Path) -> None:
+    """Not of arguments of Python's functions, where the command line has flags for them."""
+    far = "tcp://192.0.2.1:7000"
+    bridged = TRADES + 'high >> ev.Bridge("office", "desk", name="out")\n'
+    placed = TRADES + 'for name in g.stones:\n    g.move(name, "edge")\n'
+    wanted = "--keys FOLDER, or say --plain if"
+    for arguments, told in (
+        (["node", "edge", "--listen", far, "--storage", tmp_path / "edge"], wanted),
+        (["run", file(placed, "placed.py"), "--node", "edge", "--listen", far], wanted),
+        (["run", file(bridged + FEED)], "give --node NAME --peer office=CONTACT"),
+    ):
+        done = run(*arguments)
+        assert done.exit_code == 1 and told in done.output, done.output
+        assert not re.search(r"\b\w+=([A-Z]+\b|True|ev\.)", done.output.replace("office=CONTACT", "")), (
+            done.output
+        )
+
+
 def test_run_keeps_going(run: Run, file: File) -> None:
     """Where failures are expected they do not change the exit code."""
     failing = file(TRADES.replace('print("got", trade.symbol)', "1 / 0") + FEED)

@@ -54,16 +54,34 @@ def test_a_module_of_handlers_that_is_not_there_is_told(
     assert "module 'json.nosuch' cannot be found" in told[1]
 
 
-def test_a_deployment_without_keys_asks_about_those_of_the_node(tmp_path: Path) -> None:
-    for name in ("edge", "boss", "stranger"):
-        generate(tmp_path / ("strange" if name == "stranger" else "keys"), name)
+def test_a_deployment_is_told_at_once_what_is_wrong_with_keys(tmp_path: Path) -> None:
+    """Not after the timeout of a question, which is a day here."""
+    for name in ("edge", "boss"):
+        generate(tmp_path / "keys", name)
+    generate(tmp_path / "strange", "stranger")
+    generate(tmp_path / "none", "boss")
     shutil.copy(tmp_path / "keys" / "edge.pub", tmp_path / "strange")
-    with ev.Daemon("edge", "tcp://127.0.0.1:0", storage=tmp_path / "edge", keys=tmp_path / "keys") as edge:
+    g = ev.Graph("trades")
+    g.source("trades", on="edge") >> ev.Terminal("alerts:show", on="edge")
+
+    def refused(hosts: dict[str, str], message: str, **settings: Any) -> None:
+        with pytest.raises(ev.LinkError, match=message):
+            ev.Deployment("trades", hosts, timeout=86_400, **settings)
+        with pytest.raises(ev.LinkError, match=message):
+            g.deploy(hosts, timeout=86_400, **settings)
+
+    listen = "tcp://127.0.0.1:0"
+    with ev.Daemon("edge", listen, storage=tmp_path / "edge", keys=tmp_path / "keys") as edge:
         hosts = {"edge": edge.contact}
-        with pytest.raises(ev.EvflowError, match=r"is it one without keys, as this end has none \(keys="):
-            ev.Deployment("trades", hosts, timeout=0.2)
-        with pytest.raises(ev.EvflowError, match=r"has that node the key stranger\.pub"):
-            ev.Deployment("trades", hosts, name="stranger", keys=tmp_path / "strange", timeout=0.2)
+        refused(hosts, r"^host edge at tcp.*: it speaks only with nodes that have keys.*evflow keygen.*keys=")
+        strange = {"name": "stranger", "keys": tmp_path / "strange"}
+        refused(
+            hosts, r"^host edge at tcp.*: it does not let in the key of stranger.* stranger\.pub", **strange
+        )
+        lacking = {"name": "boss", "keys": tmp_path / "none"}
+        refused(hosts, r"no public key of 'edge': expected .*none/edge\.pub; copy it", **lacking)
+    with ev.Daemon("edge", listen, storage=tmp_path / "open") as edge:
+        refused({"edge": edge.contact}, "it has no keys", name="boss", keys=tmp_path / "keys")
 
 
 def test_hosts_of_a_deployment_are_a_mapping() -> None:

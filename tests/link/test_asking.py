@@ -99,6 +99,21 @@ def test_no_answer_in_time_is_an_error() -> None:
     assert isinstance(got[0], LinkError) and "there: no answer in time" in str(got[0])
 
 
+def test_who_cannot_answer_is_not_waited_for() -> None:
+    """Others are; nothing is sent to a peer that is known to be barred."""
+    sent: list[str] = []
+    asker = Asker(
+        lambda peer, topic, body: sent.append(peer) is None,
+        b"12345678",
+        barred=lambda peer: "barred has no key" if peer == "barred" else "",
+    )
+    got: list[Any] = []
+    for peer in ("barred", "there"):
+        asker.ask(peer, "add", {}, 0.0, 1e6, got.append)
+    assert sent == ["there"]
+    assert [str(answer) for answer in got] == ["barred has no key"]
+
+
 def test_an_answer_of_another_peer_or_session_is_nobody_s() -> None:
     """Only who was asked answers, and only what this asker asked."""
     got: list[Any] = []
