@@ -17,10 +17,22 @@ from evflow.codgen.tree import Element, Expr, Length, Load, Path, Pos, Present, 
 from evflow.schema import Schema
 from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
 
-__all__ = ["Access", "Attributes", "Operand", "Queue", "Ref", "Slice", "is_text", "suggestion", "value_type"]
+__all__ = [
+    "Access",
+    "Attributes",
+    "Operand",
+    "Queue",
+    "Ref",
+    "Slice",
+    "choices",
+    "is_text",
+    "suggestion",
+    "value_type",
+]
 
 _MAX_LISTED = 50
 _MAX_COMPARED = 1000
+_MOST_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +103,13 @@ def suggestion(name: str, known: list[str]) -> str:
     """`` (did you mean 'x'?)`` where a known name is close."""
     close = get_close_matches(name, known[:_MAX_COMPARED], 1)
     return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def choices(name: str, known: list[str]) -> str:
+    """``suggestion``, and the names that are known, or the first of many: ``; it has a, b and 3 more``."""
+    more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
+    # Who asks may be a stranger, so not much is done for it.
+    return f"{suggestion(name, known[:_MOST_NAMES])}; it has {', '.join(known[:_MOST_NAMES]) or 'none'}{more}"
 
 
 def _entered(kind: FieldType | None) -> FieldType | None:

@@ -127,7 +127,7 @@ class Steward:
         return found
 
     def health(self, deployment: str) -> dict[str, str]:
-        """For each member of a deployment "alive", "dead since … s", or "unknown" before it could be heard.
+        """For each member of a deployment "alive", "dead for … s", or "unknown" before it could be heard.
 
         Raises:
             DeployError: it is not on this node.

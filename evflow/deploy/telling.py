@@ -79,10 +79,10 @@ def _plain(value: Any, most: int) -> Any:
 
 def _large(value: Any) -> str:
     if isinstance(value, bytes):
-        return f"{len(value)} bytes, too many to be told"
+        return f"{len(value)} bytes, too many to show"
     if isinstance(value, str):
-        return f"{len(value)} characters, too many to be told"
-    return f"{getattr(value, 'size', None) or len(value)} values, too many to be told"
+        return f"{len(value)} characters, too many to show"
+    return f"{getattr(value, 'size', None) or len(value)} values, too many to show"
 
 
 def _size(value: Any) -> int:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import evflow
-from evflow.codgen.source.access import suggestion
+from evflow.codgen.source.access import choices
 from evflow.deploy.part import checked_graph
 from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record
@@ -32,8 +32,6 @@ _log = logging.getLogger("evflow.deploy")
 
 _MOST_PATIENCE = 600.0
 _MOST_LETTERS = 10_000
-_MOST_NAMES = 20
-"""Stones that an error names."""
 
 Arguments = dict[str, Any]
 
@@ -182,12 +180,8 @@ class Verbs:
         slots = self._daemon.flow.engine.topology.slots
         slot = slots.get(str(name))
         if slot is None:
-            known, sought = list(slots), str(name)[:300]
-            more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
-            raise DeployError(
-                f"node {self._daemon.node.name} has no stone {shown(name)}{suggestion(sought, known)}; "
-                f"it has {', '.join(known[:_MOST_NAMES]) or 'none'}{more}"
-            )
+            there = choices(str(name)[:300], list(slots))
+            raise DeployError(f"node {self._daemon.node.name} has no stone {shown(name)}{there}")
         return slot
 
     def _send_stored(self, peer: str, given: Arguments, reply: Reply) -> None:

@@ -48,11 +48,11 @@ class Watchman:
         return self.silent(node, now) > self._dead_after
 
     def health(self, nodes: Iterable[str], now: float) -> dict[str, str]:
-        """For each node "alive", "dead since … s", or "unknown" before it could be heard."""
+        """For each node "alive", "dead for … s", or "unknown" before it could be heard."""
         found = {}
         for node in nodes:
             if self.is_dead(node, now):
-                found[node] = f"dead since {self.silent(node, now):.0f} s"
+                found[node] = f"dead for {self.silent(node, now):.0f} s"
             else:
                 found[node] = "alive" if node in self._heard or node == self._name else "unknown"
         return found

@@ -135,9 +135,14 @@ class EventBatch:
         """A batch of events, all of one schema (by default that of the first).
 
         Raises:
-            SchemaError: an event does not fit the schema, or there is none to tell it.
+            SchemaError: an event does not fit the schema, there is none to tell it, or ``events`` cannot be
+                iterated over.
         """
-        listed = list(events)
+        try:
+            each = iter(events)
+        except TypeError:
+            raise SchemaError(f"expected events, such as a list of them, found {describe(events)}") from None
+        listed = list(each)
         if schema is None:
             if not listed:
                 raise SchemaError("a batch of no events: expected schema= to say of what")

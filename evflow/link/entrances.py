@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from evflow.codgen.source.access import choices
 from evflow.engine.topology import Slot
 from evflow.link.inlet import Inlet
 from evflow.link.messages import ENDED, Open
@@ -158,7 +159,8 @@ class Entrances:
             if not self.taken_along(peer, wanted) and not self._bears(peer, wanted):
                 self._hub.refuse("unknown stone", f"bridge {wanted.bridge!r} of {peer}: {wanted.stone!r}")
             where = f"{wanted.stone}[{wanted.input}]" if wanted.input else wanted.stone
-            return f"node {node} has no stone {where!r} that others may send to"
+            others = choices(wanted.stone[:300], list(self.slots)) if slot is None else ""
+            return f"node {node} has no stone {where!r} that others may send to{others}"
         inlet = self.inlets.get((peer, wanted.bridge, wanted.stream))
         if inlet is None or (inlet.slot, inlet.input) != (slot, wanted.input):
             trouble = self._make_room(peer, wanted, inlet)

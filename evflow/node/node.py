@@ -127,7 +127,9 @@ class Node:
             for peer, text in (peers or {}).items()
         }
         if self.name in peer_contacts:
-            raise LinkError(f"node {self.name}: it is no peer of its own; give the peer its own name")
+            raise LinkError(
+                f"node {self.name}: a node cannot be a peer of itself; give the peer its own name"
+            )
         if not isinstance(journal, str | os.PathLike | None):
             raise LinkError(f"node {self.name}: journal {shown(journal, 300)}: expected the path of a file")
         told = None if advertise is None else Contact.parse(advertise)
@@ -368,7 +370,7 @@ class Links:
         if "://" in name:
             Contact.parse(name)
         elif _checked_name(name) == self._node.name:
-            raise LinkError(f"node {name}: it is no peer of its own; give the peer its own name")
+            raise LinkError(f"node {name}: a node cannot be a peer of itself; give the peer its own name")
         self._hub.keep(name, contact and str(self._node.permitted(Contact.parse(contact))))
 
     def forget(self, name: str) -> None:

@@ -178,14 +178,24 @@ def test_tap_of_a_misspelt_stone_lists_what_is_there(site: Site, run: Run) -> No
     )
 
 
-@pytest.mark.parametrize("stone", ["trades/none", "nope/trades", "trades/high"])
-def test_replay_to_a_stone_that_takes_nothing_fails(stone: str, site: Site, run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stone", "meant"),
+    [
+        ("nowhere", ""),
+        ("trades/traeds", " (did you mean 'trades/trades'?)"),
+        ("nope/high", ""),
+        ("trades/high", ""),
+    ],
+)
+def test_replay_to_a_stone_that_takes_nothing_fails(
+    stone: str, meant: str, site: Site, run: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "in.evrec"
     with Recorder(path) as recorder:
         recorder.write(ev.EventBatch.from_columns(Trade.schema, {"symbol": ["IBM"], "price": [70.0]}))
     done = run("replay", path, stone, "--at", "edge", "--timeout", "1")
     assert done.exit_code == 1, done.output
-    assert f"node edge has no stone '{stone}' that others may send to" in done.output
+    assert f"no stone '{stone}' that others may send to{meant}; it has trades/trades" in done.output
 
 
 def test_dead_letters_are_printed_and_submitted_again(site: Site, run: Run) -> None:

@@ -219,6 +219,8 @@ def test_batch_of_no_events_has_everything_empty(originals: list[Any]) -> None:
         assert EventBatch.from_table(schema, batch.to_columns()).to_bytes() == b""
     with pytest.raises(SchemaError, match="expected schema= to say of what"):
         EventBatch.from_events([])
+    with pytest.raises(SchemaError, match="expected events, such as a list of them, found 5"):
+        EventBatch.from_events(5)  # type: ignore[arg-type]
 
 
 def test_batch_of_events_of_another_class_is_refused() -> None:

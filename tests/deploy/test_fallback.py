@@ -40,7 +40,7 @@ def test_the_stones_of_a_dead_node_go_on_at_its_fallback_and_all_arrives_once(tm
         feeder.more(500)
         processes["b"].kill()
         for node in "acd":
-            wait_for(lambda: _members(handle, node)["b"].startswith("dead since"), "it is reported", 5)  # noqa: B023
+            wait_for(lambda: _members(handle, node)["b"].startswith("dead for"), "it is reported", 5)  # noqa: B023
         assert "no answer" in handle.status()["b"]["trouble"]
         seen = len(yard.seen)
         wait_for(lambda: len(yard.seen) > seen + 500, "events go on")
@@ -66,7 +66,7 @@ def test_a_node_that_comes_back_in_time_keeps_its_stones(tmp_path: Path) -> None
         feeder = stack.enter_context(feeding(handle["recs"], batch=50, pause=0.01))
         feeder.more(500)
         processes["b"].kill()
-        wait_for(lambda: _members(handle, "a")["b"].startswith("dead since"), "it is reported", 5)
+        wait_for(lambda: _members(handle, "a")["b"].startswith("dead for"), "it is reported", 5)
         processes["b"].restart()
         wait_for(lambda: _members(handle, "a")["b"] == "alive", "it is heard again")
         assert agreed(handle) == {"recs": "a", "step1": "b", "end": "d"}
@@ -88,7 +88,7 @@ def test_a_minority_falls_back_to_nothing(tmp_path: Path) -> None:
         processes["b"].stop()
         processes["a"].stop()
         for node in "cd":
-            wait_for(lambda: _members(handle, node)["b"].startswith("dead since 4"), "silence", 15)  # noqa: B023
+            wait_for(lambda: _members(handle, node)["b"].startswith("dead for 4"), "silence", 15)  # noqa: B023
             assert handle.ask(node, "status")["deployments"]["chain"]["version"] == 1
         processes["b"].resume()
         processes["a"].resume()

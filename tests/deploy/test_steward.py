@@ -185,7 +185,7 @@ def test_stones_of_a_dead_node_fall_back() -> None:
     group.propose("A", Record.first("x", graph, {n: f"sim://{n}" for n in "ABC"}))
     group.down = {"C"}
     group.run(6.5)
-    assert re.fullmatch("dead since [56] s", group.stewards["B"].health("x")["C"])
+    assert re.fullmatch("dead for [56] s", group.stewards["B"].health("x")["C"])
     assert group.versions("x")["A"] == 1
     group.run(4.0)
     assert group.stones("x")["B"] == {"b", "c"}
@@ -202,7 +202,7 @@ def test_health_is_unknown_before_a_node_can_be_heard() -> None:
     group.start("A")
     assert group.stewards["A"].health("x") == {"A": "alive", "B": "unknown"}
     group.run(6.0)
-    assert group.stewards["A"].health("x") == {"A": "alive", "B": "dead since 6 s"}
+    assert group.stewards["A"].health("x") == {"A": "alive", "B": "dead for 6 s"}
     group.stewards["A"].heard("B", group.now)
     assert group.stewards["A"].health("x") == {"A": "alive", "B": "alive"}
 

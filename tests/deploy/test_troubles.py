@@ -117,7 +117,7 @@ def test_large_events_among_dead_letters_do_not_hide_the_others(tmp_path: Path) 
             handle.drain(20)
             letters = handle.dead_letters()
             assert [letter.event["seq"] for letter in letters] == list(range(14))
-            assert letters[0].event["pixels"] == "9437184 values, too many to be told"
+            assert letters[0].event["pixels"] == "9437184 values, too many to show"
             assert [len(letter.event["pixels"]) for letter in letters[1:]] == sizes[1:]
             assert [letter.event["seq"] for letter in handle.dead_letters(limit=2)] == [12, 13]
             broken = False

@@ -222,7 +222,7 @@ def test_unknown_stone_is_rejected_and_asked_for_again() -> None:
 def test_receiver_rejects_and_counts_a_stone_that_is_not_there() -> None:
     _, b, raw, _ = receiver()
     (answer,) = raw.say(m.Open(1, "other", "nobody", "", bytes(16), 1, 0))
-    assert answer == m.Reject(1, "node b has no stone 'nobody' that others may send to")
+    assert answer == m.Reject(1, "node b has no stone 'nobody' that others may send to; it has end")
     (answer,) = raw.say(m.Open(1, "other", "end", "left", bytes(16), 1, 0))
     assert answer == m.Reject(1, "node b has no stone 'end[left]' that others may send to")
     assert b.hub.refused == {"unknown stone": 2}

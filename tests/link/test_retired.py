@@ -200,7 +200,7 @@ def test_what_nobody_takes_for_an_hour_is_given_up() -> None:
     assert (bridge, numbers) == ("bridge", [1]) and not stored.a.hub.retired
     assert why == (
         "the bridge was taken away, and node b has not got what it held; "
-        "node b has no stone 'store' that others may send to"
+        "node b has no stone 'store' that others may send to; it has none"
     )
 
 

@@ -88,7 +88,7 @@ def test_peer_is_dialled_kept_heard_told_and_forgotten(ends: tuple[End, End]) ->
 def test_peer_that_cannot_be_is_refused(ends: tuple[End, End]) -> None:
     a, _ = ends
     for name, contact, wrong in (
-        ("a", "", "it is no peer of its own"),
+        ("a", "", "a node cannot be a peer of itself"),
         ("", "", "expected a name"),
         ("b", "nowhere", "begins with neither"),
         ("b", "tcp://10.0.0.1:7000", "is beyond this host, and there are no keys"),

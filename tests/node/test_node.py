@@ -75,7 +75,7 @@ def test_a_name_is_made_up_and_is_nobody_elses() -> None:
         ({"listen": "udp://127.0.0.1:1"}, "neither tcp:// nor ipc://"),
         ({"listen": 7000}, "contact 7000: expected a text"),
         ({"peers": ["tcp://127.0.0.1:1"]}, "expected a mapping, name → contact"),
-        ({"peers": {"here": "tcp://127.0.0.1:1"}}, "no peer of its own"),
+        ({"peers": {"here": "tcp://127.0.0.1:1"}}, "cannot be a peer of itself"),
         ({"peers": {5: "tcp://127.0.0.1:1"}}, "expected a name"),
         ({"keys": ".", "allow": "there"}, "expected a list of names"),
         ({"peers": {"a": "127.0.0.1:1"}}, "neither tcp:// nor ipc://"),
