@@ -50,6 +50,7 @@ class KernelCode(Code):
         context: what the words of a kernel's context are.
         loops: whether a function has loops, so that few events may take long.
         scratch: bytes of memory that a kernel needs for large arrays.
+        names: what faults are about, by number.
     """
 
     def __init__(self, stages: tuple[Stage, ...], schema: Schema | None) -> None:
@@ -58,6 +59,7 @@ class KernelCode(Code):
         text = write_kernel(self.routes)
         self.context: Context = text.context
         self.scratch = text.scratch
+        self.names = text.names
         super().__init__(text.ir)
 
 
@@ -129,7 +131,7 @@ class Kernel(Runtime):
             buffers.append(self._records(number))
         faults = NO_FAULTS
         if self._faults >= 0 and self._vectors.count(self._faults):
-            faults = Faults(self._vectors.take(self._faults))
+            faults = Faults(self._vectors.take(self._faults), self.code.names)
         return Result(self._counts.copy(), exits, buffers, faults)
 
     def _records(self, number: int) -> Records:

@@ -91,6 +91,7 @@ class QueueKernel(Runtime):
     def __init__(self, code: QueueCode) -> None:
         text, function = code.text, code.function
         super().__init__(code, text.context, text.scratch, {})
+        self._names = text.names
         self.schemas = tuple(schema for _, schema in function.inputs if schema is not None)
         self._outputs = len(function.outputs)
         self._buffers = (None, *(schema for _, schema in function.outputs), *self.schemas)
@@ -143,7 +144,9 @@ class QueueKernel(Runtime):
         segments = list(self._segments(arrived)) if self._vectors.count(self._notes) else []
         if queues.attributes:
             queues.prune()
-        faults = Faults(self._vectors.take(self._faults)) if self._vectors.count(self._faults) else NO_FAULTS
+        faults = NO_FAULTS
+        if self._vectors.count(self._faults):
+            faults = Faults(self._vectors.take(self._faults), self._names)
         return QueueResult(counts, segments, faults, refused)
 
     def _enlarge(self, vector: int, need: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -70,6 +70,9 @@ class FaultNote(NamedTuple):
         buffer, row: where the event is that the stage saw; buffer 0 is the input batch.
         fault: what happened.
         line: in the function's source.
+        value, bound: of ``INDEX`` the index, and how many elements there are; of ``FUEL`` the units that the
+            event could spend.
+        name: of ``INDEX`` what has those elements: a field, a variable or a queue.
     """
 
     stone: int
@@ -78,28 +81,44 @@ class FaultNote(NamedTuple):
     row: int
     fault: Fault
     line: int
+    value: int = 0
+    bound: int = 0
+    name: str = ""
 
 
 class Faults:
     """The faults of a run, in order.
 
+    Args:
+        words: int64: what ``write_fault`` has added.
+        names: what faults are about, by number.
+
     Attributes:
-        stone, position, buffer, row, code, line: int64 arrays; see ``FaultNote``.
+        stone, position, buffer, row, code, line, value, bound: int64 arrays; see ``FaultNote``.
     """
 
-    __slots__ = ("buffer", "code", "line", "position", "row", "stone")
+    __slots__ = ("_about", "_names", "bound", "buffer", "code", "line", "position", "row", "stone", "value")
 
-    def __init__(self, words: Array) -> None:
-        self.stone, self.position, self.buffer, self.row, packed = words.reshape(-1, 5).T
-        self.code, self.line = packed & 0xFF, packed >> 8
+    def __init__(self, words: Array, names: Sequence[str] = ()) -> None:
+        self.stone, self.position, self.buffer, self.row, packed, self.value, self.bound = words.reshape(
+            -1, 7
+        ).T
+        self.code, self.line, self._about = packed & 0xFF, packed >> 8 & 0xFFFF_FFFF, packed >> 40
+        self._names = names
 
     def __len__(self) -> int:
         return len(self.stone)
 
     def __iter__(self) -> Iterator[FaultNote]:
-        columns = (self.stone, self.position, self.buffer, self.row, self.code, self.line)
-        for stone, position, buffer, row, code, line in zip(*(c.tolist() for c in columns), strict=True):
-            yield FaultNote(stone, position, buffer, row, Fault(code), line)
+        columns = (
+            self.stone, self.position, self.buffer, self.row, self.code, self.line, self.value, self.bound,
+            self._about,
+        )  # fmt: skip
+        for stone, position, buffer, row, code, line, value, bound, about in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            name = self._names[about]
+            yield FaultNote(stone, position, buffer, row, Fault(code), line, value, bound, name)
 
 
 NO_FAULTS = Faults(np.empty(0, np.int64))

@@ -181,7 +181,7 @@ class _Queue(Actor):
             self.context.emit(sent(segment), segment.port)
         for note in result.faults:
             event = batch.slice(note.position, note.position + 1)
-            self.context.fault(event, reason_of(note.fault, note.line))
+            self.context.fault(event, reason_of(note))
         if len(result.refused):
             self.context.fault(
                 batch.take(result.refused), f"{self._limit} events wait at input {input!r} already"

@@ -8,20 +8,42 @@ kernel and the queue kernel each have one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from evflow.codgen.costs import tank, work_tank
 from evflow.codgen.llvm.ir import Body
 from evflow.codgen.tree import Assign, Element, Expr, Fault, Function, Path, Pos, Root
 from evflow.schema.types import FieldType
 
-__all__ = ["Emitter", "Host", "Place", "Text", "Triple"]
+__all__ = ["Emitter", "Failure", "Host", "Place", "Text", "Triple", "failure_words"]
 
 Text = tuple[str, str]
 """The operands of a text: pointer and length (i64)."""
 
 Triple = tuple[str, str, str]
 """An attribute's operands, each i64: kind (0 not set, 1 i64, 2 f64, 3 text), bits or address, length."""
+
+
+class Failure(NamedTuple):
+    """A jump to the block ``fault``.
+
+    Attributes:
+        code: the fault in the low 8 bits, the line in the next 32, and above what it is about, by number.
+        block: where it jumps from.
+        value, bound: an index and the elements that there are, or the fuel that there was (i64).
+    """
+
+    code: str
+    block: str
+    value: str = "0"
+    bound: str = "0"
+
+
+def failure_words(body: Body, failures: list[Failure]) -> tuple[str, str, str]:
+    """In the block ``fault``: the code, value and bound of the jump that led there."""
+    code = body.phi("i64", [(one.code, one.block) for one in failures])
+    value = body.phi("i64", [(one.value, one.block) for one in failures])
+    return code, value, body.phi("i64", [(one.bound, one.block) for one in failures])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +112,7 @@ class Emitter:
         body: the instructions so far.
         function: the tree that is compiled.
         host: its surroundings.
-        faults: (code and line, block) of every jump to the block ``fault``.
+        faults: every jump to the block ``fault``.
         loops: how many loops the current place is in.
     """
 
@@ -98,7 +120,7 @@ class Emitter:
         self.body = body
         self.function = function
         self.host = host
-        self.faults: list[tuple[str, str]] = []
+        self.faults: list[Failure] = []
         self.loops = 0
         self._fuel: str | None = None
         self._work: str | None = None
@@ -127,9 +149,13 @@ class Emitter:
         """Writes an assignment of a text; gives its value."""
         raise NotImplementedError
 
-    def fault_if(self, condition: str, fault: Fault, pos: Pos) -> None:
-        """Gives the event up where ``condition`` (i1) holds."""
-        self.faults.append((str(fault | pos.line << 8), self.body.block))
+    def fault_if(
+        self, condition: str, fault: Fault, pos: Pos, value: str = "0", bound: str = "0", name: str = ""
+    ) -> None:
+        """Gives the event up where ``condition`` (i1) holds; for the rest see ``Failure``."""
+        about = self.body.module.named.setdefault(name, len(self.body.module.named))
+        code = str(fault | pos.line << 8 | about << 40)
+        self.faults.append(Failure(code, self.body.block, value, bound))
         on = self.body.label()
         self.body.branch(condition, "fault", on)
         self.body.begin(on)
@@ -150,7 +176,8 @@ class Emitter:
         left = self.body.let(f"load i64, ptr {variable}")
         rest = self.body.let(f"sub i64 {left}, {steps}")
         self.body.do(f"store i64 {rest}, ptr {variable}")
-        self.fault_if(self.body.let(f"icmp slt i64 {rest}, 0"), Fault.FUEL, pos)
+        spent = self.body.let(f"icmp slt i64 {rest}, 0")
+        self.fault_if(spent, Fault.FUEL, pos, str(min(self.function.fuel, (1 << 63) - 1)))
 
     def charge_bytes(self, size: str, per_step: int, pos: Pos) -> None:
         """Takes a step for each ``per_step`` bytes, a power of two, of ``size`` (i64)."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evflow.codgen.llvm import layout
-from evflow.codgen.llvm.emitter import Emitter, Host, Place, Text
+from evflow.codgen.llvm.emitter import Emitter, Failure, Host, Place, Text
 from evflow.codgen.llvm.expressions import number_value
 from evflow.codgen.llvm.ir import LLVM_TYPES, Body, number
 from evflow.codgen.llvm.outputs import Output
@@ -55,12 +55,12 @@ class Exits:
     Attributes:
         outputs: its outputs, which the caller finishes where the function emits them.
         returns: (value, block) of every jump to the block ``return``, the value an i64.
-        faults: (code in the low 8 bits and line above, block) of every jump to the block ``fault``, an i64.
+        faults: every jump to the block ``fault``.
     """
 
     outputs: list[Output]
     returns: list[tuple[str, str]]
-    faults: list[tuple[str, str]]
+    faults: list[Failure]
 
 
 def write_function(body: Body, function: Function, host: Host) -> tuple[FunctionEmitter, Exits]:
@@ -104,7 +104,8 @@ class FunctionEmitter(Emitter):
         schema = self.function.inputs[path.root.slot][1]
         assert schema is not None
         start = Place(self.host.event(self, path.root, pos), 0, Record(schema.name, {schema.name: schema}))
-        return layout.walk(self, path, pos, start, inside=inside)
+        name = self.function.inputs[path.root.slot][0]
+        return layout.walk(self, path, pos, start, name, inside=inside)
 
     def element(self, place: Element, pos: Pos) -> str:
         """A pointer to a variable, or to an element of an array."""
@@ -112,7 +113,9 @@ class FunctionEmitter(Emitter):
         base = self._variable(variable)
         if not variable.shape:
             return base
-        linear = layout.linear_index(self, place.indexes, lambda axis: str(variable.shape[axis]), pos)
+        linear = layout.linear_index(
+            self, place.indexes, lambda axis: str(variable.shape[axis]), pos, variable.name
+        )
         return self.body.at(base, self.body.let(f"mul i64 {linear}, {_item_size(variable)}"))
 
     def _variable(self, variable: Variable) -> str:

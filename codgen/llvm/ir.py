@@ -51,13 +51,18 @@ def _escaped(data: bytes) -> str:
 
 class Module:
     """The declarations, constants and functions of one module; each routine is added once, when first
-    used."""
+    used.
+
+    Attributes:
+        named: what faults are about, by name, and its number; "" is 0.
+    """
 
     def __init__(self) -> None:
         self._declarations: dict[str, None] = {}
         self._constants: dict[bytes, str] = {}
         self._functions: list[str] = []
         self._routines: set[str] = set()
+        self.named: dict[str, int] = {"": 0}
 
     def declare(self, signature: str) -> None:
         """Declares an external function: ``double @sin(double)``."""

@@ -26,11 +26,13 @@ class KernelText:
         ir: the module; its entry is ``void run(ptr context)``.
         context: what the words of the context are.
         scratch: bytes of memory that the functions need for large arrays.
+        names: what faults are about, by number.
     """
 
     ir: str
     context: Context
     scratch: int
+    names: tuple[str, ...]
 
 
 def write_kernel(routes: Routes) -> KernelText:
@@ -40,7 +42,7 @@ def write_kernel(routes: Routes) -> KernelText:
     for node in reversed(routes.nodes):
         write_stage(module, context, frame, routes, node)
     _write_run(module, context, frame, routes)
-    return KernelText(module.text(), context, frame.scratch)
+    return KernelText(module.text(), context, frame.scratch, tuple(module.named))
 
 
 def _write_run(module: Module, context: Context, frame: Frame, routes: Routes) -> None:

@@ -55,16 +55,18 @@ def statics_layout(statics: tuple[Variable, ...]) -> tuple[tuple[int, ...], int]
     return tuple(offsets), max(at, 8)
 
 
-def walk(e: Emitter, path: Path, pos: Pos, start: Place, *, inside: bool = True) -> Place:
+def walk(e: Emitter, path: Path, pos: Pos, start: Place, name: str, *, inside: bool = True) -> Place:
     """The place that a path leads to from the record at ``start``.
 
     Args:
+        name: what that record is called.
         inside: whether an optional at the path's end is entered as well (ABSENT fault when it is nil).
     """
     place = start
     for step in path.steps:
         place = step_field(e, enter(e, place, pos), step.field, pos)
-        place = step_indexes(e, place, step.indexes, pos)
+        name = f"{name}.{step.field}"
+        place = step_indexes(e, place, step.indexes, pos, name)
     return enter(e, place, pos) if inside else place
 
 
@@ -145,16 +147,16 @@ def enter(e: Emitter, place: Place, pos: Pos) -> Place:
     return Place(place.base, place.offset, place.type.element)
 
 
-def step_indexes(e: Emitter, place: Place, indexes: tuple[Expr, ...], pos: Pos) -> Place:
+def step_indexes(e: Emitter, place: Place, indexes: tuple[Expr, ...], pos: Pos, name: str) -> Place:
     """The element that indexes lead to, of an array or a list; each is checked before the next is evaluated.
     The element that indexes lead to, of an array or a list; each is checked before the next is evaluated."""
     if not indexes:
         return place
     place = enter(e, place, pos)
     if isinstance(place.type, Array):
-        return _array_element(e, place, place.type, indexes, pos)
+        return _array_element(e, place, place.type, indexes, pos, name)
     assert isinstance(place.type, ListOf)
-    return _list_element(e, place, place.type, indexes[0], pos)
+    return _list_element(e, place, place.type, indexes[0], pos, name)
 
 
 def item_count(body: Body, place: Place, axis: int) -> str:
@@ -168,27 +170,31 @@ def item_count(body: Body, place: Place, axis: int) -> str:
     return count32(body, body.at(place.base, place.offset))
 
 
-def linear_index(e: Emitter, indexes: tuple[Expr, ...], sizes: Callable[[int], str], pos: Pos) -> str:
+def linear_index(
+    e: Emitter, indexes: tuple[Expr, ...], sizes: Callable[[int], str], pos: Pos, name: str
+) -> str:
     """The position in C order of an element of an array with ``sizes(axis)`` elements a dimension (i64)."""
     linear = "0"
     for axis, expr in enumerate(indexes):
         size, index = sizes(axis), e.value(expr)
-        check_index(e, index, size, pos)
+        check_index(e, index, size, pos, f"dimension {axis + 1} of {name}" if len(indexes) > 1 else name)
         if axis:
             index = e.body.let(f"add i64 {e.body.let(f'mul i64 {linear}, {size}')}, {index}")
         linear = index
     return linear
 
 
-def check_index(e: Emitter, index: str, size: str, pos: Pos) -> None:
-    """An INDEX fault where ``index`` is not below ``size`` (both i64)."""
+def check_index(e: Emitter, index: str, size: str, pos: Pos, name: str) -> None:
+    """An INDEX fault where ``index`` is not below ``size`` (both i64), the elements of what has this name."""
     if index.isdecimal() and size.isdecimal() and int(index) < int(size):
         return
-    e.fault_if(e.body.let(f"icmp uge i64 {index}, {size}"), Fault.INDEX, pos)
+    e.fault_if(e.body.let(f"icmp uge i64 {index}, {size}"), Fault.INDEX, pos, index, size, name)
 
 
-def _array_element(e: Emitter, place: Place, kind: Array, indexes: tuple[Expr, ...], pos: Pos) -> Place:
-    linear = linear_index(e, indexes, lambda axis: item_count(e.body, place, axis), pos)
+def _array_element(
+    e: Emitter, place: Place, kind: Array, indexes: tuple[Expr, ...], pos: Pos, name: str
+) -> Place:
+    linear = linear_index(e, indexes, lambda axis: item_count(e.body, place, axis), pos, name)
     offset = place.offset + kind.data_offset
     if linear.isdecimal():
         return Place(place.base, offset + int(linear) * kind.item_size, kind.element, element=True)
@@ -196,10 +202,10 @@ def _array_element(e: Emitter, place: Place, kind: Array, indexes: tuple[Expr, .
     return Place(e.body.at(place.base, scaled), offset, kind.element, element=True)
 
 
-def _list_element(e: Emitter, place: Place, kind: ListOf, expr: Expr, pos: Pos) -> Place:
+def _list_element(e: Emitter, place: Place, kind: ListOf, expr: Expr, pos: Pos, name: str) -> Place:
     body, index = e.body, e.value(expr)
     pointer = body.at(place.base, place.offset)
-    check_index(e, index, count32(body, pointer), pos)
+    check_index(e, index, count32(body, pointer), pos, name)
     width = kind.element.width
     if width is not None:
         first = body.at(pointer, body.let(f"mul i64 {index}, {width}"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evflow.codgen.llvm.context import Context, grow_if_full, load, store
-from evflow.codgen.llvm.emitter import Emitter, Triple
+from evflow.codgen.llvm.emitter import Emitter, Failure, Triple
 from evflow.codgen.llvm.ir import Body
 from evflow.codgen.llvm.outputs import MAX_OUTPUT
 from evflow.codgen.tree import Fault, Pos
@@ -41,13 +41,13 @@ class OutputBuffers:
         self._ends = [body.alloca("i64") for _ in buffers]
         self._rows = [body.alloca("i64") for _ in buffers]
 
-    def begin(self) -> list[tuple[str, str]]:
+    def begin(self) -> list[Failure]:
         """Makes room for each fixed part; gives the jumps to the block ``fault`` where there is none."""
-        body, failures = self._body, []
+        body, failures = self._body, list[Failure]()
         for slot, (_, schema) in enumerate(self._buffers):
             end = load(body, self._bytes(slot) + 1)
             room = grow_if_full(body, self._bytes(slot), body.let(f"add i64 {end}, {schema.fixed_width}"))
-            failures.append((str(int(Fault.LIMIT)), body.block))
+            failures.append(Failure(str(int(Fault.LIMIT)), body.block))
             on = body.label()
             body.branch(room, on, "fault")
             body.begin(on)

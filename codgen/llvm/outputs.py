@@ -132,14 +132,15 @@ class Output:
     def place(self, path: Path, pos: Pos) -> Place:
         """The place of a number, or of a field of fixed width; an ABSENT fault in an optional that is nil."""
         part, steps = self._root, list(path.steps)
+        name = self._e.function.outputs[path.root.slot][0]
         while steps and isinstance(held := self._held(part, steps[0].field), _Part):
             part = held
-            del steps[0]
+            name += f".{steps.pop(0).field}"
         held = self._held(part, steps[0].field) if len(steps) == 1 else None
         if isinstance(held, _Slot):
             return layout.enter(self._e, Place(self._get(held)[0], 0, held.type), pos)
         start = Place(self._image(part), 0, Record(part.schema.name, {part.schema.name: part.schema}))
-        return layout.walk(self._e, Path(path.root, tuple(steps), path.type), pos, start)
+        return layout.walk(self._e, Path(path.root, tuple(steps), path.type), pos, start, name)
 
     def _find(self, path: Path) -> _Slot | _Part | None:
         """What holds the end of a path, if that has variable width."""

@@ -19,7 +19,7 @@ from evflow.codgen.llvm.attribute_ir import (
     store_triple,
 )
 from evflow.codgen.llvm.context import Context, grow, load, new_context, push, scratch_pointer, store
-from evflow.codgen.llvm.emitter import Emitter, Triple
+from evflow.codgen.llvm.emitter import Emitter, Triple, failure_words
 from evflow.codgen.llvm.function import write_function
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.codgen.llvm.layout import check_index
@@ -50,12 +50,14 @@ class QueueText:
         ir: the module.
         context: what the words of the context are.
         scratch: bytes of memory that the function needs for large arrays.
+        names: what faults are about, by number.
         sets: attributes that it may set.
     """
 
     ir: str
     context: Context
     scratch: int
+    names: tuple[str, ...]
     sets: tuple[str, ...]
 
 
@@ -67,7 +69,7 @@ def write_queue(function: Function) -> QueueText:
     writer = _QueueWriter(module, context, function)
     writer.write()
     _write_run(module, context, function)
-    return QueueText(module.text(), context, writer.scratch_size, writer.sets)
+    return QueueText(module.text(), context, writer.scratch_size, tuple(module.named), writer.sets)
 
 
 class _Queue:
@@ -132,11 +134,11 @@ class _QueueWriter:
     def event(self, e: Emitter, root: Root, pos: Pos) -> str:
         assert root.index is not None
         queue = _queue(self._body, self._context, root.slot)
-        entry = self._entry(e, queue, e.value(root.index), pos)
+        entry = self._entry(e, queue, root.slot, e.value(root.index), pos)
         return self._body.at(queue.load(_STORE, "ptr"), self._body.load("i64", entry))
 
-    def _entry(self, e: Emitter, queue: _Queue, index: str, pos: Pos) -> str:
-        check_index(e, index, queue.length(), pos)
+    def _entry(self, e: Emitter, queue: _Queue, slot: int, index: str, pos: Pos) -> str:
+        check_index(e, index, queue.length(), pos, self._function.inputs[slot][0])
         return queue.waiting(index)
 
     def queue_length(self, e: Emitter, slot: int) -> str:
@@ -157,7 +159,7 @@ class _QueueWriter:
         body, copies = self._body, len(self._function.outputs) + event.slot
         assert event.index is not None
         queue = _queue(body, self._context, event.slot)
-        entry = self._entry(e, queue, e.value(event.index), pos)
+        entry = self._entry(e, queue, event.slot, e.value(event.index), pos)
         size, number = body.load("i64", entry, 8), body.load("i64", entry, 16)
         source = body.at(queue.load(_STORE, "ptr"), body.load("i64", entry))
         e.charge_bytes(size, 4, pos)
@@ -169,7 +171,8 @@ class _QueueWriter:
 
     def discard(self, e: Emitter, queue: int, index: str, pos: Pos) -> None:
         body = self._body
-        check_index(e, index, _queue(body, self._context, queue).length(), pos)
+        length = _queue(body, self._context, queue).length()
+        check_index(e, index, length, pos, self._function.inputs[queue][0])
         e.charge_bytes(self._moved(queue, index), 4, pos)
         routine = body.module.routine("@discard", lambda _: _write_discard(body.module, self._context))
         body.do(f"call void {routine}(ptr %ctx, i64 {queue}, i64 {index})")
@@ -225,9 +228,9 @@ class _QueueWriter:
             self._keep_attributes(sent)
         body.ret()
         body.begin("fault")
-        code = body.phi("i64", exits.faults)
+        words = failure_words(body, exits.faults)
         self._undo()
-        write_fault(body, context, "0", "%pos", "0", "%row", code)
+        write_fault(body, context, "0", "%pos", "0", "%row", *words)
         self._count("faults", "1")
         body.ret()
         body.finish()

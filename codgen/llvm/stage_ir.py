@@ -14,7 +14,7 @@ from evflow.codgen.llvm.attribute_ir import (
     store_triple,
 )
 from evflow.codgen.llvm.context import Context, Key, load, push, scratch_pointer
-from evflow.codgen.llvm.emitter import Emitter, Triple
+from evflow.codgen.llvm.emitter import Emitter, Triple, failure_words
 from evflow.codgen.llvm.function import Exits, FunctionEmitter, write_function
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.codgen.llvm.output_ir import Notes, OutputBuffers
@@ -176,9 +176,9 @@ class _StageWriter:
             return
         body, node = self._body, self._node
         body.begin("fault")
-        code = body.phi("i64", exits.faults)
+        words = failure_words(body, exits.faults)
         self._count("faults")
-        write_fault(body, self._context, str(node.stage.stone), "%pos", str(node.buffer), "%row", code)
+        write_fault(body, self._context, str(node.stage.stone), "%pos", str(node.buffer), "%row", *words)
         body.ret()
 
     def _count(self, name: str, more: str = "1") -> None:
@@ -327,7 +327,7 @@ class _StageWriter:
 
 
 def write_fault(body: Body, context: Context, *words: str) -> None:
-    """Adds a fault: stone, position, buffer, row, and the code with the line above it."""
+    """Adds a fault: stone, position, buffer, row, and what ``failure_words`` gave."""
     faults = context.vector("faults")
 
     def write(_: str) -> None:

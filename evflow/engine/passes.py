@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from evflow.codgen.queuekernel import QueueSegment
-from evflow.codgen.result import Records, Result, Segment
+from evflow.codgen.result import FaultNote, Records, Result, Segment
 from evflow.codgen.tree import Fault
 from evflow.events.attributes import AttributeColumn, Attributes
 from evflow.events.batch import EventBatch
@@ -16,8 +16,9 @@ __all__ = ["REASONS", "faulted", "left", "reason_of", "sent"]
 
 REASONS = {
     Fault.DIVISION: "integer division by zero",
-    Fault.INDEX: "index out of range",
-    Fault.FUEL: "out of fuel: it did more for one event than allowed",
+    Fault.INDEX: "index {value} is out of range: {name} has {bound} element{s}",
+    Fault.FUEL: "out of fuel: it did more for one event than {value:,} units allow; bound its loops, or give "
+    "a higher fuel=",
     Fault.RANGE: "a number does not fit the type it is converted to",
     Fault.ABSENT: "an optional field has no value in this event; ask present(...) or 'is None' first",
     Fault.TEXT: "a text is too long for its field, ends with NUL, or is not UTF-8",
@@ -55,9 +56,12 @@ def sent(segment: QueueSegment) -> EventBatch:
     return EventBatch(records.schema, records.data, records.rows, records.offsets, None, attributes)
 
 
-def reason_of(fault: Fault, line: int) -> str:
+def reason_of(note: FaultNote) -> str:
     """Why an event was given up, and the line of the function."""
-    return f"{REASONS[fault]} (line {line})"
+    reason = REASONS[note.fault].format(
+        value=note.value, bound=note.bound, name=note.name, s="" if note.bound == 1 else "s"
+    )
+    return f"{reason} (line {note.line})"
 
 
 def faulted(result: Result, batch: EventBatch) -> Iterator[tuple[EventBatch, str, int]]:
@@ -67,7 +71,7 @@ def faulted(result: Result, batch: EventBatch) -> Iterator[tuple[EventBatch, str
             event = batch.slice(note.position, note.position + 1)
         else:
             event = _record(result.buffers[note.buffer], note.row, batch, note.position)
-        yield event, reason_of(note.fault, note.line), note.stone
+        yield event, reason_of(note), note.stone
 
 
 def _record(records: Records | None, row: int, batch: EventBatch, position: int) -> EventBatch:

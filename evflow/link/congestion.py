@@ -259,9 +259,7 @@ def _arrive(
 
 def _check(result: QueueResult, congestion: Congestion) -> None:
     for note in result.faults:
-        raise LinkError(
-            f"bridge {congestion.link}: its congestion handler: {reason_of(note.fault, note.line)}"
-        )
+        raise LinkError(f"bridge {congestion.link}: its congestion handler: {reason_of(note)}")
     for segment in result.segments:
         if segment.port != 0:
             raise LinkError(

@@ -152,7 +152,7 @@ def test_fault_costs_one_event_and_takes_back_what_it_sent() -> None:
     assert [position for position, _ in records_at(result, 0)] == [0, 0, 1, 1, 3, 3]
     assert result.counts.tolist() == [[4, 6, 0, 1]]
     (note,) = result.faults
-    assert note == (0, 2, 0, 2, Fault.DIVISION, 1)
+    assert note[:6] == (0, 2, 0, 2, Fault.DIVISION, 1)
 
 
 def test_fault_behind_a_transform_names_the_record_that_was_seen() -> None:
@@ -162,7 +162,7 @@ def test_fault_behind_a_transform_names_the_record_that_was_seen() -> None:
     )
     batch = batch_of(5).select([1, 3])
     (note,) = run(make, batch).faults
-    assert note == (1, 0, 1, 0, Fault.DIVISION, 1)
+    assert note[:6] == (1, 0, 1, 0, Fault.DIVISION, 1)
 
 
 def test_static_assignments_before_a_fault_stay() -> None:
