@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -17,6 +18,9 @@ _MOST_KINDS = 100
 """Stones and reasons that are told apart; all others are one."""
 
 _SUMMED_UP = 5
+
+_NUMBER = re.compile(r"-?\d+(?![\d)])")
+"""What may differ from event to event in a reason; the line of a function, in brackets, does not."""
 
 _Kind = tuple[str, str]
 
@@ -65,7 +69,10 @@ class Failures:
     def _note(
         self, stone: str, reason: str, count: int, error: BaseException | None, shown: Callable[[], str]
     ) -> None:
-        kind = stone, reason if error is None else f"{type(error).__name__} at {_line(error)}"
+        kind = (
+            stone,
+            _NUMBER.sub("…", reason) if error is None else f"{type(error).__name__} at {_line(error)}",
+        )
         if kind not in self._counts and len(self._counts) >= _MOST_KINDS:
             kind = "others", ""
         before = self._counts[kind]

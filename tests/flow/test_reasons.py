@@ -74,3 +74,19 @@ def lookup(event: Rec) -> bool:
 def test_the_reason_names_what_was_wrong(stone: ev.Stone, at: int, told: str) -> None:
     """Index, length, field and line of an index; the amount of fuel, and how to give more."""
     assert reason(stone, at) == told
+
+
+def test_reasons_that_differ_in_their_numbers_are_one_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Two lines of one function are two."""
+    graph = ev.Graph()
+    code = "{\n if (input.at > 50) return input.many[input.at] > 0;\n return input.fixed[input.at] > 0;\n}"
+    _ = graph.source("recs", Rec) >> ev.Filter(code) >> ev.Terminal(lambda event: None)
+    with graph.run() as flow:
+        for at in (7, -4, 5, 60, 61, 8):
+            flow["recs"].submit(Rec(at, EVENT.fixed, EVENT.many, EVENT.names, EVENT.inner))
+    assert len({letter.reason for letter in flow.dead_letters()}) == 6
+    told = [record.getMessage().partition("; with")[0] for record in caplog.records]
+    assert told[:2] == [f"stone 'filter': {index(7, 'input.fixed', '3 elements', 3)}",
+                        f"stone 'filter': {index(60, 'input.many', '5 elements', 2)}"]  # fmt: skip
+    assert told[2].startswith("flow graph ended with 6 dead letters: 4 at 'filter' (index 7")
+    assert len(told) == 3
