@@ -42,6 +42,7 @@ _SQLITE_ADVICE = {
     sqlite3.SQLITE_BUSY: "end the program that has it locked",
     sqlite3.SQLITE_LOCKED: "end the program that has it locked",
 }
+_OTHER = "move it away, or name another file: this one is not a whole database"
 _ELSE = "see to its disk, which may be full or failing"
 
 
@@ -62,7 +63,12 @@ def advice(error: BaseException) -> str:
     """What a person can do about an error that passes."""
     if isinstance(error, sqlite3.Error):
         # The low byte is the primary code; those above it say more.
-        return _SQLITE_ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _ELSE)
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        return (
+            _OTHER
+            if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+            else _SQLITE_ADVICE.get(code, _ELSE)
+        )
     if isinstance(error, BlockingIOError):
         return _OWN
     return _ADVICE.get(getattr(error, "errno", None) or 0, _ELSE)

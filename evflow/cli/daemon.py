@@ -69,7 +69,7 @@ _DIR = click.Path(file_okay=False, path_type=Path)
 @click.option(
     "--memory",
     metavar="MIB",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 1 << 26),
     default=256,
     show_default=True,
     help="MiB of memory for events of other nodes that wait here.",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+from typing import Any
 
 import click
+
+from evflow.trouble import advice
 
 __all__ = ["COMMANDS", "LazyGroup"]
 
@@ -27,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Command → where it is, and its help in a line."""
 
+_UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
 
 class LazyGroup(click.Group):
     """A group that knows ``COMMANDS`` besides its own."""
@@ -40,6 +46,17 @@ class LazyGroup(click.Group):
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         found: click.Command = getattr(importlib.import_module(module), name)
         return found
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            # What is printed goes to a file without a name; an error of any other file has one.
+            if error.filename is not None or error.errno not in _UNWRITTEN:
+                raise
+            raise click.ClickException(
+                f"the output cannot be written: {error.strerror}; {advice(error)}"
+            ) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = []

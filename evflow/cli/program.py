@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.graph import Graph
+from evflow.mishaps import named, sound
 from evflow.outside import from_json
 from evflow.stone import Stone
 
@@ -109,8 +110,9 @@ def _listed(graphs: dict[str, Graph]) -> str:
     return ", ".join(f"{key} ({graph.name})" for key, graph in graphs.items())
 
 
-def located(file: Path, error: Exception) -> EvflowError:
+def located(file: Path, error: BaseException) -> EvflowError:
     """An error that came out of a user's file, with the line of that file."""
+    error = sound(error)
     line = None
     if isinstance(error, SyntaxError) and Path(error.filename or "").resolve() == file.resolve():
         line = error.lineno
@@ -118,8 +120,8 @@ def located(file: Path, error: Exception) -> EvflowError:
         if Path(frame.filename).resolve() == file.resolve():
             line = frame.lineno
     place = str(file) if line is None else f"{file}:{line}"
-    text = str(error) if isinstance(error, EvflowError) else f"{type(error).__name__}: {error}"
-    return GraphError(f"{place}: {text}")
+    text = str(error) if isinstance(error, EvflowError) else ""
+    return GraphError(f"{place}: {text or named(error)}")
 
 
 def where(file: Path, error: EvflowError) -> str:

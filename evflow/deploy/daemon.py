@@ -32,8 +32,9 @@ from evflow.link.asking import ANSWER, ASK, Answers
 from evflow.mishaps import CONTAINED, named
 from evflow.node.contact import node_name
 from evflow.node.node import Node
-from evflow.outside import shown
-from evflow.trouble import AGAIN
+from evflow.outside import shown, shown_path
+from evflow.ownfile import private_file, read_file
+from evflow.trouble import AGAIN, advice
 
 if TYPE_CHECKING:
     from evflow.node.node import Contacts
@@ -45,6 +46,9 @@ _log = logging.getLogger("evflow.deploy")
 T = TypeVar("T")
 
 _TRIES = 5
+
+_OWNER = "node"
+"""The file of a storage folder that has the name of the node."""
 
 _LOOK = 0.5
 """Seconds between two looks at what changes by itself: connections, taps, stones that have let go."""
@@ -121,7 +125,13 @@ class Daemon:
         admission = Admission(handlers, folder)
         self._store = FileStore(folder)
         try:
-            self.node = Node(name, listen, journal=folder / "journal.sqlite", **settings)
+            owner = _owner(folder)
+            if name not in (None, owner) and owner:
+                raise DeployError(
+                    f"storage folder {shown_path(folder)} is that of node {owner!r}; give node {name!r} "
+                    "a folder of its own"
+                )
+            self.node = Node(name or owner or None, listen, journal=folder / "journal.sqlite", **settings)
         except BaseException:
             self._store.close()
             raise
@@ -133,6 +143,8 @@ class Daemon:
         self._failure: BaseException | None = None
         self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         try:
+            if not owner:
+                _own(folder, self.node.name)
             self.flow = Flow.empty(f"node {self.node.name}", node=self.node)
             self._begin(admission)
         except BaseException:
@@ -353,6 +365,38 @@ class Daemon:
 
     def __repr__(self) -> str:
         return f"<Daemon {self.node.name} at {', '.join(self.node.contacts)}>"
+
+
+def _owner(folder: Path) -> str:
+    """The name of the node that a storage folder belongs to; "" if it is nobody's yet.
+
+    Raises:
+        DeployError: what is there cannot be read.
+    """
+    try:
+        return read_file(folder / _OWNER, 1000)[1].decode().strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        raise _unusable(folder, error) from error
+
+
+def _own(folder: Path, name: str) -> None:
+    """Makes a storage folder that of a node.
+
+    Raises:
+        DeployError: it cannot be written.
+    """
+    try:
+        private_file(folder / _OWNER)
+        (folder / _OWNER).write_text(f"{name}\n", encoding="utf-8")
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def _unusable(folder: Path, error: Exception) -> DeployError:
+    why = getattr(error, "strerror", None) or error
+    return DeployError(f"file {shown_path(folder / _OWNER)} cannot be used: {why}; {advice(error)}")
 
 
 def _nothing() -> None:

@@ -421,8 +421,22 @@ class Deployment:
         )
 
     def add_host(self, node: str, contact: str) -> None:
-        """Lets another node join: stones can be moved there, and it has a vote on changes."""
+        """Lets another node join: stones can be moved there, and it has a vote on changes.
+
+        Args:
+            node: its name.
+            contact: where the others find it.
+
+        Raises:
+            DeployError: it is one already, at another contact; or it cannot be reached.
+        """
         self._refresh()
+        known = self._record.hosts.get(node)
+        if known is not None and known != contact:
+            raise DeployError(
+                f"deployment {self.name}: {node} is a host already, at {known}, not at {contact}; to give it "
+                "another contact, move its stones away and remove it first"
+            )
         self._propose(self._record, self._record.graph, 10.0, hosts={**self._record.hosts, node: contact})
 
     def remove_host(self, node: str) -> None:

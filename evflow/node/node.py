@@ -36,6 +36,8 @@ __all__ = ["Node"]
 
 Contacts = str | Iterable[str] | None
 
+_MOST_MEMORY = 1 << 46
+
 
 class Node:
     """One process's end of the overlay; ``graph.run(node=node)`` runs the stones that are placed on it.
@@ -108,10 +110,11 @@ class Node:
         self.name = _checked_name(name)
         if not isinstance(heartbeat, int | float) or not 0.01 <= heartbeat <= 3600:
             raise LinkError(f"node {self.name}: heartbeat {heartbeat!r}: expected seconds from 0.01 to 3600")
-        if not isinstance(window, int) or window < 1 << 16:
-            raise LinkError(f"node {self.name}: window {window!r}: expected 65536 bytes or more")
-        if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1 << 20:
-            raise LinkError(f"node {self.name}: memory {shown(memory, 300)}: expected 1048576 bytes or more")
+        for what, size, least in (("window", window, 1 << 16), ("memory", memory, 1 << 20)):
+            if not isinstance(size, int) or isinstance(size, bool) or not least <= size <= _MOST_MEMORY:
+                raise LinkError(
+                    f"node {self.name}: {what} {shown(size, 300)}: expected {least} to {_MOST_MEMORY} bytes"
+                )
         if allow is not None and keys is None:
             raise LinkError(f"node {self.name}: allow= names keys, and there are none; give keys=FOLDER")
         self._plain = plain

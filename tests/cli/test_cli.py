@@ -136,6 +136,34 @@ def test_errors_speak_of_flags(run: Run, file: File, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_output_that_cannot_be_written_is_an_error(command: str, file: File) -> None:
+    quiet = TRADES.replace('print("got", trade.symbol)', "None")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "evflow", command, file(quiet + FEED)],
+            stdout=full, stderr=subprocess.PIPE, encoding="utf-8",
+        )  # fmt: skip
+    told = "Error: the output cannot be written: No space left on device; make room on its disk\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
+@pytest.mark.parametrize(
+    ("fails", "told"),
+    [
+        ("raise ValueError", "ValueError"),
+        ("raise ev.EvflowError", "EvflowError"),
+        ("class Bad(Exception):\n    __str__ = 5\nraise Bad", "Bad, which cannot be shown: its own code "
+         "raised TypeError"),
+    ],
+)  # fmt: skip
+def test_an_error_without_a_text_is_named(fails: str, told: str, run: Run, file: File) -> None:
+    text = f"import evflow as ev\n{fails}\n"
+    path = file(text)
+    done = run("validate", path)
+    assert (done.exit_code, done.output) == (1, f"Error: {path}:{len(text.splitlines())}: {told}\n")
+
+
 def test_run_keeps_going(run: Run, file: File) -> None:
     """Where failures are expected they do not change the exit code."""
     failing = file(TRADES.replace('print("got", trade.symbol)', "1 / 0") + FEED)

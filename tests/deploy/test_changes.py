@@ -325,6 +325,10 @@ def test_a_host_joins_takes_stones_and_leaves(tmp_path: Path) -> None:
             with pytest.raises(ev.DeployError, match="placed on 'd'; expected one of its hosts"):
                 handle.move("step1", "d")
             handle.add_host("d", yard.daemons["d"].contact)
+            with pytest.raises(
+                ev.DeployError, match=r"d is a host already, at .*, not at tcp://127\.0\.0\.1:1;"
+            ):
+                handle.add_host("d", "tcp://127.0.0.1:1")
             handle.move("step1", "d")
             assert yard.placed("chain")["step1"] == "d"
             handle.remove_host("b")

@@ -42,6 +42,28 @@ def test_a_name_that_is_none_leaves_no_file(
     assert [path.name for path in tmp_path.rglob("*")] == ["here"]
 
 
+def test_a_storage_folder_belongs_to_one_node(tmp_path: Path) -> None:
+    """One of another name is refused, and one without a name takes that of the folder."""
+    with ev.Daemon("edge", storage=tmp_path):
+        pass
+    with pytest.raises(ev.DeployError, match=r"is that of node 'edge'; give node 'lab' a folder of its own"):
+        ev.Daemon("lab", storage=tmp_path)
+    with ev.Daemon(storage=tmp_path) as daemon:
+        assert daemon.node.name == "edge"
+    with ev.Daemon("edge", storage=tmp_path):
+        pass
+    with ev.Daemon(storage=tmp_path / "nameless") as daemon:
+        name = daemon.node.name
+    with ev.Daemon(storage=tmp_path / "nameless") as daemon:
+        assert daemon.node.name == name
+
+
+def test_a_journal_that_is_no_database_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite").write_text("hello, this is a text and not a database")
+    with pytest.raises(ev.EvflowError, match=r"journal\.sqlite.*: file is not a database; move it away"):
+        ev.Daemon("edge", storage=tmp_path)
+
+
 def test_a_module_of_handlers_that_is_not_there_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
