@@ -16,8 +16,8 @@ __all__ = ["Column", "FaultNote", "Faults", "Records", "Result", "Segment"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 Column = tuple[str, Array, Array]
-"""An attribute's kind (``i``, ``f`` or ``s``), values (int64, float64, or str objects) and presence (bool).
-An attribute's kind (``i``, ``f`` or ``s``), values (int64, float64, or str objects) and presence (bool)."""
+"""An attribute's kind (``i``, ``f`` or ``s``), values (int64, float64, or str objects) and presence
+(bool)."""
 
 
 @dataclass(slots=True, eq=False)

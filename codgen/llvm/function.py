@@ -64,8 +64,8 @@ class Exits:
 
 
 def write_function(body: Body, function: Function, host: Host) -> tuple[FunctionEmitter, Exits]:
-    """Writes a function's code; the caller begins the blocks ``return`` and, if there are faults, ``fault``.
-    Writes a function's code; the caller begins the blocks ``return`` and, if there are faults, ``fault``."""
+    """Writes a function's code; the caller begins the blocks ``return`` and, if there are faults,
+    ``fault``."""
     e = FunctionEmitter(body, function, host)
     e.run(function.body)
     if body.open:

@@ -41,8 +41,8 @@ _SKIP, _SKIP_BYTE = 3, 5
 
 
 def statics_layout(statics: tuple[Variable, ...]) -> tuple[tuple[int, ...], int]:
-    """Offsets of static variables in their block, and its size; a function of their types and shapes alone.
-    Offsets of static variables in their block, and its size; a function of their types and shapes alone."""
+    """Offsets of static variables in their block, and its size; a function of their types and shapes
+    alone."""
     offsets: list[int] = []
     at = 0
     for variable in statics:
@@ -148,8 +148,8 @@ def enter(e: Emitter, place: Place, pos: Pos) -> Place:
 
 
 def step_indexes(e: Emitter, place: Place, indexes: tuple[Expr, ...], pos: Pos, name: str) -> Place:
-    """The element that indexes lead to, of an array or a list; each is checked before the next is evaluated.
-    The element that indexes lead to, of an array or a list; each is checked before the next is evaluated."""
+    """The element that indexes lead to, of an array or a list; each is checked before the next is
+    evaluated."""
     if not indexes:
         return place
     place = enter(e, place, pos)

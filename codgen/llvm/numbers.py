@@ -1,5 +1,5 @@
-"""Numbers in events as LLVM IR: a marker and big-endian bytes, or the raw little-endian element of an array.
-Numbers in events as LLVM IR: a marker and big-endian bytes, or the raw little-endian element of an array."""
+"""Numbers in events as LLVM IR: a marker and big-endian bytes, or the raw little-endian element of an
+array."""
 
 from __future__ import annotations
 

@@ -83,8 +83,8 @@ class OutputBuffers:
         return image
 
     def add(self, e: Emitter, slot: int, size: str, origin: str, pos: Pos) -> str:
-        """Counts the record under construction as finished, with the position of its origin; gives its row.
-        Counts the record under construction as finished, with the position of its origin; gives its row."""
+        """Counts the record under construction as finished, with the position of its origin; gives its
+        row."""
         body, rows, row = self._body, self._origin(slot), self.row(slot)
         next_row = body.let(f"add i64 {row}, 1")
         room = grow_if_full(body, rows, next_row)

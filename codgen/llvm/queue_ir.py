@@ -105,8 +105,8 @@ def _queue(body: Body, context: Context, slot: int | str) -> _Queue:
 
 
 class _QueueWriter:
-    """Writes the function; it is its host. Buffer 1 and up are outputs, behind them those of queued events.
-    Writes the function; it is its host. Buffer 1 and up are outputs, behind them those of queued events."""
+    """Writes the function; it is its host. Buffer 1 and up are outputs, behind them those of queued
+    events."""
 
     def __init__(self, module: Module, context: Context, function: Function) -> None:
         self.invariant = ""
@@ -208,8 +208,8 @@ class _QueueWriter:
     # The call.
 
     def write(self) -> None:
-        """Writes ``void call(context, row, position)``, which runs the function for the event that came last.
-        Writes ``void call(context, row, position)``, which runs the function for the event that came last."""
+        """Writes ``void call(context, row, position)``, which runs the function for the event that came
+        last."""
         body, context = self._body, self._context
         store(body, context.vector("log") + 1, "0")
         self._notes.begin()

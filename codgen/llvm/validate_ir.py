@@ -209,8 +209,8 @@ class _Checks:
         return self._body.at("%data", at)
 
     def _call(self, kind: FieldType, at: str, step: Callable[[], str] | None) -> str:
-        """Validates a value by its own function; adds ``step`` to the path where that finds something wrong.
-        Validates a value by its own function; adds ``step`` to the path where that finds something wrong."""
+        """Validates a value by its own function; adds ``step`` to the path where that finds something
+        wrong."""
         body = self._body
         # An optional or a list hands its own depth on; a record is one deeper than the one that holds it.
         depth = body.let("add i64 %depth, 1") if isinstance(kind, Record) else "%depth"
