@@ -15,7 +15,7 @@ import pytest
 
 import evflow as ev
 from evflow import echo
-from evflow.errors import FlowError
+from evflow.errors import FlowError, SparkError
 
 
 class Number(ev.Event):
@@ -89,6 +89,17 @@ def _channel() -> None:
         assert len(process.dead_letters()) == 1
 
 
+def _spark_task() -> None:
+    pa = pytest.importorskip("pyarrow")
+    from evflow.stones.spark.applying import run_task
+    from evflow.stones.spark.program import Program
+
+    g = ev.Graph()
+    g.source("in", Number) >> ev.Filter("1 / (input.x - input.x)", name="failing")
+    with pytest.raises(SparkError, match=r"stone 'failing' gave up Number\(x=0\): integer division by zero"):
+        list(run_task(Program.of(g, Number.schema), iter([pa.record_batch({"x": range(5)})])))
+
+
 @pytest.mark.parametrize(
     ("fail", "stone", "reason", "traceback"),
     [
@@ -100,6 +111,7 @@ def _channel() -> None:
         (_morph, "failing", "integer division by zero (line 1)", False),
         (_congestion, "failing", "its congestion handler failed: ZeroDivisionError: division by zero", True),
         (_channel, "subscription", "Number has the fields x; did you mean 'x'?", True),
+        (_spark_task, "failing", "integer division by zero (line 1)", False),
     ],
 )
 def test_a_function_that_fails_is_told_once(
