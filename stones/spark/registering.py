@@ -26,7 +26,7 @@ from evflow.stones.spark.session import INSTALL, is_connect, require_pyspark, re
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["register"]
+__all__ = ["archived", "register", "sent_format"]
 
 _OWN = ("evflow", "pyspark_evflow")
 _NEEDED = ("llvmlite", "msgpack", "msgspec", "numpy", "pyarrow", "pycparser", "zmq")
@@ -75,8 +75,11 @@ def register(spark: SparkSession) -> None:
                 "PYSPARK_PYTHON to a Python that has it"
             )
         if lacking:
-            _send(spark, _archive())
-        _tell(spark)
+            archive = archived()
+            _send(spark, archive)
+            _tell(spark, sent_format(archive))
+        else:
+            _tell(spark, _format().DefaultSource)
         _known.add(key)
 
 
@@ -129,7 +132,7 @@ def _probed(spark: SparkSession) -> DataFrame:
     return spark.range(0, _TASKS, 1, _TASKS).mapInArrow(look, "lacking string")
 
 
-def _archive() -> Path:
+def archived() -> Path:
     """evflow as Python can import it from a file."""
     assert evflow.__file__ is not None
     root = Path(evflow.__file__).parent
@@ -161,6 +164,61 @@ def _format() -> Any:
     return importlib.import_module("pyspark_evflow")
 
 
+def sent_format(archive: Path) -> type[Any]:
+    """The format where evflow is sent: a class that travels by value, since it is defined in here.
+
+    Spark does not give what is sent to the process that plans a stream's reads. On this host that process
+    takes the archive itself; one on another host says what is missing.
+
+    Args:
+        archive: evflow as a file of this host.
+    """
+    from pyspark.sql.datasource import DataSource
+
+    path = str(archive)
+
+    def format_of(options: Any) -> Any:
+        import importlib
+        import importlib.util
+        import sys
+
+        if importlib.util.find_spec("pyspark_evflow") is None:
+            sys.path.append(path)
+        try:
+            module = importlib.import_module("pyspark_evflow")
+        except ModuleNotFoundError as error:
+            raise RuntimeError(
+                f"{error.name} is missing where Spark plans what a stream reads, in {sys.executable} on "
+                "another host, and what evflow.spark.register sends does not come there: run "
+                "`pip install 'evflow[spark]'` there"
+            ) from None
+        return module.DefaultSource(options)
+
+    class Sent(DataSource):
+        """Each method is that of ``pyspark_evflow.DefaultSource``."""
+
+        @classmethod
+        def name(cls) -> str:
+            return "evflow"
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return format_of(self.options).writer(schema, overwrite)
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+            return format_of(self.options).streamWriter(schema, overwrite)
+
+        def schema(self) -> Any:
+            return format_of(self.options).schema()
+
+        def reader(self, schema: Any) -> Any:
+            return format_of(self.options).reader(schema)
+
+        def streamReader(self, schema: Any) -> Any:
+            return format_of(self.options).streamReader(schema)
+
+    return Sent
+
+
 def _send(spark: SparkSession, file: Path) -> None:
     if is_connect(spark):
         spark.addArtifacts(str(file), pyfile=True)
@@ -168,13 +226,13 @@ def _send(spark: SparkSession, file: Path) -> None:
         spark.sparkContext.addPyFile(str(file))
 
 
-def _tell(spark: SparkSession) -> None:
+def _tell(spark: SparkSession, format: type[Any]) -> None:
     from pyspark.errors import PySparkException
 
     from evflow.stones.spark.session import active_session
 
     try:
-        active_session(spark).dataSource.register(_format().DefaultSource)
+        active_session(spark).dataSource.register(format)
     except PySparkException as error:
         # Spark has found it by itself.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":

@@ -1,6 +1,6 @@
 """A driver of its own: executors are processes of their own, whose Python does not have the package.
 
-python cluster.py MASTER CONTACT FOLDER JAVA
+python cluster.py MASTER TO FROM FOLDER JAVA: a contact that rows go to, one that they are read from
 """
 
 from __future__ import annotations
@@ -83,7 +83,15 @@ def applied(spark: Any) -> list[Any]:
     return sorted(tuple(row) for row in match(events, circles, engine="reference").collect())
 
 
-def main(master: str, contact: str, folder: str, java: str) -> None:
+def streamed(spark: Any, contact: str, source: str, folder: str) -> None:
+    """Has a query read what a sink holds, and write it to the node."""
+    there = {"contact": contact, "stone": "rows", "checkpointLocation": str(Path(folder, "checkpoint"))}
+    rows = spark.readStream.format("evflow").option("contact", source).option("stone", "rows").load()
+    writer = rows.selectExpr("-seq as id").writeStream.format("evflow").options(**there)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def main(master: str, contact: str, source: str, folder: str, java: str) -> None:
     from pyspark import cloudpickle
     from pyspark.sql import SparkSession
 
@@ -122,6 +130,8 @@ def main(master: str, contact: str, folder: str, java: str) -> None:
         writer = frame.write.format("evflow").option("contact", contact).option("stone", "rows")
         writer.option("jobid", name).mode("append").save()
         print("done", name, failed(spark), flush=True)
+    streamed(spark, contact, source, folder)
+    print("streamed", flush=True)
     spark.stop()
 
 

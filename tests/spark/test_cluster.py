@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
+import evflow as ev
 from tests.node.processes import free_port, wait_for
 from tests.spark import cluster, setting
 from tests.spark.programs import process, python
+from tests.spark.sinks import local, rows
 from tests.spark.writes import STONE, receiver
 
 CHECKOUT = Path(__file__).parents[2]
@@ -35,6 +37,12 @@ def wheel(tmp_path: Path) -> Path:
     command = "-m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .".split()
     subprocess.run([sys.executable, *command], cwd=copy, check=True)
     return next((copy / "dist").glob("*.whl"))
+
+
+def contact(flow: ev.Flow) -> str:
+    """Where others reach a flow."""
+    assert flow.node is not None
+    return flow.node.contact
 
 
 @contextmanager
@@ -82,12 +90,12 @@ def standalone(folder: Path, java: str) -> Iterator[tuple[str, list[int]]]:
 
 @contextmanager
 def driver(
-    master: str, contact: str, wheel: Path, folder: Path, java: str
+    master: str, contacts: Sequence[str], wheel: Path, folder: Path, java: str
 ) -> Iterator[subprocess.Popen[str]]:
     """The program of ``tests.spark.cluster``."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with process(
-        [python(folder / "driver", wheel), str(Path(cluster.__file__)), master, contact, str(folder), java],
+        [python(folder / "driver", wheel), str(Path(cluster.__file__)), master, *contacts, str(folder), java],
         cwd=folder,
         env=environment | {"PYSPARK_PYTHON": python(folder / "worker")},
         stdout=subprocess.PIPE,
@@ -112,9 +120,11 @@ def test_rows_come_once_from_executors_that_are_killed_and_hang(wheel: Path, tmp
     java = setting.quick_java(setting.archive())
     with (
         receiver() as there,
+        local() as (held, _),
         standalone(tmp_path, java) as (master, workers),
-        driver(master, there.options["contact"], wheel, tmp_path, java) as program,
+        driver(master, [contact(there.flow), contact(held)], wheel, tmp_path, java) as program,
     ):
+        held["here"].submit_batch(rows(*range(10)))
 
         def line() -> str:
             assert program.stdout is not None
@@ -135,4 +145,6 @@ def test_rows_come_once_from_executors_that_are_killed_and_hang(wheel: Path, tmp
         assert line() == "begin hung"
         assert line() == "done hung 0"
         assert sorted(there.column("id")[cluster.ROWS :]) == list(range(cluster.ROWS))
+        assert line() == "streamed"
+        assert sorted(there.column("id")[2 * cluster.ROWS :]) == list(range(-9, 1))
         assert program.wait(60) == 0
