@@ -1,9 +1,9 @@
 """A schema as plain data: the description that travels, and the fingerprint made of it.
 
-``{"name": …, "fields": [[name, type, default?], …], "records": {name: [[…], …], …}}``: types in their
-canonical text, ``records`` only where the schema holds any besides itself. A default is JSON's null, true,
-false, integer, string or [], and ``{"f64": "<16 hex digits>"}`` for a float (its bits, since every language
-prints floats in its own way) or ``{"hex": …}`` for bytes.
+``{"name": …, "fields": [[name, type, default?], …], "records": {name: [[…], …], …}, "origin": …}``: types in
+their canonical text, ``records`` only where the schema holds any besides itself, ``origin`` only where it has
+one. A default is JSON's null, true, false, integer, string or [], and ``{"f64": "<16 hex digits>"}`` for a
+float (its bits, since every language prints floats in its own way) or ``{"hex": …}`` for bytes.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ def describe(schema: Schema) -> dict[str, Any]:
     described: dict[str, Any] = {"name": schema.name, "fields": _describe_fields(schema)}
     if records:
         described["records"] = {name: _describe_fields(records[name]) for name in sorted(records)}
+    if schema.origin:
+        described["origin"] = schema.origin
     return described
 
 
@@ -54,8 +56,9 @@ def fingerprint(description: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def read(description: object) -> tuple[str, dict[str, list[Row]]]:
-    """The name of the schema that a description from outside is of, and the rows of it and of its records.
+def read(description: object) -> tuple[str, dict[str, list[Row]], str]:
+    """The name of the schema that a description from outside is of, the rows of it and of its records, and
+    its origin.
 
     Raises:
         SchemaError: the description is malformed.
@@ -73,7 +76,10 @@ def read(description: object) -> tuple[str, dict[str, list[Row]]]:
     if name in records:
         raise SchemaError(f"schema description: record {name} is the schema itself")
     named = {check_name(key): _read_rows(key, rows) for key, rows in records.items()}
-    return name, {**named, name: _read_rows(name, description["fields"])}
+    origin = description.get("origin", "")
+    if not isinstance(origin, str):
+        raise SchemaError(f"schema description: 'origin': expected a text, found {show(origin)}")
+    return name, {**named, name: _read_rows(name, description["fields"])}, origin
 
 
 def held_record(kind: FieldType) -> tuple[Record | None, bool]:

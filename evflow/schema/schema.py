@@ -87,9 +87,12 @@ class Schema:
         name: the schema's name, a word.
         fields: name → type, in order; see ``FieldSpec``.
         defaults: name → value for fields that may be missing.
+        origin: what fields were before they became events, where their types do not tell, as who made the
+            schema writes it: types of columns of a DataFrame. Schemas of different origins are different.
 
     Attributes:
         name: the schema's name.
+        origin: see above; "" for none.
         fields: the fields in declared order.
         wire_fields: the fields in wire order: those of fixed width, then the others.
         header: the bytes of the msgpack array header that every event starts with.
@@ -114,10 +117,14 @@ class Schema:
         fields: Mapping[str, FieldSpec],
         defaults: Mapping[str, Any] | None = None,
         *,
+        origin: str = "",
         _scope: Scope | None = None,
     ) -> None:
         scope = Scope() if _scope is None else _scope
         self.name = check_name(name)
+        if not isinstance(origin, str):
+            raise SchemaError(f"schema {name}: expected origin as a text, found {show(origin)}")
+        self.origin = origin
         for what, given in (("fields", fields), ("defaults", defaults or {})):
             if not isinstance(given, Mapping):
                 raise SchemaError(f"schema {name}: expected {what} as a mapping by name, found {show(given)}")
@@ -258,14 +265,14 @@ class Schema:
         Raises:
             SchemaError: the description is malformed.
         """
-        name, records = read(description)
-        return _build(name, records, Scope())
+        name, records, origin = read(description)
+        return _build(name, records, Scope(), origin)
 
 
 _REFERENCE = re.compile(r"record\(([^()]*)\)")
 
 
-def _build(name: str, records: Mapping[str, list[Row]], scope: Scope) -> Schema:
+def _build(name: str, records: Mapping[str, list[Row]], scope: Scope, origin: str = "") -> Schema:
     """The schema of one record of a description, those that it holds first."""
     if len(scope.pending) > _MAX_NESTING:
         raise SchemaError(f"schema description: records nested deeper than {_MAX_NESTING}")
@@ -279,6 +286,7 @@ def _build(name: str, records: Mapping[str, list[Row]], scope: Scope) -> Schema:
         name,
         {row.name: row.type for row in rows},
         {row.name: row.default[0] for row in rows if row.default},
+        origin=origin,
         _scope=scope,
     )
 

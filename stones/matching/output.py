@@ -65,8 +65,8 @@ def _with_field(schema: Schema, field: str) -> Schema:
     held = dict(described.get("records", {}))
     if schema.name in records:
         held[schema.name] = described["fields"]
-    fields = [*described["fields"], [field, _IDS.text]]
-    return Schema.from_description({"name": name, "fields": fields, **({"records": held} if held else {})})
+    described = {**described, "name": name, "fields": [*described["fields"], [field, _IDS.text]]}
+    return Schema.from_description(described | ({"records": held} if held else {}))
 
 
 def with_ids(batch: EventBatch, matches: Matches, field: str, all_events: bool = False) -> EventBatch:

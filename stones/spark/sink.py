@@ -39,10 +39,12 @@ class SparkSink(Acting):
     row does not keep the rows before. Attributes of events are not kept.
 
     Args:
-        schema: of the rows; events that can be converted to it are. Or the ``schema`` of a DataFrame: then
-            Spark reads the rows with its types, also those that events hold as something else, such as
-            timestamps and decimals. None for the schema of the first events that come; events of another are
-            then dead letters.
+        schema: of the rows; events that can be converted to it are. Or the ``schema`` of a DataFrame. None
+            for the schema of the first events that come; events of another are then dead letters. Events
+            hold decimals as text, timestamps as microseconds and dates as days. Spark reads these with their
+            own types again where the schema is a DataFrame's, given here or come unchanged from a
+            ``SparkSource`` without a schema. Of an ``Event`` class, or made by a function, they come as text
+            and numbers, unless the reader is told with ``.schema(…)``.
         path: the file of what is known of the rows; the files of the rows are beside it, and their names
             begin with its name.
         limit: bytes of rows to hold, 65536 or more. Files go as a whole, so an eighth of it may be of
@@ -95,16 +97,13 @@ class SparkSink(Acting):
             raise GraphError(f"{what}: policy {policy!r}: expected one of {', '.join(map(repr, _POLICIES))}")
         if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience > 0:
             raise GraphError(f"{what}: patience {describe(patience)}: expected seconds, more than 0")
-        self.struct: str | None = None
         if _is_struct(schema):
             from evflow.stones.spark.session import require_pyspark
 
             require_pyspark()
-            from evflow.stones.spark.columns.kept import with_types
-            from evflow.stones.spark.columns.schemas import schema_of, struct_of
+            from evflow.stones.spark.columns.schemas import schema_of
 
-            struct, schema = schema, schema_of(schema)
-            self.struct = with_types(struct_of(schema), struct).json()
+            schema = schema_of(schema)
         self.schema = None if schema is None else Schema.of(schema)
         self.path = None if path is None else Path(path)
         self.limit = checked_integer(f"{what}: limit", limit, _LEAST)
@@ -131,7 +130,6 @@ class SparkSink(Acting):
     def settings(self) -> dict[str, Any]:
         return {
             "schema": None if self.schema is None else self.schema.description,
-            "struct": self.struct,
             "path": None if self.path is None else str(self.path),
             "limit": self.limit,
             "policy": self.policy,
@@ -142,12 +140,7 @@ class SparkSink(Acting):
     def from_settings(cls, settings: Mapping[str, Any]) -> SparkSink:
         described = settings["schema"]
         schema = None if described is None else Schema.from_description(described)
-        plain = {key: value for key, value in settings.items() if key != "struct"}
-        made, struct = cls(**{**plain, "schema": schema}), settings.get("struct")
-        if struct is not None and not isinstance(struct, str):
-            raise GraphError(f"{titled('spark sink', made.name)}: struct {describe(struct)}: expected a text")
-        made.struct = struct
-        return made
+        return cls(**{**settings, "schema": schema})
 
 
 def _is_struct(thing: object) -> bool:

@@ -53,7 +53,7 @@ def mutated(random: Random, description: Any) -> Any:
         elif choice == 3:
             holder[key] = random.choice(_TYPES)
         elif choice == 4 and isinstance(holder, dict):
-            holder[random.choice(["name", "fields", "records", "S", "R", "x"])] = holder.pop(key)
+            holder[random.choice(["name", "fields", "records", "origin", "S", "R", "x"])] = holder.pop(key)
         else:
             holder[key] = _value(random)
     return found

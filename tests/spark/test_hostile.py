@@ -71,7 +71,7 @@ def test_stones_answer_every_question_or_refuse_it(ask: str, rest: dict[str, Any
 
 @given(PLAIN)
 def test_answers_are_used_or_refused(answer: Any) -> None:
-    for check in (answers.count, answers.text, answers.listed, answers.described, answers.struct):
+    for check in (answers.count, answers.text, answers.listed, answers.described):
         spark.refused(lambda check=check: check(answers.answered(answer), "rows"))
         spark.refused(lambda check=check: check({"rows": answer}, "rows"))
 
@@ -349,8 +349,9 @@ def test_schema_that_is_none_is_refused() -> None:
 @pytest.mark.parametrize("kind", ['{"type": "udt", "pyClass": "os.nothing", "serializedClass": ""}', '"x"'])
 def test_columns_that_would_have_spark_import_or_are_none_are_refused(kind: str) -> None:
     columns = f'{{"type": "struct", "fields": [{{"name": "a", "type": {kind}, "nullable": true}}]}}'
-    with pytest.raises(SparkError, match="expected columns of Spark in 'struct'"):
-        answers.struct({"struct": columns}, "struct")
+    for origin in (columns, "x", "[]", "9" * 5000):
+        with pytest.raises(SparkError, match="expected columns of Spark as the origin of schema S"):
+            answers.origin(ev.Schema("S", {"a": int}, origin=origin))
 
 
 def test_node_goes_on_after_questions_that_nobody_should_ask() -> None:

@@ -266,6 +266,42 @@ def test_sink_of_a_dataframes_schema_gives_its_types_back(spark: SparkSession) -
         assert sorted(back.collect(), key=lambda row: row.price) == sales.collect()
 
 
+def test_what_passes_to_a_sink_keeps_its_spark_type(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a job of the source's own, and of another program's over a bridge; also after a restart."""
+    sales = spark.sql(
+        "select timestamp_micros(id * 86400000000) as at, cast(id * 14285.6667 as decimal(18, 4)) as price, "
+        "date_add(date '2013-01-01', cast(id as int)) as day, array(named_struct('part', 1.25BD)) as parts, "
+        "id from range(4)"
+    )
+    asked = ("max(price)", "min(price)", "date_diff(max(at), min(at))", "min(day)", "max(parts[0].part)")
+    expected = sales.selectExpr(*asked).first()
+    assert expected is not None and expected[0] == Decimal("42857.0001")
+
+    own = ev.Graph("own")
+    own.add(ev.SparkSource(sales)) >> ev.Filter("1") >> SparkSink(name=SINK)
+    kept = ev.Graph("kept")
+    kept.add(SparkSink(path=tmp_path / "kept", name=SINK))
+    with own.run(dead_letters=0) as flow, kept.run() as far:
+        assert far.node is not None
+        sent = ev.Graph("sent")
+        sent.add(ev.SparkSource(name="in")) >> ev.Split() >> ev.Bridge(far.node.contact, SINK, input="rows")
+        with sent.run() as near:
+            assert near.node is not None
+            writer = sales.write.format("evflow").option("contact", near.node.contact).option("stone", "in")
+            writer.mode("append").save()
+            near.drain(30)
+        flow.drain(30)
+        for back in (load(spark, flow), load(spark, far)):
+            assert back.dtypes == sales.dtypes
+            assert back.selectExpr(*asked).first() == expected
+            assert sorted(back.collect()) == sorted(sales.collect())
+    with kept.run() as far:
+        assert load(spark, far).selectExpr(*asked).first() == expected
+        # What a program says it wants is what it gets.
+        texts = spark.read.format("evflow").options(**options(far)).schema("price string, at bigint").load()
+        assert texts.selectExpr("max(price)", "max(at)").first() == ("42857.0001", 3 * 86_400_000_000)
+
+
 class Seen:
     """Calls of ``foreachBatch``: the epoch and the numbers of its rows; one of them may fail."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from evflow.errors import SchemaError
 from evflow.schema import Schema
 from evflow.schema.types import Array, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, f32, f64, i16
+from evflow.stones.matching.output import matched_schema
 from tests.data.strategies import schemas, some
 
 pytest.importorskip("pyspark")
@@ -20,6 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from evflow.stones.spark.columns.arrow import arrow_schema_of
 from evflow.stones.spark.columns.kept import can_give, with_types
 from evflow.stones.spark.columns.schemas import schema_of, struct_of
+from evflow.stones.spark.format.answers import origin
 
 
 def struct(**columns: Any) -> spark.StructType:
@@ -74,7 +77,7 @@ def test_records_are_named_after_where_they_stand() -> None:
     schema = schema_of(
         struct(a_b=inner, a=struct(b=inner), m=spark.MapType(spark.StringType(), inner)), "trip"
     )
-    assert schema.description == {
+    assert {key: value for key, value in schema.description.items() if key != "origin"} == {
         "name": "trip",
         "fields": [["a_b", "record(trip_a_b)"], ["a", "record(trip_a)"], ["m", "list(record(trip_m))"]],
         "records": {
@@ -204,6 +207,18 @@ TIMES = spark.StructType(
 
 def test_types_without_a_field_type_are_had_again() -> None:
     assert with_types(struct_of(schema_of(TIMES)), TIMES) == TIMES
+    # The schema alone knows them, also where it has come from elsewhere, and a match stone has added to it.
+    there = Schema.from_description(json.loads(json.dumps(schema_of(TIMES).description)))
+    assert with_types(struct_of(there), origin(there)) == TIMES
+    matched = matched_schema(there, "who")
+    assert with_types(struct_of(matched), origin(matched)).fields[:-1] == TIMES.fields
+
+
+def test_schemas_differ_whose_columns_had_other_types_and_only_those() -> None:
+    cents, texts = struct(price=spark.DecimalType(9, 2)), struct(price=spark.StringType())
+    assert schema_of(texts).origin == "" and origin(schema_of(texts)) == spark.StructType()
+    assert schema_of(cents) != schema_of(texts) == Schema("row", {"price": str})
+    assert schema_of(cents) == schema_of(cents) != schema_of(struct(price=spark.DecimalType(9, 3)))
 
 
 def test_only_fields_that_hold_a_type_get_it() -> None:

@@ -75,6 +75,7 @@ from evflow.schema.types import (
     u64,
 )
 from evflow.schema.values import describe
+from evflow.stones.spark.columns.kept import with_types
 
 __all__ = ["schema_of", "struct_of"]
 
@@ -126,6 +127,9 @@ _ADVICE: tuple[tuple[type[spark.DataType], str], ...] = (
 def schema_of(struct: spark.StructType, name: str = "row") -> Schema:
     """The schema of the events that rows of a DataFrame become.
 
+    Its ``origin`` has the types of Spark that no field has, as Spark's JSON, so that a sink of unchanged
+    events can give them back.
+
     Args:
         struct: the DataFrame's ``schema``.
         name: of the schema; records within are named after it and where they stand: ``row_position``.
@@ -143,7 +147,17 @@ def schema_of(struct: spark.StructType, name: str = "row") -> Schema:
         raise SchemaError(f"expected the schema of a DataFrame (StructType), found {describe(struct)}")
     if isinstance(name, str) and not len(struct):
         raise SchemaError(f"schema {name}: the DataFrame has no columns; expected at least one")
-    return _Records(name).schema(struct, name, ())
+    made = _Records(name).schema(struct, name, ())
+    own = struct_of(made)
+    kept = [
+        typed
+        for typed, plain in zip(with_types(own, struct), own, strict=True)
+        if typed.dataType != plain.dataType
+    ]
+    if not kept:
+        return made
+    origin = spark.StructType(kept).json()
+    return Schema(name, {field.name: field.type for field in made.fields}, origin=origin)
 
 
 class _Records:

@@ -13,7 +13,7 @@ from evflow.errors import SparkError
 from evflow.schema import Schema
 from evflow.schema.values import describe
 
-__all__ = ["answered", "count", "data", "described", "listed", "struct", "text"]
+__all__ = ["answered", "count", "data", "described", "listed", "origin", "text"]
 
 _END = 1 << 62
 _MOST_NAME = 1000
@@ -68,13 +68,12 @@ def described(answer: Mapping[str, Any], key: str) -> Schema | None:
     return None if value is None else Schema.from_description(value)
 
 
-def struct(answer: Mapping[str, Any], key: str) -> StructType | None:
-    """Columns of Spark that an answer describes, as Spark's JSON; None if it says nothing of them."""
-    value = answer.get(key)
-    if value is None:
-        return None
+def origin(schema: Schema) -> StructType:
+    """The types of Spark that fields of a schema from outside had as columns; of the others nothing."""
+    if not schema.origin:
+        return StructType()
     try:
-        found = StructType.fromJson(json.loads(value, object_hook=_without_classes))
+        found = StructType.fromJson(json.loads(schema.origin, object_hook=_without_classes))
     except (
         PySparkException,
         ArithmeticError,
@@ -84,7 +83,7 @@ def struct(answer: Mapping[str, Any], key: str) -> StructType | None:
         TypeError,
         ValueError,
     ):
-        _refuse(f"columns of Spark in {key!r}", value)
+        _refuse(f"columns of Spark as the origin of schema {schema.name}", schema.origin)
     return found
 
 

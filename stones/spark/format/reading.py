@@ -65,8 +65,8 @@ def schema(options: Mapping[str, str]) -> StructType:
             f"stone {parsed.stone!r} has no schema before events have come to it; declare it with "
             "ev.SparkSink(schema, …), or call .schema(…) before .load()"
         )
-    own, told = struct_of(Schema.from_description(described)), answers.struct(there, "struct")
-    return own if told is None else with_types(own, told)
+    held = Schema.from_description(described)
+    return with_types(struct_of(held), answers.origin(held))
 
 
 class BatchReader(DataSourceReader):

@@ -59,9 +59,10 @@ class Holding(Actor):
     def receive(self, batch: EventBatch, input: str) -> None:
         schema = self._log.schema
         if schema is not None and batch.schema is not schema and batch.schema != schema:
-            self.context.fault(
-                batch, f"the sink has rows of {schema!r}, expected these, found {batch.schema!r}"
-            )
+            reason = f"the sink has rows of {schema!r}, expected these, found {batch.schema!r}"
+            if batch.schema.origin != schema.origin:
+                reason += "; they had other types in Spark: say which, as in ev.SparkSink(df.schema)"
+            self.context.fault(batch, reason)
             return
         first = self._log.next
         try:
@@ -141,7 +142,6 @@ class Holding(Actor):
             "next": self._log.next,
             "bytes": self._log.nbytes,
             "schema": None if schema is None else schema.description,
-            "struct": self._stone.struct,
         }
 
     def _rows(self, question: dict[str, Any]) -> dict[str, Any]:
