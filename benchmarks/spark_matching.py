@@ -2,6 +2,7 @@
 
     python benchmarks/spark_matching.py                      10 million events: some ten minutes
     python benchmarks/spark_matching.py --events 1000000
+    python benchmarks/spark_matching.py --break-even         where match and Spark SQL cost the same
 
 CPU is that of all processes: this one, Java, and Python's workers. Each case runs once to warm up. The floor
 is what must be paid anyhow: the events through an empty ``mapInArrow``, and the engine alone on the same
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,7 @@ import pyarrow.parquet as pq
 from table import duration, markdown
 
 from evflow.matching.matcher import Matcher
-from evflow.stones.spark.matching import match
+from evflow.stones.spark.matching import index, match
 from evflow.stones.spark.matching.reading import Form, read_piece
 from evflow.stones.spark.session import configure_spark_with_evflow
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SIDE = 1000.0
+EVEN_CIRCLES = (10_000, 200_000)
+EVEN_MATCHES = (0.03, 0.3, 1.0, 3.0)
 MATCHES = 2.4
 SYMBOLS = 1_000
 TAKEN, SAME = "mapInArrow that only takes the rows", "mapInArrow that gives the same rows"
@@ -132,9 +136,9 @@ def pairs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"id": ids, "subscription": ids})
 
 
-def circles(count: int) -> pa.Table:
+def circles(count: int, matches: float = MATCHES) -> pa.Table:
     random = np.random.default_rng(1)
-    radius = np.sqrt(MATCHES * SIDE * SIDE / count / np.pi)
+    radius = np.sqrt(matches * SIDE * SIDE / count / np.pi)
     return pa.table(
         {
             "id": np.arange(count),
@@ -289,6 +293,31 @@ def of_contents(bench: Bench, path: Path, count: int, folder: Path) -> None:
     report(f"{count:,} filters", bench, events.count(), ["match, broadcast"], "Spark SQL, join on symbol")
 
 
+def break_even(bench: Bench, path: Path, folder: Path, events: int) -> None:
+    """Prints what a job costs, by how many circles there are and how many of them an event is in.
+
+    All files are read anew in each job, and so are the subscriptions, unless there is an index of them.
+    """
+    spark = bench.spark
+    lines = [["circles", "matches an event", "Spark SQL", "`match`", "`match` with `index`", "against SQL"]]
+    for count, matches in product(EVEN_CIRCLES, EVEN_MATCHES):
+        file = folder / f"{count} {matches}.parquet"
+        pq.write_table(circles(count, matches), file)
+        frame, subscriptions = spark.read.parquet(str(path)), spark.read.parquet(str(file))
+        radius = float(np.sqrt(matches * SIDE * SIDE / count / np.pi))
+        known = index(subscriptions)
+        bench.cases = {
+            "sql": partial(lambda *given: save(sql_on_cells(*given)), frame, subscriptions, radius),
+            "match": partial(lambda *given: save(match(*given)), frame, subscriptions),
+            "index": partial(lambda *given: save(match(*given)), frame, known),
+        }
+        bench.run()
+        sql, plain, prepared = (bench.costs[name][0] for name in ("sql", "match", "index"))
+        costs = [f"{seconds:.2f} s" for seconds in (sql, plain, prepared)]
+        lines.append([f"{count:,}", f"{matches:g}", *costs, f"{sql / plain:.2f} x / {sql / prepared:.2f} x"])
+    markdown(f"CPU of a job, {events:,} events", lines)
+
+
 @click.command()
 @click.option("--events", default=10_000_000, help="How many.")
 @click.option("--circles", "areas", default=100_000, help="Areas without content; 0 leaves them out.")
@@ -296,9 +325,10 @@ def of_contents(bench: Bench, path: Path, count: int, folder: Path) -> None:
 @click.option("--rounds", default=3, help="The least of so many counts.")
 @click.option("--patience", default=600.0, help="Seconds after which a case is given up.")
 @click.option("--tiles/--no-tiles", default=True, help="Measure that plan too.")
+@click.option("--break-even", "even", is_flag=True, help="Only where match and Spark SQL cost the same.")
 @click.option("--cores", default=2)
 def main(
-    events: int, areas: int, filters: int, rounds: int, patience: float, tiles: bool, cores: int
+    events: int, areas: int, filters: int, rounds: int, patience: float, tiles: bool, even: bool, cores: int
 ) -> None:
     """Prints what a match on Spark costs."""
     from pyspark.sql import SparkSession
@@ -320,9 +350,11 @@ def main(
         path = Path(temporary, "events.parquet")
         make_events(path, events)
         bench = Bench(spark, rounds, patience)
-        if areas:
+        if even:
+            break_even(bench, path, Path(temporary), events)
+        elif areas:
             of_circles(bench, path, areas, tiles)
-        if filters:
+        if filters and not even:
             of_contents(bench, path, filters, Path(temporary))
         spark.stop()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evflow.stones.spark.applying import apply
     from evflow.stones.spark.columns.schemas import schema_of, struct_of
-    from evflow.stones.spark.matching import explain, match
+    from evflow.stones.spark.matching import explain, index, match
     from evflow.stones.spark.registering import register
     from evflow.stones.spark.session import active_session, configure_spark_with_evflow
 
@@ -21,6 +21,7 @@ __all__ = [
     "apply",
     "configure_spark_with_evflow",
     "explain",
+    "index",
     "match",
     "register",
     "schema_of",
@@ -32,6 +33,7 @@ _WHERE = {
     "apply": "applying",
     "configure_spark_with_evflow": "session",
     "explain": "matching",
+    "index": "matching",
     "match": "matching",
     "register": "registering",
     "schema_of": "columns.schemas",

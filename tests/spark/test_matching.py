@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from evflow.errors import SparkError, SubscriptionError
-from evflow.stones.spark.matching import explain, match, shipping
+from evflow.stones.spark.matching import explain, face, index, match, prepared, shipping
 from tests.spark.oracle import Wish, pairs, text
 
 if TYPE_CHECKING:
@@ -305,6 +306,35 @@ def test_index_reaches_executors_as_a_file_where_they_do_not_see_the_drivers(
     assert list(shipping._shelf.values()) == [shipped]
     wanted = [(number, wish) for number, wish in wishes if number % 3 == 0]
     assert found(matches) == sorted(pairs(flights, wanted))
+
+
+def test_index_is_read_and_built_once_for_many_matches(
+    sides: tuple[DataFrame, DataFrame],
+    flights: list[dict[str, Any]],
+    wishes: list[tuple[int, Wish]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events, subscriptions = sides
+    known = index(subscriptions)
+    assert known.subscriptions == len(wishes) and repr(known) == f"Index({len(wishes)} subscriptions)"
+    for module in (prepared, face):
+        # From now on the subscriptions are not read.
+        monkeypatch.setattr(module, "collect", None)
+    monkeypatch.setattr(face, "planned", None)
+    few, many = (match(events.where(f"{name} is not null"), known) for name in ("x", "id"))
+    some = [row for row in flights if row["x"] is not None]
+    assert found(few) == sorted(pairs(some, wishes))
+    assert found(many) == sorted(pairs(flights, wishes))
+    told = explain(events, known)
+    assert (told.plan, told.subscriptions) == ("broadcast", len(wishes))
+    with pytest.raises(SparkError, match="space=, partitions=: the index is built"):
+        match(events, known, space="globe", partitions=4)
+    with pytest.raises(SparkError, match="plan=: the index is built"):
+        match(events, known, plan="tiles")
+    with pytest.raises(SparkError, match="column x, which tells where an event is, is not there"):
+        match(events.select("id", "delay"), known)
+    with pytest.raises(SparkError, match="sent to the executors of another session"):
+        match(events, replace(known, session="another"))
 
 
 def test_columns_are_found_whatever_their_case(spark: SparkSession) -> None:

@@ -9,5 +9,6 @@ from __future__ import annotations
 
 from evflow.stones.spark.matching.face import explain, match
 from evflow.stones.spark.matching.planning import Explanation
+from evflow.stones.spark.matching.prepared import Index, index
 
-__all__ = ["Explanation", "explain", "match"]
+__all__ = ["Explanation", "Index", "explain", "index", "match"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["PLANS", "Asked", "asked"]
+__all__ = ["PLANS", "Asked", "Subscribed", "asked", "settings_of", "subscribed"]
 
 PLANS = ("auto", "broadcast", "tiles")
 
@@ -29,21 +29,17 @@ _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The arguments of ``match``.
+class Subscribed:
+    """The subscriptions that are matched, as they are given.
 
     Attributes:
-        events: a row is an event.
         subscriptions: a row is a subscription.
-        keys: columns of ``events``: what the pairs call an event.
-        form: how subscriptions are given.
+        form: how they are given.
         ids: the type of their ids, by its name in numpy.
         settings: of the matcher.
     """
 
-    events: DataFrame
     subscriptions: DataFrame
-    keys: tuple[str, ...]
     form: Form
     ids: str
     settings: Settings
@@ -52,6 +48,19 @@ class Asked:
     def rows(self) -> DataFrame:
         """The subscriptions as they are read; one DataFrame, so that Spark plans it once."""
         return self.form.select(self.subscriptions)
+
+
+@dataclass(frozen=True)
+class Asked(Subscribed):
+    """The arguments of ``match``.
+
+    Attributes:
+        events: a row is an event.
+        keys: columns of ``events``: what the pairs call an event.
+    """
+
+    events: DataFrame
+    keys: tuple[str, ...]
 
     @cached_property
     def _types(self) -> dict[str, str]:
@@ -109,26 +118,36 @@ class Asked:
         return StructType([*named, StructField("subscription", kind, False)])
 
 
-def asked(
-    events: DataFrame,
-    subscriptions: DataFrame,
-    event_id: str | Sequence[str],
-    subscription_id: str,
-    settings: Settings,
-) -> Asked:
-    """The arguments of ``match``, checked.
+def subscribed(subscriptions: DataFrame, subscription_id: str, settings: Settings) -> Subscribed:
+    """Subscriptions and how they are matched, checked.
 
     Raises:
-        SparkError: a column of the events is not there, or its name is taken.
+        SparkError: they are no DataFrame, or one that streams.
         SubscriptionError: columns of the subscriptions are missing, or the engine is unknown.
     """
-    for what, given in (("events", events), ("subscriptions", subscriptions)):
-        if not hasattr(given, "mapInArrow"):
-            raise SparkError(f"{what}: expected a DataFrame of Spark but found {type(given).__name__}")
+    _check_frame("subscriptions", subscriptions)
     if subscriptions.isStreaming:
         raise SparkError(
             "subscriptions: expected a DataFrame that does not stream; match each micro-batch in foreachBatch"
         )
+    if settings.engine not in ENGINES:
+        raise SubscriptionError(f"engine {settings.engine!r}: expected one of {', '.join(ENGINES)}")
+    form = form_of(subscriptions, subscription_id, settings.space)
+    return Subscribed(subscriptions, form, _IDS[dict(subscriptions.dtypes)[form.id]], settings)
+
+
+def _check_frame(what: str, given: object) -> None:
+    if not hasattr(given, "mapInArrow"):
+        raise SparkError(f"{what}: expected a DataFrame of Spark but found {type(given).__name__}")
+
+
+def asked(events: DataFrame, subscribed: Subscribed, event_id: str | Sequence[str]) -> Asked:
+    """The arguments of ``match``, checked.
+
+    Raises:
+        SparkError: a column of the events is not there, or its name is taken.
+    """
+    _check_frame("events", events)
     keys = (event_id,) if isinstance(event_id, str) else tuple(event_id)
     for key in keys:
         if len(indices_of(events.columns, key)) != 1:
@@ -139,10 +158,8 @@ def asked(
         raise SparkError(
             f"event_id={event_id!r}: expected one column or several, none of them named subscription"
         )
-    if settings.engine not in ENGINES:
-        raise SubscriptionError(f"engine {settings.engine!r}: expected one of {', '.join(ENGINES)}")
-    form = form_of(subscriptions, subscription_id, settings.space)
-    return Asked(events, subscriptions, keys, form, _IDS[dict(subscriptions.dtypes)[form.id]], settings)
+    one = subscribed
+    return Asked(one.subscriptions, one.form, one.ids, one.settings, events, keys)
 
 
 def settings_of(

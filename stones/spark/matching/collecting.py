@@ -18,7 +18,7 @@ from evflow.stones.spark.matching.tiles import Tiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evflow.stones.spark.matching.asked import Asked
+    from evflow.stones.spark.matching.asked import Asked, Subscribed
 
 __all__ = ["Survey", "boxes_in", "collect", "refuse_repeats", "survey", "touched"]
 
@@ -85,7 +85,7 @@ class _Collect:
             )
 
 
-def collect(asked: Asked, tiles: Tiles | None = None, wide: int = 0) -> list[Any]:
+def collect(asked: Subscribed, tiles: Tiles | None = None, wide: int = 0) -> list[Any]:
     """The packed subscriptions, in Arrow buffers.
 
     Args:
@@ -108,7 +108,7 @@ def collect(asked: Asked, tiles: Tiles | None = None, wide: int = 0) -> list[Any
     return [piece.as_buffer() for piece in table.column("piece")]
 
 
-def refuse_repeats(asked: Asked, pieces: Sequence[Any] | None = None) -> None:
+def refuse_repeats(asked: Subscribed, pieces: Sequence[Any] | None = None) -> None:
     """Checks that no two subscriptions have one id.
 
     Args:

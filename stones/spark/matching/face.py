@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from evflow.stones.spark.java import explained
-from evflow.stones.spark.matching.asked import Asked, asked, settings_of
-from evflow.stones.spark.matching.collecting import collect, refuse_repeats
+from evflow.stones.spark.matching.asked import Asked, asked, settings_of, subscribed
+from evflow.stones.spark.matching.collecting import collect
 from evflow.stones.spark.matching.joining import tiled
 from evflow.stones.spark.matching.packing import unpack
 from evflow.stones.spark.matching.pairs import Broadcast
 from evflow.stones.spark.matching.planning import Explanation, Limits, Plan, planned
+from evflow.stones.spark.matching.prepared import Index, index_of
 from evflow.stones.spark.matching.shipping import ship
 from evflow.stones.spark.registering import register
 
@@ -23,11 +24,22 @@ __all__ = ["explain", "match"]
 
 _log = logging.getLogger("evflow.spark")
 
+_DEFAULTS = {
+    "subscription_id": "id",
+    "plan": "auto",
+    "space": "plane",
+    "location": None,
+    "engine": "index",
+    "memory": None,
+    "tile_memory": None,
+    "partitions": None,
+}
+
 
 @explained()
 def match(
     events: DataFrame,
-    subscriptions: DataFrame,
+    subscriptions: DataFrame | Index,
     *,
     event_id: str | Sequence[str] = "id",
     subscription_id: str = "id",
@@ -42,16 +54,17 @@ def match(
 ) -> DataFrame:
     """Which events satisfy which subscriptions.
 
-    The subscriptions are read when this is called, the events when the result is used. A column of the events
-    is an attribute, a field of a struct one with a dotted name, and null is as if it was missing; only
-    columns that subscriptions ask for are read. Decimals count as numbers; cast dates and times to numbers or
-    strings.
+    The subscriptions are read when this is called, or were read by ``index``; the events when the result is
+    used. A column of the events is an attribute, a field of a struct one with a dotted name, and null is as
+    if it was missing; only columns that subscriptions ask for are read. Decimals count as numbers; cast dates
+    and times to numbers or strings.
 
     Args:
         events: a row is an event.
         subscriptions: a row is a subscription: a text in the column ``subscription``, or an area in ``x``,
             ``y`` and ``radius`` (on the globe ``latitude``, ``longitude`` in degrees, ``radius`` in metres),
-            or constraints as for ``FilterColumns.from_arrow`` in ``constraints``, or both of these.
+            or constraints as for ``FilterColumns.from_arrow`` in ``constraints``, or both of these. Or what
+            ``index`` made of them; then of the other arguments only ``event_id`` is given.
         event_id: the column, or columns, of events that are in the result.
         subscription_id: the column of whole numbers that names subscriptions.
         plan: ``broadcast``, every executor has the index of all subscriptions; ``tiles``, both sides are
@@ -76,22 +89,26 @@ def match(
 
     Example: ``match(flights, alerts, event_id="flight").groupBy("subscription").count()``
     """
-    question = asked(
-        events, subscriptions, event_id, subscription_id, settings_of(engine, space, location, options)
-    )
+    told = _told(options, subscription_id, plan, space, location, engine, memory, tile_memory, partitions)
+    if isinstance(subscriptions, Index):
+        question = asked(events, subscriptions.given, event_id)
+        subscriptions.check(events.sparkSession, told)
+        return _broadcast(question, subscriptions)
+    settings = settings_of(engine, space, location, options)
+    question = asked(events, subscribed(subscriptions, subscription_id, settings), event_id)
     register(events.sparkSession)
     limits = Limits.of(events.sparkSession, memory, tile_memory, partitions)
     chosen = planned(question, plan, limits)
     _log.info("match: %s", chosen.explanation)
     if chosen.explanation.plan == "broadcast":
-        return _broadcast(question)
+        return _broadcast(question, index_of(question))
     return _tiles(question, chosen, limits)
 
 
 @explained()
 def explain(
     events: DataFrame,
-    subscriptions: DataFrame,
+    subscriptions: DataFrame | Index,
     *,
     event_id: str | Sequence[str] = "id",
     subscription_id: str = "id",
@@ -113,30 +130,36 @@ def explain(
 
     Example: ``print(explain(flights, alerts))``
     """
-    question = asked(
-        events, subscriptions, event_id, subscription_id, settings_of(engine, space, location, options)
-    )
+    told = _told(options, subscription_id, plan, space, location, engine, memory, tile_memory, partitions)
+    if isinstance(subscriptions, Index):
+        question = asked(events, subscriptions.given, event_id)
+        subscriptions.check(events.sparkSession, told)
+        return _of_index(subscriptions, events)
+    settings = settings_of(engine, space, location, options)
+    question = asked(events, subscribed(subscriptions, subscription_id, settings), event_id)
     register(events.sparkSession)
-    return planned(
-        question, plan, Limits.of(events.sparkSession, memory, tile_memory, partitions)
-    ).explanation
+    limits = Limits.of(events.sparkSession, memory, tile_memory, partitions)
+    return planned(question, plan, limits).explanation
 
 
-def _broadcast(question: Asked) -> DataFrame:
-    pieces = collect(question)
-    refuse_repeats(question, pieces)
-    names: set[str] = set()
-    areas = False
-    for data in pieces:
-        columns = unpack(data).columns
-        names.update(columns.names)
-        areas = areas or columns.x is not None
-    if areas:
+def _of_index(index: Index, events: DataFrame) -> Explanation:
+    memory = Limits.of(events.sparkSession, None, None, None).memory
+    return Explanation("broadcast", "its index is built", index.subscriptions, index.nbytes, memory)
+
+
+def _told(options: dict[str, Any], *given: object) -> list[str]:
+    """The names of the arguments that are not as they are by default, but for the plan that an index has."""
+    named = zip(_DEFAULTS.items(), given, strict=True)
+    changed = [name for (name, default), value in named if value not in (default, "broadcast")]
+    return [*changed, *options]
+
+
+def _broadcast(question: Asked, index: Index) -> DataFrame:
+    if index.areas:
         question.needs_places()
-    shipped = ship(question.events.sparkSession, question.settings, pieces)
-    shape = question.shape(names)
+    shape = question.shape(index.names)
     rows = question.events.select(*question.columns(shape))
-    return rows.mapInArrow(Broadcast(shipped, shape), question.result())
+    return rows.mapInArrow(Broadcast(index.shipped, shape), question.result())
 
 
 def _tiles(question: Asked, plan: Plan, limits: Limits) -> DataFrame:
