@@ -1,5 +1,5 @@
-"""What holds for all tests: which evflow is tested, how many run at once, how many examples are tried, what
-Ctrl-C does, and what is left out of gc."""
+"""What holds for all tests: which evflow is tested, how many run at once and in which order, how many
+examples are tried, what Ctrl-C does, and what is left out of gc."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import tried
+from tests.turns import in_turns
 
 # As the processes that tests start in the checkout: else each matching function is compiled twice, for both.
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -28,12 +29,32 @@ settings.load_profile("suite")
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """A process more than there are processors, since many tests wait; none for single files."""
+    """Twice as many as there are processors, since many tests wait; none for single files.
+
+    Quick ones hardly wait, so that there is one more.
+    """
     if config.args and not any(Path(argument).is_dir() for argument in config.args):
         return 0
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return min(os.cpu_count() or 1, 7) + 1
+    processors = os.cpu_count() or 1
+    return min(8, processors + 1 if config.option.markexpr == "not slow" else 2 * processors)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process has the session of Spark, and another compiles the matching engines."""
+    items[:] = in_turns(
+        items,
+        int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)),
+        groups=[_has_spark, lambda item: "match" in f"{item.path.parent.name}/{item.path.name}"],
+        slow=lambda item: item.get_closest_marker("slow") is not None,
+        file=lambda item: item.path,
+    )
+
+
+def _has_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="module", autouse=True)
