@@ -147,6 +147,7 @@ def mixed(**changed: Any) -> Mixed:
     return Mixed(**(FIELDS | {"point": Point(1.5, 2.5)} | changed))
 
 
+@pytest.mark.slow
 @some
 @given(st.data())
 def test_objects_are_encoded_to_the_documented_bytes(data: st.DataObject) -> None:
@@ -162,6 +163,7 @@ def test_objects_are_encoded_to_the_documented_bytes(data: st.DataObject) -> Non
     assert memory.taken() == b"".join(expected)
 
 
+@pytest.mark.slow
 @some
 @given(st.data())
 def test_objects_of_varying_width_are_encoded_and_their_ends_noted(data: st.DataObject) -> None:

@@ -22,6 +22,7 @@ def matcher(case: Case, space: str = "plane") -> Matcher:
     return Matcher(case.engine, space=space, **case.options)
 
 
+@pytest.mark.slow
 @every_engine
 def test_random_calls_give_what_the_oracle_says(case: Case) -> None:
     for seed in range(case.examples):

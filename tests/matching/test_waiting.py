@@ -60,7 +60,8 @@ class Often(Play):
             self.check()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
+@settings(suppress_health_check=list(HealthCheck))
 @given(random=st.randoms(use_true_random=False))
 def test_calls_between_moves_give_what_the_oracle_says(random: Random) -> None:
     Often(random, partial(Matcher, "index")).run(5)
