@@ -61,7 +61,7 @@ def test_area_finds_nothing(area: str) -> None:
     "arguments",
     [
         "--only codec --programs 200 --seed 5",
-        pytest.param("--programs 600 --seed 1000000", marks=pytest.mark.timeout(300)),
+        pytest.param("--programs 200 --seed 1000000", marks=pytest.mark.timeout(300)),
     ],
 )
 def test_command_finds_nothing(arguments: str) -> None:

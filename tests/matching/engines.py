@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evflow.matching.engine import ENGINES, engine_class
+from tests.examples import tried
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "two-phase": [
@@ -16,8 +17,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 """Engines that are tested with several sets of options."""
 
-EXAMPLES = {"reference": 100}
-"""How many random examples an engine has in the suite, over all of its options; others have 300."""
+EXAMPLES = {"reference": 40}
+"""How many random examples an engine has in the suite, over all of its options; others have 120."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Case:
 
     engine: str
     options: dict[str, Any] = field(default_factory=dict)
-    examples: int = 300
+    examples: int = tried(120)
 
     def __str__(self) -> str:
         return "-".join([self.engine, *map(str, self.options.values())])
@@ -45,7 +46,7 @@ def there(engine: str) -> bool:
 
 def cases(engine: str) -> list[Case]:
     options = OPTIONS.get(engine, [{}])
-    return [Case(engine, chosen, EXAMPLES.get(engine, 300) // len(options)) for chosen in options]
+    return [Case(engine, chosen, tried(EXAMPLES.get(engine, 120) // len(options))) for chosen in options]
 
 
 CASES = [case for engine in ENGINES if there(engine) for case in cases(engine)]
