@@ -43,18 +43,20 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process has the session of Spark, and another compiles the matching engines."""
+    """One process has a session of Spark, one compiles the matching engines, one begins with the longest."""
     items[:] = in_turns(
         items,
         int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)),
-        groups=[_has_spark, lambda item: "match" in f"{item.path.parent.name}/{item.path.name}"],
+        groups=[
+            lambda item: "spark" in getattr(item, "fixturenames", ()),
+            lambda item: "match" in f"{item.path.parent.name}/{item.path.name}",
+            lambda item: (
+                "spark_home" in getattr(item, "fixturenames", ()) or item.path.parent.name == "siege"
+            ),
+        ],
         slow=lambda item: item.get_closest_marker("slow") is not None,
         file=lambda item: item.path,
     )
-
-
-def _has_spark(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="module", autouse=True)
