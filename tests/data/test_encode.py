@@ -40,6 +40,7 @@ def test_encode_makes_the_documented_bytes_that_plain_msgpack_reads(data: st.Dat
     assert unpacked(encoded) == [plain_event(schema, event)]
 
 
+@pytest.mark.slow
 @some
 @given(st.data())
 def test_encode_quick_and_careful_make_the_same_bytes(data: st.DataObject) -> None:

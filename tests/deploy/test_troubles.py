@@ -96,6 +96,7 @@ class Photo(ev.Event):
     pixels: ev.Array[ev.u8, None]
 
 
+@pytest.mark.slow
 def test_large_events_among_dead_letters_do_not_hide_the_others(tmp_path: Path) -> None:
     """All are told, more than fit into one answer; of one that is too large, how large it is."""
     seen: list[tuple[int, int]] = []

@@ -62,6 +62,7 @@ def make(book: Book, change: tuple[Any, ...]) -> None:
             )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(changes, max_size=12))
 def test_a_file_holds_what_any_changes_have_led_to(given_changes: list[tuple[Any, ...]]) -> None:

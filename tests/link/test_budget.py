@@ -124,6 +124,7 @@ def test_credit_is_given_again_when_what_waits_has_been_handled() -> None:
     assert b.hub.budget.used <= MEMORY // 2
 
 
+@pytest.mark.slow
 def test_credit_never_falls_within_a_session() -> None:
     network = Network()
     b = Peer(network, "b", chain([]), memory=MEMORY)

@@ -67,6 +67,7 @@ def batch_of(schema: Schema, rows: list[dict[str, Any]]) -> EventBatch:
     return EventBatch.from_columns(schema, {f.name: [row[f.name] for row in rows] for f in schema.fields})
 
 
+@pytest.mark.slow
 @some
 @given(st.data())
 def test_decode_gives_the_values_of_the_events(data: st.DataObject) -> None:
@@ -78,6 +79,7 @@ def test_decode_gives_the_values_of_the_events(data: st.DataObject) -> None:
     same(found.to_pylist(), as_rows(schema, rows))
 
 
+@pytest.mark.slow
 @some
 @given(st.data())
 def test_decode_takes_the_selected_events(data: st.DataObject) -> None:
@@ -89,6 +91,7 @@ def test_decode_takes_the_selected_events(data: st.DataObject) -> None:
     same(found.to_pylist(), as_rows(schema, [rows[i] for i in chosen]))
 
 
+@pytest.mark.slow
 @some
 @given(st.data())
 def test_encode_gives_events_of_the_rows(data: st.DataObject) -> None:

@@ -354,6 +354,7 @@ def test_columns_that_would_have_spark_import_or_are_none_are_refused(kind: str)
             answers.origin(ev.Schema("S", {"a": int}, origin=origin))
 
 
+@pytest.mark.slow
 def test_node_goes_on_after_questions_that_nobody_should_ask() -> None:
     desc = {"name": "R", "fields": [["x", "i64"]]}
     begin = {"ask": "begin", "job": "job", "epoch": 0, "partition": 0, "attempt": 0, "schema": desc}
