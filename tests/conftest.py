@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # For a property that does not say how many. None is a test of speed: the first example may compile.
-settings.register_profile("suite", max_examples=tried(40), deadline=None)
+settings.register_profile("suite", max_examples=tried(25), deadline=None)
 settings.load_profile("suite")
 
 

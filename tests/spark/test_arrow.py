@@ -111,6 +111,7 @@ def test_encode_gives_events_of_the_rows(data: st.DataObject) -> None:
     assert unpacked(content) == [plain_event(schema, row) for row in rows[start : start + count]]
 
 
+@pytest.mark.slow
 @some
 @given(st.data())
 def test_encode_all_writes_batches_one_behind_the_other_into_one_place(data: st.DataObject) -> None:
