@@ -15,7 +15,6 @@ setup(
     packages=[
         *FOLDERS,
         "evflow.cli",
-        "evflow.codgen.cuda",
         "evflow.codgen.llvm",
         "evflow.codgen.source",
         "evflow.demo",

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.resources import files
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import DeviceError
+from evflow.gpu.nvrtc import compile_ptx, kernel_source
 from evflow.gpu.owner import FORKED, Owner
 
 __all__ = ["Device", "Kernel", "Mark", "Memory", "OutOfMemory", "Stream", "available"]
@@ -32,7 +32,7 @@ BLOCK = 256
 """Threads of a block, as in CLCB, section 4.3."""
 
 LEAST_CAPABILITY = (7, 5)
-"""What the PTX in ``gpu/kernels`` is made for."""
+"""What the kernels are compiled for."""
 
 _KEPT = (
     "subscriptions are kept on the host, so save them and load them in another process, or use a CPU engine"
@@ -257,8 +257,8 @@ class Device:
         return "the next call starts afresh"
 
     def kernels(self, name: str) -> dict[str, Kernel]:
-        """The kernels of one file of ``gpu/kernels``, by name; the driver compiles their PTX."""
-        return self.load((files("evflow.gpu") / "kernels" / f"{name}.ptx").read_text(), f"{name}.ptx")
+        """The kernels of one file of ``gpu/kernels``, by name, compiled at first use."""
+        return self.load(compile_ptx(kernel_source(name)), f"{name}.cu")
 
     def load(self, text: str, what: str) -> dict[str, Kernel]:
         """The kernels of a PTX text, by name.

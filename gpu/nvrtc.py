@@ -1,7 +1,4 @@
-"""CUDA C to PTX at run time, by NVIDIA's NVRTC: for functions that are not known before.
-
-The kernels of the engines do not need it; they are shipped as PTX.
-"""
+"""The kernels as PTX, compiled at first use by NVIDIA's NVRTC; the driver compiles that for its card."""
 
 from __future__ import annotations
 
@@ -12,11 +9,12 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 from evflow.errors import DeviceError
 
-__all__ = ["compile_ptx"]
+__all__ = ["compile_ptx", "kernel_source"]
 
 _VARIABLE = "EVFLOW_NVRTC"
 _OPTIONS = ("--gpu-architecture=compute_75", "--std=c++17", "-fmad=false")
@@ -24,6 +22,18 @@ _WHEELS = ("nvidia/cuda_nvrtc/lib", "nvidia/cu12/lib", "nvidia/cu13/lib")
 _lock = threading.Lock()
 
 
+def kernel_source(name: str) -> str:
+    """The CUDA C of one file of ``gpu/kernels``, with what it includes.
+
+    Args:
+        name: the file, without its ending.
+    """
+    folder = files("evflow.gpu") / "kernels"
+    text = (folder / f"{name}.cu").read_text()
+    return text.replace('#include "values.cuh"\n', (folder / "values.cuh").read_text())
+
+
+@cache
 def compile_ptx(source: str) -> str:
     """PTX for cards from Turing on. No product and sum are contracted, so the result is the CPU's.
 
@@ -79,8 +89,8 @@ def _library(path: str | None) -> ctypes.CDLL:
         except OSError as error:
             said.append(str(error))
     raise DeviceError(
-        f"GPU filters are compiled by NVRTC, and it is not found ({'; '.join(said) or 'no libnvrtc'}); "
-        f"install the CUDA toolkit or nvidia-cuda-nvrtc, or name the library in {_VARIABLE}"
+        f"NVRTC, which compiles the kernels, is not found ({'; '.join(said) or 'no libnvrtc'}); "
+        f"pip install 'evflow[gpu]' brings it, or {_VARIABLE} names the library of a CUDA toolkit"
     )
 
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 import evflow.gpu.device
 from evflow.gpu.device import BLOCK
 from evflow.matching.matcher import Matcher
-from tests.gpu.nvrtc import KERNELS
+from tests.gpu.nvrtc import KERNELS, ptx_of
 from tests.gpu.plays import command
 from tests.gpu.toolchain import compiled
 from tests.gpu.workload import Workload, differences
@@ -198,7 +198,7 @@ class Fibers:
     # -- kernels
 
     def kernels(self, file: str) -> dict[str, Callable[..., None]]:
-        signatures = dict(evflow.gpu.device._signatures((KERNELS / f"{file}.ptx").read_text()))
+        signatures = dict(evflow.gpu.device._signatures(ptx_of(file)))
         library = ctypes.CDLL(str(self._compiled(file, list(signatures))))
         return {name: partial(self._start, library, name, kinds) for name, kinds in signatures.items()}
 

@@ -1,13 +1,11 @@
-"""The kernels compiled by NVRTC, and the PTX that is shipped made anew.
-
-python -m tests.gpu.nvrtc       writes gpu/kernels/*.ptx
-"""
+"""The kernels compiled by NVRTC: to PTX as evflow does it, and to the machine code of each card."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,17 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from evflow.gpu.nvrtc import compile_ptx, kernel_source
 from tests.gpu.toolchain import NVDISASM, NVRTC, kept, library, nvdisasm, nvrtc, run
 
-__all__ = ["CARDS", "KERNELS", "OPTIONS", "SHIPPED", "Report", "compile_kernel", "reports", "shipped"]
+__all__ = ["CARDS", "KERNELS", "OPTIONS", "BROUGHT", "Report", "compile_kernel", "ptx_of", "reports"]
 
 KERNELS = Path(__file__).parents[2] / "gpu" / "kernels"
 OPTIONS = ("-fmad=false",)
 CARDS = (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)
 """All that NVRTC 13.0 makes machine code for, from Turing on."""
 
-SHIPPED = ("12.0", "compute_75")
-"""The version of NVRTC and the virtual machine that the shipped PTX is made with."""
+BROUGHT = ("12.0", "compute_75")
+"""The version of NVRTC that the extra ``gpu`` brings, and the virtual machine that PTX is made for."""
 
 
 class Report(NamedTuple):
@@ -79,7 +78,7 @@ def reports(source: str, cards: Sequence[int] = CARDS) -> dict[str, Report]:
 
 
 def _told(source: str, cards: Sequence[int]) -> str:
-    command = [sys.executable, "-m", "tests.gpu.nvrtc", "report", *map(str, cards)]
+    command = [sys.executable, "-m", "tests.gpu.nvrtc", *map(str, cards)]
     done = subprocess.run(
         command, cwd=KERNELS.parents[1], input=source, capture_output=True, encoding="utf-8"
     )
@@ -137,28 +136,22 @@ def _check(status: int) -> None:
         raise RuntimeError(f"NVRTC: status {status}")
 
 
-def shipped(name: str, source: str | None = None) -> str:
-    """The PTX of one kernel file, made anew, without comments and the compiler's own constants.
+def ptx_of(name: str, source: str | None = None) -> str:
+    """The PTX of one kernel file, as evflow compiles it.
 
     Args:
         name: the file, without its ending.
-        source: what to compile instead of what stands there.
+        source: what to compile instead of what stands there; it may include ``values.cuh``.
     """
-    version, architecture = SHIPPED
-    text = compile_kernel(source or (KERNELS / f"{name}.cu").read_text(), architecture, version)
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("//")]
-    lines = [line for line in lines if "nv6target" not in line]
-    return "\n".join(lines) + "\n"
+    os.environ["EVFLOW_NVRTC"] = library(nvrtc(BROUGHT[0]), "libnvrtc.so.*")
+    if source is None:
+        return compile_ptx(kernel_source(name))
+    return compile_ptx(source.replace('#include "values.cuh"\n', (KERNELS / "values.cuh").read_text()))
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["report"]:
-        source = sys.stdin.read()
-        print(json.dumps({f"sm_{card}": _report(source, f"sm_{card}") for card in sys.argv[2:]}))
-        return
-    for path in sorted(KERNELS.glob("*.cu")):
-        path.with_suffix(".ptx").write_text(shipped(path.stem))
-        print(path.with_suffix(".ptx"))
+    source = sys.stdin.read()
+    print(json.dumps({f"sm_{card}": _report(source, f"sm_{card}") for card in sys.argv[1:]}))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import gc
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import Any
 
 from evflow.gpu.device import _devices as devices
 from tests.gpu.driver.ptx import translate
-from tests.gpu.toolchain import compiled, pycuda
+from tests.gpu.toolchain import compiled, library, nvrtc, pycuda
 
 __all__ = ["ILLEGAL_ADDRESS", "LAUNCH_FAILED", "ORDERS", "OUT_OF_MEMORY", "UNAVAILABLE", "StandIn", "load"]
 
@@ -145,11 +146,12 @@ def load() -> StandIn:
         Missing: there is no compiler, or PyCUDA cannot be had.
     """
     folder = pycuda()
+    os.environ["EVFLOW_NVRTC"] = library(nvrtc("12.0"), "libnvrtc.so.*")
     options = ["-O2", "-Wall", "-Wextra", "-fvisibility=hidden", "-Wl,-soname,libcuda.so.1", "-ldl"]
     path = compiled([FOLDER / name for name in SOURCES], options)
-    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    driver = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     sys.path.insert(0, str(folder))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module("pycuda.driver")
-    return StandIn(library)
+    return StandIn(driver)

@@ -1,6 +1,6 @@
 """Positive controls: each fault that is planted is caught by at least one check.
 
-A fault is an edit of a kernel's source, compiled as the shipped PTX is, or of the host's code. What catches
+A fault is an edit of a kernel's source, compiled as the kernels are, or of the host's code. What catches
 it is the answer compared with the oracle's, in some order of threads, or the stand-in itself.
 """
 
@@ -13,7 +13,7 @@ import pytest
 
 from evflow.errors import DeviceError
 from evflow.matching.matcher import Matcher
-from tests.gpu.nvrtc import KERNELS, shipped
+from tests.gpu.nvrtc import KERNELS, ptx_of
 from tests.gpu.standin import StandIn
 from tests.gpu.workload import Workload, differences
 
@@ -33,9 +33,9 @@ class Fault:
         """The PTX of the module that is loaded: of the changed source, if it is that of the file."""
         source = (KERNELS / f"{self.file}.cu").read_text()
         assert source.count(self.old) == 1, f"{self.file}.cu: {self.old!r}"
-        if ptx != (KERNELS / f"{self.file}.ptx").read_text():
+        if ptx != ptx_of(self.file):
             return ptx
-        return shipped(self.file, source.replace(self.old, self.new))
+        return ptx_of(self.file, source.replace(self.old, self.new))
 
 
 BARRIER = "    __syncthreads();\n"

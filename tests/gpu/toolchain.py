@@ -27,7 +27,7 @@ __all__ = ["Missing", "cache", "compiled", "kept", "library", "nvdisasm", "nvrtc
 PYCUDA = "pycuda==2026.1"
 HEADERS = ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-profiler-api==13.0.85", "nvidia-cuda-crt==13.0.88")
 NVRTC = {"12.0": "nvidia-cuda-nvrtc-cu12==12.0.140", "13.0": "nvidia-cuda-nvrtc==13.0.88"}
-"""The older makes the PTX that is shipped, which drivers since 525 read; the newer knows all cards."""
+"""The older is what the extra ``gpu`` brings, whose PTX drivers since 525 read; the newer knows all cards."""
 
 NVDISASM = "nvidia-cuda-nvdisasm==13.5.37"
 """Reads machine code."""

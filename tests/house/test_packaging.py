@@ -12,7 +12,7 @@ import pytest
 ROOTS = {"evflow": "evflow", "codgen": "evflow/codgen", "gpu": "evflow/gpu", "stones": "evflow/stones"}
 OWN = Path("stones/spark/pyspark_evflow")
 """A folder that installs as a package of its own, beside evflow."""
-DATA = {".cu", ".cuh", ".ptx", ".typed"}
+DATA = {".cu", ".cuh", ".typed"}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""PTX translated to C++, so that a CPU executes what is shipped for the GPU.
+"""PTX translated to C++, so that a CPU executes what a GPU would.
 
 Only the instructions that our kernels are made of are known; any other is an error. A kernel becomes one
 function that runs one thread from a label to the next stop: the end, a barrier, or (``interleave``) a memory

@@ -1,1 +1,0 @@
-"""The typed tree as CUDA C: one event a thread, with the answers of the interpreter."""
