@@ -29,6 +29,7 @@ from evflow.node.handshake import Handshake
 from evflow.node.keys import Gate, KeyRing
 from evflow.node.sharing import Sharing
 from evflow.node.shortcut import Shortcut
+from evflow.node.uncopied import Uncopied
 
 __all__ = ["Dialled", "Guest", "Sockets"]
 
@@ -131,6 +132,7 @@ class Sockets:
         self._flooded: set[int | Dialled] = set()
         # Those that the bell watches, by their descriptors.
         self._watched: dict[int, Conduit] = {}
+        self._uncopied = Uncopied()
         self._closed = False
         self._arena = Arena()
         self.pace, self.reserve, self.spare = self._arena.pace, self._arena.reserve, self._arena.spare
@@ -242,7 +244,7 @@ class Sockets:
                 if body.nbytes < _COPY:
                     _send(socket, body, _NOW)
                 else:
-                    socket.send(body, _NOW, copy=False)
+                    self._uncopied.send(socket, body)
         except zmq.ZMQError as error:
             # The peer is gone (EHOSTUNREACH); its next message will begin a session anew.
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
@@ -397,6 +399,7 @@ class Sockets:
             take: called with connection, header and body (or None) of each, and the time.
             now: the time.
         """
+        self._uncopied.collect()
         for watched in self.bell.ready:
             socket = watched[0]
             if isinstance(socket, int):

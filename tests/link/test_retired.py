@@ -312,7 +312,7 @@ def test_frame_that_comes_again_stays_owed_while_what_it_led_to_is_held() -> Non
     network.run()
     assert len(b.hub.retired) == 1
     raw.say(m.Open(1, "bridge", "between", "", b"t" * 16, 1, 0), m.SchemaText(1, DESCRIPTION))
-    raw.say(frame(1, 1, channel=1)._replace(route=b"s" * 16, path=[1]))
+    raw.say(replace(frame(1, 1, channel=1), route=b"s" * 16, path=[1]))
     network.run()
     assert c.slots["end"].queued == 1 and not _safe(network, raw)
     _release(network, c, "end")

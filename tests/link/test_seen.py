@@ -13,6 +13,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import evflow as ev
 from evflow.errors import LinkError
@@ -195,7 +196,7 @@ def test_journal_has_the_last_safe_frame_of_each_route(frames: list[tuple[int, b
     for path, (channel, route, leaving) in enumerate(frames, 1):
         numbers[channel] += 1
         said = frame(numbers[channel], path, channel=channel)
-        raw.say(said._replace(route=route, path=[path]))
+        raw.say(replace(said, route=route, path=[path]))
         came.append([(route, path), (bytes([10 + channel]) * 16, numbers[channel])])
         left += b.engine.send_stored(b.slots["store"], leaving)
         b.engine.run()
