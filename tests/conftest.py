@@ -29,16 +29,12 @@ settings.load_profile("suite")
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Twice as many as there are processors, since many tests wait; none for single files.
-
-    Quick ones hardly wait, so that there is one more.
-    """
+    """A process more than there are processors, since many tests wait; none for single files."""
     if config.args and not any(Path(argument).is_dir() for argument in config.args):
         return 0
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    processors = os.cpu_count() or 1
-    return min(8, processors + 1 if config.option.markexpr == "not slow" else 2 * processors)
+    return min(os.cpu_count() or 1, 7) + 1
 
 
 @pytest.hookimpl(trylast=True)
