@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Annotated, Any, NamedTuple, get_args
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 from msgspec.structs import astuple
 
 from evflow.deploy.record import Record
 from evflow.errors import DeployError
-from evflow.link.messages import MOST_NOTE
+from evflow.link.messages import MISREAD, MOST_NOTE, Numbered
 from evflow.outside import MOST_VALUES, Malformed, from_msgpack, shown
 
 __all__ = [
@@ -116,11 +116,7 @@ NOBODY = Ballot(0, "", "")
 """Less than every ballot."""
 
 
-class _Message(Struct, array_like=True, forbid_unknown_fields=True):
-    """A msgpack array of the message's number (``tag``) and its fields, checked when it is read."""
-
-
-class Prepare(_Message, tag=1):
+class Prepare(Numbered, tag=1):
     """Promise this ballot; and with a record, see whether you can do your part. Repeated while its proposer
     lives.
 
@@ -136,7 +132,7 @@ class Prepare(_Message, tag=1):
     left: Number = 0
 
 
-class Promise(_Message, tag=2):
+class Promise(Numbered, tag=2):
     """No lesser ballot will be accepted here; what was accepted here so far, if anything."""
 
     at: Decision
@@ -145,7 +141,7 @@ class Promise(_Message, tag=2):
     accepted: Record | None
 
 
-class Outbid(_Message, tag=3):
+class Outbid(Numbered, tag=3):
     """A greater ballot was promised here."""
 
     at: Decision
@@ -153,28 +149,28 @@ class Outbid(_Message, tag=3):
     promised: Ballot
 
 
-class Able(_Message, tag=17):
+class Able(Numbered, tag=17):
     """The node can do its part, and has done of it all that can be done while events flow."""
 
     at: Decision
     ballot: Ballot
 
 
-class Close(_Message, tag=18):
+class Close(Numbered, tag=18):
     """All nodes are able, and most promised their votes: get ready."""
 
     at: Decision
     ballot: Ballot
 
 
-class Ready(_Message, tag=4):
+class Ready(Numbered, tag=4):
     """The node is ready for the change, and stays so until it hears what was decided."""
 
     at: Decision
     ballot: Ballot
 
 
-class Busy(_Message, tag=5):
+class Busy(Numbered, tag=5):
     """The node is getting ready; what it waits for."""
 
     at: Decision
@@ -182,21 +178,21 @@ class Busy(_Message, tag=5):
     reason: Annotated[str, Meta(max_length=_REASON)]
 
 
-class Quiet(_Message, tag=15):
+class Quiet(Numbered, tag=15):
     """Nothing is under way at the node of what leads to the change; others may still send to it."""
 
     at: Decision
     ballot: Ballot
 
 
-class Settle(_Message, tag=16):
+class Settle(Numbered, tag=16):
     """All nodes are quiet: from now on be as you are until it is known what was decided."""
 
     at: Decision
     ballot: Ballot
 
 
-class Unable(_Message, tag=6):
+class Unable(Numbered, tag=6):
     """The node will not get ready; why."""
 
     at: Decision
@@ -204,7 +200,7 @@ class Unable(_Message, tag=6):
     reason: Annotated[str, Meta(max_length=_REASON)]
 
 
-class Accept(_Message, tag=7):
+class Accept(Numbered, tag=7):
     """Accept this record, unless a greater ballot was promised."""
 
     at: Decision
@@ -212,39 +208,39 @@ class Accept(_Message, tag=7):
     record: Record
 
 
-class Accepted(_Message, tag=8):
+class Accepted(Numbered, tag=8):
     """The record of this ballot is accepted here."""
 
     at: Decision
     ballot: Ballot
 
 
-class Chosen(_Message, tag=9):
+class Chosen(Numbered, tag=9):
     """This record was decided."""
 
     record: Record
 
 
-class Applied(_Message, tag=10):
+class Applied(Numbered, tag=10):
     """The node is at this version."""
 
     at: Decision
 
 
-class Cancel(_Message, tag=11):
+class Cancel(Numbered, tag=11):
     """The record of this ballot will never be decided. Said by its proposer, who has not said ``Accept``."""
 
     at: Decision
     ballot: Ballot
 
 
-class State(_Message, tag=12):
+class State(Numbered, tag=12):
     """The versions that a node is at, of deployments that it shares with the other; 0 for none."""
 
     versions: Annotated[list[Decision], Meta(max_length=_MOST_STATES)]
 
 
-class Fetch(_Message, tag=13):
+class Fetch(Numbered, tag=13):
     """Send the piece of a stone's snapshot that begins at ``offset``."""
 
     at: Decision
@@ -253,7 +249,7 @@ class Fetch(_Message, tag=13):
     offset: Number
 
 
-class Piece(_Message, tag=14):
+class Piece(Numbered, tag=14):
     """A piece of a stone's snapshot of ``total`` bytes, whose ``digest`` no other has; ``part`` is bytes, or
     a view of the message that came."""
 
@@ -357,7 +353,7 @@ def unpack(data: bytes | memoryview) -> Message:
         # Records have checks of their own.
         known = [_record(f) if type(f) is dict else f for f in fields] if type(fields) is list else fields
         message: Message = msgspec.convert(known, Message)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except MISREAD as error:
         raise DeployError(f"a message: {error}") from None
     if not _agrees(message):
         raise DeployError(f"message {type(message).__name__}: its fields do not fit each other")

@@ -20,7 +20,7 @@ from msgspec import Meta, Raw, Struct
 from evflow.errors import LinkError
 from evflow.events.attributes import AttributeColumn, Attributes
 from evflow.events.batch import EventBatch
-from evflow.link.messages import MOST_COLUMNS, MOST_DATA, MOST_TEXTS, NIL
+from evflow.link.messages import MISREAD, MOST_COLUMNS, MOST_DATA, MOST_TEXTS, NIL
 from evflow.outside import shown
 
 __all__ = ["MOST_EXTENT", "divided", "extent", "kept", "pack", "unpack"]
@@ -184,7 +184,7 @@ def unpack(data: bytes | Raw, count: int) -> Attributes | None:
     """
     try:
         rows = _columns.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except MISREAD as error:
         raise LinkError(f"attributes: {error}") from None
     columns: dict[str, AttributeColumn] = {}
     before: str | None = None
@@ -239,7 +239,7 @@ def _column(row: _Column, count: int) -> AttributeColumn:
 def _read(row: _Column) -> Any:
     try:
         return _values[row.kind].decode(row.values)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except MISREAD as error:
         raise LinkError(f"attribute {shown(row.name)} of kind {row.kind}: {error}") from None
 
 

@@ -17,6 +17,7 @@ from evflow.errors import LinkError
 __all__ = [
     "ENDED",
     "MESSAGES",
+    "MISREAD",
     "MOST_BLOCKS",
     "MOST_COLUMNS",
     "MOST_DATA",
@@ -39,6 +40,7 @@ __all__ = [
     "Joined",
     "Message",
     "Note",
+    "Numbered",
     "Open",
     "Ping",
     "Pong",
@@ -104,11 +106,15 @@ Name = Annotated[str, Meta(max_length=4096)]
 Identity = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
-class _Message(Struct, array_like=True, forbid_unknown_fields=True):
-    """A msgpack array of the message's number (``tag``) and its fields, checked when it is read."""
+MISREAD = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What reading bytes from outside as values of a type raises."""
 
 
-class Hello(_Message, tag=1):
+class Numbered(Struct, array_like=True, forbid_unknown_fields=True):
+    """A message as a msgpack array: its number (``tag``), then its fields, checked when it is read."""
+
+
+class Hello(Numbered, tag=1):
     """The first message of who opened the connection."""
 
     version: Number
@@ -117,7 +123,7 @@ class Hello(_Message, tag=1):
     contact: Name
 
 
-class Welcome(_Message, tag=2):
+class Welcome(Numbered, tag=2):
     """The answer to ``Hello``: the session begins."""
 
     version: Number
@@ -126,31 +132,31 @@ class Welcome(_Message, tag=2):
     contact: Name
 
 
-class Refuse(_Message, tag=3):
+class Refuse(Numbered, tag=3):
     """The other answer to ``Hello``: there will be no session."""
 
     reason: Name
 
 
-class Reset(_Message, tag=4):
+class Reset(Numbered, tag=4):
     """There is no session on this connection (any more); say ``Hello``."""
 
     reason: Name
 
 
-class Ping(_Message, tag=5):
+class Ping(Numbered, tag=5):
     """Is anybody there? Also what the round trip is measured with."""
 
     number: Number
 
 
-class Pong(_Message, tag=6):
+class Pong(Numbered, tag=6):
     """The answer to ``Ping``, with its number."""
 
     number: Number
 
 
-class Open(_Message, tag=7):
+class Open(Numbered, tag=7):
     """A bridge wants to send to a stone; its frames will carry the channel's number. Those up to ``gone``
     will not come (again): they are safe, or lost where nothing is kept. ``delivery`` is 0 for at most once, 1
     for at least once, and ``ENDED`` where the bridge has ended and only keeps what was sent."""
@@ -164,7 +170,7 @@ class Open(_Message, tag=7):
     gone: Number
 
 
-class Accept(_Message, tag=8):
+class Accept(Numbered, tag=8):
     """The channel is open: send on from behind frame ``received``, at first ``credit`` bytes."""
 
     channel: Number
@@ -172,21 +178,21 @@ class Accept(_Message, tag=8):
     credit: Number
 
 
-class Reject(_Message, tag=9):
+class Reject(Numbered, tag=9):
     """The channel stays closed, or is closed from now on: what was sent and is not safe must go elsewhere."""
 
     channel: Number
     reason: Name
 
 
-class SchemaText(_Message, tag=10):
+class SchemaText(Numbered, tag=10):
     """The description of a schema, as JSON, before the first frame of the session that refers to it."""
 
     number: Number
     description: Annotated[str, Meta(max_length=MOST_TEXT)]
 
 
-class Data(_Message, tag=11):
+class Data(Numbered, tag=11):
     """A frame of events.
 
     ``place`` is where their bytes are: they themselves, if few; None if they follow as a part of their own;
@@ -207,7 +213,7 @@ class Data(_Message, tag=11):
             raise ValueError(f"expected a route of 0 or 16 bytes, found {len(self.route)}")
 
 
-class Ack(_Message, tag=12):
+class Ack(Numbered, tag=12):
     """Frames up to ``safe`` may be forgotten, those up to ``consumed`` were taken in; ``credit`` bytes may
     have been sent in all since ``Accept``."""
 
@@ -217,7 +223,7 @@ class Ack(_Message, tag=12):
     credit: Number
 
 
-class Held(_Message, tag=18):
+class Held(Numbered, tag=18):
     """Frames up to ``sequence`` were handled as far as stones let them: what is left of them waits in the
     memory of some stone, so they must still be kept. It comes before the ``Ack`` of the same moment."""
 
@@ -225,7 +231,7 @@ class Held(_Message, tag=18):
     sequence: Number
 
 
-class Share(_Message, tag=13):
+class Share(Numbered, tag=13):
     """A file of shared memory into which this side will put large frames."""
 
     name: Name
@@ -233,43 +239,43 @@ class Share(_Message, tag=13):
     nonce: Identity
 
 
-class Shared(_Message, tag=14):
+class Shared(Numbered, tag=14):
     """Whether the other side could open the file of ``Share``."""
 
     opened: bool
 
 
-class Released(_Message, tag=15):
+class Released(Numbered, tag=15):
     """Blocks of shared memory that are no longer used."""
 
     blocks: Annotated[list[Number], Meta(max_length=MOST_BLOCKS)]
 
 
-class Close(_Message, tag=16):
+class Close(Numbered, tag=16):
     """No frame will come in this channel any more."""
 
     channel: Number
 
 
-class Bye(_Message, tag=17):
+class Bye(Numbered, tag=17):
     """The session ends orderly."""
 
     reason: Name
 
 
-class Note(_Message, tag=19):
+class Note(Numbered, tag=19):
     """A few words besides the events, once and one way; the bytes that follow are what they mean."""
 
     topic: Name
 
 
-class Retry(_Message, tag=20):
+class Retry(Numbered, tag=20):
     """The stone of a channel that was rejected is there now: it may be opened again."""
 
     channel: Number
 
 
-class Sent(_Message, tag=21):
+class Sent(Numbered, tag=21):
     """Frames up to ``sequence`` were sent before the channel was opened this time. A receiver that has lost
     its memory, or stands in for another, may get what it led to a second time."""
 
@@ -277,14 +283,14 @@ class Sent(_Message, tag=21):
     sequence: Number
 
 
-class Shortcut(_Message, tag=22):
+class Shortcut(Numbered, tag=22):
     """A socket of the system at which this side listens for the other, if that runs on the same host."""
 
     name: Name
     token: Identity
 
 
-class Joined(_Message, tag=23):
+class Joined(Numbered, tag=23):
     """Whether the other side has connected to the socket of ``Shortcut``."""
 
     opened: bool
@@ -316,19 +322,19 @@ def unpack(data: Any) -> Message:
         LinkError: they are not a message, or more than its kind may have.
     """
     size = len(data)
-    if size > MOST_HEADER and (kind := kind_of(data)) is not None and size > (most := _most(kind)):
+    if (
+        size > MOST_HEADER
+        and (kind := kind_of(data)) is not None
+        and size > (most := _MOST.get(kind, MOST_HEADER))
+    ):
         raise LinkError(f"message {kind.__name__}: expected at most {most} bytes, found {size}")
     try:
         message: Message = _decoder.decode(data)
         return message
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except MISREAD as error:
         kind = kind_of(data)
         of = f"a message of {size} bytes" if kind is None else f"message {kind.__name__}"
         raise LinkError(f"{of}: {error}") from None
-
-
-def _most(kind: type[Any]) -> int:
-    return _MOST.get(kind, MOST_HEADER)
 
 
 def kind_of(data: Any) -> type[Any] | None:

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from evflow.errors import LinkError
+from evflow.link.messages import MISREAD, Numbered
 from evflow.stones.echo.record import MOST_NAME
 
 __all__ = [
@@ -83,31 +84,27 @@ class Entry(NamedTuple):
         return self.incarnation, self.number
 
 
-class _Message(Struct, array_like=True, forbid_unknown_fields=True):
-    """A msgpack array of the message's number (``tag``) and its fields, checked when it is read."""
-
-
-class Find(_Message, tag=1):
+class Find(Numbered, tag=1):
     """Asks for a channel by name or key."""
 
     name: Key
 
 
-class Here(_Message, tag=2):
+class Here(Numbered, tag=2):
     """The answer to ``Find``."""
 
     name: Key
     key: Key
 
 
-class Absent(_Message, tag=3):
+class Absent(Numbered, tag=3):
     """The other answer; also to a ``State`` that asks for a channel by its key."""
 
     about: Key
     reason: Reason
 
 
-class Refused(_Message, tag=5):
+class Refused(Numbered, tag=5):
     """The process cannot have a derived channel."""
 
     key: Key
@@ -126,7 +123,7 @@ class Known(NamedTuple):
     morphs: Annotated[list[Any], Meta(max_length=_MOST_MORPHS)]
 
 
-class State(_Message, tag=4):
+class State(Numbered, tag=4):
     """What a process is in a channel, and knows of it.
 
     Attributes:
@@ -182,6 +179,6 @@ def unpack(body: bytes | memoryview) -> list[Message]:
         raise LinkError(f"a note of channels: expected at most {_MOST_BYTES} bytes, found {len(body)}")
     try:
         messages: list[Message] = _decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except MISREAD as error:
         raise LinkError(f"a note of channels: {error}") from None
     return messages
