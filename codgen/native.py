@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,9 @@ _MOST = 40_000_000
 
 LOCK = threading.RLock()
 """Held while LLVM works, and while caches of code change."""
+
+# A fork copies LLVM as it is: half a compilation would abort the fork when it ends.
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Each has one signature, which takes arrays that may not be written to as well as
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -13,10 +14,13 @@ from numpy.typing import NDArray
 
 try:
     from numba import int64, njit, types, uint8, uint64, void
+    from numba.core.compiler_lock import global_compiler_lock as _lock
 except ImportError:
     COMPILED = False
 else:
     COMPILED = True
+    # As in ``codgen.native``: a fork must not copy half a compilation.
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 __all__ = [
     "COMPILED",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 from evflow.codgen.front import Input, build
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, Port, Stage, new_state
-from evflow.codgen.native import HOT, Code, Native
+from evflow.codgen.native import HOT, Code, Native, compiling
 from evflow.schema import Schema
 from evflow.schema.types import f64, i64
 from tests.codgen.oracle import rows_at, run_kernel
@@ -150,3 +152,24 @@ def test_code_stays_while_its_neighbours_go() -> None:
         if code is not None:
             code.held(word.ctypes.data)
             assert word.tolist() == [n]
+
+
+def test_fork_waits_until_the_compiler_rests() -> None:
+    """A fork with a copy of half a compilation would be aborted by LLVM when it ends."""
+    begun, over = threading.Event(), threading.Event()
+
+    def compile_slowly() -> None:
+        with compiling():
+            begun.set()
+            time.sleep(0.2)
+            over.set()
+
+    thread = threading.Thread(target=compile_slowly)
+    thread.start()
+    begun.wait()
+    fork = os.fork()
+    if not fork:
+        run_kernel(kernel((stage("input.seq % 7 == 5 /* in a fork */"),), REC), batch_of(10))
+        os._exit(0 if over.is_set() else 1)
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == 0
