@@ -71,8 +71,8 @@ def trials(ordinal: int, *, full: bool = False) -> Iterator[tuple[str, str]]:
     yield "other threads change and drop", _threads(device, ordinal)
     yield "memory ends while matching", _memory(device, ordinal, filters, events, left)
     yield "memory follows use", _room(ordinal, filters, events)
-    main = threading.current_thread() is threading.main_thread()
-    if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Only the main thread is interrupted.
+    if threading.current_thread() is threading.main_thread():
         yield "calls are interrupted", _interrupts(ordinal)
     yield "a process forks, and ends while a thread matches", _processes(ordinal)
     yield "no context is left in this thread", _context()
@@ -162,12 +162,16 @@ def _interrupts(ordinal: int) -> str:
     oracle = Matcher("reference")
     oracle.subscribe_many(columns)
     expected, wrong = oracle.match_batch(made), 0
-    for engine in ENGINES:
-        matcher = Matcher(engine, device=ordinal)
-        matcher.subscribe_many(columns)
-        for seconds in INTERRUPTS:
-            _interrupted(partial(matcher.match_batch, made), seconds)
-            wrong += differences(matcher.match_batch(made), expected)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for engine in ENGINES:
+            matcher = Matcher(engine, device=ordinal)
+            matcher.subscribe_many(columns)
+            for seconds in INTERRUPTS:
+                _interrupted(partial(matcher.match_batch, made), seconds)
+                wrong += differences(matcher.match_batch(made), expected)
+    finally:
+        signal.signal(signal.SIGINT, before)
     return f"{wrong} answers" if wrong else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -38,7 +39,13 @@ def small(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 @pytest.mark.slow
 def test_selftest_compares_all_engines(small: StandIn) -> None:
-    done = CliRunner().invoke(main, ["gpu", "selftest", "--events", "4"])
+    # Libraries such as PySpark set a handler of their own.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = CliRunner().invoke(main, ["gpu", "selftest", "--events", "4"])
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert done.exit_code == 0, done.output
     assert done.output.startswith("device 0: stand-in on the CPU, not a GPU\n")
     assert done.output.endswith("\n0 wrong\n")

@@ -85,8 +85,10 @@ def test_failure_costs_the_session_and_no_event(place: str, shared: bool, monkey
     g.source("numbers", Number, on="here") >> ev.Filter("input.n >= 0", on="here") >> end
     there = ev.Node("there", listen="tcp://127.0.0.1:0", heartbeat=0.1, shared_memory=shared)
     here = ev.Node("here", peers={"there": there.contact}, heartbeat=0.1, shared_memory=shared)
+    # A session notes its methods when it begins.
+    early = _plant(monkeypatch, owner, name, error(), every) if owner is Session else None
     with g.run(node=there) as behind, g.run(node=here) as flow:
-        counts = _plant(monkeypatch, owner, name, error(), every)
+        counts = early or _plant(monkeypatch, owner, name, error(), every)
         for n in range(60):
             flow["numbers"].submit(Number(n))
             if n % 10 == 0:
