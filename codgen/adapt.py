@@ -16,7 +16,7 @@ from evflow.codgen.source.transfer import Transfer
 from evflow.codgen.tree import Function, Pos
 from evflow.errors import CodeError, SchemaError
 from evflow.schema import REQUIRED, Schema
-from evflow.schema.types import Array, FieldType, ListOf, Maybe, Number, Record
+from evflow.schema.types import Array, FieldType, ListOf, Logical, Maybe, Number, Record
 
 __all__ = ["adapt", "check_fit", "needs"]
 
@@ -110,6 +110,8 @@ def _mismatches(
 
 
 def _converts(actual: FieldType, declared: FieldType) -> bool:
+    if isinstance(actual, Logical) or isinstance(declared, Logical):
+        return actual == declared
     if isinstance(actual, Number) and isinstance(declared, Number):
         return True
     if isinstance(actual, Array) and isinstance(declared, Array) and len(actual.shape) == len(declared.shape):

@@ -30,7 +30,26 @@ from evflow.events.batch import EventBatch
 from evflow.events.event import Event
 from evflow.graph import Graph
 from evflow.schema import Schema
-from evflow.schema.notation import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from evflow.schema.notation import (
+    UUID,
+    Array,
+    Bytes,
+    Decimal,
+    Duration,
+    Enum,
+    Str,
+    Timestamp,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+)
 
 if TYPE_CHECKING:
     from evflow.deploy.daemon import Daemon
@@ -54,6 +73,7 @@ if TYPE_CHECKING:
     from evflow.stones.transform import Transform
 
 __all__ = [
+    "UUID",
     "Array",
     "Bridge",
     "Bytes",
@@ -62,9 +82,12 @@ __all__ = [
     "Daemon",
     "DeadLetter",
     "DeadLetters",
+    "Decimal",
     "DeployError",
     "Deployment",
     "DeviceError",
+    "Duration",
+    "Enum",
     "Event",
     "EventBatch",
     "EvflowError",
@@ -91,6 +114,7 @@ __all__ = [
     "SubscriptionChange",
     "SubscriptionError",
     "Terminal",
+    "Timestamp",
     "Transform",
     "UnwrittenError",
     "f32",

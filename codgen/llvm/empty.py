@@ -20,13 +20,13 @@ _PACK = {"i": "bhiq", "u": "BHIQ", "f": "  fd"}
 def fixed_image(schema: Schema) -> bytes:
     """The header and the fields of fixed width."""
     fixed = (f for f in schema.wire_fields if f.offset is not None)
-    return schema.header + b"".join(empty_value(f.type, f.default) for f in fixed)
+    return schema.header + b"".join(empty_value(f.type, f.stored_default) for f in fixed)
 
 
 def empty_record(schema: Schema) -> bytes:
     """A whole record."""
     variable = (f for f in schema.wire_fields if f.offset is None)
-    return fixed_image(schema) + b"".join(empty_value(f.type, f.default) for f in variable)
+    return fixed_image(schema) + b"".join(empty_value(f.type, f.stored_default) for f in variable)
 
 
 def empty_value(kind: FieldType, default: Any = REQUIRED) -> bytes:

@@ -29,7 +29,7 @@ from evflow.codgen.llvm.append_ir import (
 )
 from evflow.codgen.llvm.empty import empty_value
 from evflow.schema import Schema
-from evflow.schema.types import Array, Blob, Bytes, FieldType, Number, Record, Str, Text
+from evflow.schema.types import Array, Blob, Bytes, FieldType, Logical, Number, Record, Str, Text
 
 __all__ = ["Layout", "can_encode", "write_encoder"]
 
@@ -53,13 +53,15 @@ class Layout:
 
 
 def can_encode(schema: Schema) -> bool:
-    """Whether ``write_encoder`` takes a schema: it has no lists, and nothing that may be missing."""
+    """Whether ``write_encoder`` takes a schema: it has no lists, nothing that may be missing, and no values
+    that are kept as something else."""
     if schema.recursive:
         return False
     return all(
         can_encode(kind.schema)
         if isinstance(kind, Record)
-        else kind.width is not None or isinstance(kind, Array | Blob | Text)
+        else (kind.width is not None or isinstance(kind, Array | Blob | Text))
+        and not (isinstance(kind, Logical) and not kind.plain)
         for kind in (field.type for field in schema.fields)
     )
 

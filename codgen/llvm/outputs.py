@@ -107,7 +107,7 @@ class Output:
             if isinstance(held, _Part):
                 self._reset(held)
             else:
-                default = empty_value(held.type, part.schema[name].default)
+                default = empty_value(held.type, part.schema[name].stored_default)
                 if held.is_text:
                     present = len(default) > 1
                     self._set(

@@ -15,7 +15,20 @@ from evflow.codgen.semantics import ZERO
 from evflow.codgen.source.arithmetic import Arithmetic, spelled
 from evflow.codgen.tree import Element, Expr, Length, Load, Path, Pos, Present, Root, Select, Step, Variable
 from evflow.schema import Schema
-from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.logical import Decimal
+from evflow.schema.types import (
+    Array,
+    Blob,
+    Bytes,
+    FieldType,
+    ListOf,
+    Logical,
+    Maybe,
+    Number,
+    Record,
+    Str,
+    Text,
+)
 
 __all__ = [
     "Access",
@@ -30,6 +43,8 @@ __all__ = [
     "value_type",
 ]
 
+_EXACT_DIGITS = 15
+"""Digits of a decimal that a float64 holds."""
 _MAX_LISTED = 50
 _MAX_COMPARED = 1000
 _MOST_NAMES = 20
@@ -94,6 +109,8 @@ def value_type(kind: FieldType | None) -> str | None:
     """The type of the value that a field loads as, or None where it has no single value."""
     if isinstance(kind, Maybe):
         kind = kind.element
+    if isinstance(kind, Logical) and not kind.computable:
+        return None
     if isinstance(kind, Number):
         return kind.name
     return "str" if is_text(kind) else None
@@ -176,7 +193,7 @@ class Access(Arithmetic):
             raise self.error(f"'{of.text}' has no field '{name}'{hint}; its fields are {listed}", pos)
         self._enter_output(of, pos)
         declared = schema[name]
-        actual, default = self._actual_field(of, name, declared.default)
+        actual, default = self._actual_field(of, name, declared.stored_default)
         step = Step(name)
         return Ref(f"{of.text}.{name}", of.root, declared.type, actual, (*of.steps, step), (), default)
 
@@ -290,7 +307,16 @@ class Access(Arithmetic):
 
     def _load(self, of: Ref, pos: Pos) -> Expr:
         self.complete(of, pos)
+        held = _entered(of.declared)
+        if isinstance(held, Decimal) and held.precision <= _EXACT_DIGITS and of.root.kind != "output":
+            return self._decimal(of, held, pos)
         kind = value_type(of.declared)
+        if isinstance(held, Logical) and kind is None:
+            raise self.error(
+                f"'{of.text}' is {held.text}, which functions do not compute with; it can only be copied, to "
+                "a field of the same type",
+                pos,
+            )
         if kind is None or of.declared is None:
             what = "an event" if not of.steps else f"a record ({of.declared.text if of.declared else '?'})"
             raise self.error(f"'{of.text}' is {what}, which has no value; name one of its fields", pos)
@@ -302,6 +328,15 @@ class Access(Arithmetic):
         assert actual is not None, "front.py refuses schemas that do not fit"
         loaded = Load(type=actual, pos=pos, place=self.path(of))
         return self.convert(loaded, kind, checked=True)
+
+    def _decimal(self, of: Ref, kind: Decimal, pos: Pos) -> Expr:
+        """The float64 nearest to a decimal, which has so few digits that it is the nearest of no other."""
+        if of.actual is None:
+            unscaled = self._default_value(of, "i64", pos)
+        else:
+            unscaled = Load(type="i64", pos=pos, place=self.path(of))
+        scale = self.const("f64", 10.0**kind.scale, pos)
+        return self.binary("div", self.convert(unscaled, "f64"), scale, pos)
 
     @staticmethod
     def path(of: Ref) -> Path:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from evflow.codgen import semantics
 from evflow.codgen.semantics import FLOATS, ZERO
-from evflow.codgen.tree import Binary, Compare, Const, Convert, Expr, Logical, Pos, Select, Unary
+from evflow.codgen.tree import Binary, Compare, Const, Convert, Expr, Load, Logical, Path, Pos, Select, Unary
 from evflow.errors import CodeError
+from evflow.schema.logical import Enum
+from evflow.schema.types import Maybe
 
-__all__ = ["OPERATORS", "Arithmetic", "common_type", "promoted", "spelled"]
+__all__ = ["OPERATORS", "Arithmetic", "common_type", "enumeration", "promoted", "spelled"]
 
 _SMALL = frozenset({"bool", "i8", "i16", "u8", "u16"})
 _ORDER = ("i32", "u32", "i64", "u64", "f32", "f64")
@@ -41,6 +43,20 @@ def promoted(kind: str) -> str:
 def common_type(a: str, b: str) -> str:
     """C's usual arithmetic conversions for two number types (``long`` has 64 bits)."""
     return max(promoted(a), promoted(b), key=_ORDER.index)
+
+
+def enumeration(place: object) -> Enum | None:
+    """The enumeration of the names that stand at a place."""
+    kind = place.type if isinstance(place, Path) else None
+    kind = kind.element if isinstance(kind, Maybe) else kind
+    return kind if isinstance(kind, Enum) else None
+
+
+def _place_of(value: Expr) -> object:
+    """Where a value was read; None for one that was computed."""
+    while isinstance(value, Convert):
+        value = value.operand
+    return value.place if isinstance(value, Load) else None
 
 
 class Arithmetic:
@@ -135,7 +151,8 @@ class Arithmetic:
         return Binary(type=kind, pos=pos, op=op, left=left, right=right)
 
     def compare(self, op: str, left: Expr, right: Expr, pos: Pos) -> Expr:
-        """Two numbers or two texts compared."""
+        """Two numbers or two texts compared; a name with what an enumeration is kept as."""
+        left, right = self._named(left, right, pos), self._named(right, left, pos)
         if (left.type == "str") != (right.type == "str"):
             found = f"{spelled(left.type)} and {spelled(right.type)}"
             raise self.error(f"'{OPERATORS[op]}' compares two numbers or two texts, found {found}", pos)
@@ -149,6 +166,27 @@ class Arithmetic:
         if isinstance(left, Const) and isinstance(right, Const):
             return Const(type="bool", pos=pos, value=semantics.compare(op, left.value, right.value))
         return Compare(type="bool", pos=pos, op=op, left=left, right=right)
+
+    def _named(self, value: Expr, other: Expr, pos: Pos) -> Expr:
+        """The number of a name, where the other value is one of an enumeration."""
+        names = enumeration(_place_of(other))
+        return value if names is None else self.number_of(value, names, pos)
+
+    def number_of(self, value: Expr, names: Enum, pos: Pos) -> Expr:
+        """What a value is kept as in an enumeration.
+
+        Raises:
+            CodeError: it is a name that the enumeration lacks, or one of another enumeration.
+        """
+        own = enumeration(_place_of(value))
+        if own is not None and own != names:
+            raise self.error(f"{own.text} and {names.text} have different names", pos)
+        if not isinstance(value, Const) or value.type != "str":
+            return value
+        name = value.value.decode() if isinstance(value.value, bytes) else str(value.value)
+        if name not in names.names:
+            raise self.error(f"'{name}' is not a name of {names.text}", pos)
+        return self.const("u8", names.names.index(name), pos)
 
     def three_way(self, left: Expr, right: Expr, pos: Pos) -> Expr:
         """C's ``strcmp``: -1, 0 or 1 (i32); compared with 0 it becomes the comparison of the texts."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from evflow.codgen.costs import metered
 from evflow.codgen.semantics import FLOATS, INTEGERS
 from evflow.codgen.source.access import Attributes, Operand, Queue, Ref, Slice, suggestion, value_type
-from evflow.codgen.source.arithmetic import spelled
+from evflow.codgen.source.arithmetic import enumeration, spelled
 from evflow.codgen.source.calls import Calls
 from evflow.codgen.source.transfer import Transfer
 from evflow.codgen.tree import (
@@ -215,6 +215,9 @@ class Builder(Calls):
             CodeError: the target cannot be assigned to.
         """
         place, kind, name = self._place(target, pos)
+        names = enumeration(place)
+        if names is not None:
+            value = self.number_of(value, names, pos)
         return Assign(type=kind, pos=pos, place=place, value=self.stored(value, kind, name, pos))
 
     def _place(self, target: Operand, pos: Pos) -> tuple[Place, str, str]:

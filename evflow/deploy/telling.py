@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
+from evflow.events.fields import as_json
 from evflow.outside import MOST_VALUES, shown
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def _fields(event: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any, most: int) -> Any:
+    value = as_json(value)
     if value is None or isinstance(value, bool | int | float):
         return value
     if getattr(value, "nbytes", 0) > most or (hasattr(value, "__len__") and len(value) > most):

@@ -25,6 +25,7 @@ from evflow.schema.types import (
     Bytes,
     FieldType,
     ListOf,
+    Logical,
     Maybe,
     Number,
     Record,
@@ -169,6 +170,8 @@ def encode_scalar(kind: FieldType, value: Any) -> bytes:
     Raises:
         Misfit: the value does not fit.
     """
+    if isinstance(kind, Logical):
+        value = kind.store(value)
     if isinstance(kind, Number):
         number = to_number(kind, value)
         if kind.kind == "b":

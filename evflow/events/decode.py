@@ -22,6 +22,7 @@ from evflow.schema.types import (
     Bytes,
     FieldType,
     ListOf,
+    Logical,
     Maybe,
     Number,
     Record,
@@ -75,11 +76,15 @@ def _quick(schema: Schema) -> Callable[[Any, int], dict[str, Any]] | None:
 def _make_quick(schema: Schema) -> Callable[[Any, int], dict[str, Any]] | None:
     form = f">{len(schema.header)}x"
     values: dict[str, str] = {}
+    scope: dict[str, Any] = {"NUL": b"\0"}
     for field in schema.wire_fields:
         kind, name = field.type, f"v{field.index}"
         if isinstance(kind, Number):
             form += "B" if kind.kind == "b" else f"x{kind.letter}"
             values[field.name] = f"{name} == 0xC3" if kind.kind == "b" else name
+            if isinstance(kind, Logical):
+                scope[f"load{field.index}"] = kind.load
+                values[field.name] = f"load{field.index}({name})"
         elif isinstance(kind, Str):
             form += f"{kind.head}x{kind.capacity}s"
             values[field.name] = f'str({name}.rstrip(NUL), "utf-8")'
@@ -88,7 +93,7 @@ def _make_quick(schema: Schema) -> Callable[[Any, int], dict[str, Any]] | None:
     names = ", ".join(f"v{field.index}" for field in schema.wire_fields)
     fields = ", ".join(f"{field.name!r}: {values[field.name]}" for field in schema.fields)
     text = f"def quick(data, at):\n    {names}, = unpack(data, at)\n    return {{{fields}}}\n"
-    scope: dict[str, Any] = {"unpack": struct.Struct(form).unpack_from, "NUL": b"\0"}
+    scope["unpack"] = struct.Struct(form).unpack_from
     exec(compile(text, f"<decoder of {schema.name}>", "exec"), scope)
     made: Callable[[Any, int], dict[str, Any]] = scope["quick"]
     return made
@@ -142,6 +147,9 @@ def _decode(schema: Schema, data: Any, at: int, new: _New) -> Any:
 
 def _read(kind: FieldType, data: Any, at: int) -> tuple[Any, int]:
     """A value that holds no other, and where it ends."""
+    if isinstance(kind, Logical):
+        stored, end = _read(kind.stored, data, at)
+        return kind.load(stored), end
     if isinstance(kind, Number):
         if kind.kind == "b":
             return bool(data[at] == 0xC3), at + 1

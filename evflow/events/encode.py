@@ -30,7 +30,19 @@ from evflow.events.gather import ByteArray, frozen
 from evflow.events.numeric import AnyArray
 from evflow.schema import Schema, array_dtype
 from evflow.schema.description import held_record
-from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.types import (
+    Array,
+    Blob,
+    Bytes,
+    FieldType,
+    ListOf,
+    Logical,
+    Maybe,
+    Number,
+    Record,
+    Str,
+    Text,
+)
 from evflow.schema.values import to_number
 
 __all__ = ["LARGE", "Piece", "encode_dict", "encode_many", "encoder", "encoder_parts", "value_encoder"]
@@ -186,6 +198,8 @@ class _Source:
         return name
 
     def _value(self, kind: FieldType, value: str) -> None:
+        if isinstance(kind, Logical):
+            self.lines.append(f"{value} = {self._bind('store', kind.store)}({value})")
         if isinstance(kind, Number):
             self._number(kind, value)
         elif isinstance(kind, Str):

@@ -84,7 +84,7 @@ class Event(metaclass=_EventType):
         schema: the schema of the class.
 
     Raises:
-        SchemaError: (where a class is defined) an annotation is no field type, or a default does not fit.
+        SchemaError: (where a class is defined) an annotation is not a field type, or a default does not fit.
 
     Example:
         >>> import evflow as ev
@@ -250,7 +250,7 @@ def _evaluate(cls: type, name: str, annotation: Any, names: dict[str, Any]) -> F
         ) from None
     except (TypeError, SyntaxError, AttributeError) as error:
         raise SchemaError(
-            f"event {cls.__name__}: field {name}: {annotation!r} is no field type: {error}"
+            f"event {cls.__name__}: field {name}: {annotation!r} is not a field type: {error}"
         ) from None
 
 

@@ -18,7 +18,19 @@ from evflow.events.event import Event
 from evflow.events.fields import has_fields, parts, same, show
 from evflow.events.skip import Skipper, skipper
 from evflow.schema import Schema
-from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
+from evflow.schema.types import (
+    Array,
+    Blob,
+    Bytes,
+    FieldType,
+    ListOf,
+    Logical,
+    Maybe,
+    Number,
+    Record,
+    Str,
+    Text,
+)
 
 if TYPE_CHECKING:
     from evflow.events.attributes import AttributeValue
@@ -189,6 +201,8 @@ def _make_class(schema: Schema) -> type[View]:
 
 
 def _fixed_property(name: str, kind: FieldType, at: int) -> property:
+    if isinstance(kind, Logical):
+        return _property(name, "read(self._buffer, self._at + at)", read=_reader(kind), at=at)
     if isinstance(kind, Number) and kind.kind == "b":
         return _property(name, "self._buffer[self._at + at] == 0xC3", at=at)
     if isinstance(kind, Number):
@@ -219,6 +233,8 @@ def _number_struct(kind: Number) -> _Reader:
 
 def _reader(kind: FieldType) -> _Reader:
     """The function that reads a value of this type at an offset, without copying more than it must."""
+    if isinstance(kind, Logical):
+        return partial(_read_logical, kind.load, _reader(kind.stored))
     if isinstance(kind, Number):
         return _read_bool if kind.kind == "b" else partial(_read_number, _number_struct(kind))
     if isinstance(kind, Str):
@@ -247,6 +263,10 @@ def _read_bool(buffer: Any, at: int) -> bool:
 def _read_number(read: _Reader, buffer: Any, at: int) -> int | float:
     number: int | float = read(buffer, at + 1)[0]
     return number
+
+
+def _read_logical(load: Callable[[Any], Any], read: _Reader, buffer: Any, at: int) -> Any:
+    return load(read(buffer, at))
 
 
 def _read_str(head: int, capacity: int, buffer: Any, at: int) -> str:

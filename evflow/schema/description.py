@@ -3,7 +3,8 @@
 ``{"name": …, "fields": [[name, type, default?], …], "records": {name: [[…], …], …}, "origin": …}``: types in
 their canonical text, ``records`` only where the schema holds any besides itself, ``origin`` only where it has
 one. A default is JSON's null, true, false, integer, string or [], and ``{"f64": "<16 hex digits>"}`` for a
-float (its bits, since every language prints floats in its own way) or ``{"hex": …}`` for bytes.
+float (its bits, since every language prints floats in its own way), ``{"hex": …}`` for bytes, or ``{"stored":
+…}`` for what a value of a logical type is kept as: an integer or bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evflow.errors import SchemaError
@@ -24,10 +26,17 @@ from evflow.schema.values import describe as show
 if TYPE_CHECKING:
     from evflow.schema.schema import Schema
 
-__all__ = ["Row", "describe", "fingerprint", "held_record", "held_records", "read"]
+__all__ = ["Row", "StoredDefault", "describe", "fingerprint", "held_record", "held_records", "read"]
 
 _MAX_RECORDS = 1_000
 _F64 = struct.Struct(">d")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDefault:
+    """The default of a field of a logical type, as it is kept."""
+
+    value: Any
 
 
 class Row(NamedTuple):
@@ -124,11 +133,14 @@ def _alike(one: Schema, other: Schema) -> bool:
 
 def _describe_fields(schema: Schema) -> list[list[Any]]:
     return [
-        [f.name, f.type.text, *([] if f.required else [_write_default(f.default)])] for f in schema.fields
+        [f.name, f.type.text, *([] if f.required else [_write_default(f.default, f.stored_default)])]
+        for f in schema.fields
     ]
 
 
-def _write_default(value: Any) -> Any:
+def _write_default(value: Any, stored: Any) -> Any:
+    if stored is not value:
+        return {"stored": _write_default(stored, stored)}
     if isinstance(value, bytes):
         return {"hex": value.hex()}
     if isinstance(value, float):
@@ -161,6 +173,8 @@ def _read_rows(record: str, rows: object) -> list[Row]:
 def _read_default(value: Any) -> Any:
     try:
         match value:
+            case {"stored": (int() | {"hex": str()}) as inner, **rest} if not rest:
+                return StoredDefault(_read_default(inner))
             case {"hex": str(text), **rest} if not rest:
                 return bytes.fromhex(text)
             case {"f64": str(text), **rest} if not rest:

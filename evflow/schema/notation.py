@@ -11,7 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evflow._no_such_module import Array, Bytes, Str  # type: ignore[import-not-found]
+    from evflow._no_such_module import (  # type: ignore[import-not-found]
+        UUID,
+        Array,
+        Bytes,
+        Decimal,
+        Duration,
+        Enum,
+        Str,
+        Timestamp,
+    )
 
     i8 = int
     i16 = int
@@ -24,6 +33,26 @@ if TYPE_CHECKING:
     f32 = float
     f64 = float
 else:
+    from evflow.schema.logical import UUID, Decimal, Duration, Enum, Timestamp
     from evflow.schema.types import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
-__all__ = ["Array", "Bytes", "Str", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
+__all__ = [
+    "UUID",
+    "Array",
+    "Bytes",
+    "Decimal",
+    "Duration",
+    "Enum",
+    "Str",
+    "Timestamp",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+]

@@ -12,7 +12,15 @@ from typing import Any, Final
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.schema.description import Row, describe, fingerprint, held_record, held_records, read
+from evflow.schema.description import (
+    Row,
+    StoredDefault,
+    describe,
+    fingerprint,
+    held_record,
+    held_records,
+    read,
+)
 from evflow.schema.specs import FieldSpec, Scope, check_field_name, check_name, field_type
 from evflow.schema.types import (
     MAX_WIDTH,
@@ -21,6 +29,7 @@ from evflow.schema.types import (
     Bytes,
     FieldType,
     ListOf,
+    Logical,
     Maybe,
     Number,
     Record,
@@ -76,6 +85,14 @@ class Field:
     def required(self) -> bool:
         """Whether the field has no default."""
         return self.default is REQUIRED
+
+    @property
+    def stored_default(self) -> Any:
+        """The default as it is kept: of a logical type not the value, but the number or bytes."""
+        held = self.type.element if isinstance(self.type, Maybe) else self.type
+        if not isinstance(held, Logical) or self.default is REQUIRED or self.default is None:
+            return self.default
+        return held.store(self.default)
 
 
 class Schema:
@@ -299,7 +316,10 @@ def _array_header(schema: str, n: int) -> bytes:
 
 def _members(name: str, kind: FieldType, at: int) -> Iterator[tuple[str, Any, int]]:
     """The members of the structured type that hold a field: name, format, offset."""
-    if isinstance(kind, Number):
+    if isinstance(kind, Logical) and isinstance(kind, Number) and kind.plain:
+        shown = kind.load_column(np.empty(0, kind.dtype.newbyteorder(">"))).dtype
+        yield name, shown, at + 1
+    elif isinstance(kind, Number):
         yield name, "u1" if kind.kind == "b" else f">{kind.kind}{kind.size}", at + (kind.kind != "b")
     elif isinstance(kind, Str):
         yield name, f"S{kind.capacity}", at + kind.head
@@ -326,8 +346,11 @@ def _default(schema: str, name: str, kind: FieldType, defaults: Mapping[str, Any
         return value
     if isinstance(value, list) and not value and isinstance(kind, ListOf):
         return []
+    held = kind.element if isinstance(kind, Maybe) else kind
     try:
-        return to_scalar(kind.element if isinstance(kind, Maybe) else kind, value)
+        if isinstance(value, StoredDefault) and isinstance(held, Logical):
+            return held.load(to_scalar(held.stored, value.value))
+        return to_scalar(held, value)
     except Misfit:
         raise SchemaError(
             f"schema {schema}: default of field {name}: {show(value)} does not fit {kind.text}; "

@@ -29,6 +29,7 @@ __all__ = [
     "Bytes",
     "FieldType",
     "ListOf",
+    "Logical",
     "Maybe",
     "Number",
     "Record",
@@ -290,9 +291,10 @@ class Array(FieldType):
         return cls(element, tuple(shape))
 
     def __post_init__(self) -> None:
-        if not isinstance(self.element, Number):
+        if type(self.element) is not Number:
             raise SchemaError(
-                f"Array[{self.element!r}, …]: expected a number type as element, such as ev.f64"
+                f"Array[{self.element!r}, …]: expected a number type as element, such as ev.f64; "
+                "of other types there are lists"
             )
         for n in self.shape:
             if n is not None and (type(n) is not int or not 0 <= n <= _MAX_DIMENSION):
@@ -367,6 +369,77 @@ class Maybe(FieldType):
     @property
     def width(self) -> None:
         return None
+
+
+class Logical(FieldType):
+    """What a field type adds whose values are Python objects of their own, kept as a number or as bytes.
+
+    A logical type derives from this class and from ``Number`` or ``Bytes``. On the wire, in machine code and
+    in functions it is what it is kept as; where Python, numpy, pandas, Arrow or Spark see values, these
+    methods convert them.
+
+    Attributes:
+        plain: whether the stored number itself is taken for a value as well.
+        computable: whether functions may use a value as what it is kept as.
+    """
+
+    __slots__ = ()
+
+    plain: ClassVar[bool] = False
+    computable: ClassVar[bool] = True
+
+    @property
+    def stored(self) -> Number | Bytes:
+        """The type that values are kept as."""
+        raise NotImplementedError
+
+    def store(self, value: Any) -> Any:
+        """What a value is kept as.
+
+        Raises:
+            Misfit: it does not fit.
+        """
+        raise NotImplementedError
+
+    def load(self, stored: Any) -> Any:
+        """The value that is kept as ``stored``.
+
+        Raises:
+            SchemaError: no value is.
+        """
+        raise NotImplementedError
+
+    def constrained(self, value: Any) -> Any:
+        """The number or text that constraints of a matcher see of a value."""
+        raise NotImplementedError
+
+    def store_column(self, values: Any) -> Any:
+        """What a column is kept as: an array of numbers, or a list.
+
+        Args:
+            values: a numpy array or a list of values.
+
+        Raises:
+            Misfit: a value does not fit; carries its row.
+        """
+        raise NotImplementedError
+
+    def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+        """The column that is kept as ``stored``: of objects, unless numpy has a type for them."""
+        raise NotImplementedError
+
+    def arrow_type(self) -> Any:
+        """The type of pyarrow that holds the values."""
+        raise NotImplementedError
+
+    def spark_type(self) -> Any:
+        """The type of PySpark that holds the values."""
+        raise NotImplementedError
+
+    @classmethod
+    def parse(cls, text: str) -> Any:
+        """The type whose canonical text this is; None if it is none of this kind."""
+        raise NotImplementedError
 
 
 class Record(FieldType):

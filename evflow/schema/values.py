@@ -16,7 +16,7 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.outside import shown
-from evflow.schema.types import Blob, Bytes, FieldType, Number, Str, Text
+from evflow.schema.types import Blob, Bytes, FieldType, Logical, Number, Str, Text
 
 __all__ = [
     "Misfit",
@@ -75,12 +75,14 @@ def expected(number: Number) -> str:
     return f"an integer from {low} to {high} ({number.name})"
 
 
-def to_scalar(kind: FieldType, value: Any) -> bool | int | float | str | bytes:
+def to_scalar(kind: FieldType, value: Any) -> Any:
     """The value as a field of ``kind``, which is neither array, list, optional nor record, holds it.
 
     Raises:
         Misfit: it does not fit.
     """
+    if isinstance(kind, Logical):
+        return kind.load(kind.store(value))
     if isinstance(kind, Number):
         return to_number(kind, value)
     if isinstance(kind, (Str, Text)):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from evflow.events.fields import as_json
 from evflow.events.view import View
 from evflow.report import plain
 from evflow.watch.contract import Tap
@@ -24,7 +25,8 @@ _LEAST = 10
 
 def plain_value(value: Any) -> Any:
     """A field's value as data for JSON: arrays as lists, bytes as hexadecimal text, ``nan`` and ``inf`` as
-    texts, since JSON has none."""
+    texts, since JSON has none; logical types as ``as_json`` has them."""
+    value = as_json(value)
     if isinstance(value, np.ndarray | np.generic):
         return plain_value(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):

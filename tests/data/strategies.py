@@ -1,7 +1,8 @@
 """Hypothesis strategies for schemas and for values that fit them, and what plain msgpack makes of the values.
 
 ``schemas()`` draws any schema, ``schemas(fixed=True)`` one whose events have one width,
-``schemas(listless=True)`` one without lists and optional fields. ``events(schema)`` draws the fields of one
+``schemas(listless=True)`` one without lists and optional fields, ``schemas(logical=False)`` one without
+logical types. ``events(schema)`` draws the fields of one
 event as a dict. ``plain`` and ``plain_event`` say what the ``msgpack`` package must read, ``wire`` and
 ``wire_event`` which bytes must be written; they follow ``docs/wire-format.md`` and know nothing of evflow's
 encoder.
@@ -9,6 +10,7 @@ encoder.
 
 from __future__ import annotations
 
+import decimal
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +20,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from evflow import UUID, Decimal, Duration, Enum, Timestamp
 from evflow.schema import Schema
 from evflow.schema.types import (
     BLOB,
@@ -28,16 +31,20 @@ from evflow.schema.types import (
     Bytes,
     FieldType,
     ListOf,
+    Logical,
     Maybe,
     Number,
     Record,
     Str,
     Text,
+    i64,
+    u8,
 )
 from tests.examples import tried
 
 __all__ = [
     "events",
+    "kept",
     "number_values",
     "plain",
     "plain_event",
@@ -64,14 +71,53 @@ def _capacities() -> st.SearchStrategy[int]:
     return st.one_of(st.integers(1, 12), st.sampled_from([252, 253, 254, 255, 256, 257]))
 
 
+_LOGICAL: list[FieldType] = [
+    Timestamp, Duration, UUID, Enum["buy", "sell", "hold"], Decimal[4], Decimal[10, 2], Decimal[18, 18],
+    Decimal[19, 0], Decimal[38, 10],
+]  # fmt: skip
+_EXACT = decimal.Context(prec=100)
+
+
+def _logical_values(kind: FieldType) -> st.SearchStrategy[Any]:
+    text = kind.text
+    if text in ("timestamp", "duration"):
+        of = np.datetime64 if text == "timestamp" else np.timedelta64
+        return st.integers(-(2**63) + 1, 2**63 - 1).map(lambda n: of(n, "ns"))
+    if text == "uuid":
+        return st.uuids()
+    if text.startswith("enum"):
+        return st.sampled_from(text[5:-1].split(","))
+    precision, scale = map(int, text[8:-1].split(","))
+    numbers = st.integers(-(10**precision) + 1, 10**precision - 1)
+    return numbers.map(lambda n: _EXACT.scaleb(decimal.Decimal(n), -scale))
+
+
+def kept(kind: FieldType, value: Any) -> tuple[FieldType, Any]:
+    """What a value of a logical type is kept as, and of which type that is."""
+    text = kind.text
+    if text in ("timestamp", "duration"):
+        return i64, int(value.astype(np.int64))
+    if text == "uuid":
+        return Bytes(16), value.bytes
+    if text.startswith("enum"):
+        return u8, text[5:-1].split(",").index(value)
+    precision, scale = map(int, text[8:-1].split(","))
+    number = int(_EXACT.scaleb(value, scale))
+    return (i64, number) if precision <= 18 else (Bytes(16), number.to_bytes(16, "little", signed=True))
+
+
 def _arrays(*, fixed: bool) -> st.SearchStrategy[FieldType]:
     dimension = st.integers(0, 3) if fixed else st.one_of(st.none(), st.integers(0, 3))
     return st.builds(Array, _numbers(), st.lists(dimension, min_size=1, max_size=3).map(tuple))
 
 
-def _simple(*, fixed: bool) -> st.SearchStrategy[FieldType]:
+def _simple(*, fixed: bool, logical: bool) -> st.SearchStrategy[FieldType]:
     fixed_types = st.one_of(
-        _numbers(), st.builds(Str, _capacities()), st.builds(Bytes, _capacities()), _arrays(fixed=True)
+        _numbers(),
+        st.sampled_from(_LOGICAL if logical else [u8]),
+        st.builds(Str, _capacities()),
+        st.builds(Bytes, _capacities()),
+        _arrays(fixed=True),
     )
     return (
         fixed_types if fixed else st.one_of(fixed_types, st.just(TEXT), st.just(BLOB), _arrays(fixed=False))
@@ -80,18 +126,23 @@ def _simple(*, fixed: bool) -> st.SearchStrategy[FieldType]:
 
 @st.composite
 def types(
-    draw: st.DrawFn, fixed: bool = False, depth: int = 2, names: Any = None, listless: bool = False
+    draw: st.DrawFn,
+    fixed: bool = False,
+    depth: int = 2,
+    names: Any = None,
+    listless: bool = False,
+    logical: bool = True,
 ) -> FieldType:
     """Any type of a field; ``names`` gives records names of their own."""
     kinds = ["simple", "simple", "record"] + ([] if fixed or listless else ["list", "optional"])
     kind = draw(st.sampled_from(kinds)) if depth else "simple"
     if kind == "simple":
-        return draw(_simple(fixed=fixed))
+        return draw(_simple(fixed=fixed, logical=logical))
     names = names if names is not None else iter(f"R{i}" for i in range(1_000_000))
     if kind == "record":
-        schema = draw(schemas(fixed=fixed, depth=depth - 1, names=names, listless=listless))
+        schema = draw(schemas(fixed=fixed, depth=depth - 1, names=names, listless=listless, logical=logical))
         return Record(schema.name, {schema.name: schema})
-    element = draw(types(fixed=False, depth=depth - 1, names=names))
+    element = draw(types(fixed=False, depth=depth - 1, names=names, logical=logical))
     if kind == "optional":
         return element if isinstance(element, Maybe) else Maybe(element)
     return ListOf(element)
@@ -99,13 +150,18 @@ def types(
 
 @st.composite
 def schemas(
-    draw: st.DrawFn, fixed: bool = False, depth: int = 2, names: Any = None, listless: bool = False
+    draw: st.DrawFn,
+    fixed: bool = False,
+    depth: int = 2,
+    names: Any = None,
+    listless: bool = False,
+    logical: bool = True,
 ) -> Schema:
     """Any schema; with lists and optional fields, it may hold itself."""
     names = names if names is not None else iter(f"R{i}" for i in range(1_000_000))
     name = next(names)
     fields: dict[str, Any] = {
-        key: draw(types(fixed=fixed, depth=depth, names=names, listless=listless))
+        key: draw(types(fixed=fixed, depth=depth, names=names, listless=listless, logical=logical))
         for key in draw(st.lists(_NAMES, min_size=1, max_size=5, unique=True))
     }
     if not fixed and not listless and draw(st.integers(0, 5)) == 0:
@@ -145,6 +201,8 @@ def _array_values(kind: Array) -> st.SearchStrategy[Any]:
 
 def values(kind: FieldType, depth: int = 3) -> st.SearchStrategy[Any]:
     """Values of a type, records as dicts, arrays as numpy arrays."""
+    if isinstance(kind, Logical):
+        return _logical_values(kind)
     if isinstance(kind, Number):
         return number_values(kind)
     if isinstance(kind, Str):
@@ -182,6 +240,8 @@ def plain_event(schema: Schema, event: Mapping[str, Any]) -> list[Any]:
 
 def plain(kind: FieldType, value: Any) -> Any:
     """What msgpack must read from a value; floats as their bits, so that NaN equals NaN."""
+    if isinstance(kind, Logical):
+        return plain(*kept(kind, value))
     if isinstance(kind, Number) and kind.kind == "f":
         return ("float", np.float64(np.array(value, kind.dtype)).tobytes() if value == value else "nan")
     if isinstance(kind, Str):
@@ -219,6 +279,8 @@ _FORMS = {
 
 def wire(kind: FieldType, value: Any) -> bytes:
     """The bytes of a value."""
+    if isinstance(kind, Logical):
+        return wire(*kept(kind, value))
     if isinstance(kind, Number) and kind.name == "bool":
         return b"\xc3" if value else b"\xc2"
     if isinstance(kind, Number):

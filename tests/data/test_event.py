@@ -168,17 +168,17 @@ def test_event_name_that_is_nowhere_defined_is_refused_when_the_schema_is_asked_
 
 
 def test_event_annotation_that_is_no_type_is_refused() -> None:
-    with pytest.raises(SchemaError, match=r"Bad\.x: .*complex.* is no field type; expected int, float"):
+    with pytest.raises(SchemaError, match=r"Bad\.x: .*complex.* is not a field type; expected int, float"):
 
         class Bad(ev.Event):
             x: complex
 
-    with pytest.raises(SchemaError, match=r"Worse\.x: .* is no field type"):
+    with pytest.raises(SchemaError, match=r"Worse\.x: .* is not a field type"):
 
         class Worse(ev.Event):
             x: int | str
 
-    with pytest.raises(SchemaError, match=r"event Odd: field x: .* is no field type"):
+    with pytest.raises(SchemaError, match=r"event Odd: field x: .* is not a field type"):
 
         class Odd(ev.Event):
             x: 1 + None  # type: ignore[valid-type]

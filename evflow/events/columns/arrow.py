@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from evflow.schema.types import (
     Bytes,
     FieldType,
     ListOf,
+    Logical,
     Maybe,
     Number,
     Record,
@@ -64,6 +66,9 @@ def read_column(kind: FieldType, given: Any) -> Column:
             else array.fill_null(pa.scalar(0, kind_of) if kind_of != pa.bool_() else False)
         )
         return Column(filled.to_numpy(zero_copy_only=False), present)
+    if pa.types.is_timestamp(kind_of) or pa.types.is_duration(kind_of):
+        filled = array if present is None else array.fill_null(pa.scalar(0).cast(kind_of))
+        return Column(filled.to_numpy(zero_copy_only=False), present)
     if pa.types.is_struct(kind_of) and present is None:
         return Column({kind_of.field(i).name: part for i, part in enumerate(array.flatten())})
     if pa.types.is_fixed_size_list(kind_of) and present is None and isinstance(kind, Array):
@@ -104,6 +109,8 @@ def _read_even_lists(array: Any, kind: Any) -> Any:
 
 def arrow_type(kind: FieldType) -> pa.DataType:
     """The type of Arrow that holds a field's values."""
+    if isinstance(kind, Logical):
+        return kind.arrow_type()
     if isinstance(kind, Number):
         return _NUMBERS[kind.name]
     if isinstance(kind, (Str, Text)):
@@ -141,6 +148,10 @@ def _plain(column: np.ndarray[Any, np.dtype[Any]]) -> Any:
 
 
 def _plain_value(value: Any) -> Any:
+    if isinstance(value, uuid.UUID):
+        return value.bytes
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return None if np.isnat(value) else int(value.astype(np.int64))
     if hasattr(value, "to_dict"):
         value = value.to_dict()
     if isinstance(value, np.ndarray):

@@ -9,7 +9,7 @@ import pandas as pd
 
 from evflow.errors import SchemaError
 from evflow.events.columns.intake import Column, as_column
-from evflow.schema.types import FieldType, Maybe, Number
+from evflow.schema.types import FieldType, Logical, Maybe, Number
 
 __all__ = ["read_column", "read_table", "write_table"]
 
@@ -35,9 +35,12 @@ def read_column(kind: FieldType, given: Any) -> Column:
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         return _read_categories(kind, series)
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        series = series.dt.tz_convert("UTC").dt.tz_localize(None)
+        dtype = series.dtype
     if isinstance(dtype, np.dtype):
         values = series.to_numpy()
-        missing = isinstance(kind, Maybe) and dtype.kind in "fO"
+        missing = isinstance(kind, Maybe) and dtype.kind in "fOmM"
         return Column(values, series.notna().to_numpy() if missing else None)
     if isinstance(dtype, pd.ArrowDtype) or (isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow"):
         return as_column(kind, series.array.__arrow_array__())
@@ -56,7 +59,7 @@ def _read_categories(kind: FieldType, series: pd.Series[Any]) -> Column:
     if not len(categories):
         return Column(np.full(len(codes), None, object), present)
     inner = kind.element if isinstance(kind, Maybe) else kind
-    if not isinstance(inner, Number):
+    if not isinstance(inner, Number) or isinstance(inner, Logical):
         categories = categories.astype(object)
     return Column(categories[np.maximum(codes, 0)], None if present.all() else present)
 

@@ -13,7 +13,7 @@ from evflow.errors import SchemaError
 from evflow.events.gather import Ragged
 from evflow.events.numeric import AnyArray
 from evflow.schema import Schema
-from evflow.schema.types import Blob, Bytes, FieldType, Maybe, Number, Record, Str, Text
+from evflow.schema.types import Blob, Bytes, FieldType, Logical, Maybe, Number, Record, Str, Text
 from evflow.schema.values import Misfit
 
 __all__ = [
@@ -100,7 +100,7 @@ def fitting_column(kind: FieldType, given: Any, n: int) -> Column:
     if isinstance(values, Mapping):
         if not isinstance(held, Record):
             raise Misfit(f"a column ({kind.text})", values)
-    elif isinstance(values, Ragged) and not isinstance(held, (Str, Text, Bytes, Blob)):
+    elif isinstance(values, Ragged) and not isinstance(held, (Str, Text, Bytes, Blob, Logical)):
         raise Misfit(f"a column of {kind.text}, not of text or bytes", values)
     elif len(column) != n:
         raise Misfit(f"a column of {n} rows ({kind.text})", len(column))
@@ -146,6 +146,8 @@ def _present(kind: FieldType, values: Any, n: int) -> np.ndarray[Any, np.dtype[n
         return np.ones(n, np.bool_)
     if isinstance(values, np.ndarray) and values.dtype.kind == "f" and not holds_nan:
         return ~np.isnan(values)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
+        return ~np.isnat(values)
     if isinstance(values, list) or (isinstance(values, np.ndarray) and values.dtype.kind == "O"):
         listed = values if isinstance(values, list) else values.tolist()
         missing = (v is None or (not holds_nan and isinstance(v, float) and v != v) for v in listed)
@@ -208,7 +210,8 @@ def _member(schema: Schema, name: str, value: Any, row: int) -> Any:
 
 
 def owned_columns(schema: Schema, rows: AnyArray) -> dict[str, Any]:
-    """The columns of an array of ``schema.dtype``: booleans are markers, bytes have their length beside."""
+    """The columns of an array of ``schema.dtype``: booleans are markers, bytes have their length beside, what
+    numpy has no type for is as it is kept."""
     columns: dict[str, Any] = {}
     for field in schema.fields:
         values = rows[field.name]
@@ -217,11 +220,21 @@ def owned_columns(schema: Schema, rows: AnyArray) -> dict[str, Any]:
         elif field.name + "#" in (rows.dtype.names or ()):
             padded = np.ascontiguousarray(values).view(np.uint8).reshape(len(rows), values.dtype.itemsize)
             lengths = rows[field.name + "#"].astype(np.int64)
-            columns[field.name] = Column(
-                Ragged(lengths, padded[np.arange(padded.shape[1]) < lengths[:, None]])
-            )
+            pieces = Ragged(lengths, padded[np.arange(padded.shape[1]) < lengths[:, None]])
+            columns[field.name] = Column(_loaded(field.type, pieces))
         elif isinstance(field.type, Record):
             columns[field.name] = owned_columns(field.type.schema, values)
+        elif isinstance(field.type, Logical) and values.dtype.kind not in "mM":
+            columns[field.name] = field.type.load_column(values)
         else:
             columns[field.name] = values
     return columns
+
+
+def _loaded(kind: FieldType, pieces: Ragged) -> Ragged | AnyArray:
+    """The values that are kept as pieces of bytes."""
+    if not isinstance(kind, Logical):
+        return pieces
+    values = np.empty(len(pieces.lengths), object)
+    values[:] = [bytes(piece) for piece in np.split(pieces.data, np.cumsum(pieces.lengths)[:-1])]
+    return kind.load_column(values)

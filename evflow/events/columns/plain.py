@@ -17,7 +17,7 @@ import numpy as np
 from evflow.events.gather import ByteArray
 from evflow.events.numeric import AnyArray, always_fits, array_of
 from evflow.schema import Field, Schema, array_dtype
-from evflow.schema.types import NUMBERS, Array, Number, Str
+from evflow.schema.types import NUMBERS, Array, Logical, Number, Str
 from evflow.schema.values import Misfit
 
 __all__ = ["fill_plain", "fill_rows", "plain_length"]
@@ -70,6 +70,8 @@ class _Plain(NamedTuple):
 
 def _plain(field: Field) -> _Plain:
     kind = field.type
+    if isinstance(kind, Logical):
+        return _Plain(field, field.name, None)
     if isinstance(kind, Number):
         marked = kind.kind == "b"
         return _Plain(field, field.name, (), _FITTING[kind], kind.dtype, single=True, marked=marked)

@@ -9,7 +9,7 @@ import numpy as np
 from evflow.errors import SchemaError
 from evflow.events.gather import gather
 from evflow.schema import Schema, array_dtype
-from evflow.schema.types import Array, Bytes, FieldType, Number, Record, Str
+from evflow.schema.types import Array, Bytes, FieldType, Logical, Number, Record, Str
 
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
@@ -23,7 +23,8 @@ def raw_column(batch: EventBatch, name: str) -> AnyArray:
     """A field of each selected event, as it stands on the wire where that is what numpy can show.
 
     Numbers are big-endian, ``Str`` is ``S`` (UTF-8), static arrays have their shape, nested records are
-    structured; ``Bytes`` and everything of variable width is an object array.
+    structured; times are ``datetime64`` and ``timedelta64``; other logical types, ``Bytes`` and everything of
+    variable width are object arrays.
 
     Args:
         batch: the events.
@@ -35,6 +36,12 @@ def raw_column(batch: EventBatch, name: str) -> AnyArray:
     kind, at = find_field(batch.schema, name)
     if at is None:
         return _read_each(batch, name)
+    if isinstance(kind, Logical):
+        return kind.load_column(_fixed(batch, kind.stored, at))
+    return _fixed(batch, kind, at)
+
+
+def _fixed(batch: EventBatch, kind: FieldType, at: int) -> AnyArray:
     if isinstance(kind, Number) and kind.kind == "b":
         return np.equal(cells(batch, at, np.dtype("u1")), 0xC3)
     if isinstance(kind, Number):

@@ -20,7 +20,7 @@ from evflow.matching.rows import EventRows
 from evflow.matching.space import Space
 from evflow.matching.strings import Strings
 from evflow.schema import Schema
-from evflow.schema.types import FieldType, Maybe, Number, Record, Str, Text
+from evflow.schema.types import FieldType, Logical, Maybe, Number, Record, Str, Text
 
 __all__ = ["encode_batch"]
 
@@ -104,7 +104,7 @@ class _Reader:
         if leaf is None:
             return
         kind, batch = leaf.kind, self.batch
-        if leaf.offset is None and leaf.walked is None:
+        if (leaf.offset is None and leaf.walked is None) or (isinstance(kind, Logical) and not kind.plain):
             self.builder.add_objects(number, [dig(view, path) for view in batch])
         elif leaf.offset is None:
             assert leaf.walked is not None
@@ -150,7 +150,9 @@ class _Reader:
         """A field or attribute as numbers; NaN where it is missing or no number."""
         found = np.full(len(self.batch), np.nan)
         leaf = _leaf(self.batch.schema, path)
-        if leaf is not None and leaf.offset is not None and isinstance(leaf.kind, Number):
+        if leaf is not None and isinstance(leaf.kind, Logical) and not leaf.kind.plain:
+            found[:] = [coordinate_of(dig(view, path)) for view in self.batch]
+        elif leaf is not None and leaf.offset is not None and isinstance(leaf.kind, Number):
             found[:] = self._fixed(leaf.kind, leaf.offset)
         elif leaf is not None and isinstance(leaf.kind, Number):
             found[:] = [coordinate_of(dig(view, path)) for view in self.batch]

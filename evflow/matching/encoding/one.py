@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from evflow.events.event import Event
 from evflow.events.view import View
 from evflow.matching.encoding.events import encode_events
-from evflow.matching.encoding.values import KINDS, MISSING, attributes_of
+from evflow.matching.encoding.values import KINDS, MISSING, attributes_of, is_converted, seen
 from evflow.matching.names import Names
 from evflow.matching.rows import NUMBER, TEXT, EventRows
 from evflow.matching.space import Space
@@ -185,10 +186,13 @@ class OneEncoder:
         read = self._readers.get(type(event))
         if read is None:
             known = {*self._names.numbers, *self._names.inner, *(n.partition(".")[0] for n in self._location)}
-            wanted = [field.name for field in event.schema.fields if field.name in known]
+            wanted = [field for field in event.schema.fields if field.name in known]
+            converted = {f"see_{f.name}": partial(seen, f.type) for f in wanted if is_converted(f.type)}
             # The names are words of Python, and written out they are found in half the time.
-            text = ", ".join(f"{name!r}: event.{name}" for name in wanted)
-            read = self._readers[type(event)] = eval(f"lambda event: {{{text}}}")
+            text = ", ".join(
+                f"{f.name!r}: {f'see_{f.name}' * is_converted(f.type)}(event.{f.name})" for f in wanted
+            )
+            read = self._readers[type(event)] = eval(f"lambda event: {{{text}}}", converted)
         fields = read(event)
         attributes = event.attrs if isinstance(event, View) else None
         return {**attributes, **fields} if attributes else fields

@@ -12,6 +12,7 @@ from evflow.errors import SchemaError
 from evflow.events.event import Event
 from evflow.events.view import View
 from evflow.matching.rows import NUMBER, OTHER, TEXT
+from evflow.schema.types import FieldType, Logical, Maybe
 from evflow.schema.values import describe
 
 __all__ = [
@@ -21,8 +22,10 @@ __all__ = [
     "attributes_of",
     "coordinate_of",
     "dig",
+    "is_converted",
     "kind_of",
     "number_of",
+    "seen",
     "unmasked",
 ]
 
@@ -94,11 +97,22 @@ def attributes_of(event: Any) -> Mapping[str, Any]:
     if type(event) is dict:
         return event
     if isinstance(event, Event | View):
-        fields = {field.name: getattr(event, field.name) for field in event.schema.fields}
+        fields = {field.name: seen(field.type, getattr(event, field.name)) for field in event.schema.fields}
         return {**event.attrs, **fields} if isinstance(event, View) else fields
     if isinstance(event, Mapping):
         return event
     raise SchemaError(f"expected an event: a dict, an Event or a view; found {describe(event)}")
+
+
+def is_converted(kind: FieldType) -> bool:
+    """Whether constraints see something else than a field's value."""
+    return isinstance(kind.element if isinstance(kind, Maybe) else kind, Logical)
+
+
+def seen(kind: FieldType, value: Any) -> Any:
+    """What constraints see of a field's value."""
+    held = kind.element if isinstance(kind, Maybe) else kind
+    return value if value is None or not isinstance(held, Logical) else held.constrained(value)
 
 
 def dig(value: Any, path: str) -> Any:
@@ -112,7 +126,8 @@ def dig(value: Any, path: str) -> Any:
         if isinstance(value, Mapping):
             value = value.get(step)
         elif isinstance(value, Event | View):
-            value = getattr(value, step, None) if step in value.schema else None
+            inside = step in value.schema
+            value = seen(value.schema[step].type, getattr(value, step, None)) if inside else None
         else:
             return None
     return value

@@ -109,7 +109,7 @@ def _record(schema: Schema, array: Any, shift: int) -> Stored:
         if len(at) == 1:
             part = parts[at[0]]
         elif not at and not member.required:
-            part = constant(member.type, member.default, len(array))
+            part = constant(member.type, member.stored_default, len(array))
         else:
             raise unfit_type(f"structs with one field {member.name}", array.type)
         try:

@@ -1,0 +1,36 @@
+"""Columns of logical types, value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from evflow.schema.values import Misfit
+
+__all__ = ["loaded_each", "stored_each"]
+
+
+def stored_each(store: Callable[[Any], Any], values: Any) -> list[Any]:
+    """What each value of a column is kept as.
+
+    Raises:
+        Misfit: a value does not fit; carries its row.
+    """
+    listed: Iterable[Any] = values.tolist() if isinstance(values, np.ndarray) else values
+    found = []
+    for row, value in enumerate(listed):
+        try:
+            found.append(store(value))
+        except Misfit as error:
+            raise Misfit(error.expected, value, row) from None
+    return found
+
+
+def loaded_each(load: Callable[[Any], Any], stored: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """The values of a column, as an array of objects."""
+    column = np.empty(len(stored), object)
+    for row, value in enumerate(stored.tolist()):
+        column[row] = load(value)
+    return column

@@ -1,0 +1,208 @@
+"""``Decimal[precision, scale]``: a decimal number, exact."""
+
+from __future__ import annotations
+
+import decimal
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evflow.errors import SchemaError
+from evflow.schema.logical.columns import loaded_each, stored_each
+from evflow.schema.types import Bytes, Logical, Number, i64
+from evflow.schema.values import Misfit
+
+__all__ = ["Decimal", "WideDecimal"]
+
+_NARROW, _WIDE = 18, 38
+"""Digits that 64 bits hold, and 128."""
+
+_LONGEST = 1_000
+"""Digits of a number that is looked at."""
+
+_TEXT = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)", re.ASCII)
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Decimal(Logical, Number):
+    """A number of at most ``precision`` decimal digits, ``scale`` of them behind the point.
+
+    It takes a ``decimal.Decimal`` or an int that needs no more digits, and gives a ``decimal.Decimal``. What
+    is kept is the number without its point: up to 18 digits as a 64-bit integer, up to 38 as the 16 bytes of
+    a little-endian 128-bit integer. Functions see one of at most 15 digits as the float nearest to it.
+
+    Attributes:
+        precision: digits, 1 to 38.
+        scale: digits behind the point, 0 to ``precision``.
+
+    Example:
+        >>> import evflow as ev
+        >>> from decimal import Decimal
+        >>> item = ev.Schema("item", {"price": ev.Decimal[10, 2]})
+        >>> ev.EventBatch.from_events([item(price=Decimal("19.9"))])[0].price
+        Decimal('19.90')
+    """
+
+    precision: int = _NARROW
+    scale: int = 0
+
+    computable = False
+
+    def __class_getitem__(cls, parameters: Any) -> Decimal | WideDecimal:
+        match parameters:
+            case (precision, scale):
+                pass
+            case precision:
+                scale = 0
+        for what, n, least, most in (("precision", precision, 1, _WIDE), ("scale", scale, 0, precision)):
+            if type(n) is not int or not least <= n <= most:
+                raise SchemaError(
+                    f"Decimal[{precision!r}, {scale!r}]: expected a {what} of {least} to {most} digits"
+                )
+        if precision > _NARROW:
+            return WideDecimal(16, precision, scale)
+        return Decimal("i64", "i", 8, i64.marker, i64.code, precision, scale)
+
+    @property
+    def text(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
+
+    @property
+    def stored(self) -> Number:
+        return i64
+
+    def store(self, value: Any) -> int:
+        """The number without its point."""
+        return _unscaled(self, value)
+
+    def load(self, stored: int) -> decimal.Decimal:
+        """The number with its point."""
+        return _scaled(stored, self.scale)
+
+    def constrained(self, value: Any) -> float:
+        """The float nearest to the number."""
+        return float(value)
+
+    def store_column(self, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
+        """The numbers without their points."""
+        return np.array(stored_each(self.store, values), np.int64)
+
+    def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+        """An array of ``decimal.Decimal``."""
+        return loaded_each(self.load, stored)
+
+    def arrow_type(self) -> Any:
+        """``decimal128(precision, scale)``."""
+        return _arrow_type(self)
+
+    def spark_type(self) -> Any:
+        """``DecimalType(precision, scale)``."""
+        return _spark_type(self)
+
+    @classmethod
+    def parse(cls, text: str) -> Any:
+        """The type of a text such as ``decimal(12,2)``."""
+        found = _TEXT.fullmatch(text)
+        return None if found is None else cls.__class_getitem__((int(found[1]), int(found[2])))
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class WideDecimal(Logical, Bytes):
+    """A ``Decimal`` of more than 18 digits."""
+
+    precision: int = _WIDE
+    scale: int = 0
+
+    computable = False
+
+    def __class_getitem__(cls, parameters: Any) -> Any:
+        return Decimal.__class_getitem__(parameters)
+
+    @property
+    def text(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
+
+    @property
+    def stored(self) -> Bytes:
+        return Bytes(16)
+
+    def store(self, value: Any) -> bytes:
+        """The number without its point, little-endian."""
+        return _unscaled(self, value).to_bytes(16, "little", signed=True)
+
+    def load(self, stored: bytes) -> decimal.Decimal:
+        """The number with its point."""
+        return _scaled(int.from_bytes(stored, "little", signed=True), self.scale)
+
+    def constrained(self, value: Any) -> float:
+        """The float nearest to the number."""
+        return float(value)
+
+    def store_column(self, values: Any) -> list[bytes]:
+        """The numbers without their points."""
+        return stored_each(self.store, values)
+
+    def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+        """An array of ``decimal.Decimal``."""
+        return loaded_each(self.load, stored)
+
+    def arrow_type(self) -> Any:
+        """``decimal128(precision, scale)``."""
+        return _arrow_type(self)
+
+    def spark_type(self) -> Any:
+        """``DecimalType(precision, scale)``."""
+        return _spark_type(self)
+
+    @classmethod
+    def parse(cls, text: str) -> Any:
+        """None: ``Decimal`` knows these, too."""
+        return None
+
+
+def _unscaled(kind: Decimal | WideDecimal, value: Any) -> int:
+    """A number times ten to the scale.
+
+    Raises:
+        Misfit: it is no decimal number, or has too many digits.
+    """
+    if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
+        value = decimal.Decimal(int(value))
+    if not isinstance(value, decimal.Decimal) or not value.is_finite():
+        raise Misfit(f"a decimal.Decimal or an int ({kind.text})", value)
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    places = exponent + kind.scale
+    # What is huge is not written out before it is refused.
+    if len(digits) > _LONGEST or (any(digits) and places > kind.precision):
+        raise Misfit(f"a number of at most {kind.precision} digits ({kind.text})", value)
+    number = int("".join(map(str, digits)))
+    if places < 0:
+        number, rest = divmod(number, 10 ** min(-places, len(digits) + 1))
+        if rest:
+            raise Misfit(f"at most {kind.scale} digits behind the point ({kind.text})", value)
+    elif number:
+        number *= 10**places
+    if number >= 10**kind.precision:
+        raise Misfit(f"at most {kind.precision - kind.scale} digits before the point ({kind.text})", value)
+    return -number if sign else number
+
+
+def _scaled(number: int, scale: int) -> decimal.Decimal:
+    # Neither arithmetic nor ``scaleb``: these round to the digits of the context.
+    digits = tuple(map(int, str(abs(number))))
+    return decimal.Decimal((int(number < 0), digits, -scale))
+
+
+def _arrow_type(kind: Decimal | WideDecimal) -> Any:
+    import pyarrow as pa
+
+    return pa.decimal128(kind.precision, kind.scale)
+
+
+def _spark_type(kind: Decimal | WideDecimal) -> Any:
+    from pyspark.sql import types
+
+    return types.DecimalType(kind.precision, kind.scale)

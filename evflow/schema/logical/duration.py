@@ -1,0 +1,54 @@
+"""``Duration``: a length of time."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from evflow.schema.logical.nanoseconds import Nanoseconds
+
+__all__ = ["Duration", "DurationType"]
+
+
+class DurationType(Nanoseconds):
+    """The type of ``Duration``: a length of time to the nanosecond, of at most 292 years, negative ones too.
+
+    It takes a ``numpy.timedelta64``, a ``timedelta``, or an int: nanoseconds, which is what functions see and
+    what stands on the wire, as a msgpack int 64. It gives a ``numpy.timedelta64`` in nanoseconds.
+
+    Example:
+        >>> import evflow as ev
+        >>> from datetime import timedelta
+        >>> lap = ev.Schema("lap", {"took": ev.Duration})
+        >>> ev.EventBatch.from_events([lap(took=timedelta(seconds=83.5))])[0].took
+        np.timedelta64(83500000000,'ns')
+    """
+
+    __slots__ = ()
+
+    letter64 = "m"
+    word = "duration"
+    expected = "a duration: numpy.timedelta64, a timedelta, or an int of nanoseconds (duration)"
+
+    def nanoseconds(self, value: Any) -> int | None:
+        """Nanoseconds of a ``timedelta``."""
+        if not isinstance(value, datetime.timedelta):
+            return None
+        # A Timedelta of pandas has nanoseconds as well.
+        micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+        return micros * 1000 + int(getattr(value, "nanoseconds", 0))
+
+    def arrow_type(self) -> Any:
+        """``duration[ns]``."""
+        import pyarrow as pa
+
+        return pa.duration("ns")
+
+    def spark_type(self) -> Any:
+        """``DayTimeIntervalType``, which has microseconds."""
+        from pyspark.sql import types
+
+        return types.DayTimeIntervalType()
+
+
+Duration = DurationType("i64", "i", 8, 0xD3, 4)

@@ -1,0 +1,121 @@
+"""``Enum["buy", "sell"]``: one of some names."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evflow.errors import SchemaError
+from evflow.outside import shown
+from evflow.schema.logical.columns import loaded_each, stored_each
+from evflow.schema.types import Logical, Number, u8
+from evflow.schema.values import Misfit
+
+__all__ = ["Enum"]
+
+_MOST = 256
+_NAME = re.compile(r"\w[\w .:/+-]{0,63}")
+_LONGEST = 1_900
+"""Characters of all the names."""
+_SHOWN = 200
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Enum(Logical, Number):
+    """One of at most 256 names, kept as the number of the name, from 0, in a byte: ``Enum["buy", "sell"]``.
+
+    A class that derives from Python's ``enum.Enum`` stands for the names of its members. It takes a name or a
+    member, and gives the name as a str. Functions see the number, and take a name for it.
+
+    Attributes:
+        names: the names in order.
+
+    Example:
+        >>> import evflow as ev
+        >>> order = ev.Schema("order", {"side": ev.Enum["buy", "sell"]})
+        >>> ev.EventBatch.from_events([order(side="sell")])[0].side
+        'sell'
+    """
+
+    names: tuple[str, ...] = ()
+
+    def __class_getitem__(cls, given: Any) -> Enum:
+        names = given if isinstance(given, tuple) else (given,)
+        if len(names) == 1 and isinstance(names[0], enum.EnumMeta):
+            names = tuple(names[0].__members__)
+        wrong = [name for name in names if not isinstance(name, str) or not _NAME.fullmatch(name)]
+        if wrong:
+            raise SchemaError(
+                f"Enum: name {shown(wrong[0])}: expected a text of 1 to 64 letters, digits, spaces and "
+                "_.:/+-, of which the first is a letter, a digit or _"
+            )
+        if not 1 <= len(names) <= _MOST or len(set(names)) < len(names) or sum(map(len, names)) > _LONGEST:
+            raise SchemaError(
+                f"Enum: {len(names)} names: expected 1 to {_MOST} different ones, of at most {_LONGEST} "
+                "characters together"
+            )
+        return Enum("u8", "u", 1, u8.marker, u8.code, names)
+
+    @property
+    def text(self) -> str:
+        return f"enum({','.join(self.names)})"
+
+    @property
+    def stored(self) -> Number:
+        return u8
+
+    def store(self, value: Any) -> int:
+        """The number of a name."""
+        name = value.name if isinstance(value, enum.Enum) else value
+        try:
+            return self.names.index(name)
+        except ValueError:
+            names = ", ".join(self.names)
+            raise Misfit(f"one of {names[:_SHOWN]}{'…' * (len(names) > _SHOWN)}", value) from None
+
+    def load(self, stored: int) -> str:
+        """The name of a number.
+
+        Raises:
+            SchemaError: there are fewer names.
+        """
+        if stored >= len(self.names):
+            raise SchemaError(
+                f"{shown(self.text, 100)}: expected a number below {len(self.names)}, found {stored}"
+            )
+        return self.names[stored]
+
+    def constrained(self, value: Any) -> str:
+        """The name."""
+        return self.load(self.store(value))
+
+    def store_column(self, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
+        """The numbers of the names."""
+        return np.array(stored_each(self.store, values), np.uint8)
+
+    def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+        """An array of str."""
+        return loaded_each(self.load, stored)
+
+    def arrow_type(self) -> Any:
+        """Text."""
+        import pyarrow as pa
+
+        return pa.string()
+
+    def spark_type(self) -> Any:
+        """Text."""
+        from pyspark.sql import types
+
+        return types.StringType()
+
+    @classmethod
+    def parse(cls, text: str) -> Any:
+        """The type of a text such as ``enum(buy,sell)``."""
+        if not text.startswith("enum(") or not text.endswith(")"):
+            return None
+        return cls.__class_getitem__(tuple(text[5:-1].split(",")))

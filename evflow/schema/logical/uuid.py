@@ -1,0 +1,90 @@
+"""``UUID``: a universally unique identifier."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import numpy as np
+
+from evflow.schema.logical.columns import loaded_each, stored_each
+from evflow.schema.types import Bytes, Logical
+from evflow.schema.values import Misfit
+
+__all__ = ["UUID", "UUIDType"]
+
+_SIZE = 16
+
+
+class UUIDType(Logical, Bytes):
+    """The type of ``UUID``, kept as ``Bytes[16]``.
+
+    It takes a ``uuid.UUID``, the text of one, or 16 bytes, and gives a ``uuid.UUID``.
+
+    Example:
+        >>> import evflow as ev, uuid
+        >>> order = ev.Schema("order", {"id": ev.UUID})
+        >>> ev.EventBatch.from_events([order(id=uuid.UUID(int=7))])[0].id
+        UUID('00000000-0000-0000-0000-000000000007')
+    """
+
+    __slots__ = ()
+
+    computable = False
+
+    @property
+    def text(self) -> str:
+        return "uuid"
+
+    @property
+    def stored(self) -> Bytes:
+        return Bytes(_SIZE)
+
+    def store(self, value: Any) -> bytes:
+        """The 16 bytes, most significant first."""
+        if isinstance(value, str):
+            try:
+                value = uuid.UUID(value)
+            except ValueError:
+                raise Misfit("the text of a UUID", value) from None
+        if isinstance(value, uuid.UUID):
+            return value.bytes
+        if isinstance(value, bytes) and len(value) == _SIZE:
+            return value
+        raise Misfit("a uuid.UUID, the text of one, or 16 bytes (uuid)", value)
+
+    def load(self, stored: bytes) -> uuid.UUID:
+        """The UUID; bytes that are too few have zeros behind them."""
+        return uuid.UUID(bytes=stored.ljust(_SIZE, b"\0"))
+
+    def constrained(self, value: Any) -> str:
+        """The text of the UUID."""
+        return str(self.load(self.store(value)))
+
+    def store_column(self, values: Any) -> list[bytes]:
+        """The bytes of each."""
+        return stored_each(self.store, values)
+
+    def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+        """An array of ``uuid.UUID``."""
+        return loaded_each(self.load, stored)
+
+    def arrow_type(self) -> Any:
+        """16 bytes."""
+        import pyarrow as pa
+
+        return pa.binary(_SIZE)
+
+    def spark_type(self) -> Any:
+        """Text, as Spark's own ``uuid()`` has it."""
+        from pyspark.sql import types
+
+        return types.StringType()
+
+    @classmethod
+    def parse(cls, text: str) -> Any:
+        """The type if the text is its word."""
+        return cls(_SIZE) if text == "uuid" else None
+
+
+UUID = UUIDType(_SIZE)
