@@ -432,6 +432,23 @@ class Logical(FieldType):
         """The type of pyarrow that holds the values."""
         raise NotImplementedError
 
+    def from_arrow(self, array: Any) -> Any:
+        """An array of pyarrow as one of what the values are kept as.
+
+        Raises:
+            TypeError: no value of an array of this type fits.
+            Misfit, pyarrow.ArrowInvalid: a value does not fit.
+        """
+        raise NotImplementedError
+
+    def to_arrow(self, array: Any) -> Any:
+        """An array of what values are kept as, as one of ``arrow_type()``.
+
+        Raises:
+            pyarrow.ArrowInvalid: nothing is kept as one of them.
+        """
+        raise NotImplementedError
+
     def spark_type(self) -> Any:
         """The type of PySpark that holds the values."""
         raise NotImplementedError

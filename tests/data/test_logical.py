@@ -431,9 +431,14 @@ def test_constraints_see_numbers_and_texts() -> None:
 def test_json_has_texts_of_them() -> None:
     view = ev.EventBatch.from_events([quote(amount=Decimal("1.5"))])[0]
     wanted = {
-        "at": "2026-11-25T12:00:00.000000000Z", "took": 1_000_000_000, "price": "19.90", "amount": "1.5000000000",
-        "id": "00000000-0000-0000-0000-000000000007", "side": "sell", "until": None,
-    }  # fmt: skip
+        "at": "2026-11-25T12:00:00.000000000Z",
+        "took": 1_000_000_000,
+        "price": "19.90",
+        "amount": "1.5000000000",
+        "id": "00000000-0000-0000-0000-000000000007",
+        "side": "sell",
+        "until": None,
+    }
     assert plain_value(view.to_dict()) == wanted
     g = ev.Graph("letters")
     _ = g.source("quotes", Quote) >> ev.Terminal(lambda event: 1 / 0)

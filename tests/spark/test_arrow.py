@@ -23,7 +23,7 @@ pa = pytest.importorskip("pyarrow")
 
 from evflow.stones.spark.columns.arrow import arrow_schema_of, decode, encode, encode_all  # noqa: E402
 
-FLAT = schemas(depth=2).filter(lambda schema: not schema.recursive)
+FLAT = schemas(depth=2, logical=False).filter(lambda schema: not schema.recursive)
 
 
 def as_rows(schema: Schema, events: list[dict[str, Any]]) -> list[dict[str, Any]]:

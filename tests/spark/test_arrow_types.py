@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evflow.errors import SchemaError
@@ -20,6 +22,7 @@ from evflow.stones.spark.columns.arrow import decode, encode  # noqa: E402
 UTC = "UTC"
 MOMENT = dt.datetime(2013, 1, 1, 12, 30, 0, 250000)
 MICROS = 1357043400250000
+AT = np.datetime64(MICROS, "us")
 
 STORED: list[tuple[Any, Any, list[Any]]] = [
     ("i64", pa.array([MOMENT], pa.timestamp("us")), [MICROS]),
@@ -57,6 +60,37 @@ STORED: list[tuple[Any, Any, list[Any]]] = [
         [["a"], [], ["b", "c"]],
     ),
     ("list(i64)", pa.array([[MOMENT], []], pa.list_(pa.timestamp("us"))), [[MICROS], []]),
+    ("timestamp", pa.array([MOMENT], pa.timestamp("us", "Asia/Tokyo")), [AT]),
+    ("timestamp", pa.array([MOMENT], pa.timestamp("ms")), [AT]),
+    ("timestamp", pa.array([dt.date(1969, 12, 31)]), [np.datetime64("1969-12-31", "ns")]),
+    ("timestamp", pa.array([7, -7], pa.int32()), [np.datetime64(7, "ns"), np.datetime64(-7, "ns")]),
+    (
+        "duration",
+        pa.array([dt.timedelta(days=-1), dt.timedelta(0, 1)]),
+        [np.timedelta64(-1, "D"), np.timedelta64(1, "s")],
+    ),
+    (
+        "decimal(6,2)",
+        pa.array([Decimal("-1.5"), Decimal("9999.99")], pa.decimal128(20, 4)),
+        [Decimal("-1.50"), Decimal("9999.99")],
+    ),
+    ("decimal(6,2)", pa.array([3, -4], pa.int8()), [Decimal("3.00"), Decimal("-4.00")]),
+    (
+        "decimal(38,1)",
+        pa.array([Decimal(-(10**30)), Decimal("0.1")], pa.decimal256(50, 3)),
+        [Decimal(-(10**30)), Decimal("0.1")],
+    ),
+    ("uuid", pa.array(["00000000-0000-0000-0000-00000000000a"]), [uuid.UUID(int=10)]),
+    ("uuid", pa.array([bytes(15) + b"\1", bytes(15) + b"\2"]), [uuid.UUID(int=1), uuid.UUID(int=2)]),
+    (
+        "uuid",
+        pa.array([bytes(16), b"\1" + bytes(15)], pa.binary(16)),
+        [uuid.UUID(int=0), uuid.UUID(int=2**120)],
+    ),
+    ("enum(buy,sell)", pa.array(["sell", "buy", "sell"]).dictionary_encode(), ["sell", "buy", "sell"]),
+    ("enum(buy,sell)", pa.array(["buy"], pa.large_string()), ["buy"]),
+    ("list(timestamp)", pa.array([[MOMENT], []], pa.list_(pa.timestamp("us"))), [[AT], []]),
+    ("list(optional(decimal(4,1)))", pa.array([[Decimal("1.5"), None]]), [[Decimal("1.5"), None]]),
     ("i16", pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([7, 8])), [7, 7, 8]),
 ]
 
@@ -121,6 +155,16 @@ REFUSED: list[tuple[Any, Any, str]] = [
     ("list(i8)", pa.array([[1], [None]]), r"column x\[\]: row 1: expected a value in every row"),
     ("list(i8)", pa.array([1]), r"column x: expected a column of arrays"),
     ("list(i8)", pa.array([[1]], pa.list_view(pa.int8())), r"expected a column of arrays .*list_view"),
+    ("timestamp", pa.array(["2020"]), r"column x: expected a column of timestamp, found a column of string"),
+    ("timestamp", pa.array([0, 10**16], pa.timestamp("s")), r"row 1: expected a value of timestamp"),
+    ("duration", pa.array([MOMENT]), r"expected a column of duration"),
+    ("decimal(4,1)", pa.array([1.5]), r"expected a column of decimal\(4,1\), found a column of double"),
+    ("decimal(4,1)", pa.array([Decimal("1.5"), Decimal("1.55")]), r"row 1: .* found Decimal\('1.55'\)"),
+    ("decimal(4,1)", pa.array([1, 1000]), r"row 1: expected a value of decimal\(4,1\), found 1000"),
+    ("uuid", pa.array(["00000000-0000-0000-0000-00000000000a", "x"]), r"row 1: expected a value of uuid"),
+    ("uuid", pa.array([bytes(15)]), r"row 0: expected a value of uuid"),
+    ("enum(a,b)", pa.array(["a", "c"]), r"row 1: expected a value of enum\(a,b\), found 'c'"),
+    ("enum(a,b)", pa.array([1]), r"expected a column of enum\(a,b\)"),
 ]
 
 
@@ -165,6 +209,57 @@ def test_decode_gives_the_types_asked_for() -> None:
     ]
     ms = decode(batch, pa.schema({"at": pa.timestamp("ms")}))
     assert ms.to_pydict() == {"at": [MOMENT, None]}
+
+
+def test_decode_gives_logical_types_as_spark_has_them() -> None:
+    schema = Schema(
+        "s",
+        {
+            "at": "timestamp", "took": "optional(duration)", "price": "decimal(6,2)",
+            "amount": "optional(decimal(38,1))", "id": "uuid", "side": "optional(enum(a,b))",
+            "days": "list(timestamp)",
+        },
+    )  # fmt: skip
+    values = {
+        "at": [-1, 1500], "took": [None, -1], "price": [Decimal("-0.01"), 5],
+        "amount": [Decimal(-(10**30)), None],
+        "id": [uuid.UUID(int=1), uuid.UUID(int=2)], "side": ["b", None], "days": [[-1], []],
+    }  # fmt: skip
+    batch = EventBatch.from_columns(schema, values)
+    second = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    micro = dt.timedelta(microseconds=1)
+    assert decode(batch).to_pylist() == [
+        {
+            "at": second - micro, "took": None, "price": Decimal("-0.01"), "amount": Decimal(-(10**30)),
+            "id": uuid.UUID(int=1).bytes, "side": "b", "days": [second - micro],
+        },
+        {
+            "at": second + micro, "took": -micro, "price": Decimal("5.00"), "amount": None,
+            "id": uuid.UUID(int=2).bytes, "side": None, "days": [],
+        },
+    ]  # fmt: skip
+    wanted = pa.schema({"at": pa.timestamp("ns", UTC), "price": pa.decimal128(20, 4)})
+    assert decode(batch, wanted)["at"].cast(pa.int64()).to_pylist() == [-1, 1500]
+    assert decode(batch, wanted)["price"].to_pylist() == [Decimal("-0.01"), Decimal(5)]
+    with pytest.raises(SchemaError, match=r"column price: decimal\(6,2\) as decimal128\(3, 2\)"):
+        decode(
+            EventBatch.from_columns(schema, {**values, "price": [1, 999]}),
+            pa.schema({"price": pa.decimal128(3, 2)}),
+        )
+
+
+def test_defaults_of_logical_types_stand_in_for_columns() -> None:
+    kinds = {
+        "at": "timestamp",
+        "price": "decimal(6,2)",
+        "wide": "decimal(20,0)",
+        "id": "uuid",
+        "side": "enum(a,b)",
+    }
+    defaults = {"at": AT, "price": Decimal("1.5"), "wide": -1, "id": uuid.UUID(int=3), "side": "b"}
+    schema = Schema("s", {"n": "i8", **kinds}, defaults)
+    found = encode(schema, pa.RecordBatch.from_pydict({"n": [1, 2]}))
+    assert [event.to_dict() for event in found] == [{"n": n, **defaults} for n in (1, 2)]
 
 
 def test_decode_refuses_what_it_cannot_give() -> None:

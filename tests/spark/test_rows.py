@@ -107,3 +107,30 @@ def test_rows_become_what_the_table_of_types_says(spark: SparkSession) -> None:
     found = frame.mapInArrow(as_events(schema, plain=True), struct_of(schema))
     assert found.schema.simpleString() == expected.schema.simpleString()
     assert list(map(repr, found.collect())) == list(map(repr, expected.collect()))
+
+
+LOGICAL = {
+    "moment": ("timestamp", "timestamp_micros(1357000000000001 + id)"),
+    "span": ("duration", "make_dt_interval(cast(id as int), 1, 2, 3.000004)"),
+    "price": ("decimal(10,2)", "cast(id / 7 as decimal(10, 2))"),
+    "huge": ("decimal(38,6)", "cast(concat('-1234567890123456789012345678.', id) as decimal(38, 6))"),
+    "id16": ("uuid", "unhex(lpad(hex(id), 32, '0'))"),
+    "side": ("enum(buy,sell)", "if(id % 2 = 0, 'buy', 'sell')"),
+    "days": ("list(optional(timestamp))", "array(timestamp '2020-01-01', null)"),
+}
+"""A field's type, and SQL for a column of it, from ``id``."""
+
+
+@pytest.mark.slow
+def test_declared_times_decimals_and_names_are_what_spark_has(spark: SparkSession) -> None:
+    from evflow.schema import Schema
+    from evflow.stones.spark.columns.schemas import struct_of
+
+    columns = [f"if(id % 5 = 3, null, {sql}) as {name}" for name, (_, sql) in LOGICAL.items()]
+    frame = spark.range(0, 20, 1, 2).selectExpr("id", *columns)
+    schema = Schema(
+        "row", {"id": "i64", **{name: f"optional({kind})" for name, (kind, _) in LOGICAL.items()}}
+    )
+    assert [f.dataType for f in struct_of(schema)] == [f.dataType for f in frame.schema]
+    back = frame.mapInArrow(as_events(schema, plain=True), struct_of(schema))
+    assert sorted(map(repr, back.collect())) == sorted(map(repr, frame.collect()))

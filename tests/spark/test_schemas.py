@@ -167,7 +167,7 @@ def shape(kind: FieldType) -> Any:
     return [(f.name, shape(f.type)) for f in kind.schema.fields] if isinstance(kind, Record) else kind
 
 
-FLAT = schemas().filter(lambda schema: not schema.recursive)
+FLAT = schemas(logical=False).filter(lambda schema: not schema.recursive)
 
 
 @some

@@ -27,7 +27,7 @@ from evflow.schema.types import (
     Text,
 )
 
-__all__ = ["arrow_schema", "read_column", "read_table", "write_table"]
+__all__ = ["arrow_schema", "plain_value", "read_column", "read_table", "write_table"]
 
 _NUMBERS = {name: pa.from_numpy_dtype(number.dtype) for name, number in NUMBERS.items()}
 
@@ -144,10 +144,11 @@ def write_table(schema: Schema, columns: dict[str, np.ndarray[Any, np.dtype[Any]
 def _plain(column: np.ndarray[Any, np.dtype[Any]]) -> Any:
     if column.ndim == 1 and column.dtype.kind != "O":
         return column
-    return [_plain_value(value) for value in column]
+    return [plain_value(value) for value in column]
 
 
-def _plain_value(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """A value as pyarrow takes it."""
     if isinstance(value, uuid.UUID):
         return value.bytes
     if isinstance(value, np.datetime64 | np.timedelta64):
@@ -157,7 +158,7 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, dict):
-        return {name: _plain_value(inner) for name, inner in value.items()}
+        return {name: plain_value(inner) for name, inner in value.items()}
     if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
         return value
-    return [_plain_value(inner) for inner in value]
+    return [plain_value(inner) for inner in value]

@@ -97,6 +97,22 @@ class Decimal(Logical, Number):
         """``decimal128(precision, scale)``."""
         return _arrow_type(self)
 
+    def from_arrow(self, array: Any) -> Any:
+        """Decimals and integers that need no more digits."""
+        import pyarrow as pa
+
+        words = np.frombuffer(_decimals(self, array), np.int64)
+        return pa.array(words[::2], mask=array.is_null().to_numpy(zero_copy_only=False))
+
+    def to_arrow(self, array: Any) -> Any:
+        """Decimals of 128 bits."""
+        import pyarrow as pa
+
+        words = np.empty((len(array), 2), np.int64)
+        words[:, 0] = array.fill_null(0)
+        words[:, 1] = words[:, 0] >> 63
+        return _of_words(self, pa.py_buffer(words), array)
+
     def spark_type(self) -> Any:
         """``DecimalType(precision, scale)``."""
         return _spark_type(self)
@@ -152,6 +168,21 @@ class WideDecimal(Logical, Bytes):
         """``decimal128(precision, scale)``."""
         return _arrow_type(self)
 
+    def from_arrow(self, array: Any) -> Any:
+        """Decimals and integers that need no more digits."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        made = pa.Array.from_buffers(pa.binary(16), len(array), [None, pa.py_buffer(_decimals(self, array))])
+        return pc.if_else(array.is_valid(), made, pa.scalar(None, made.type))
+
+    def to_arrow(self, array: Any) -> Any:
+        """Decimals of 128 bits."""
+        import pyarrow as pa
+
+        fixed = array.cast(pa.binary(16)).fill_null(bytes(16))
+        return _of_words(self, fixed.buffers()[1].slice(16 * fixed.offset), array)
+
     def spark_type(self) -> Any:
         """``DecimalType(precision, scale)``."""
         return _spark_type(self)
@@ -194,6 +225,27 @@ def _scaled(number: int, scale: int) -> decimal.Decimal:
     # Neither arithmetic nor ``scaleb``: these round to the digits of the context.
     digits = tuple(map(int, str(abs(number))))
     return decimal.Decimal((int(number < 0), digits, -scale))
+
+
+def _decimals(kind: Decimal | WideDecimal, array: Any) -> bytes:
+    """The 128-bit integers that are the decimals of an array without their points, 0 where there is none."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(array.type):
+        array = array.cast(pa.decimal128(20, 0))
+    if not pa.types.is_decimal(array.type):
+        raise TypeError
+    made = array.cast(_arrow_type(kind)).fill_null(decimal.Decimal(0))
+    return bytes(made.buffers()[1])[16 * made.offset : 16 * (made.offset + len(made))]
+
+
+def _of_words(kind: Decimal | WideDecimal, words: Any, like: Any) -> Any:
+    """128-bit integers as decimals, with the nulls of another array."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    made = pa.Array.from_buffers(_arrow_type(kind), len(like), [None, words])
+    return pc.if_else(like.is_valid(), made, pa.scalar(None, made.type))
 
 
 def _arrow_type(kind: Decimal | WideDecimal) -> Any:

@@ -44,6 +44,16 @@ class DurationType(Nanoseconds):
 
         return pa.duration("ns")
 
+    def from_arrow(self, array: Any) -> Any:
+        """Durations, or integers of nanoseconds."""
+        import pyarrow as pa
+
+        if pa.types.is_integer(array.type):
+            return array.cast(pa.int64())
+        if not pa.types.is_duration(array.type):
+            raise TypeError
+        return array.cast(pa.duration("ns")).view(pa.int64())
+
     def spark_type(self) -> Any:
         """``DayTimeIntervalType``, which has microseconds."""
         from pyspark.sql import types

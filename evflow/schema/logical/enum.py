@@ -68,14 +68,18 @@ class Enum(Logical, Number):
     def stored(self) -> Number:
         return u8
 
+    @property
+    def _expected(self) -> str:
+        names = ", ".join(self.names)
+        return f"one of {names[:_SHOWN]}{'…' * (len(names) > _SHOWN)}"
+
     def store(self, value: Any) -> int:
         """The number of a name."""
         name = value.name if isinstance(value, enum.Enum) else value
         try:
             return self.names.index(name)
         except ValueError:
-            names = ", ".join(self.names)
-            raise Misfit(f"one of {names[:_SHOWN]}{'…' * (len(names) > _SHOWN)}", value) from None
+            raise Misfit(self._expected, value) from None
 
     def load(self, stored: int) -> str:
         """The name of a number.
@@ -106,6 +110,26 @@ class Enum(Logical, Number):
         import pyarrow as pa
 
         return pa.string()
+
+    def from_arrow(self, array: Any) -> Any:
+        """Texts."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+            raise TypeError
+        found = pc.index_in(array, pa.array(self.names, array.type))
+        if found.null_count > array.null_count:
+            unknown = pc.and_(found.is_null(), array.is_valid())
+            row = unknown.index(pa.scalar(True)).as_py()
+            raise Misfit(self._expected, array[row].as_py(), row)
+        return found.cast(pa.uint8())
+
+    def to_arrow(self, array: Any) -> Any:
+        """Texts."""
+        import pyarrow as pa
+
+        return pa.array(self.names, pa.string()).take(array)
 
     def spark_type(self) -> Any:
         """Text."""

@@ -97,6 +97,10 @@ class Nanoseconds(Logical, Number):
         """A view of numpy's type, in the byte order of ``stored``."""
         return stored.view(self._numpy.newbyteorder(stored.dtype.byteorder))
 
+    def to_arrow(self, array: Any) -> Any:
+        """The same memory as times or durations."""
+        return array.view(self.arrow_type())
+
     @classmethod
     def parse(cls, text: str) -> Any:
         """The type if the text is its word."""

@@ -51,6 +51,16 @@ class TimestampType(Nanoseconds):
 
         return pa.timestamp("ns", "UTC")
 
+    def from_arrow(self, array: Any) -> Any:
+        """Times with a zone, times in UTC without one, dates, or integers of nanoseconds."""
+        import pyarrow as pa
+
+        if pa.types.is_integer(array.type):
+            return array.cast(pa.int64())
+        if not pa.types.is_timestamp(array.type) and not pa.types.is_date(array.type):
+            raise TypeError
+        return array.cast(pa.timestamp("ns", getattr(array.type, "tz", None))).view(pa.int64())
+
     def spark_type(self) -> Any:
         """``TimestampType``, which has microseconds."""
         from pyspark.sql import types

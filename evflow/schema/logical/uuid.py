@@ -75,11 +75,26 @@ class UUIDType(Logical, Bytes):
 
         return pa.binary(_SIZE)
 
+    def from_arrow(self, array: Any) -> Any:
+        """Texts of UUIDs, or 16 bytes each."""
+        import pyarrow as pa
+
+        if array.type in (pa.binary(_SIZE), pa.binary(), pa.large_binary()):
+            return array.cast(pa.binary(_SIZE))
+        if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+            raise TypeError
+        values = [None if text is None else self.store(text) for text in array.to_pylist()]
+        return pa.array(values, pa.binary(_SIZE))
+
+    def to_arrow(self, array: Any) -> Any:
+        """The bytes of each."""
+        return array.cast(self.arrow_type())
+
     def spark_type(self) -> Any:
-        """Text, as Spark's own ``uuid()`` has it."""
+        """Bytes."""
         from pyspark.sql import types
 
-        return types.StringType()
+        return types.BinaryType()
 
     @classmethod
     def parse(cls, text: str) -> Any:

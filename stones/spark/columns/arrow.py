@@ -20,13 +20,14 @@ from evflow.schema.types import (
     Bytes,
     FieldType,
     ListOf,
+    Logical,
     Maybe,
     Number,
     Record,
     Str,
     Text,
 )
-from evflow.stones.spark.columns.decoder import decode_rows
+from evflow.stones.spark.columns.decoder import decode_rows, spark_form
 from evflow.stones.spark.columns.encoder import Reserve, encode_rows
 
 __all__ = ["arrow_schema_of", "decode", "encode", "encode_all"]
@@ -55,6 +56,8 @@ def _field(name: str, kind: FieldType) -> pa.Field:
 
 
 def _type(kind: FieldType) -> pa.DataType:
+    if isinstance(kind, Logical):
+        return spark_form(kind.arrow_type())
     if isinstance(kind, Number):
         return _SPARK_NUMBERS[kind]
     if isinstance(kind, (Str, Text)):

@@ -17,10 +17,19 @@ import pyarrow as pa
 
 from evflow.errors import SchemaError
 from evflow.events.numeric import convert_array
-from evflow.schema.types import NUMBERS, Blob, Bytes, Number, Str, Text
+from evflow.schema.types import NUMBERS, Blob, Bytes, Logical, Number, Str, Text
 from evflow.schema.values import Misfit
 
-__all__ = ["ARROW", "Stored", "Unfit", "store_memory", "store_numbers", "store_pieces", "unfit_type"]
+__all__ = [
+    "ARROW",
+    "Stored",
+    "Unfit",
+    "store_logical",
+    "store_memory",
+    "store_numbers",
+    "store_pieces",
+    "unfit_type",
+]
 
 ARROW = {number: pa.from_numpy_dtype(number.dtype) for number in NUMBERS.values()}
 """The type of Arrow of each type of numbers."""
@@ -127,6 +136,30 @@ def store_numbers(kind: Number, array: Any, shift: int) -> Stored:
     return Stored(words, False, (bitmap, numbers))
 
 
+def store_logical(kind: Logical, array: Any) -> Any:
+    """Values of a logical type as an array of what they are kept as.
+
+    Raises:
+        Misfit: a value does not fit; carries its row.
+        Unfit: the array is of another type altogether.
+    """
+    try:
+        return kind.from_arrow(array)
+    except (TypeError, pa.ArrowNotImplementedError):
+        raise unfit_type(f"a column of {kind.text}", array.type) from None
+    except (Misfit, pa.ArrowInvalid):
+        row = _first(len(array), lambda n: _keeps(kind, array.slice(0, n)))
+        raise Misfit(f"a value of {kind.text}", _value(array, row), row) from None
+
+
+def _keeps(kind: Logical, array: Any) -> bool:
+    try:
+        kind.from_arrow(array)
+    except (Misfit, pa.ArrowInvalid):
+        return False
+    return True
+
+
 def _integers(kind: Number, array: Any) -> Any:
     """Times as the integers that stand for them; anything else as it is."""
     found = array.type
@@ -168,7 +201,14 @@ def _cast(array: Any, kind: Any, expected: str) -> Any:
         return array.cast(kind)
     except pa.ArrowInvalid:
         row = _first(len(array), lambda n: _casts(array.slice(0, n), kind))
-        raise Misfit(expected, array[row].as_py(), row) from None
+        raise Misfit(expected, _value(array, row), row) from None
+
+
+def _value(array: Any, row: int) -> Any:
+    try:
+        return array[row].as_py()
+    except (OverflowError, ValueError):  # a time beyond the years that Python has
+        return str(array.slice(row, 1).view(pa.int64())[0])
 
 
 def _casts(array: Any, kind: Any) -> bool:

@@ -14,15 +14,16 @@ from evflow.codgen.native import LOCK, Code
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
+from evflow.schema.logical.nanoseconds import Nanoseconds
 from evflow.schema.types import Array as ArrayType
-from evflow.schema.types import Blob, Bytes, ListOf, Number, Record, Str, Text
+from evflow.schema.types import Blob, Bytes, FieldType, ListOf, Logical, Number, Record, Str, Text
 from evflow.stones.spark.columns.bytes_ir import SLACK
 from evflow.stones.spark.columns.decode_ir import COLUMN, HEAD, counts, write_decoder
 from evflow.stones.spark.columns.forms import Form, forms_of
 from evflow.stones.spark.columns.names import indices_of
 from evflow.stones.spark.columns.native import call
 
-__all__ = ["decode_rows"]
+__all__ = ["decode_rows", "spark_form"]
 
 _AT = {name: at for at, name in enumerate(HEAD)}
 _MOST = (1 << 31) - 1
@@ -147,17 +148,36 @@ class _Column:
     ) -> tuple[Any, bool]:
         """An array of the type wanted, or of one that has to be cast to it."""
         kind = self._form.kind
+        if isinstance(kind, Logical):
+            if isinstance(kind, Nanoseconds) and wanted == spark_form(wanted) != kind.arrow_type():
+                # What is less than a microsecond is cut off.
+                micros = pa.py_buffer(np.asarray(self._values) // 1000)
+                return pa.Array.from_buffers(
+                    spark_form(kind.arrow_type()), rows, [bitmap, micros], nulls
+                ), False
+            made = kind.to_arrow(self._stored(kind.stored, rows, bitmap, nulls, words))
+            return made, made.type == wanted
         if isinstance(kind, Number):
             return self._numbers(kind, wanted, rows, bitmap, nulls)
         if isinstance(kind, Record):
             return self._struct(kind, wanted, rows, bitmap, nulls, words, spared)
         if isinstance(kind, (ListOf, ArrayType)):
             return self._list(wanted, rows, bitmap, nulls, words)
-        text = isinstance(kind, (Str, Text))
-        natural = pa.string() if text else pa.binary()
+        natural = pa.string() if isinstance(kind, (Str, Text)) else pa.binary()
+        return self._pieces(natural, rows, bitmap, nulls, words), wanted == natural
+
+    def _stored(self, kind: FieldType, rows: int, bitmap: Any, nulls: int, words: Memory) -> Any:
+        """What values of a logical type are kept as."""
+        if isinstance(kind, Bytes):
+            return self._pieces(pa.binary(), rows, bitmap, nulls, words)
+        assert self._form.stored is not None
+        natural = pa.from_numpy_dtype(self._form.stored.dtype)
+        return pa.Array.from_buffers(natural, rows, [bitmap, pa.py_buffer(self._values)], nulls)
+
+    def _pieces(self, natural: Any, rows: int, bitmap: Any, nulls: int, words: Memory) -> Any:
         used = int(words[self._at + COLUMN.index("items")])
         buffers = [bitmap, pa.py_buffer(self._values), pa.py_buffer(self._content).slice(0, used)]
-        return pa.Array.from_buffers(natural, rows, buffers, nulls), wanted == natural
+        return pa.Array.from_buffers(natural, rows, buffers, nulls)
 
     def _numbers(self, kind: Number, wanted: Any, rows: int, bitmap: Any, nulls: int) -> tuple[Any, bool]:
         assert self._form.stored is not None
@@ -191,6 +211,15 @@ class _Column:
         part = inner.array(wanted.value_field, words, items)
         made = pa.list_(wanted.value_field)
         return pa.Array.from_buffers(made, rows, buffers, nulls, children=[part]), made == wanted
+
+
+def spark_form(kind: Any) -> Any:
+    """The type of Arrow in which Spark has values of another."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    return pa.binary() if pa.types.is_fixed_size_binary(kind) else kind
 
 
 def _cast(made: Any, wanted: Any) -> Any:

@@ -111,7 +111,7 @@ def _column(schema: Schema, batch: pa.RecordBatch, index: int) -> Stored:
     if not at and field.required:
         there = ", ".join(batch.schema.names) or "none"
         raise SchemaError(f"schema {schema.name}: no column for {field.name}; the columns are: {there}")
-    array = batch.column(at[0]) if at else constant(field.type, field.stored_default, batch.num_rows)
+    array = batch.column(at[0]) if at else constant(field.type, field.default, batch.num_rows)
     try:
         return store(field.type, array)
     except Unfit as error:

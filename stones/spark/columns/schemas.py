@@ -28,6 +28,8 @@ Types that stand for themselves ("the same") also come from wider or narrower fi
 | ``u8``, ``u16``, ``u32``, ``u64`` | short, int, long, decimal(20, 0) |
 | ``Str[n]``, ``Bytes[n]`` | string, binary |
 | ``Array[number, …]`` | arrays in arrays, one for each dimension |
+| ``Timestamp``, ``Duration`` | timestamp, day-time interval: nanoseconds of a microsecond are cut off |
+| ``Decimal[p, s]``, ``UUID``, ``Enum[…]`` | decimal(p, s), binary, string |
 
 So ``struct_of(schema_of(struct)) == struct`` where every type is "the same" and columns have no metadata, and
 ``schema_of(struct_of(schema))`` has the same fields as ``schema`` where no field is of the second table and
@@ -57,6 +59,7 @@ from evflow.schema.types import (
     Bytes,
     FieldType,
     ListOf,
+    Logical,
     Maybe,
     Number,
     Record,
@@ -263,6 +266,9 @@ def _column(kind: FieldType, path: str, around: tuple[str, ...]) -> tuple[spark.
     """The type of a column, and whether nulls may stand in it."""
     if isinstance(kind, Maybe):
         return _column(kind.element, path, around)[0], True
+    if isinstance(kind, Logical):
+        found: spark.DataType = kind.spark_type()
+        return found, False
     if isinstance(kind, Number):
         return _NUMBERS[kind], False
     if isinstance(kind, (Str, Text)):

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from evflow.events.columns.arrow import plain_value
 from evflow.schema import Schema
 from evflow.schema.types import (
     Array,
@@ -15,6 +16,7 @@ from evflow.schema.types import (
     Bytes,
     FieldType,
     ListOf,
+    Logical,
     Maybe,
     Number,
     Record,
@@ -26,6 +28,7 @@ from evflow.stones.spark.columns.converting import (
     ARROW,
     Stored,
     Unfit,
+    store_logical,
     store_memory,
     store_numbers,
     store_pieces,
@@ -51,6 +54,8 @@ def store(kind: FieldType, array: Any, shift: int = 0) -> Stored:
     array = _flat(kind, array)
     held = form_of(kind)
     try:
+        if isinstance(held, Logical):
+            array, held = store_logical(held, array), held.stored
         if isinstance(held, Number):
             return store_numbers(held, array, shift)
         if isinstance(held, (Str, Text, Bytes, Blob)):
@@ -80,6 +85,8 @@ def _flat(kind: FieldType, array: Any) -> Any:
 
 def _arrow_type(kind: FieldType) -> Any:
     """A type of Arrow that an array of nothing but nulls can have."""
+    if isinstance(kind, Logical):
+        return kind.arrow_type()
     if isinstance(kind, Number):
         return ARROW[kind]
     if isinstance(kind, (Str, Text)):
@@ -109,7 +116,7 @@ def _record(schema: Schema, array: Any, shift: int) -> Stored:
         if len(at) == 1:
             part = parts[at[0]]
         elif not at and not member.required:
-            part = constant(member.type, member.stored_default, len(array))
+            part = constant(member.type, member.default, len(array))
         else:
             raise unfit_type(f"structs with one field {member.name}", array.type)
         try:
@@ -126,7 +133,7 @@ def constant(kind: FieldType, value: Any, rows: int) -> Any:
         return (
             pa.nulls(rows, _arrow_type(held)) if value is None else pa.array([[]] * rows, _arrow_type(held))
         )
-    return pa.repeat(pa.scalar(value, _arrow_type(held)), rows)
+    return pa.array([plain_value(value)], _arrow_type(held)).take(pa.array(np.zeros(rows, np.int64)))
 
 
 def _list(kind: ListOf | Array, array: Any, shift: int) -> Stored:
