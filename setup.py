@@ -31,6 +31,7 @@ setup(
         "evflow.matching.twophase",
         "evflow.node",
         "evflow.schema",
+        "evflow.schema.logical",
         "evflow.stones.echo",
         "evflow.stones.matching",
         "evflow.stones.spark",

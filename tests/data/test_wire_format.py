@@ -6,8 +6,10 @@ import json
 import math
 import re
 import struct
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -36,6 +38,11 @@ def value_of(kind: FieldType, noted: Any) -> Any:
         return [value_of(kind.element, item) for item in noted]
     if isinstance(kind, Array):
         return np.array(noted["elements"], kind.element.dtype).reshape(noted["shape"])
+    text = kind.text.partition("(")[0]
+    if text in ("timestamp", "duration"):
+        return np.datetime64(noted, "ns") if text == "timestamp" else np.timedelta64(noted, "ns")
+    if text in ("decimal", "uuid"):
+        return Decimal(noted) if text == "decimal" else UUID(noted)
     if isinstance(noted, dict):
         return (
             struct.unpack(">d", bytes.fromhex(noted["f64"]))[0]

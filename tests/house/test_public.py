@@ -22,8 +22,8 @@ EXTRAS = {"numba", "pycuda", "pyspark"}
 """Packages that a user adds for one part of evflow, and that the tests do without."""
 
 
-def test_public_names_are_sorted_and_there() -> None:
-    assert list(evflow.__all__) == sorted(evflow.__all__)
+def test_public_names_are_there() -> None:
+    assert len(set(evflow.__all__)) == len(evflow.__all__)
     assert [name for name in evflow.__all__ if not hasattr(evflow, name)] == []
 
 
