@@ -17,9 +17,12 @@ from evflow.outside import shown
 from evflow.schema.types import TEXT, f64, i64
 from evflow.schema.values import Misfit, describe, to_number, to_text
 
-__all__ = ["AttributeColumn", "AttributeValue", "Attributes"]
+__all__ = ["MOST_ATTRIBUTES", "AttributeColumn", "AttributeValue", "Attributes", "too_many"]
 
 AttributeValue = int | float | str
+
+MOST_ATTRIBUTES = 1_000
+"""The attributes that an event may have: more are not sent to other nodes."""
 
 _DTYPES: dict[str, Any] = {"i": np.int64, "f": np.float64, "s": object}
 _EMPTY: dict[str, Any] = {"i": 0, "f": 0.0, "s": ""}
@@ -88,10 +91,12 @@ class Attributes:
         """The same attributes for each of ``n`` events.
 
         Raises:
-            SchemaError: a value is no integer of 64 bits, float or text.
+            SchemaError: a value is not an integer of 64 bits, float or text; or there are more than 1,000.
         """
         if not isinstance(values, Mapping):
             raise SchemaError(f"expected attributes, a mapping from name to value, found {describe(values)}")
+        if len(values) > MOST_ATTRIBUTES:
+            raise SchemaError(too_many(len(values)))
         one = cls.from_rows([values])
         return one.take(np.zeros(n, np.intp))
 
@@ -131,8 +136,20 @@ class Attributes:
             if column.present[position]
         }
 
+    def present(self) -> Attributes:
+        """Those that an event has."""
+        return Attributes({name: column for name, column in self.columns.items() if column.present.any()})
+
     def __repr__(self) -> str:
         return f"Attributes({', '.join(f'{name} {column.kind}' for name, column in self.columns.items())})"
+
+
+def too_many(count: int) -> str:
+    """What is wrong with so many attributes of an event."""
+    return (
+        f"expected at most {MOST_ATTRIBUTES:,} attributes of an event, found {count:,}; "
+        "what is more belongs into a field"
+    )
 
 
 def _column(name: str, values: list[Any]) -> AttributeColumn:

@@ -122,11 +122,11 @@ class Entry:
 
         Args:
             event: an ``Event``, or an event that a handler got.
-            attrs: attributes that go along: name → int, float or str.
+            attrs: attributes that go along, at most 1,000: name → int, float or str.
             timeout: seconds to wait while the flow is full; None waits as long as it takes.
 
         Raises:
-            SchemaError: a value does not fit its field.
+            SchemaError: a value does not fit its field, or there are too many attributes.
             FlowError: the flow is closed, or stayed full.
         """
         short = self._short
@@ -190,11 +190,12 @@ class Entry:
             table: a dict of columns, a numpy structured array, a pandas DataFrame, a pyarrow table or record
                 batch, a list of events, or an ``EventBatch``.
             schema: what the rows are; by default the one schema that the source declares.
-            attrs: attributes that go along with every event.
+            attrs: attributes that go along with every event, at most 1,000.
             timeout: seconds to wait while the flow is full; None waits as long as it takes.
 
         Raises:
-            SchemaError: a column is missing or a value does not fit; nothing of the table is submitted.
+            SchemaError: a column is missing, a value does not fit, or there are too many attributes; nothing
+                of the table is submitted.
             FlowError: the flow is closed, or stayed full.
         """
         if isinstance(table, EventBatch):

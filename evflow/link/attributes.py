@@ -18,9 +18,9 @@ import numpy as np
 from msgspec import Meta, Raw, Struct
 
 from evflow.errors import LinkError
-from evflow.events.attributes import AttributeColumn, Attributes
+from evflow.events.attributes import MOST_ATTRIBUTES, AttributeColumn, Attributes, too_many
 from evflow.events.batch import EventBatch
-from evflow.link.messages import MISREAD, MOST_COLUMNS, MOST_DATA, MOST_TEXTS, NIL
+from evflow.link.messages import MISREAD, MOST_DATA, MOST_TEXTS, NIL
 from evflow.outside import shown
 
 __all__ = ["MOST_EXTENT", "divided", "extent", "kept", "pack", "unpack"]
@@ -52,7 +52,7 @@ class _Column(Struct, array_like=True, forbid_unknown_fields=True):
 
 _Integer = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _encode = msgspec.msgpack.Encoder().encode
-_columns = msgspec.msgpack.Decoder(Annotated[list[_Column], Meta(max_length=MOST_COLUMNS)] | None)
+_columns = msgspec.msgpack.Decoder(Annotated[list[_Column], Meta(max_length=MOST_ATTRIBUTES)] | None)
 _values: dict[str, msgspec.msgpack.Decoder[Any]] = {
     kind: msgspec.msgpack.Decoder(of)
     for kind, of in [
@@ -71,8 +71,10 @@ def pack(attributes: Attributes | None) -> Raw:
     columns = {} if attributes is None else attributes.columns
     if not columns:
         return NIL
-    if len(columns) > MOST_COLUMNS:
-        raise LinkError(f"attributes: expected at most {MOST_COLUMNS} names in a batch, found {len(columns)}")
+    if len(columns) > MOST_ATTRIBUTES:
+        raise LinkError(
+            f"attributes: expected at most {MOST_ATTRIBUTES} names in a batch, found {len(columns)}"
+        )
     rows: list[Any] = []
     counting = 0
     for name in sorted(columns):
@@ -126,14 +128,18 @@ def divided(batch: EventBatch) -> list[EventBatch]:
     attributes = batch.attributes
     if attributes is None:
         return [batch]
-    if len(attributes.columns) > MOST_COLUMNS:
-        raise LinkError(f"expected at most {MOST_COLUMNS} attributes, found {len(attributes.columns)}")
+    if len(attributes.columns) > MOST_ATTRIBUTES:
+        attributes = attributes.present()
+        batch = batch.with_attributes(attributes)
+    names = len(attributes.columns)
     texts, size = extent(attributes)
-    if texts <= MOST_TEXTS and size <= MOST_EXTENT:
+    if names <= MOST_ATTRIBUTES and texts <= MOST_TEXTS and size <= MOST_EXTENT:
         return [batch]
     if len(batch) > 1:
         middle = len(batch) // 2
         return [*divided(batch.slice(0, middle)), *divided(batch.slice(middle, len(batch)))]
+    if names > MOST_ATTRIBUTES:
+        raise LinkError(too_many(names))
     size = len(memoryview(pack(attributes)))
     if size > MOST_EXTENT:
         raise LinkError(

@@ -19,7 +19,6 @@ __all__ = [
     "MESSAGES",
     "MISREAD",
     "MOST_BLOCKS",
-    "MOST_COLUMNS",
     "MOST_DATA",
     "MOST_GREETING",
     "MOST_HEADER",
@@ -77,9 +76,6 @@ MOST_GREETING = 8 << 10
 
 MOST_TEXT = 1 << 20
 """Characters of a schema's description."""
-
-MOST_COLUMNS = 1_000
-"""The attributes that the events of one frame may have."""
 
 MOST_TEXTS = 1 << 20
 """The texts that the attributes of one frame may have, as each of them is an object: a column that all events

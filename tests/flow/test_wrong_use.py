@@ -37,6 +37,26 @@ def test_attributes_that_are_no_mapping_are_refused() -> None:
         flow["recs"].submit(Rec(1), attrs=[1])  # type: ignore[arg-type]
 
 
+def test_too_many_attributes_are_refused_by_submit() -> None:
+    """Whether or not the event would ever go to another node; it could not."""
+    seen: list[int] = []
+    g = ev.Graph()
+    g.source("recs", Rec) >> ev.Terminal(lambda event: seen.append(len(event.attrs)))
+    with g.run() as flow:
+        many = {f"a{number}": number for number in range(1001)}
+        with pytest.raises(
+            ev.SchemaError, match="expected at most 1,000 attributes of an event, found 1,001"
+        ):
+            flow["recs"].submit(Rec(1), attrs=many)
+        with pytest.raises(
+            ev.SchemaError, match="expected at most 1,000 attributes of an event, found 1,001"
+        ):
+            flow["recs"].submit_batch([Rec(1)], attrs=many)
+        del many["a0"]
+        flow["recs"].submit(Rec(1), attrs=many)
+    assert seen == [1000]
+
+
 def test_a_node_that_is_none_is_refused() -> None:
     """The error says what a node is."""
     g = ev.Graph()

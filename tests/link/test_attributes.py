@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evflow.errors import LinkError
-from evflow.events.attributes import AttributeColumn, Attributes
+from evflow.events.attributes import MOST_ATTRIBUTES, AttributeColumn, Attributes
 from evflow.link.attributes import pack, unpack
-from evflow.link.messages import MOST_COLUMNS
 from tests.examples import tried
 
 some = settings(deadline=None, max_examples=tried(20))
@@ -154,11 +153,11 @@ def test_a_value_that_all_events_share_takes_no_memory_for_each() -> None:
 
 
 def test_pack_refuses_more_columns_than_a_peer_accepts() -> None:
-    rows = [{f"a{number}": 1 for number in range(MOST_COLUMNS)}]
+    rows = [{f"a{number}": 1 for number in range(MOST_ATTRIBUTES)}]
     packed = pack(Attributes.from_rows(rows))
     found = unpack(packed, 1)
     assert found is not None
-    assert len(found.columns) == MOST_COLUMNS
+    assert len(found.columns) == MOST_ATTRIBUTES
     with pytest.raises(LinkError, match="at most 1000"):
         pack(Attributes.from_rows([{**rows[0], "z": 1}]))
     with pytest.raises(LinkError, match=r"attributes: .*length <= 1000"):

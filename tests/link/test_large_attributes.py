@@ -8,7 +8,7 @@ import pytest
 
 import evflow as ev
 from evflow.errors import LinkError
-from evflow.events.attributes import Attributes
+from evflow.events.attributes import MOST_ATTRIBUTES, Attributes
 from evflow.link import attributes as attributes_module
 from evflow.link import messages as m
 from evflow.link.attributes import divided, pack, unpack
@@ -38,6 +38,22 @@ def test_parts_are_the_batch_in_order_and_none_is_too_large(small: None) -> None
         assert part.attributes is not None
         data = m.Data(0, 1, 0, 1, b"", [], pack(part.attributes), None)
         assert len(m.pack(data)) <= SMALL + 64
+
+
+def test_events_with_many_names_between_them_go_in_several_frames() -> None:
+    """None has more than an event may have; one that has is refused."""
+    rows: list[Any] = [{f"{seq}.{number}": seq for number in range(MOST_ATTRIBUTES - 1)} for seq in range(5)]
+    batch = pings(*range(5)).with_attributes(Attributes.from_rows(rows))
+    sent = [
+        {name: column.values[seq] for name, column in read.columns.items() if column.present[seq]}
+        for part in divided(batch)
+        if (read := unpack(pack(part.attributes), len(part))) is not None
+        for seq in range(len(part))
+    ]
+    assert sent == rows
+    rows[3] = {f"a{number}": 0 for number in range(MOST_ATTRIBUTES + 1)}
+    with pytest.raises(LinkError, match="expected at most 1,000 attributes of an event, found 1,001"):
+        divided(batch.with_attributes(Attributes.from_rows(rows)))
 
 
 def test_a_batch_with_few_attributes_is_not_divided() -> None:
