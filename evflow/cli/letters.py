@@ -9,7 +9,7 @@ import click
 
 from evflow.cli.asking import Asked, asked
 from evflow.deploy.letters import RemoteLetter, letters_of, newest
-from evflow.errors import DeployError
+from evflow.deploy.telling import MOST_AGAIN
 from evflow.outside import shown
 from evflow.report import plain
 from evflow.watch.contract import Client
@@ -44,7 +44,7 @@ def dead_letters(asked: Asked, deployment: str, limit: int, resubmit: bool, as_j
             # Some may have come in between.
             kept += max(counts["kept"], len(letters))
             lost += counts["lost"]
-            again += sum(_resubmitted(client, letter) for letter in letters) if resubmit else 0
+            again += _resubmitted(client, letters) if resubmit else 0
     # What reads the objects is not given a line of another kind.
     click.echo(_summary(count, kept, lost), err=as_json)
     if resubmit:
@@ -57,13 +57,18 @@ def _summary(count: int, kept: int, lost: int) -> str:
     return what + more + (f"; {lost:,} older ones are no longer kept" if lost else "")
 
 
-def _resubmitted(client: Client, letter: RemoteLetter) -> bool:
-    try:
-        client.ask("resubmit", number=letter.number)
-    except DeployError as error:
-        click.echo(f"{letter.stone} on {letter.node}: {error}", err=True)
-        return False
-    return True
+def _resubmitted(client: Client, letters: list[RemoteLetter]) -> int:
+    """How many letters were submitted again."""
+    again = 0
+    for start in range(0, len(letters), MOST_AGAIN):
+        page = letters[start : start + MOST_AGAIN]
+        gone = client.ask("resubmit", numbers=[letter.number for letter in page])
+        for letter in page:
+            if letter.number in gone:
+                what = f"dead letter {letter.number} is no longer there"
+                click.echo(f"{letter.stone} on {letter.node}: {what}", err=True)
+        again += len(page) - len(gone)
+    return again
 
 
 def _trace(letter: RemoteLetter) -> str:

@@ -58,6 +58,9 @@ class Cluster:
 
     Raises:
         LinkError: a contact, key or timeout is wrong.
+
+    Attributes:
+        led_to: stone of the flow of this end → the ``key`` of the ``source`` that it is part of.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Cluster:
         self.flow = Flow.empty(f"client {self.node.name}", node=self.node)
         self._number = 0
         self._bridges: dict[str, str] = {}
+        self.led_to: dict[str, str] = {}
         self._known = set(hosts)
         self._lock = threading.Lock()
         links = self.flow.links
@@ -198,6 +202,7 @@ class Cluster:
             graph.link(source, Bridge(host, stone, name=bridge_name, **bridge))
         if key is not None:
             self._bridges[key] = bridge_name
+            self.led_to[name] = self.led_to[bridge_name] = key
         return self.flow[name]
 
     def wait_open(self, key: str, host: str) -> None:

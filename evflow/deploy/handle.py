@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evflow.deploy.client import Cluster, checked_seconds
-from evflow.deploy.letters import RemoteLetters, letters_of, newest
+from evflow.deploy.letters import RemoteLetters, letters_of, newest, own_letters
 from evflow.deploy.part import checked_graph, qualified
 from evflow.deploy.record import Record
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
@@ -232,21 +232,24 @@ class Deployment:
             if name.startswith(own)
         }
 
-    def dead_letters(self, limit: int = 1000) -> RemoteLetters:
-        """The events that stones gave up: the newest of each node, oldest first.
+    def dead_letters(self, limit: int | None = None) -> RemoteLetters:
+        """The events that stones gave up, of each node the oldest first; and those that were submitted
+        through this handle and could not be sent.
 
         Args:
-            limit: how many to fetch from each node, at most.
+            limit: how many to fetch from each node, the newest; None for all.
 
         Returns:
-            A list of them, with ``lost`` and ``total`` of all nodes.
+            A list of them, with ``lost`` and ``total`` of all nodes and of this handle.
 
         Raises:
             GraphError: ``limit`` is not an integer of 0 or more.
             LinkError: a node does not answer.
         """
-        checked_integer("limit", limit, 0)
-        letters, lost, total = [], 0, 0
+        if limit is not None:
+            checked_integer("limit", limit, 0)
+        own = own_letters(self.cluster.flow, self.cluster.node.name, self.cluster.led_to, limit)
+        letters, lost, total = list(own), own.lost, own.total
         for node in self._record.hosts:
             ask = partial(self.ask, node)
             letters += letters_of(newest(ask, limit, self.name), node, f"{self.name}/", self.ask)

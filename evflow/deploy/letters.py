@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 import evflow.errors
-from evflow.errors import RemoteError
+from evflow.deploy.telling import MOST_AGAIN, MOST_LETTERS, fields_of, resubmitted
+from evflow.errors import DeployError, RemoteError
 
-__all__ = ["RemoteEvent", "RemoteLetter", "RemoteLetters", "letters_of", "newest"]
+if TYPE_CHECKING:
+    from evflow.flow.flow import Flow
+
+__all__ = ["RemoteEvent", "RemoteLetter", "RemoteLetters", "letters_of", "newest", "own_letters"]
+
+Again = Callable[[Sequence[int]], list[int]]
+"""Gives letters of a node to their stones again, by number; the numbers of those that are not there."""
 
 
 class RemoteEvent(dict[str, Any]):
@@ -33,13 +41,13 @@ class RemoteEvent(dict[str, Any]):
 
 @dataclass(frozen=True)
 class RemoteLetter:
-    """An event that a stone on a daemon gave up.
+    """An event that a stone of a deployment gave up.
 
     Attributes:
         event: its fields, by name and as attributes. Where it has more than 256 KiB, texts that tell how
             large they are stand for the largest; ``resubmit`` submits all of it.
         stone: the stone's name.
-        node: the node it ran on.
+        node: the node it ran on; the name of this end for an event that never left it.
         reason: what went wrong.
         error: the exception of a handler, or None: one of Python or of evflow as such, any other as a
             ``RemoteError``. Its note has the traceback.
@@ -52,7 +60,7 @@ class RemoteLetter:
     reason: str
     error: BaseException | None = None
     number: int = field(default=-1, repr=False)
-    _ask: Callable[..., object] | None = field(default=None, repr=False, compare=False)
+    _again: Again = field(default=lambda numbers: [], repr=False, compare=False)
 
     def resubmit(self) -> None:
         """Takes the event off the dead letters and gives it to the stone again.
@@ -60,12 +68,11 @@ class RemoteLetter:
         Raises:
             EvflowError: the node cannot be reached, or the letter is no longer there.
         """
-        if self._ask is not None:
-            self._ask(self.node, "resubmit", number=self.number)
+        RemoteLetters([self]).resubmit()
 
 
 class RemoteLetters(list[RemoteLetter]):
-    """Dead letters of daemons, those of one node oldest first.
+    """Dead letters of a deployment, those of one node oldest first.
 
     Args:
         letters: the letters.
@@ -86,14 +93,23 @@ class RemoteLetters(list[RemoteLetter]):
         """Resubmits every one of them, in order.
 
         Raises:
-            EvflowError: a node cannot be reached, or a letter is no longer there.
+            EvflowError: a node cannot be reached; or letters are no longer there, and all others were
+                resubmitted.
         """
-        for letter in self:
-            letter.resubmit()
+        gone: list[str] = []
+        for (node, again), letters in groupby(self, lambda letter: (letter.node, letter._again)):
+            numbers = [letter.number for letter in letters]
+            # More at once may keep the node from answering in time.
+            for start in range(0, len(numbers), MOST_AGAIN):
+                missing = again(numbers[start : start + MOST_AGAIN])
+                gone += [f"dead letter {number} of node {node}" for number in missing]
+        if gone:
+            more = f" and {len(gone) - 1:,} more are" if len(gone) > 1 else " is"
+            raise DeployError(f"{gone[0]}{more} no longer there")
 
 
 def letters_of(
-    said: Iterable[Mapping[str, Any]], node: str, own: str = "", ask: Callable[..., object] | None = None
+    said: Iterable[Mapping[str, Any]], node: str, own: str = "", ask: Callable[..., Any] | None = None
 ) -> list[RemoteLetter]:
     """The dead letters that a daemon has told.
 
@@ -103,6 +119,11 @@ def letters_of(
         own: what their stones' names begin with, which is left out.
         ask: asks a daemon; called as ``Cluster.ask``.
     """
+
+    def again(numbers: Sequence[int]) -> list[int]:
+        missing: list[int] = [] if ask is None else ask(node, "resubmit", numbers=list(numbers))
+        return missing
+
     return [
         RemoteLetter(
             RemoteEvent(one["event"]),
@@ -111,25 +132,55 @@ def letters_of(
             one["reason"],
             _error(one.get("kind", ""), one.get("text", ""), one.get("trace", ""), node),
             one["number"],
-            ask,
+            again,
         )
         for one in said
     ]
 
 
-def newest(ask: Callable[..., Any], limit: int, deployment: str = "") -> list[dict[str, Any]]:
+def own_letters(flow: Flow, node: str, stones: Mapping[str, str], limit: int | None) -> RemoteLetters:
+    """The dead letters of this end: of what was submitted here and did not get to a daemon.
+
+    Args:
+        flow: the flow of this end.
+        node: the name of this end.
+        stones: stone of the flow → the deployment's stone that it leads to.
+        limit: how many of the newest, at most; None for all.
+    """
+
+    def again(numbers: Sequence[int]) -> list[int]:
+        return resubmitted(flow.dead_letters(), numbers)
+
+    kept = flow.dead_letters()
+    letters = [
+        RemoteLetter(
+            RemoteEvent(fields_of(letter.event)),
+            stones.get(letter.stone, letter.stone),
+            node,
+            letter.reason,
+            letter.error,
+            letter.number,
+            again,
+        )
+        for letter in kept[0 if limit is None else max(0, len(kept) - limit) :]
+    ]
+    return RemoteLetters(letters, kept.lost, kept.total)
+
+
+def newest(ask: Callable[..., Any], limit: int | None, deployment: str = "") -> list[dict[str, Any]]:
     """The newest dead letters of a daemon, oldest first, as it tells them.
 
     Args:
         ask: asks the daemon; called as ``Client.ask``.
-        limit: how many, at most.
+        limit: how many, at most; None for all.
         deployment: those of this deployment only.
     """
     letters: list[dict[str, Any]] = []
     before = None
-    while len(letters) < limit:
+    while limit is None or len(letters) < limit:
         # Older ones come with the next answer, where one cannot hold them all.
-        more = ask("letters", limit=limit - len(letters), deployment=deployment, before=before)
+        wanted = MOST_LETTERS if limit is None else limit - len(letters)
+        more = ask("letters", limit=wanted, deployment=deployment, before=before)
         if not more:
             break
         letters = [*more, *letters]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -14,7 +14,13 @@ from evflow.outside import MOST_VALUES, shown
 if TYPE_CHECKING:
     from evflow.engine.letters import DeadLetter
 
-__all__ = ["told"]
+__all__ = ["MOST_AGAIN", "MOST_LETTERS", "fields_of", "resubmitted", "told"]
+
+MOST_LETTERS = 10_000
+"""Dead letters that are asked for at once."""
+
+MOST_AGAIN = 1_000
+"""Dead letters that are given to their stones again at once."""
 
 _MOST_EVENT = 256 << 10
 _MOST_RECORD = 1000
@@ -31,7 +37,7 @@ def told(letters: Sequence[DeadLetter], limit: int) -> list[dict[str, Any]]:
     room = MOST_VALUES - 1000
     for letter in reversed(letters):
         one = {
-            "stone": letter.stone, "reason": letter.reason, "event": _fields(letter.event),
+            "stone": letter.stone, "reason": letter.reason, "event": fields_of(letter.event),
             "number": letter.number, **_error(letter.error),
         }  # fmt: skip
         room -= _size(one)
@@ -39,6 +45,27 @@ def told(letters: Sequence[DeadLetter], limit: int) -> list[dict[str, Any]]:
             break
         found.append(one)
     return found[::-1]
+
+
+def resubmitted(letters: Iterable[DeadLetter], numbers: Iterable[int]) -> list[int]:
+    """Gives letters to their stones again, in the order of ``numbers``.
+
+    Args:
+        letters: those that there are.
+        numbers: which of them.
+
+    Returns:
+        The numbers of those that are not there.
+    """
+    there = {letter.number: letter for letter in letters}
+    gone = []
+    for number in numbers:
+        letter = there.pop(number, None)
+        if letter is None:
+            gone.append(number)
+        else:
+            letter.resubmit()
+    return gone
 
 
 def _error(error: BaseException | None) -> dict[str, str]:
@@ -51,8 +78,8 @@ def _error(error: BaseException | None) -> dict[str, str]:
     return {"kind": type(error).__name__, "text": text[:_MOST_RECORD], "trace": trace[-_MOST_TRACE:]}
 
 
-def _fields(event: Any) -> dict[str, Any]:
-    """An event's fields as msgpack has them."""
+def fields_of(event: Any) -> dict[str, Any]:
+    """An event's fields as msgpack has them; of more than 256 KiB see ``told``."""
     names = [field.name for field in event.schema.fields]
     fields = {name: _plain(getattr(event, name), _MOST_EVENT) for name in names}
     if _size(fields) <= _MOST_EVENT:

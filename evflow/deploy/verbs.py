@@ -15,7 +15,7 @@ from evflow.deploy.part import checked_graph
 from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record
 from evflow.deploy.taps import MOST_TAPS, Tapped
-from evflow.deploy.telling import told
+from evflow.deploy.telling import MOST_AGAIN, MOST_LETTERS, resubmitted, told
 from evflow.engine.topology import Slot
 from evflow.errors import DeployError
 from evflow.link.asking import Question, Reply
@@ -31,7 +31,6 @@ __all__ = ["Verbs"]
 _log = logging.getLogger("evflow.deploy")
 
 _MOST_PATIENCE = 600.0
-_MOST_LETTERS = 10_000
 
 Arguments = dict[str, Any]
 
@@ -157,7 +156,7 @@ class Verbs:
     def _letters(self, peer: str, given: Arguments, reply: Reply) -> None:
         before = given.get("before")
         letters = [one for one in self._all_letters(given) if before is None or one.number < int(before)]
-        reply(told(letters, min(max(int(given["limit"]), 0), _MOST_LETTERS)))
+        reply(told(letters, min(max(int(given["limit"]), 0), MOST_LETTERS)))
 
     def _letter_counts(self, peer: str, given: Arguments, reply: Reply) -> None:
         letters = self._all_letters(given)
@@ -168,11 +167,16 @@ class Verbs:
         return self._daemon.flow.dead_letters(f"{deployment}/" if deployment else "")
 
     def _resubmit(self, peer: str, given: Arguments, reply: Reply) -> None:
-        for letter in self._daemon.flow.dead_letters():
-            if letter.number == given["number"]:
-                letter.resubmit()
-                return reply(None)
-        raise DeployError(f"dead letter {shown(given['number'])} is no longer there")
+        numbers = given["numbers"]
+        if (
+            type(numbers) is not list
+            or len(numbers) > MOST_AGAIN
+            or any(type(number) is not int for number in numbers)
+        ):
+            raise DeployError(
+                f"expected at most {MOST_AGAIN:,} numbers of dead letters, found {shown(numbers)}"
+            )
+        reply(resubmitted(self._daemon.flow.dead_letters(), numbers))
 
     # --- stones
 

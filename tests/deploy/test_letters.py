@@ -1,0 +1,64 @@
+"""Dead letters of a deployment, as its handle has them: from where, how many, and again to their stones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import evflow as ev
+from evflow.events.attributes import MOST_ATTRIBUTES, Attributes
+from tests.deploy.yard import Rec, Yard, chain
+from tests.node.processes import wait_for
+
+
+def test_what_the_handle_itself_gives_up_is_among_its_letters(tmp_path: Path) -> None:
+    """The event never left this program; its stone is the source that it was submitted to."""
+    with Yard(tmp_path, "a") as yard, chain("a", "a").deploy(yard.hosts, name="clerk") as handle:
+        many = Attributes.from_rows([{f"a{number}": 1 for number in range(MOST_ATTRIBUTES + 1)}])
+        handle["recs"].submit_batch(ev.EventBatch.from_events([Rec(7)]).with_attributes(many))
+        handle["recs"].submit(Rec(8))
+        handle.drain(20)
+        assert yard.seen == [8]
+        letters = handle.dead_letters()
+        assert (len(letters), letters.lost, letters.total) == (1, 0, 1)
+        (letter,) = letters
+        assert (letter.stone, letter.node, letter.event.seq) == ("recs", "clerk", 7)
+        assert "at most 1,000 attributes of an event, found 1,001" in letter.reason
+        # As many are refused again; the letter that comes of it is another one.
+        letters.resubmit()
+        handle.drain(20)
+        again = handle.dead_letters()
+        assert (len(again), again.total) == (1, 2)
+        assert handle.dead_letters(limit=0) == []
+        with pytest.raises(ev.DeployError, match="dead letter 0 of node clerk is no longer"):
+            letter.resubmit()
+
+
+@pytest.mark.slow
+def test_all_letters_are_submitted_again_however_many(tmp_path: Path) -> None:
+    """In order; those that somebody else has submitted meanwhile are said, and keep no others from it."""
+    count = 2500
+    broken = True
+
+    def note(batch: ev.EventBatch) -> None:
+        if broken:
+            raise ValueError("not yet")
+        yard.seen.extend(batch["seq"].tolist())
+
+    with Yard(tmp_path, "") as yard:
+        yard.start("a", handlers={"desk:note": note})
+        with chain("a", "a").deploy(yard.hosts) as handle:
+            handle["recs"].submit_batch({"seq": range(count)})
+            handle.drain(20)
+            letters = handle.dead_letters()
+            assert [letter.event.seq for letter in letters] == list(range(count))
+            assert [letter.event.seq for letter in handle.dead_letters(limit=3)] == [*range(count)][-3:]
+            broken = False
+            letters[1].resubmit()
+            letters[7].resubmit()
+            with pytest.raises(ev.DeployError, match="letter 1 of node a and 1 more are no longer there"):
+                letters.resubmit()
+            wait_for(lambda: len(yard.seen) == count, "all of them")
+            assert yard.seen == [1, 7, *(seq for seq in range(count) if seq not in (1, 7))]
+            assert handle.dead_letters() == []
