@@ -202,8 +202,20 @@ class Cluster:
             graph.link(source, Bridge(host, stone, name=bridge_name, **bridge))
         if key is not None:
             self._bridges[key] = bridge_name
-            self.led_to[name] = self.led_to[bridge_name] = key
+            # The bridge is removed before the source that leads to it.
+            self.led_to[bridge_name] = self.led_to[name] = key
         return self.flow[name]
+
+    def end_sources(self, reason: str) -> None:
+        """No source takes more; what they took and is not safe with a daemon becomes dead letters here.
+
+        Args:
+            reason: why, for whoever submits.
+        """
+        self.flow.call(lambda: self.flow.end_entries(self.led_to, reason))
+        with self.flow.change(settled=False) as graph:
+            for name in [name for name in self.led_to if name in graph.stones]:
+                graph.remove(name)
 
     def wait_open(self, key: str, host: str) -> None:
         """Waits until the stone that a source leads to takes events.

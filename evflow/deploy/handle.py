@@ -8,12 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evflow.deploy.client import Cluster, checked_seconds
-from evflow.deploy.letters import RemoteLetters, letters_of, newest, own_letters
+from evflow.deploy.letters import RemoteLetters, letters_from, own_letters
 from evflow.deploy.part import checked_graph, qualified
 from evflow.deploy.record import Record
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
@@ -68,6 +67,7 @@ class Deployment:
         self._hosts = dict(hosts)
         self._entries: dict[str, Entry] = {}
         self._sources: dict[str, str] = {}
+        self._ended = ""
         try:
             record = self._newest()
         except BaseException:
@@ -146,8 +146,10 @@ class Deployment:
                 self._sources[source] = there
                 self.cluster.readdress(source, there, qualified(self.name, source))
 
-    def _follow(self, now: float) -> float:
+    def _follow(self, now: float) -> float | None:
         """Learns of changes that others made: sources may have moved. Called by the flow's thread."""
+        if self._ended:
+            return None
         if now >= self._next:
             self._next = now + _FOLLOW
             links = self.cluster.node.links()
@@ -167,15 +169,25 @@ class Deployment:
     # --- events
 
     def __getitem__(self, name: str) -> Entry:
-        """The stone of that name, to submit events to, wherever it runs.
+        """The source of that name, to submit events to, wherever it runs.
 
         Raises:
-            FlowError: there is none.
+            FlowError: there is none, or it is a stone that takes events from other stones only.
+            DeployError: ``shutdown`` or ``undeploy`` of this handle has ended the deployment.
         """
+        if self._ended:
+            raise DeployError(f"{self._ended}; deploy the graph again, and submit to the handle that gives")
         entry = self._entries.get(name)
         if entry is None:
             host = self._node_of(name)
-            schemas = [schema for schema in self._stone(name).emits(None) if schema is not None]
+            stone = self._stone(name)
+            if not stone.entrance:
+                sources = [other for other in self._placed() if self._stone(other).entrance]
+                raise FlowError(
+                    f"stone {name!r} of deployment {self.name} is a {stone.kind}, which takes events from "
+                    f"other stones only; submit to a source: {', '.join(sources) or 'it has none'}"
+                )
+            schemas = [schema for schema in stone.emits(None) if schema is not None]
             entry = self.cluster.source(host, qualified(self.name, name), schemas=schemas, key=name)
             self._entries[name], self._sources[name] = entry, host
         return entry
@@ -202,6 +214,11 @@ class Deployment:
 
     def drain(self, timeout: float | None = None) -> None:
         """Returns when everything submitted through this handle has been handled, or is held by a stone.
+
+        A warning in the log says what it waits for, after 10 seconds and then after each tenfold time.
+
+        Args:
+            timeout: seconds to wait; None waits as long as it takes.
 
         Raises:
             FlowError: not within ``timeout`` seconds, and why.
@@ -249,13 +266,8 @@ class Deployment:
         if limit is not None:
             checked_integer("limit", limit, 0)
         own = own_letters(self.cluster.flow, self.cluster.node.name, self.cluster.led_to, limit)
-        letters, lost, total = list(own), own.lost, own.total
-        for node in self._record.hosts:
-            ask = partial(self.ask, node)
-            letters += letters_of(newest(ask, limit, self.name), node, f"{self.name}/", self.ask)
-            counts = ask("letter_counts", deployment=self.name)
-            lost, total = lost + counts["lost"], total + counts["total"]
-        return RemoteLetters(letters, lost, total)
+        those = [letters_from(self.cluster.ask, node, self.name, limit) for node in self._record.hosts]
+        return RemoteLetters.joined([own, *those])
 
     def draw(self, path: str | None = None) -> Any:
         """A picture of the graph with live counts; see ``Graph.draw``."""
@@ -451,8 +463,14 @@ class Deployment:
     # --- ending
 
     def undeploy(self) -> None:
-        """Takes the graph off all its nodes. What stones hold becomes dead letters there."""
+        """Takes the graph off all its nodes. What stones hold becomes dead letters there, and what was
+        submitted through this handle and is not there yet becomes dead letters here."""
+        self._end("undeploy")
+
+    def _end(self, how: str) -> None:
         self._propose(self._record, None, 10.0)
+        self._ended = f"deployment {self.name} has ended: {how} was called"
+        self.cluster.end_sources(self._ended)
 
     def shutdown(self, timeout: float = 30.0) -> dict[str, dict[str, Any]]:
         """Ends the deployment in an orderly way.
@@ -476,7 +494,7 @@ class Deployment:
                 self.cluster.ask(node, "unseal", deployment=self.name)
             raise
         last = self.status()
-        self.undeploy()
+        self._end("shutdown")
         return last
 
     def _wait_until_quiet(self, nodes: list[str], timeout: float) -> None:

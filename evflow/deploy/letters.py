@@ -6,7 +6,8 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
+from functools import partial
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import evflow.errors
@@ -89,6 +90,11 @@ class RemoteLetters(list[RemoteLetter]):
         self.lost = lost
         self.total = total
 
+    @classmethod
+    def joined(cls, parts: Sequence[RemoteLetters]) -> RemoteLetters:
+        """Those of several nodes, in the order of the nodes."""
+        return cls(chain.from_iterable(parts), sum(p.lost for p in parts), sum(p.total for p in parts))
+
     def resubmit(self) -> None:
         """Resubmits every one of them, in order.
 
@@ -136,6 +142,21 @@ def letters_of(
         )
         for one in said
     ]
+
+
+def letters_from(ask: Callable[..., Any], node: str, deployment: str, limit: int | None) -> RemoteLetters:
+    """The dead letters of a deployment on one of its nodes.
+
+    Args:
+        ask: asks a daemon; called as ``Cluster.ask``.
+        node: the daemon's name.
+        deployment: the deployment's name.
+        limit: how many of the newest, at most; None for all.
+    """
+    here = partial(ask, node)
+    letters = letters_of(newest(here, limit, deployment), node, f"{deployment}/", ask)
+    counts = here("letter_counts", deployment=deployment)
+    return RemoteLetters(letters, counts["lost"], counts["total"])
 
 
 def own_letters(flow: Flow, node: str, stones: Mapping[str, str], limit: int | None) -> RemoteLetters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -12,10 +13,15 @@ from evflow.engine.topology import Slot, ahead_of
 from evflow.errors import EvflowError, FlowError
 from evflow.flow.lane import Lane, Marks
 from evflow.flow.net import Net
-from evflow.mishaps import CONTAINED, named
+from evflow.mishaps import CONTAINED, named, say
 from evflow.outside import shown
 
-__all__ = ["Drain", "End", "Flush", "check_timeout"]
+__all__ = ["Drain", "End", "Flush", "Waiting", "check_timeout"]
+
+_log = logging.getLogger("evflow.flow")
+
+_SILENT = 10.0
+"""Seconds that somebody waits until the log says what for; then tenfold as many."""
 
 _Hold = tuple[Slot, int, int]
 """A stone that keeps events in memory, and how far its ``kept_ever`` had come."""
@@ -178,6 +184,30 @@ class Flush(Drain):
             f"stone {slot.name!r} keeps {slot.queued} events in memory" + ", since it is frozen" * slot.frozen
             for slot, _, _ in list(self._holds)
         ]
+
+
+class Waiting:
+    """Tells the log what somebody waits for, who waits long.
+
+    Args:
+        flow: the flow's name.
+        reasons: what is not done yet, and why.
+    """
+
+    def __init__(self, flow: str, reasons: Callable[[], Iterable[str]]) -> None:
+        self._flow = flow
+        self._reasons = reasons
+        self._began = time.monotonic()
+        self._due = _SILENT
+
+    def look(self) -> None:
+        """Tells it if it is time; to be called now and then."""
+        waited = time.monotonic() - self._began
+        if waited < self._due:
+            return
+        self._due *= 10
+        if reasons := "; ".join(self._reasons()):
+            say(_log, logging.WARNING, f"flow {self._flow}: not done after {waited:.0f} s: {reasons}")
 
 
 class End:

@@ -6,7 +6,7 @@ import atexit
 import importlib
 import math
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -237,7 +237,8 @@ class Flow(Changeable):
 
         What a frozen, storage or queue stone holds counts as handled. What went to other nodes has been
         handled there, or is safe there; over a bridge that delivers at most once it has only been sent. A
-        handler that calls this does not wait.
+        handler that calls this does not wait. Who waits for other nodes, or for workers, is told so in the
+        log after 10 seconds, and then after each tenfold time.
 
         Raises:
             FlowError: not within ``timeout`` seconds, and why; the flow is closed; or a handler had submitted
@@ -356,10 +357,19 @@ class Flow(Changeable):
 
     def _follow(self, made: Difference) -> None:
         """Ends the entries of stones that are gone; called in the engine's thread."""
-        reason = "it was removed from the flow"
         with self._lock:
             self._removed = (self._removed | made.gone) - made.new
-            ended = [(name, entry) for name in made.gone if (entry := self._entries.pop(name, None))]
+        self.end_entries(made.gone, "it was removed from the flow")
+
+    def end_entries(self, names: Iterable[str], reason: str) -> None:
+        """From now on stones take nothing that is submitted; what waits to be taken becomes dead letters.
+
+        Args:
+            names: the stones, which are to be removed, or were.
+            reason: why, for whoever submits; for ``call``.
+        """
+        with self._lock:
+            ended = [(name, entry) for name in names if (entry := self._entries.pop(name, None))]
         for name, entry in ended:
             entry.close()
             for batch in entry.end(reason):

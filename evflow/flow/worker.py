@@ -21,7 +21,7 @@ from evflow.engine.topology import Slot
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE
-from evflow.flow.drains import Drain, End, Flush, check_timeout
+from evflow.flow.drains import Drain, End, Flush, Waiting, check_timeout
 from evflow.flow.handed import Handed
 from evflow.flow.hooks import Hooks
 from evflow.flow.inbox import Intake, Item
@@ -141,13 +141,7 @@ class Worker:
         self.bell.ring()
         return end
 
-    def enter(
-        self,
-        slot: Slot,
-        intake: Intake,
-        item: Item,
-        timeout: float | None,
-    ) -> None:
+    def enter(self, slot: Slot, intake: Intake, item: Item, timeout: float | None) -> None:
         """Puts a batch or an event into an intake, when there is room.
 
         Raises:
@@ -323,11 +317,17 @@ class Worker:
             drain.begin(self._lanes)
             self._drains.append(drain)
 
+        waiting = Waiting(self._name, lambda: [*self._troubles(), *drain.waits_for()])
+
+        def look() -> None:
+            # One who waits for handlers that submit without an end hears of it.
+            self._handed.told()
+            waiting.look()
+
         self._tasks.append(begin)
         self.bell.ring()
         try:
-            # One who waits for handlers that submit without an end hears of it.
-            self.wait(drain.ended, timeout, self._handed.told)
+            self.wait(drain.ended, timeout, look)
         except FlowError as error:
             drain.given_up = True
             raise FlowError("; ".join([str(error), *drain.waits_for()])) from self._failure

@@ -24,6 +24,7 @@ LOCAL = [
     "call",
     "each_turn",
     "empty",
+    "end_entries",
     "extract",
     "failed",
     "failure",

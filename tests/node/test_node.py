@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +222,26 @@ def test_a_drain_that_is_late_says_which_bridge_waits_for_what() -> None:
             match=r"flow pair: not done within 0\.2 s; bridge 'bridge of here' to there: 3 events wait; not ",
         ):
             flow.drain(0.2)
+
+
+def test_a_drain_that_lasts_says_in_the_log_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also one without a timeout, which ends with the flow here."""
+
+    def drain() -> None:
+        with suppress(ev.FlowError):
+            flow.drain()
+
+    monkeypatch.setattr("evflow.flow.drains._SILENT", 0.001)
+    node = ev.Node("here", peers={"there": "tcp://127.0.0.1:1"}, heartbeat=0.1)
+    with running(graphs.pair([], limit=1 << 16), node, timeout=0.05) as flow:
+        flow["recs"].submit_batch({"seq": [1, 2, 3]})
+        waiter = threading.Thread(target=drain)
+        waiter.start()
+        told = "s: bridge 'bridge of here' to there: 3 events wait; not "
+        wait_for(lambda: "flow pair: not done after" in caplog.text and told in caplog.text, "the log")
+    waiter.join()
 
 
 def test_a_close_with_an_unreachable_peer_ends_and_gives_up_the_events() -> None:

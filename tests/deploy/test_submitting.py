@@ -1,0 +1,42 @@
+"""What a deployment's handle takes from a program, and what it says where it can take nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import evflow as ev
+from tests.deploy.yard import Rec, Yard, chain
+
+
+def test_only_a_source_takes_events(tmp_path: Path) -> None:
+    """The error of any other stone names the sources."""
+    with Yard(tmp_path, "ab") as yard, chain("a", "a", "b").deploy(yard.hosts) as handle:
+        for name in ("step1", "end"):
+            with pytest.raises(ev.FlowError, match=f"stone {name!r} of deployment chain is .*; .*: recs$"):
+                _ = handle[name]
+        handle["recs"].submit(Rec(1))
+        handle.drain(20)
+        assert yard.seen == [1]
+
+
+@pytest.mark.parametrize("way", ["shutdown", "undeploy"])
+def test_a_deployment_that_has_ended_takes_no_events(way: str, tmp_path: Path) -> None:
+    """Neither over its handle nor over what that gave before; what did not get there is a dead letter."""
+    with Yard(tmp_path, "a") as yard, chain("a", "a").deploy(yard.hosts, name="clerk") as handle:
+        recs = handle["recs"]
+        recs.submit(Rec(1))
+        handle.drain(20)
+        handle.ask("a", "seal", deployment="chain")
+        recs.submit(Rec(2))
+        getattr(handle, way)()
+        for name in ("recs", "end"):
+            with pytest.raises(ev.DeployError, match=f"deployment chain has ended: {way} was called"):
+                _ = handle[name]
+        with pytest.raises(ev.FlowError, match="deployment chain has ended"):
+            recs.submit(Rec(3))
+        handle.drain(20)
+        (letter,) = handle.dead_letters()
+        assert (letter.stone, letter.node, letter.event.seq) == ("recs", "clerk", 2)
+        assert yard.seen == [1]
