@@ -108,7 +108,8 @@ class Cluster:
 
         Raises:
             EvflowError: what the daemon raised.
-            LinkError: it did not answer in time; says what its link is doing.
+            LinkError: it did not answer in time, and what its link is doing; or its contact is not known
+                here.
         """
         answer = self.ask_all([host], verb, seconds=seconds, **arguments)[host]
         if isinstance(answer, EvflowError):
@@ -118,8 +119,17 @@ class Cluster:
     def ask_all(
         self, hosts: Iterable[str], verb: str, *, seconds: float | None = None, **arguments: Any
     ) -> dict[str, Any]:
-        """Asks several daemons at once; gives for each its answer, or the error in its place."""
+        """Asks several daemons at once; gives for each its answer, or the error in its place.
+
+        Raises:
+            LinkError: a daemon's contact is not known here.
+        """
         wait = self.timeout if seconds is None else seconds
+        hosts = list(hosts)
+        for host in hosts:
+            if host not in self._known:
+                known = ", ".join(sorted(self._known))
+                raise LinkError(f"no host {shown(host)} is known here; expected one of {known}")
         answers: dict[str, Any] = dict.fromkeys(hosts, UnansweredError())
         left = set(answers)
         done = threading.Event()

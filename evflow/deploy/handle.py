@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evflow.deploy.client import Cluster, checked_seconds
+from evflow.deploy.lacking import missing
 from evflow.deploy.letters import RemoteLetters, letters_from, own_letters
 from evflow.deploy.part import checked_graph, qualified
 from evflow.deploy.record import Record
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
-from evflow.flow.flow import Flow
 from evflow.graph import Graph
 from evflow.kinds import loaded, made
+from evflow.outside import shown
 from evflow.stone import Stone, checked_integer
 
 if TYPE_CHECKING:
@@ -99,8 +100,20 @@ class Deployment:
         return dict(self._record.hosts)
 
     def ask(self, node: str, verb: str, **arguments: Any) -> Any:
-        """Asks one of its nodes; see ``Cluster.ask``."""
+        """Asks one of its nodes; see ``Cluster.ask``.
+
+        Raises:
+            DeployError: it has no such node.
+        """
+        self._check_node(node)
         return self.cluster.ask(node, verb, **arguments)
+
+    def _check_node(self, node: str) -> None:
+        if node not in self._record.hosts:
+            self._refresh()
+        if node not in self._record.hosts:
+            has = ", ".join(self._record.hosts)
+            raise DeployError(f"deployment {self.name} has no node {shown(node)}; it has {has}")
 
     def _in_turn(self) -> list[str]:
         """The nodes, those that can be reached first."""
@@ -455,8 +468,13 @@ class Deployment:
         self._propose(self._record, self._record.graph, 10.0, hosts={**self._record.hosts, node: contact})
 
     def remove_host(self, node: str) -> None:
-        """Lets a node on which no stone is placed leave."""
+        """Lets a node on which no stone is placed leave.
+
+        Raises:
+            DeployError: it has no such node, or a stone is placed there.
+        """
         self._refresh()
+        self._check_node(node)
         hosts = {name: contact for name, contact in self._record.hosts.items() if name != node}
         self._propose(self._record, self._record.graph, 10.0, hosts=hosts)
 
@@ -522,7 +540,7 @@ class Deployment:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise _missing(name)
+            raise missing(name)
 
     def __enter__(self) -> Deployment:
         return self
@@ -534,26 +552,6 @@ class Deployment:
 
     def __repr__(self) -> str:
         return f"<Deployment {self.name}, version {self._record.version}, on {', '.join(self._record.hosts)}>"
-
-
-class _OnlyOfFlowsError(DeployError, AttributeError):
-    """A flow has it, a deployment has not; ``hasattr`` says so too."""
-
-
-_IN_PLACE_OF = {
-    "extract": "what waits at a stone stays with its node; use transfer or send_stored",
-    "failed": "stats() has the errors of each stone, and dead_letters() the events",
-    "failure": "status() has the trouble of each node",
-    "stop": "undeploy() takes the graph off its nodes at once",
-}
-
-
-def _missing(name: str) -> Exception:
-    """The error of an attribute that a deployment does not have."""
-    if name.startswith("_") or not hasattr(Flow, name):
-        return AttributeError(f"'Deployment' object has no attribute {name!r}")
-    reason = _IN_PLACE_OF.get(name, "its stones run in other processes")
-    return _OnlyOfFlowsError(f"a deployment has no {name!r}, which a flow has: {reason}")
 
 
 def _read(record: Record) -> Graph:

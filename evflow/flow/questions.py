@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from evflow.codgen.source.access import choices
 from evflow.errors import EvflowError, FlowError
 from evflow.link.asking import Answers, Asker, Reply, UnansweredError
-from evflow.schema.values import describe
+from evflow.outside import shown
 
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
@@ -63,7 +64,8 @@ class Questions:
         stone, question = arguments["stone"], arguments["question"]
         slot = self._engine.topology.slots.get(stone) if isinstance(stone, str) else None
         if slot is None:
-            raise FlowError(f"there is no stone {describe(stone)} on this node")
+            there = choices(str(stone)[:300], list(self._engine.topology.slots))
+            raise FlowError(f"there is no stone {shown(stone)} on this node{there}")
         if slot.actor is None or not isinstance(question, dict):
             raise FlowError(f"stone {stone!r} is a {slot.stone.kind}, which takes no questions")
         reply(slot.actor.answer(question))

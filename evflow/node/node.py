@@ -388,7 +388,10 @@ class Links:
     def barred(self, name: str) -> str:
         """Why trying again by itself cannot give a session with a peer; "" if it may."""
         link = self._hub.links.get(name)
-        return link.trouble if link is not None and link.barred else ""
+        if link is None or link.state is State.UP:
+            return ""
+        unreachable = not link.contact and not self._node.contacts
+        return link.why if link.barred or unreachable else ""
 
     def heard(self, name: str) -> float | None:
         """When a peer was heard last in its session, in seconds of ``time.monotonic``; None without one."""

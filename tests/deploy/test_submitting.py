@@ -21,6 +21,23 @@ def test_only_a_source_takes_events(tmp_path: Path) -> None:
         assert yard.seen == [1]
 
 
+def test_nobody_waits_for_a_node_that_the_deployment_does_not_have(tmp_path: Path) -> None:
+    """The error names those it has; one that joined over another handle is known."""
+    with Yard(tmp_path, "ab") as yard, chain("a", "a").deploy({"a": yard.hosts["a"]}, timeout=60) as handle:
+        with pytest.raises(ev.DeployError, match=r"deployment chain has no node 'b'; it has a$"):
+            handle.ask("b", "name")
+        with pytest.raises(ev.DeployError, match=r"deployment chain has no node 'b'; it has a$"):
+            handle.remove_host("b")
+        assert handle.version == 1
+        with pytest.raises(ev.LinkError, match=r"no host 'c' is known here; expected one of a$"):
+            handle.cluster.ask("c", "name")
+        with ev.Deployment("chain", {"a": yard.hosts["a"]}) as other:
+            other.add_host("b", yard.hosts["b"])
+        assert handle.ask("b", "name") == "b"
+        handle.remove_host("b")
+        assert handle.hosts == {"a": yard.hosts["a"]}
+
+
 @pytest.mark.parametrize("way", ["shutdown", "undeploy"])
 def test_a_deployment_that_has_ended_takes_no_events(way: str, tmp_path: Path) -> None:
     """Neither over its handle nor over what that gave before; what did not get there is a dead letter."""

@@ -365,7 +365,7 @@ def test_questions_are_answered_or_refused_with_the_stones_own_error() -> None:
             flow.ask(there.contact, "count", {"wrong": True})
         with pytest.raises(ev.FlowError, match="no questions"):
             flow.ask(there.contact, "end", {})
-        with pytest.raises(ev.FlowError, match="no stone 'nobody'"):
+        with pytest.raises(ev.FlowError, match="no stone 'nobody' on this node; it has count, end"):
             flow.ask(there.contact, "nobody", {})
     with _asking() as flow, pytest.raises(ev.LinkError, match="stone 'count' of tcp"):
         flow.ask(there.contact, "count", {}, timeout=0.3)

@@ -213,6 +213,14 @@ def test_requests_get_their_responses_from_handlers_that_submit() -> None:
     assert answers == [2 * seq for seq in range(1000)]
 
 
+def test_who_asks_a_peer_that_cannot_be_reached_is_told_at_once() -> None:
+    """Its contact is not known, and nobody can dial a node that does not listen."""
+    node = ev.Node("here", peers={"there": "tcp://127.0.0.1:1"})
+    why = r"^stone 'x' of elsewhere: not connected yet; no contact of elsewhere is known"
+    with running(graphs.pair([]), node, timeout=0.05) as flow, pytest.raises(ev.LinkError, match=why):
+        flow.ask("elsewhere", "x", {}, timeout=600)
+
+
 def test_a_drain_that_is_late_says_which_bridge_waits_for_what() -> None:
     node = ev.Node("here", peers={"there": "tcp://127.0.0.1:1"}, heartbeat=0.1)
     with running(graphs.pair([], limit=1 << 16), node, timeout=0.05) as flow:
