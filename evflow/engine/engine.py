@@ -383,7 +383,7 @@ class Engine:
     def failed(self, slot: Slot, what: str, error: BaseException) -> None:
         """Notes that a function of a stone failed, though no event is lost by that."""
         error = sound(error)
-        self._letters.failures.note(slot.name, [f"{what} failed: {reason_for(error)}"], error)
+        self._letters.failures.note(slot.name, [f"{what} failed: {reason_for(error)}"], error, letters=False)
 
     def _lose(self, slot: Slot, batch: EventBatch, error: BaseException) -> None:
         """Gives up events at a stone because what was to be done with them failed."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import numpy as np
 
-from evflow.engine.failures import Failures
+from evflow.engine.failures import MOST_REASON, Failures
 from evflow.errors import FlowError
 from evflow.mishaps import CONTAINED, sound
 from evflow.outside import shown
@@ -28,7 +28,6 @@ _MOST_SHOWN = 160
 Resubmit = Callable[[str, "EventBatch"], None]
 MOST_BYTES = 256 << 20
 """Bytes of the dead letters that are kept; the newest letter is kept whatever its size."""
-_MOST_REASON = 1000
 _COLUMN = 300
 """Bytes that an attribute of one event takes beside its text."""
 _FRAME = 250
@@ -192,7 +191,7 @@ class LetterBox:
         for position in range(skip, len(batch)):
             one = batch.take([position])
             size, extra = _size(one) + extra, 0
-            self._kept[self._next] = _Kept(stone, one, reasons[position][:_MOST_REASON], error, size)
+            self._kept[self._next] = _Kept(stone, one, reasons[position][:MOST_REASON], error, size)
             self._bytes += size
             self._next += 1
         self._lose_oldest()
@@ -207,11 +206,6 @@ class LetterBox:
             if kept is not None:
                 self._bytes -= kept.size
                 self._counts[kept.stone].lost += 1
-
-    @property
-    def left(self) -> int:
-        """How many were not submitted again."""
-        return len(self._kept) + sum(count.lost for count in list(self._counts.values()))
 
     def letters(self, prefix: str = "") -> DeadLetters:
         """What is kept now of the stones whose names begin with ``prefix``."""
@@ -233,6 +227,7 @@ class LetterBox:
         except FlowError:
             self._kept[number] = kept
             raise
+        self.failures.submitted_again(kept.stone, kept.reason, kept.error)
 
 
 def _size(one: EventBatch) -> int:

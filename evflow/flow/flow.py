@@ -505,7 +505,7 @@ class Flow(Changeable):
             if self._worker.closing:
                 _open.discard(self)
         if was_open:
-            self._box.failures.sum_up(self._box.left)
+            self._box.failures.sum_up()
 
     def __enter__(self) -> Flow:
         return self

@@ -15,6 +15,7 @@ import pytest
 
 import evflow as ev
 from evflow import echo
+from evflow.engine.failures import Failures
 from evflow.errors import FlowError, SparkError
 
 
@@ -191,6 +192,47 @@ def test_what_was_submitted_again_is_not_summed_up(caplog: pytest.LogCaptureFixt
         well = True
         flow.dead_letters().resubmit()
     assert "ended with" not in caplog.text
+
+
+def test_the_summary_counts_what_was_not_submitted_again(caplog: pytest.LogCaptureFixture) -> None:
+    """In all, and for each reason; also where letters were let go."""
+    well = False
+
+    def handler(event: Any) -> None:
+        if well:
+            return
+        if event.x % 2:
+            raise ValueError(f"number {event.x} is not for now" + " at all" * 1000)
+        raise KeyError(event.x)
+
+    g = ev.Graph("numbers")
+    g.source("in", Number) >> ev.Terminal(handler, name="end")
+    with g.run(dead_letters=50) as flow:
+        flow["in"].submit_batch({"x": range(100)})
+        flow.drain()
+        well = True
+        for letter in flow.dead_letters()[-9:]:
+            letter.resubmit()
+            letter.resubmit()
+    # Of the last nine 91, 93, 95, 97 and 99 are odd.
+    told = caplog.records[-1].getMessage()
+    assert told.startswith(
+        "flow numbers ended with 91 dead letters: 46 at 'end' (KeyError: 0), 45 at 'end' (Val"
+    )
+
+
+def test_the_summary_of_dead_letters_leaves_out_what_has_cost_no_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A congestion handler that raises has failed, and its event goes as if there was none."""
+    failures = Failures("numbers")
+    failures.note("far", ["congestion failed: no"], letters=False)
+    failures.note("end", ["a", "b"])
+    failures.sum_up()
+    assert caplog.records[-1].getMessage() == (
+        "flow numbers ended with 2 dead letters: 1 at 'end' (a), 1 at 'end' (b)"
+    )
+    assert failures.count == 3
 
 
 def test_on_error_raise_raises_what_failed_first_once() -> None:
