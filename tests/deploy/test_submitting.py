@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,18 @@ def test_only_a_source_takes_events(tmp_path: Path) -> None:
         handle["recs"].submit(Rec(1))
         handle.drain(20)
         assert yard.seen == [1]
+
+
+def test_a_source_takes_attributes_along(tmp_path: Path) -> None:
+    """As that of a flow, for one event and for a table."""
+    seen: list[dict[str, Any]] = []
+    with Yard(tmp_path, "") as yard:
+        yard.start("a", handlers={"desk:note": lambda batch: seen.extend(event.attrs for event in batch)})
+        with chain("a", "a").deploy(yard.hosts) as handle:
+            handle["recs"].submit(Rec(1), attrs={"hops": 1, "from": "Athens"})
+            handle["recs"].submit_batch({"seq": [2, 3]}, attrs={"share": 0.5})
+            handle.drain(20)
+    assert seen == [{"hops": 1, "from": "Athens"}, {"share": 0.5}, {"share": 0.5}]
 
 
 def test_nobody_waits_for_a_node_that_the_deployment_does_not_have(tmp_path: Path) -> None:
