@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import evflow.errors
 from evflow.deploy.telling import MOST_AGAIN, MOST_LETTERS, fields_of, resubmitted
@@ -24,7 +24,7 @@ Again = Callable[[Sequence[int]], list[int]]
 
 
 class RemoteEvent(dict[str, Any]):
-    """The fields of an event of another node, by name and as attributes.
+    """The fields of an event of another node, by name and as attributes; they cannot be changed.
 
     A field that is called as a method of dicts, such as ``items``, is there by name only.
 
@@ -32,6 +32,8 @@ class RemoteEvent(dict[str, Any]):
         >>> event = RemoteEvent(symbol="IBM", price=80.0)
         >>> event.symbol, event["price"]
         ('IBM', 80.0)
+        >>> event | {"price": 81.0}
+        {'symbol': 'IBM', 'price': 81.0}
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -39,14 +41,29 @@ class RemoteEvent(dict[str, Any]):
             raise AttributeError(f"the event has no field {name!r}; it has {', '.join(self) or 'none'}")
         return self[name]
 
+    def __reduce__(self) -> tuple[type[RemoteEvent], tuple[dict[str, Any]]]:
+        return RemoteEvent, (dict(self),)
+
+    if not TYPE_CHECKING:
+
+        def _refuse(self, *given: object, **more: object) -> NoReturn:
+            raise DeployError(
+                "the event of a dead letter cannot be changed: resubmit() submits it as it was; submit "
+                "a changed copy to a source, as "
+                "handle['trades'].submit(Trade(**letter.event | {'price': 80.0}))"
+            )
+
+        __setattr__ = __delattr__ = __setitem__ = __delitem__ = __ior__ = _refuse
+        update = setdefault = pop = popitem = clear = _refuse
+
 
 @dataclass(frozen=True)
 class RemoteLetter:
     """An event that a stone of a deployment gave up.
 
     Attributes:
-        event: its fields, by name and as attributes. Where it has more than 256 KiB, texts that tell how
-            large they are stand for the largest; ``resubmit`` submits all of it.
+        event: its fields, by name and as attributes, read-only. Where it has more than 256 KiB, texts that
+            tell how large they are stand for the largest; ``resubmit`` submits all of it.
         stone: the stone's name.
         node: the node it ran on; the name of this end for an event that never left it.
         reason: what went wrong.

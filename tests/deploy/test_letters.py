@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import evflow as ev
+from evflow.deploy.letters import letters_of
 from evflow.events.attributes import MOST_ATTRIBUTES, Attributes
 from tests.deploy.yard import Rec, Yard, chain
 from tests.node.processes import wait_for
@@ -62,3 +68,30 @@ def test_all_letters_are_submitted_again_however_many(tmp_path: Path) -> None:
             wait_for(lambda: len(yard.seen) == count, "all of them")
             assert yard.seen == [1, 7, *(seq for seq in range(count) if seq not in (1, 7))]
             assert handle.dead_letters() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda event: setattr(event, "seq", 9),
+        lambda event: delattr(event, "seq"),
+        lambda event: event.__setitem__("seq", 9),
+        lambda event: event.__delitem__("seq"),
+        lambda event: event.__ior__({"seq": 9}),
+        lambda event: event.update(seq=9),
+        lambda event: event.setdefault("more", 9),
+        lambda event: event.pop("seq"),
+        lambda event: event.popitem(),
+        lambda event: event.clear(),
+    ],
+)
+def test_the_event_of_a_letter_cannot_be_changed(change: Callable[[Any], object]) -> None:
+    """It is submitted again as it was, so the error says what to do; a copy can be changed."""
+    said = {"event": {"seq": 1, "text": "x"}, "stone": "chain/end", "reason": "no", "number": 0}
+    (letter,) = letters_of([said], "a")
+    with pytest.raises(ev.DeployError, match=r"resubmit\(\) submits it as it was; submit a changed copy"):
+        change(letter.event)
+    assert letter.event == {"seq": 1, "text": "x"}
+    assert letter.event | {"seq": 9} == {"seq": 9, "text": "x"}
+    assert copy.deepcopy(letter.event).seq == pickle.loads(pickle.dumps(letter.event)).seq == 1
+    assert json.loads(json.dumps(letter.event)) == letter.event
