@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evflow.deploy.client import Cluster, checked_seconds
+from evflow.deploy.following import Following
 from evflow.deploy.lacking import missing
 from evflow.deploy.letters import RemoteLetters, letters_from, own_letters
 from evflow.deploy.part import checked_graph, qualified
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWER", "Deployment"]
 
-_FOLLOW = 1.0
 _POLL = 0.02
 ANSWER = 3.0
 """Seconds after the limit of a change within which the node that proposes it says what became of it."""
@@ -78,8 +78,8 @@ class Deployment:
             self.cluster.close(0.0)
             raise DeployError(f"no deployment {name!r} on {', '.join(sorted(hosts))}")
         self._take(record)
-        self._next = 0.0
-        self.cluster.flow.each_turn(self._follow)
+        following = Following(self.cluster, lambda: self._record, self._take, self._has_gone)
+        self._unfollow = self.cluster.flow.each_turn(following.turn)
 
     # --- what it is
 
@@ -159,26 +159,6 @@ class Deployment:
                 self._sources[source] = there
                 self.cluster.readdress(source, there, qualified(self.name, source))
 
-    def _follow(self, now: float) -> float | None:
-        """Learns of changes that others made: sources may have moved. Called by the flow's thread."""
-        if self._ended:
-            return None
-        if now >= self._next:
-            self._next = now + _FOLLOW
-            links = self.cluster.node.links()
-            for host in self._hosts:
-                if links.get(host, {}).get("state") == "up":
-                    asked = {"deployment": self.name, "known": self._record.version}
-                    self.cluster.ask_later(host, "record", asked, self._came)
-                    break
-        return self._next
-
-    def _came(self, answer: Any) -> None:
-        if isinstance(answer, dict):
-            record = Record.from_data(answer)
-            if record.version > self._record.version:
-                self._take(record)
-
     # --- events
 
     def __getitem__(self, name: str) -> Entry:
@@ -186,7 +166,7 @@ class Deployment:
 
         Raises:
             FlowError: there is none, or it is a stone that takes events from other stones only.
-            DeployError: ``shutdown`` or ``undeploy`` of this handle has ended the deployment.
+            DeployError: the deployment has ended.
         """
         if self._ended:
             raise DeployError(f"{self._ended}; deploy the graph again, and submit to the handle that gives")
@@ -487,8 +467,17 @@ class Deployment:
 
     def _end(self, how: str) -> None:
         self._propose(self._record, None, 10.0)
-        self._ended = f"deployment {self.name} has ended: {how} was called"
-        self.cluster.end_sources(self._ended)
+        self._take_no_more(f"{how} was called")
+
+    def _has_gone(self) -> None:
+        # The flow's own thread, or one that serves links meanwhile, finds out.
+        self.cluster.flow.post(lambda: self._take_no_more("none of its nodes has it any more"))
+
+    def _take_no_more(self, why: str) -> None:
+        if not self._ended:
+            self._ended = f"deployment {self.name} has ended: {why}"
+            self._unfollow()
+            self.cluster.end_sources(self._ended)
 
     def shutdown(self, timeout: float = 30.0) -> dict[str, dict[str, Any]]:
         """Ends the deployment in an orderly way.

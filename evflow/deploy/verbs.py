@@ -74,7 +74,9 @@ class Verbs:
 
     def _record(self, peer: str, given: Arguments, reply: Reply) -> None:
         record = self._daemon.steward.records.get(given["deployment"])
-        reply(None if record is None or record.version <= given["known"] else record.data())
+        if record is None:
+            return reply(None)
+        reply(record.data() if record.version > given["known"] else {"version": record.version})
 
     def _propose(self, peer: str, given: Arguments, reply: Reply) -> None:
         patience = min(max(float(given["patience"]), 0.1), _MOST_PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import evflow as ev
 from tests.deploy.yard import Rec, Yard, chain
+from tests.node.processes import wait_for
 
 
 def test_only_a_source_takes_events(tmp_path: Path) -> None:
@@ -70,3 +72,32 @@ def test_a_deployment_that_has_ended_takes_no_events(way: str, tmp_path: Path) -
         (letter,) = handle.dead_letters()
         assert (letter.stone, letter.node, letter.event.seq) == ("recs", "clerk", 2)
         assert yard.seen == [1]
+
+
+@pytest.mark.slow
+def test_a_deployment_that_somebody_else_has_ended_takes_no_events(tmp_path: Path) -> None:
+    """Its nodes say so to the handle; as long as one of them has it, it goes on."""
+    with Yard(tmp_path, "ab") as yard, chain("a", "b").deploy(yard.hosts, name="clerk") as handle:
+        recs = handle["recs"]
+        with ev.Deployment("chain", yard.hosts) as other:
+            # Node b leaves, which then does not have it any more, and comes back.
+            other.move("end", "a")
+            other.remove_host("b")
+            wait_for(lambda: handle.version == 3, "what the other handle has changed")
+            recs.submit(Rec(1))
+            handle.drain(20)
+            other.undeploy()
+        wait_for(
+            lambda: _refuses(lambda: handle["recs"], "chain has ended: none of its nodes has it"), "the end"
+        )
+        assert _refuses(lambda: recs.submit(Rec(2)), "chain has ended: none of its nodes has it")
+        handle.drain()
+        assert yard.seen == [1]
+
+
+def _refuses(call: Callable[[], object], why: str) -> bool:
+    try:
+        call()
+    except ev.EvflowError as error:
+        return why in str(error)
+    return False
