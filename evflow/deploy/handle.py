@@ -482,7 +482,8 @@ class Deployment:
     def shutdown(self, timeout: float = 30.0) -> dict[str, dict[str, Any]]:
         """Ends the deployment in an orderly way.
 
-        The sources take no more, all that is under way is handled, then the graph is taken off its nodes.
+        What was submitted through this handle is handled, the sources take no more, all else that is under
+        way is handled, then the graph is taken off its nodes.
 
         Returns:
             For each node what it said last: the counts of its stones, and the number of dead letters.
@@ -491,11 +492,17 @@ class Deployment:
             DeployError: not all could be handled within ``timeout`` seconds; the deployment goes on.
         """
         checked_seconds(timeout)
+        deadline = time.monotonic() + timeout
+        late = f"deployment {self.name}: not all is handled within {timeout:g} s"
+        try:
+            self.drain(timeout)
+        except FlowError as error:
+            raise DeployError(f"{late}; {error}") from None
         nodes = list(self._record.hosts)
         for node in nodes:
             self.cluster.ask(node, "seal", deployment=self.name)
         try:
-            self._wait_until_quiet(nodes, timeout)
+            self._wait_until_quiet(nodes, deadline, late)
         except DeployError:
             for node in nodes:
                 self.cluster.ask(node, "unseal", deployment=self.name)
@@ -504,17 +511,15 @@ class Deployment:
         self._end("shutdown")
         return last
 
-    def _wait_until_quiet(self, nodes: list[str], timeout: float) -> None:
-        deadline, quiet = time.monotonic() + timeout, 0
+    def _wait_until_quiet(self, nodes: list[str], deadline: float, late: str) -> None:
+        quiet = 0
         # Twice, since an event may go from one node to another between two answers.
         while quiet < 2:
             busy = {node: self.cluster.ask(node, "quiet", deployment=self.name) for node in nodes}
             waits = [f"{node}: {text}" for node, text in busy.items() if text]
             quiet = 0 if waits else quiet + 1
             if waits and time.monotonic() > deadline:
-                raise DeployError(
-                    f"deployment {self.name}: not all is handled within {timeout:g} s; " + "; ".join(waits)
-                )
+                raise DeployError(f"{late}; " + "; ".join(waits))
             if waits:
                 time.sleep(_POLL)
 
