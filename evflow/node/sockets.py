@@ -206,9 +206,12 @@ class Sockets:
         try:
             socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS[0])
             socket.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MS[1])
-            if self._keys is not None and wanted.scheme == "tcp":
+            secured = self._keys is not None and wanted.scheme == "tcp"
+            if self._keys is not None and secured:
                 self._keys.dial(socket, peer)
-            handshake = Handshake(socket, None if self._keys is None else self._keys.name)
+            handshake = Handshake(
+                socket, None if self._keys is None else self._keys.name, peer if secured else None
+            )
             socket.connect(str(wanted))
         except (zmq.ZMQError, LinkError) as error:
             socket.close()

@@ -103,7 +103,15 @@ def test_a_deployment_is_told_at_once_what_is_wrong_with_keys(tmp_path: Path) ->
         lacking = {"name": "boss", "keys": tmp_path / "none"}
         refused(hosts, r"no public key of 'edge': expected .*none/edge\.pub; copy it", **lacking)
     with ev.Daemon("edge", listen, storage=tmp_path / "open") as edge:
-        refused({"edge": edge.contact}, "it has no keys", name="boss", keys=tmp_path / "keys")
+        refused({"edge": edge.contact}, "has no keys", name="boss", keys=tmp_path / "keys")
+    generate(tmp_path / "elsewhere", "office")
+    with ev.Daemon("office", listen, storage=tmp_path / "office", keys=tmp_path / "elsewhere") as office:
+        refused(
+            {"edge": office.contact},
+            r"^host edge at tcp.*: expected the node 'edge' there, found one .* edge\.pub .*contact.*copy",
+            name="boss",
+            keys=tmp_path / "keys",
+        )
 
 
 def test_hosts_of_a_deployment_are_a_mapping() -> None:

@@ -38,6 +38,10 @@ def down(trouble: str, contact: str = AT) -> LinkStatus:
         ("it has no keys, and this end speaks …", "key", "it has no keys", "doctor --keys"),
         ("it does not let in the key of edge: …", "key", "the key of edge: …", "doctor --keys"),
         (
+            "expected the node 'office' there, found one that breaks off the handshake, …",
+            "key", "expected the node 'office' there, found", "doctor --keys",
+        ),
+        (
             "refused: it calls itself 'edge', but has the key of 'lab'",
             "key", "finds that node edge has the key of 'lab'", "lab.pub in the keys of office",
         ),
