@@ -162,7 +162,7 @@ def run(
         from evflow.watch.logs import print_log
 
         print_log("WARNING", log_format)
-    with tidy(file):
+    with tidy(file, named="--node NAME"):
         program = load(file, graph)
         made = None
         if node is not None:

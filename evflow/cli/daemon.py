@@ -113,7 +113,7 @@ def node(
     print_log(level, log_format)
     sys.path.insert(0, "")
     ring = install(level)
-    with tidy():
+    with tidy(named="NAME as the first argument"):
         folder = storage if storage is not None else Path(f"evflow-{name or 'node'}")
         with Daemon(
             name, listen, storage=folder, handlers=handlers, control=control or None,

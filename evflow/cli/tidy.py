@@ -14,7 +14,7 @@ from evflow.errors import EvflowError, GraphError
 __all__ = ["flagged", "log_format", "tidy"]
 
 _IN_FLAGS = (
-    (r"\b(keys|name)=([A-Z]+)\b", r"--\1 \2"),
+    (r"\bkeys=([A-Z]+)\b", r"--keys \1"),
     (r"\bsay (plain|replace)=True\b", r"say --\1"),
     (r"\bgive it with peers=", "give it with --peer"),
     (r"\bgraph\.run\(node=ev\.Node\(\)\)", "--node NAME"),
@@ -35,26 +35,33 @@ log_format = click.option(
 )
 
 
-def flagged(text: str) -> str:
-    """An error's text that names flags of the command line where it has named arguments of functions."""
+def flagged(text: str, named: str = "--name NAME") -> str:
+    """An error's text that names flags of the command line where it has named arguments of functions.
+
+    Args:
+        text: the error's.
+        named: how the command is told the name of this end.
+    """
+    text = re.sub(r"\bname=NAME\b", named, text)
     for argument, flag in _IN_FLAGS:
         text = re.sub(argument, flag, text)
     return text
 
 
 @contextmanager
-def tidy(file: Path | None = None) -> Iterator[None]:
+def tidy(file: Path | None = None, named: str = "--name NAME") -> Iterator[None]:
     """Errors of evflow as a text and exit code 1, without a traceback; Ctrl-C as exit code 130.
 
     Args:
         file: the user's file that errors of stone functions are in.
+        named: how the command is told the name of this end.
     """
     try:
         yield
     except EvflowError as error:
         problems = error.problems if isinstance(error, GraphError) else ()
         text = str(error) if len(problems) < 2 else f"{len(problems)} problems\n\n" + "\n\n".join(problems)
-        raise click.ClickException(_place(file, error) + flagged(text)) from error
+        raise click.ClickException(_place(file, error) + flagged(text, named)) from error
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 

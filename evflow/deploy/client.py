@@ -78,6 +78,8 @@ class Cluster:
         self.node = Node(name, keys=keys, plain=plain)
         self._keyed = keys is not None
         try:
+            if name in hosts:
+                raise LinkError(f"host {name!r} has the name of this end: give this end another name=NAME")
             contacts = {host: str(self.node.permitted(Contact.parse(text))) for host, text in hosts.items()}
         except BaseException:
             self.node.close()

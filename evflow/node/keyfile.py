@@ -18,7 +18,17 @@ from evflow.errors import LinkError
 from evflow.ownfile import private_folder, read_file
 from evflow.trouble import advice
 
-__all__ = ["Stamp", "checked_name", "generate", "key_paths", "read_public", "read_secret", "stamp_of"]
+__all__ = [
+    "Stamp",
+    "checked_name",
+    "generate",
+    "key_paths",
+    "owners",
+    "read_public",
+    "read_secret",
+    "stamp_of",
+    "which_name",
+]
 
 Stamp = tuple[tuple[str, int, int, int], ...]
 """The public key files of a folder: of each its name, time of change in ns, size in bytes, and inode."""
@@ -28,6 +38,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 # a line that does is a comment.
 _KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _LARGEST_FILE = 4096
+_MOST_TOLD = 10
+"""Names of a folder that a message has."""
 
 _SECRET_TEXT = "# Secret key of the evflow node {}: it stays on its host.\n{}\n"
 _PUBLIC_TEXT = "# Public key of the evflow node {}: copy it to the nodes that it talks to.\n{}\n"
@@ -94,6 +106,26 @@ def _write_new(path: Path, mode: int, text: str) -> None:
         raise
 
 
+def owners(folder: Path) -> list[str]:
+    """The names of the nodes whose secret key is in a folder; none if it cannot be read."""
+    try:
+        return sorted(path.stem for path in folder.iterdir() if path.suffix == ".key")
+    except OSError:
+        return []
+
+
+def which_name(folder: Path) -> str:
+    """What to give where nobody said whose keys of a folder to use."""
+    names = owners(folder)
+    known = _has_keys(folder, names) if names else f"make one with: evflow keygen NAME --dir {folder}"
+    return f"give name=NAME; {known}"
+
+
+def _has_keys(folder: Path, names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_TOLD} others" if len(names) > _MOST_TOLD else ""
+    return f"{folder} has the keys of {', '.join(names[:_MOST_TOLD])}{more}"
+
+
 def read_secret(folder: Path, name: str) -> str:
     """A node's secret key.
 
@@ -104,8 +136,10 @@ def read_secret(folder: Path, name: str) -> str:
     try:
         mode, content = read_file(path, _LARGEST_FILE)
     except FileNotFoundError as error:
+        others = owners(folder)
+        known = f", or give another name=NAME; {_has_keys(folder, others)}" if others else ""
         raise LinkError(
-            f"no secret key {path}; make one with: evflow keygen {name} --dir {folder}"
+            f"no secret key {path}; make one with: evflow keygen {name} --dir {folder}{known}"
         ) from error
     except OSError as error:
         raise LinkError(f"secret key {path} cannot be read: {error}") from error

@@ -22,7 +22,15 @@ from zmq.auth import Authenticator
 from zmq.auth.thread import ThreadAuthenticator
 
 from evflow.errors import LinkError
-from evflow.node.keyfile import checked_name, generate, key_paths, read_public, read_secret, stamp_of
+from evflow.node.keyfile import (
+    checked_name,
+    generate,
+    key_paths,
+    read_public,
+    read_secret,
+    stamp_of,
+    which_name,
+)
 from evflow.outside import shown
 
 __all__ = ["Gate", "KeyRing", "generate"]
@@ -42,7 +50,8 @@ class KeyRing:
 
     Args:
         folder: where the keys are.
-        name: this node's name; ``NAME.key`` is its secret key.
+        name: this node's name; ``NAME.key`` is its secret key. Without one there is an error that lists those
+            that have a key.
         allow: the names of those who may connect; by default everyone whose public key is in the folder.
 
     Attributes:
@@ -53,11 +62,15 @@ class KeyRing:
         LinkError: a key is missing, malformed or there twice, or others can read the secret one.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], name: str, allow: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], name: str | None, allow: Iterable[str] | None = None
+    ) -> None:
         if isinstance(allow, str):
             raise LinkError(f"allow={allow!r}: expected a list of names, such as [{allow!r}]")
         if not isinstance(folder, str | os.PathLike):
             raise LinkError(f"keys={shown(folder, 300)}: expected the path of a folder")
+        if name is None:
+            raise LinkError(f"a node with keys needs a name, that of its key: {which_name(Path(folder))}")
         self.name = checked_name(name)
         self._folder = Path(folder)
         self._allow = None if allow is None else frozenset(checked_name(peer) for peer in allow)

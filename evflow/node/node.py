@@ -118,7 +118,7 @@ class Node:
         if allow is not None and keys is None:
             raise LinkError(f"node {self.name}: allow= names keys, and there are none; give keys=FOLDER")
         self._plain = plain
-        ring = None if keys is None else KeyRing(keys, self.name, allow)
+        ring = None if keys is None else KeyRing(keys, name, allow)
         self._secured = ring is not None
         contacts = [self.permitted(Contact.parse(text, listening=True)) for text in _listed(listen)]
         if not isinstance(peers or {}, Mapping):

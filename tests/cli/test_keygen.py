@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from evflow.cli import main
-from evflow.node.keys import KeyRing
+from evflow.node.keys import KeyRing, generate
 
 
 def test_keygen_makes_keys_that_a_node_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +55,23 @@ def test_keygen_has_a_help_text() -> None:
     assert done.exit_code == 0
     assert "[default: keys]" in done.output
     assert "keygen" in CliRunner().invoke(main, ["--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("dead-letters edge=tcp://127.0.0.1:1", "--name NAME"),
+        ("node --storage storage", "NAME as the first argument"),
+    ],
+)
+def test_keys_without_a_name_are_told_with_what_to_give(
+    command: str, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    generate(tmp_path / "keys", "clerk")
+    result = CliRunner().invoke(main, [*command.split(), "--keys", "keys"])
+    assert result.exit_code == 1
+    assert f"give {flag}; keys has the keys of clerk" in result.output
 
 
 @pytest.mark.slow

@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zmq.utils import z85
 
+import evflow as ev
+from evflow.deploy.client import Cluster
 from evflow.errors import LinkError
 from evflow.node.keyfile import stamp_of
 from evflow.node.keys import Gate, KeyRing, generate
@@ -108,6 +110,22 @@ def test_missing_secret_key_says_which_command_makes_it(tmp_path: Path) -> None:
         LinkError, match=r"no secret key .*edge\.key; make one with: evflow keygen edge --dir"
     ):
         KeyRing(tmp_path, "edge")
+
+
+def test_keys_without_a_name_are_told_with_the_names_that_have_one(folder: Path, tmp_path: Path) -> None:
+    """The cure is not a key for the random name that the node would have had."""
+    with pytest.raises(LinkError, match=r"needs a name.*: give name=NAME; .* has the keys of center, edge$"):
+        ev.Node(keys=folder)
+    with pytest.raises(LinkError, match=r"no secret key .*centre\.key.*name=NAME; .* of center, edge$"):
+        ev.Node("centre", keys=folder)
+    (folder / "edge.pub").rename(tmp_path / "edge.pub")
+    with pytest.raises(LinkError, match=r"needs a name.*make one with: evflow keygen NAME --dir"):
+        ev.Node(keys=tmp_path)
+
+
+def test_an_end_with_the_name_of_a_host_is_told_so() -> None:
+    with pytest.raises(LinkError, match=r"host 'edge' has the name of this end: give this end .* name=NAME"):
+        Cluster({"edge": "tcp://127.0.0.1:1"}, name="edge")
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o660, 0o777])

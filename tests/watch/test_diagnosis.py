@@ -34,6 +34,7 @@ def down(trouble: str, contact: str = AT) -> LinkStatus:
             f"contact {AT} of office: no public key of 'office': expected keys/office.pub; copy it",
             "key", "expected keys/office.pub", "doctor --keys",
         ),
+        ("a node with keys needs a name, …", "key", "needs a name, …", "doctor --keys"),
         ("it speaks only with nodes that have keys, …", "key", "that have keys, …", "doctor --keys"),
         ("it has no keys, and this end speaks …", "key", "it has no keys", "doctor --keys"),
         ("it does not let in the key of edge: …", "key", "the key of edge: …", "doctor --keys"),
