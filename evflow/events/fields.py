@@ -66,9 +66,9 @@ E = TypeVar("E", bound=BaseException)
 
 
 def explained(error: E) -> E:
-    """An exception; one that says that an event or a view has no such attribute gets a note with its fields.
+    """An exception, with a note of the fields if it says that an event, view or batch lacks an attribute.
 
-    Events and views do not say so themselves, since a class with ``__getattr__`` is slower at all others.
+    They do not say so themselves, since a class with ``__getattr__`` is slower at all others.
     """
     event: Any = error.obj if isinstance(error, AttributeError) else None
     if event is None or not has_fields(event) or hasattr(error, "__notes__"):
@@ -76,9 +76,11 @@ def explained(error: E) -> E:
     names = [field.name for field in event.schema.fields]
     close = get_close_matches(str(error.name), names, 1) if isinstance(error, AttributeError) else ()
     note = f"{event.schema.name} has the fields {', '.join(names) or 'none'}"
+    # The fields of a batch are not attributes but columns.
+    meant = 'batch["{}"]' if hasattr(type(event), "__getitem__") else "{!r}"
     # It would keep the memory of all events that came together.
     error.obj = None  # type: ignore[attr-defined]
-    error.add_note("; ".join([note, *(f"did you mean {name!r}?" for name in close)]))
+    error.add_note("; ".join([note, *(f"did you mean {meant.format(name)}?" for name in close)]))
     return error
 
 

@@ -49,6 +49,10 @@ def _batch_terminal() -> None:
     _in_flow(ev.Terminal(lambda batch: 1 / 0, batch=True, name="failing"))
 
 
+def _field_of_batch() -> None:
+    _in_flow(ev.Terminal(lambda batch: batch.x, batch=True, name="failing"))
+
+
 def _raw_terminal() -> None:
     _in_flow(ev.Terminal(raw=lambda data, schema: 1 / 0, name="failing"))
 
@@ -106,6 +110,7 @@ def _spark_task() -> None:
     [
         (_terminal, "failing", "AttributeError: 'NumberView' object has no attribute 'xx'", True),
         (_batch_terminal, "failing", "ZeroDivisionError: division by zero", True),
+        (_field_of_batch, "failing", 'Number has the fields x; did you mean batch["x"]?', True),
         (_raw_terminal, "failing", "ZeroDivisionError: division by zero", True),
         (_workers, "failing", "Number has the fields x; did you mean 'x'?", True),
         (_filter, "failing", "integer division by zero (line 1)", False),
