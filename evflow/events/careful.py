@@ -101,6 +101,8 @@ class _Walk:
 
     def _encode(self, kind: FieldType, value: Any, path: _Path, depth: int) -> None:
         if isinstance(kind, Record):
+            if isinstance(value, type) and isinstance(getattr(value, "schema", None), Schema):
+                raise Misfit(f"an event, made with {value.__name__}(…)", value)
             if depth >= MAX_DEPTH:
                 raise Misfit(f"at most {MAX_DEPTH} records within each other", value)
             schema = kind.schema

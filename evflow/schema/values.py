@@ -54,7 +54,9 @@ class Misfit(SchemaError):
 
 
 def describe(value: object) -> str:
-    """A value and its type, short enough for an error."""
+    """A value and its type, short enough for an error; of a class that it is one."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     return f"{shown(value, _SHOWN)} ({type(value).__name__})"
 
 

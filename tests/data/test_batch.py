@@ -228,6 +228,15 @@ def test_batch_of_events_of_another_class_is_refused() -> None:
         EventBatch.from_events([fixed(1), Point(1.0, 1)])
 
 
+@pytest.mark.parametrize("events", [[Point], [Point(1.0, 1), Point]])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_class_in_the_place_of_an_event_is_told_so(events: list[Any], given: bool) -> None:
+    kind = events[-1]
+    told = rf"expected an event, made with {kind.__name__}\(…\), found the class {kind.__name__}$"
+    with pytest.raises(SchemaError, match=told):
+        EventBatch.from_events(events, kind if given else None)
+
+
 def nowhere(length: int) -> None:
     """No place for bytes."""
 
