@@ -15,7 +15,7 @@ _IN_PLACE_OF = {
 }
 
 
-class _OnlyOfFlowsError(DeployError, AttributeError):
+class OnlyOfFlowsError(DeployError, AttributeError):
     """A flow has it, a deployment has not; ``hasattr`` says so too."""
 
 
@@ -24,4 +24,4 @@ def missing(name: str) -> Exception:
     if name.startswith("_") or not hasattr(Flow, name):
         return AttributeError(f"'Deployment' object has no attribute {name!r}")
     reason = _IN_PLACE_OF.get(name, "its stones run in other processes")
-    return _OnlyOfFlowsError(f"a deployment has no {name!r}, which a flow has: {reason}")
+    return OnlyOfFlowsError(f"a deployment has no {name!r}, which a flow has: {reason}")

@@ -113,7 +113,7 @@ class Event(metaclass=_EventType):
         _make_dataclass(cls, defaults)
         if not dataclasses.fields(cast(Any, cls)):
             return  # a base of events, without fields of its own
-        with contextlib.suppress(_UnknownName):  # the name may be defined when the schema is asked for
+        with contextlib.suppress(UnknownNameError):  # the name may be defined when the schema is asked for
             _resolve(cls)
 
     @classmethod
@@ -144,7 +144,7 @@ class Event(metaclass=_EventType):
     _shown = parts
 
 
-class _UnknownName(SchemaError):
+class UnknownNameError(SchemaError):
     """An annotation names something that is not defined, or not yet."""
 
 
@@ -244,7 +244,7 @@ def _evaluate(cls: type, name: str, annotation: Any, names: dict[str, Any]) -> F
     try:
         return typing.get_type_hints(holder, localns=names, include_extras=True)[name]
     except NameError as error:
-        raise _UnknownName(
+        raise UnknownNameError(
             f"event {cls.__name__}: field {name}: {annotation!r}: {error}; "
             "define or import it before the schema is used"
         ) from None

@@ -161,8 +161,11 @@ def test_event_name_that_is_nowhere_defined_is_refused_when_the_schema_is_asked_
     class Typo(ev.Event):
         x: flaot  # type: ignore[name-defined]  # noqa: F821
 
-    with pytest.raises(SchemaError, match=r"event Typo: field x: 'flaot': name 'flaot' is not defined"):
+    with pytest.raises(
+        SchemaError, match=r"event Typo: field x: 'flaot': name 'flaot' is not defined"
+    ) as caught:
         _ = Typo.schema
+    assert not caught.type.__name__.startswith("_"), "a traceback begins with its name"
     with pytest.raises(SchemaError, match="flaot"):
         Typo(1).schema  # noqa: B018
 

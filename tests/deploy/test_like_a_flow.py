@@ -113,8 +113,11 @@ def test_what_a_deployment_cannot_do_is_said(tmp_path: Path) -> None:
         assert sorted(name for name in set(dir(Flow)) - there if name[0] != "_") == LOCAL
         for name in LOCAL:
             assert not hasattr(handle, name)
-            with pytest.raises(ev.DeployError, match=f"a deployment has no {name!r}, which a flow has"):
+            with pytest.raises(
+                ev.DeployError, match=f"a deployment has no {name!r}, which a flow has"
+            ) as caught:
                 getattr(handle, name)
+            assert not caught.type.__name__.startswith("_"), "a traceback begins with its name"
         with pytest.raises(AttributeError, match="'Deployment' object has no attribute 'drian'"):
             _ = handle.drian  # type: ignore[attr-defined]
         with pytest.raises(ev.DeployError, match=r"'recs' is on a and 'end' is on b.* move one"):
