@@ -143,9 +143,9 @@ def run(
 ) -> None:
     """Run a graph, or a node of it, and print what happened at each stone.
 
-    FILE may define feed(flow), which submits events. The graph runs until feed returns, or until Ctrl-C (exit
-    code 130) or SIGTERM; in any case all that was submitted is handled first. The exit code is 1 if a stone
-    failed on an event, also if only a handler raised.
+    FILE may define feed(flow), which submits events. The graph runs until feed returns, or until Ctrl-C or
+    SIGTERM; in any case all that was submitted is handled first. The exit code is 1 if a stone failed on an
+    event, also if only a handler raised; else it is 130 after Ctrl-C.
 
     With --node only the stones on that node run, and their events cross to the other nodes, which run by
     commands of their own. feed is called where a source is (flow.node.name says on which node); other nodes

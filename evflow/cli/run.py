@@ -50,8 +50,8 @@ def run_program(
         keep_going: whether it ends well though stones have failed on events.
 
     Returns:
-        The exit code: 130 if it was interrupted by Ctrl-C (SIGTERM ends it too, as orderly), 1 if stones have
-        failed on events, else 0.
+        The exit code: 1 if stones have failed on events, however it ended, else 130 if it was interrupted by
+        Ctrl-C (SIGTERM ends it too, as orderly), else 0.
 
     Raises:
         EvflowError: the graph is wrong, ``feed`` failed, or nothing would ever enter the graph.
@@ -83,9 +83,9 @@ def run_program(
     _report(flow, picture)
     if failure is not None:
         raise failure
-    if interrupted:
-        return 130
-    return 1 if flow.failed and not keep_going else 0
+    if flow.failed and not keep_going:
+        return 1
+    return 130 if interrupted else 0
 
 
 def _begun(program: Program, node: Node | None) -> Flow:

@@ -315,6 +315,19 @@ def test_interrupt_handles_what_was_submitted_and_exits_with_130(file: File) -> 
     assert "interrupted" in err
 
 
+@pytest.mark.parametrize(
+    ("failing", "options", "code"), [(False, [], 130), (True, [], 1), (True, ["--keep-going"], 130)]
+)
+def test_a_failure_counts_for_more_than_the_interrupt(
+    failing: bool, options: list[str], code: int, run: Run, file: File
+) -> None:
+    """Whoever watches over the command learns of a stone that failed however it was ended."""
+    text = TRADES.replace('print("got", trade.symbol)', "1 / 0") if failing else TRADES
+    done = run("run", file(text + FEED + "    raise KeyboardInterrupt\n"), *options)
+    assert done.exit_code == code, done.output
+    assert "interrupted" in done.output
+
+
 def test_generator_runs_until_interrupted(file: File) -> None:
     text = """
 import evflow as ev
