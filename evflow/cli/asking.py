@@ -87,8 +87,10 @@ class Asked:
         if self.hosts is None or "://" in text:
             return text
         if text not in self.hosts.contacts:
-            there = ", ".join(self.hosts.contacts)
-            raise LinkError(f"host {text!r} is not in the file of hosts, which has {there}")
+            from evflow.codgen.source.access import choices
+
+            there = choices(text, list(self.hosts.contacts))
+            raise LinkError(f"host {text!r} is not in the file of hosts{there}")
         return f"{text}={self.hosts.contacts[text]}"
 
     def _place(self, text: str) -> Place:

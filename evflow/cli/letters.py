@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -33,9 +34,12 @@ def dead_letters(asked: Asked, deployment: str, limit: int, resubmit: bool, as_j
     printed are taken off the dead letters, and go to their stones again.
     """
     traces: set[str] = set()
+    statuses: dict[str, Any] = {}
     count = kept = lost = again = 0
     for place in asked.places():
         with place.open() as client:
+            if deployment:
+                statuses[client.node] = client.ask("status")
             letters = letters_of(newest(client.ask, limit, deployment), client.node)
             counts = client.ask("letter_counts", deployment=deployment)
             for letter in letters:
@@ -45,10 +49,20 @@ def dead_letters(asked: Asked, deployment: str, limit: int, resubmit: bool, as_j
             kept += max(counts["kept"], len(letters))
             lost += counts["lost"]
             again += _resubmitted(client, letters) if resubmit else 0
+    if statuses and not kept and not lost:
+        _check_known(deployment, statuses)
     # What reads the objects is not given a line of another kind.
     click.echo(_summary(count, kept, lost), err=as_json)
     if resubmit:
         click.echo(f"{again:,} submitted again", err=True)
+
+
+def _check_known(deployment: str, statuses: Mapping[str, Any]) -> None:
+    """Refuses a deployment that no node knows."""
+    from evflow.deploy.client import no_deployment
+
+    if not any(deployment in status["deployments"] for status in statuses.values()):
+        raise no_deployment(deployment, statuses, statuses.values())
 
 
 def _summary(count: int, kept: int, lost: int) -> str:

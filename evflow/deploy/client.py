@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from evflow.codgen.source.access import choices
 from evflow.engine.topology import Crossing
-from evflow.errors import EvflowError, FlowError, LinkError
+from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.events.batch import EventBatch
 from evflow.flow.flow import Flow
 from evflow.link.asking import ANSWER, Asker, Reply, UnansweredError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from evflow.flow.entry import Entry
     from evflow.graph import Graph
 
-__all__ = ["Client", "Cluster", "Tap", "checked_seconds"]
+__all__ = ["Client", "Cluster", "Tap", "checked_seconds", "no_deployment"]
 
 _POLL = 0.02
 _MOST_TIMEOUT = 86_400
@@ -44,6 +45,27 @@ def checked_seconds(timeout: object) -> float:
     if not isinstance(timeout, int | float) or not 0 < timeout <= _MOST_TIMEOUT:
         raise LinkError(f"timeout {shown(timeout)}: expected seconds above 0, at most {_MOST_TIMEOUT}")
     return timeout
+
+
+def no_deployment(name: str, hosts: Iterable[str], statuses: Iterable[Any]) -> DeployError:
+    """The error of a deployment that no host has.
+
+    Args:
+        name: its name.
+        hosts: the hosts that were asked.
+        statuses: what they say of themselves; an error in the place of one that does not answer.
+    """
+    known: set[str] = set()
+    for status in statuses:
+        deployments = status.get("deployments") if isinstance(status, Mapping) else None
+        if isinstance(deployments, Mapping):
+            # One without a graph was taken down.
+            known |= {
+                key for key, told in deployments.items() if isinstance(told, Mapping) and told.get("graph")
+            }
+    asked = sorted(hosts)
+    hint = choices(name, sorted(known), "they have" if len(asked) > 1 else "it has")
+    return DeployError(f"no deployment {name!r} on {', '.join(asked)}{hint}")
 
 
 class Cluster:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evflow.deploy.client import Cluster, checked_seconds
+from evflow.codgen.source.access import choices
+from evflow.deploy.client import Cluster, checked_seconds, no_deployment
 from evflow.deploy.following import Following
 from evflow.deploy.lacking import missing
 from evflow.deploy.letters import RemoteLetters, letters_from, own_letters
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWER", "Deployment"]
 
+_PATIENCE = 2.0
+"""Seconds that hosts have to tell which deployments there are instead."""
 _POLL = 0.02
 ANSWER = 3.0
 """Seconds after the limit of a change within which the node that proposes it says what became of it."""
@@ -75,8 +78,9 @@ class Deployment:
             self.cluster.close(0.0)
             raise
         if record is None or record.graph is None:
+            statuses = self.cluster.ask_all(hosts, "status", seconds=min(self.cluster.timeout, _PATIENCE))
             self.cluster.close(0.0)
-            raise DeployError(f"no deployment {name!r} on {', '.join(sorted(hosts))}")
+            raise no_deployment(name, hosts, statuses.values())
         self._take(record)
         following = Following(self.cluster, lambda: self._record, self._take, self._has_gone)
         self._unfollow = self.cluster.flow.each_turn(following.turn)
@@ -112,8 +116,8 @@ class Deployment:
         if node not in self._record.hosts:
             self._refresh()
         if node not in self._record.hosts:
-            has = ", ".join(self._record.hosts)
-            raise DeployError(f"deployment {self.name} has no node {shown(node)}; it has {has}")
+            there = choices(node, list(self._record.hosts))
+            raise DeployError(f"deployment {self.name} has no host {shown(node)}{there}")
 
     def _in_turn(self) -> list[str]:
         """The nodes, those that can be reached first."""
@@ -197,7 +201,7 @@ class Deployment:
             self._refresh()
         placed = self._placed()
         if name not in placed:
-            raise FlowError(f"deployment {self.name} has no stone {name!r}; it has {', '.join(placed)}")
+            raise FlowError(f"deployment {self.name} has no stone {name!r}{choices(name, list(placed))}")
         return placed[name]
 
     def _stone(self, name: str) -> Stone:

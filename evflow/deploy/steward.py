@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from evflow import mishaps
+from evflow.codgen.source.access import choices
 from evflow.deploy import messages as m
 from evflow.deploy.book import Book, is_open
 from evflow.deploy.desk import Desk, Done
@@ -144,8 +145,8 @@ class Steward:
     def _record(self, deployment: str) -> Record:
         record = self.records.get(deployment)
         if record is None:
-            known = ", ".join(sorted(self.records)) or "none"
-            raise DeployError(f"node {self.name} has no deployment {deployment!r}; it has {known}")
+            there = choices(deployment, sorted(self.records))
+            raise DeployError(f"node {self.name} has no deployment {deployment!r}{there}")
         return record
 
     # --- what is asked here

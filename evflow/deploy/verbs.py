@@ -10,8 +10,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import evflow
-from evflow.codgen.source.access import choices
-from evflow.deploy.part import checked_graph
+from evflow.codgen.source.access import listed, nearest
+from evflow.deploy.part import checked_graph, qualified
 from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record
 from evflow.deploy.taps import MOST_TAPS, Tapped
@@ -31,6 +31,8 @@ __all__ = ["Verbs"]
 _log = logging.getLogger("evflow.deploy")
 
 _MOST_PATIENCE = 600.0
+_MOST_COMPARED = 200
+"""Names that a wrong one is compared with: who asks may be a stranger."""
 
 Arguments = dict[str, Any]
 
@@ -186,9 +188,22 @@ class Verbs:
         slots = self._daemon.flow.engine.topology.slots
         slot = slots.get(str(name))
         if slot is None:
-            there = choices(str(name)[:300], list(slots))
-            raise DeployError(f"node {self._daemon.node.name} has no stone {shown(name)}{there}")
+            hint = self._meant(str(name)[:300], list(slots)) + listed(list(slots))
+            raise DeployError(f"node {self._daemon.node.name} has no stone {shown(name)}{hint}")
         return slot
+
+    def _meant(self, name: str, here: list[str]) -> str:
+        """Where a stone is that is not here, or which one may be meant."""
+        placed = {
+            qualified(record.deployment, stone["name"]): f", which is on node {stone['on']}"
+            for record in self._daemon.steward.records.values()
+            for stone in (record.graph or {}).get("stones", ())
+        }
+        if name in placed:
+            return placed[name]
+        meant = nearest(name, [*here, *placed][:_MOST_COMPARED])
+        where = "" if meant is None or meant in here else placed[meant]
+        return "" if meant is None else f" (did you mean {meant!r}{where}?)"
 
     def _send_stored(self, peer: str, given: Arguments, reply: Reply) -> None:
         reply(self._daemon.flow.send_stored(self._slot(given["stone"]).name, given["count"]))

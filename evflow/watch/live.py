@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from evflow.codgen.source.access import suggestion
 from evflow.draw import Live, Picture, draw
 from evflow.errors import DeployError
 from evflow.graph import Graph
@@ -37,7 +38,7 @@ def chosen(survey: Survey, name: str | None = None) -> str:
     if name is None and not found:
         raise DeployError("nothing is deployed on the nodes that were asked and answer")
     there = f"there are {', '.join(found)}" if found else "no node that answers has any"
-    asked = "several deployments" if name is None else f"deployment {name!r}"
+    asked = "several deployments" if name is None else f"no deployment {name!r}{suggestion(str(name), found)}"
     raise DeployError(f"{asked}: {there}{'; say which with --deployment NAME' if found else ''}")
 
 

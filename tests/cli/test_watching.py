@@ -217,7 +217,7 @@ def test_name_that_is_not_in_the_hosts_is_told_with_those_that_are(
 ) -> None:
     done = run(*command, "--hosts", hosts)
     assert done.exit_code == 1
-    assert "host 'zz' is not in the file of hosts, which has edge" in done.output
+    assert "host 'zz' is not in the file of hosts; it has edge" in done.output
 
 
 # Events that pass

@@ -179,6 +179,51 @@ def test_tap_of_a_misspelt_stone_lists_what_is_there(site: Site, run: Run) -> No
 
 
 @pytest.mark.parametrize(
+    ("stone", "told"),
+    [
+        ("high", "has no stone 'high' (did you mean 'trades/high'?)"),
+        ("trades/show", "has no stone 'trades/show', which is on node office"),
+        ("show", "has no stone 'show' (did you mean 'trades/show', which is on node office?)"),
+        ("trades/shwo", "has no stone 'trades/shwo' (did you mean 'trades/show', which is on node office?)"),
+    ],
+)
+def test_tap_says_which_stone_is_meant_and_where_it_is(stone: str, told: str, site: Site, run: Run) -> None:
+    done = run("tap", stone, "--at", "edge")
+    assert done.exit_code == 1, done.output
+    assert f"node edge {told}; it has trades/trades, trades/high" in done.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["dead-letters", "--deployment", "trads"], ["undeploy", "trads"], ["change", "freeze", "trads", "high"]],
+)
+def test_a_misspelt_deployment_is_an_error(command: list[str], site: Site, run: Run) -> None:
+    done = run(*command)
+    assert done.exit_code == 1, done.output
+    assert "no deployment 'trads' on edge, office (did you mean 'trades'?); they have trades\n" in done.output
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (
+            "change freeze trades hihg",
+            "has no stone 'hihg' (did you mean 'high'?); it has trades, high, show",
+        ),
+        ("change host trades ofice", "has no host 'ofice' (did you mean 'office'?); it has edge, office"),
+        ("change move trades high ofice", "'ofice'; expected one of its hosts, edge, office"),
+        ("logs ofice", "host 'ofice' is not in the file of hosts (did you mean 'office'?); it has edge"),
+    ],
+)
+def test_a_misspelt_stone_or_node_is_told_with_those_that_are_there(
+    command: str, told: str, site: Site, run: Run
+) -> None:
+    done = run(*command.split())
+    assert done.exit_code == 1, done.output
+    assert told in done.output
+
+
+@pytest.mark.parametrize(
     ("stone", "meant"),
     [
         ("nowhere", ""),
@@ -209,7 +254,6 @@ def test_dead_letters_are_printed_and_submitted_again(site: Site, run: Run) -> N
     assert "  {'symbol': 'DEC', 'price': 70.0}\n" in done.output
     assert done.output.count('raise ValueError(f"{event.symbol} is no longer traded")') == 1
     assert done.output.endswith("2 dead letters\n")
-    assert run("dead-letters", "--deployment", "other").output == "0 dead letters\n"
     newest = run("dead-letters", "--json", "--limit", "1")
     told = json.loads(newest.stdout)
     assert newest.stderr == "1 of 2 dead letters; --limit prints more\n"

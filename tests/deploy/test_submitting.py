@@ -39,9 +39,9 @@ def test_a_source_takes_attributes_along(tmp_path: Path) -> None:
 def test_nobody_waits_for_a_node_that_the_deployment_does_not_have(tmp_path: Path) -> None:
     """The error names those it has; one that joined over another handle is known."""
     with Yard(tmp_path, "ab") as yard, chain("a", "a").deploy({"a": yard.hosts["a"]}, timeout=60) as handle:
-        with pytest.raises(ev.DeployError, match=r"deployment chain has no node 'b'; it has a$"):
+        with pytest.raises(ev.DeployError, match=r"deployment chain has no host 'b'; it has a$"):
             handle.ask("b", "name")
-        with pytest.raises(ev.DeployError, match=r"deployment chain has no node 'b'; it has a$"):
+        with pytest.raises(ev.DeployError, match=r"deployment chain has no host 'b'; it has a$"):
             handle.remove_host("b")
         assert handle.version == 1
         with pytest.raises(ev.LinkError, match=r"no host 'c' is known here; expected one of a$"):
