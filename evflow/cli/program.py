@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tokenize
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def load(file: Path, name: str | None = None) -> Program:
     """
     if file.suffix == ".json":
         try:
-            return Program(file, Graph.from_dict(from_json(file.read_text())))
+            return Program(file, Graph.from_dict(from_json(file.read_text(encoding="utf-8"))))
         except ValueError as error:
             raise GraphError(f"{file}: expected a graph as JSON: {error}") from error
     module = _execute(file)
@@ -128,7 +129,8 @@ def where(file: Path, error: EvflowError) -> str:
     """The place in a user's file of the function that a ``CodeError`` is about, if it stands there once."""
     if not isinstance(error, CodeError) or file.suffix == ".json":
         return ""
-    text = file.read_text()
+    with tokenize.open(file) as source:
+        text = source.read()
     at = text.find(error.source) if error.source.strip() else -1
     if at < 0 or text.find(error.source, at + 1) >= 0:
         return f"{file}: "

@@ -25,7 +25,7 @@ from evflow.deploy.site import Site
 from evflow.deploy.steward import Steward
 from evflow.deploy.store import FileStore
 from evflow.deploy.verbs import Verbs
-from evflow.errors import DeployError, EvflowError, FlowError
+from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.flow.flow import Flow
 from evflow.handlers import missing_module
 from evflow.link.asking import ANSWER, ASK, Answers
@@ -49,6 +49,8 @@ _TRIES = 5
 
 _OWNER = "node"
 """The file of a storage folder that has the name of the node."""
+_LONGEST_OWNER = 2000
+"""Bytes of that file that are read: more than any name has."""
 
 _LOOK = 0.5
 """Seconds between two looks at what changes by itself: connections, taps, stones that have let go."""
@@ -371,14 +373,22 @@ def _owner(folder: Path) -> str:
     """The name of the node that a storage folder belongs to; "" if it is nobody's yet.
 
     Raises:
-        DeployError: what is there cannot be read.
+        DeployError: what is there cannot be read, or is not a name.
     """
     try:
-        return read_file(folder / _OWNER, 1000)[1].decode().strip()
+        content = read_file(folder / _OWNER, _LONGEST_OWNER)[1]
     except FileNotFoundError:
         return ""
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise _unusable(folder, error) from error
+    try:
+        name = content.decode().strip()
+        return node_name(name) if name else ""
+    except (UnicodeDecodeError, LinkError):
+        raise DeployError(
+            f"file {shown_path(folder / _OWNER)}: expected the name of the node that the folder belongs to, "
+            f"found {shown(content, 100)}; write the name into it"
+        ) from None
 
 
 def _own(folder: Path, name: str) -> None:

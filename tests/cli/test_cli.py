@@ -219,6 +219,15 @@ def test_validate_names_file_line_and_column_of_a_wrong_function(run: Run, file:
     assert 0 <= caret.index("^") - excerpt.index("input.prise") < len("input.prise")
 
 
+def test_wrong_function_in_a_file_of_another_encoding_is_told(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "trades.py"
+    text = "# coding: latin-1\n# Börse\n" + TRADES.replace("input.price >", "input.prise >")
+    path.write_bytes(text.encode("latin-1"))
+    done = run("validate", path)
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit)
+    assert f"{path}:11: " in done.output
+
+
 def test_validate_lists_everything_that_is_wrong(run: Run, file: File) -> None:
     loose = '\ng["trades"] >> ev.Filter("1", name="loose")\n'
     done = run("validate", file(TRADES.replace("input.price >", "input.prise >") + loose))

@@ -58,6 +58,22 @@ def test_a_storage_folder_belongs_to_one_node(tmp_path: Path) -> None:
         assert daemon.node.name == name
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfeedge", b"edge\nlab\n", b"tcp://edge", b"\0" * 5000])
+def test_a_storage_folder_whose_owner_is_garbage_is_told(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "node").write_bytes(content)
+    with pytest.raises(
+        ev.DeployError, match=r"file \S+/node: expected the name of the node .*, found .*; write"
+    ):
+        ev.Daemon(storage=tmp_path)
+
+
+def test_a_storage_folder_keeps_a_long_name(tmp_path: Path) -> None:
+    name = "\N{GRINNING FACE}" * 255
+    for _ in range(2):
+        with ev.Daemon(name, storage=tmp_path) as daemon:
+            assert daemon.node.name == name
+
+
 def test_a_journal_that_is_no_database_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
     (tmp_path / "journal.sqlite").write_text("hello, this is a text and not a database")
     with pytest.raises(ev.EvflowError, match=r"journal\.sqlite.*: file is not a database; move it away"):
