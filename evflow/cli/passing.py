@@ -31,14 +31,22 @@ _COUNT = click.option("--count", type=click.IntRange(1), help="End after so many
 
 
 @contextmanager
-def _until_interrupted(summary: Callable[[], str]) -> Iterator[None]:
-    """Ctrl-C is the usual end here, so it is none of the errors; the summary is told in any case."""
+def _until_interrupted(done: Callable[[], int], summary: Callable[[], str]) -> Iterator[None]:
+    """Ctrl-C is the usual end here, so it is none of the errors.
+
+    Args:
+        done: how many events it was about so far.
+        summary: what is told at the end; not before an error, if there were no events.
+    """
     try:
         yield
     except KeyboardInterrupt:
         click.echo(err=True)
-    finally:
-        click.echo(summary(), err=True)
+    except BaseException:
+        if done():
+            click.echo(f"until then: {summary()}", err=True)
+        raise
+    click.echo(summary(), err=True)
 
 
 @click.command()
@@ -66,7 +74,7 @@ def tap(asked: Asked, stone: str, contact: str, count: int | None, rate: float |
     with (
         asked.client(contact) as client,
         closing(client.tap(stone)) as tapped,
-        _until_interrupted(lambda: str(done)),
+        _until_interrupted(lambda: done.passed, lambda: str(done)),
     ):
         watch(tapped, shower.show, count=count, rate=rate, done=done)
 
@@ -88,7 +96,7 @@ def record(asked: Asked, stone: str, file: Path, contact: str, count: int | None
         asked.client(contact) as client,
         closing(client.tap(stone)) as tapped,
         Recorder(file, stone=stone, node=client.node) as recorder,
-        _until_interrupted(lambda: _recorded(recorder, file, tapped)),
+        _until_interrupted(lambda: recorder.events, lambda: _recorded(recorder, file, tapped)),
     ):
         while count is None or recorder.events < count:
             batch = tapped.next(0.25)
@@ -151,5 +159,5 @@ def replay(asked: Asked, file: Path, stone: str, contact: str, speed: float | No
 
     with asked.client(contact) as client:
         source = client.source(stone)
-        with _until_interrupted(summary):
+        with _until_interrupted(lambda: done.events, summary):
             replay(recording, source.submit_batch, speed=speed, loop=loop, done=done)

@@ -17,7 +17,7 @@ from evflow.cli import asking, main
 from evflow.cli.lazy import COMMANDS
 from evflow.errors import LinkError
 from evflow.watch.recording import Recorder, Recording
-from tests.watch.fake import FakeClient, FakeTap, Trade, deployment, status, stone
+from tests.watch.fake import FakeClient, FakeSource, FakeTap, Trade, deployment, status, stone
 
 AT = "tcp://10.0.0.2:7000"
 Run = Callable[..., Result]
@@ -286,6 +286,38 @@ def test_replay_tells_what_was_cut_short(run: Run, edge: FakeClient, recorded: P
     done = run("replay", recorded, "trades/trades", "--at", AT, "--speed", "max")
     assert done.exit_code == 0
     assert "1 events submitted" in done.stderr and "of an event cut short" in done.stderr
+
+
+class FailingSource(FakeSource):
+    """Takes so many batches, and then no more."""
+
+    def __init__(self, taken: int) -> None:
+        super().__init__()
+        self._taken = taken
+
+    def submit_batch(self, table: Any, /) -> None:
+        if len(self.batches) == self._taken:
+            raise ev.SchemaError("stone 'trades': expected a Quote")
+        super().submit_batch(table)
+
+
+@pytest.mark.parametrize(
+    ("taken", "told"), [(0, ""), (1, "until then: 1 events submitted to trades/trades\n")]
+)
+def test_replay_that_fails_tells_what_was_submitted_until_then(
+    taken: int, told: str, run: Run, edge: FakeClient, recorded: Path
+) -> None:
+    edge.sources["trades/trades"] = FailingSource(taken)
+    done = run("replay", recorded, "trades/trades", "--at", AT, "--speed", "max")
+    assert done.exit_code == 1
+    assert done.output == f"{told}Error: stone 'trades': expected a Quote\n"
+
+
+def test_tap_that_fails_at_once_tells_the_error_alone(run: Run, nodes: Nodes) -> None:
+    nodes.clients[AT] = FakeClient({}, {"trades/high": FakeTap([], ev.LinkError)})
+    done = run("tap", "trades/high", "--at", AT)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "events passed" not in done.output
 
 
 def test_replay_of_another_file_is_told(run: Run, edge: FakeClient, tmp_path: Path) -> None:
