@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import click
@@ -158,11 +159,7 @@ def run(
         raise click.UsageError(
             "--listen, --peer, --keys, --plain, --journal and --memory are of a node: add --node NAME"
         )
-    if log_format == "json":
-        from evflow.watch.logs import print_log
-
-        print_log("WARNING", log_format)
-    with tidy(file, named="--node NAME"):
+    with _printed(log_format), tidy(file, named="--node NAME"):
         program = load(file, graph)
         made = None
         if node is not None:
@@ -173,6 +170,15 @@ def run(
         code = run_program(program, picture, made, keep_going)
     if code:
         context.exit(code)
+
+
+def _printed(log_format: str) -> AbstractContextManager[None]:
+    """Prints the log in a form that Python by itself does not print it in."""
+    if log_format == "text":
+        return nullcontext()
+    from evflow.watch.logs import printed
+
+    return printed("WARNING", log_format)
 
 
 @main.command()

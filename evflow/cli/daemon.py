@@ -6,6 +6,8 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -106,14 +108,15 @@ def node(
     fail it ends at once with exit code 1, so that whatever watches over it starts it again.
     """
     from evflow.deploy.daemon import Daemon
-    from evflow.watch.logs import install, print_log
+    from evflow.watch.logs import kept_log, printed
     from evflow.watch.metrics import serve
 
     level = logging.getLevelNamesMapping()[log_level.upper()]
-    print_log(level, log_format)
-    sys.path.insert(0, "")
-    ring = install(level)
-    with tidy(named="NAME as the first argument"):
+    # Whoever calls this within a program gets that back as it was.
+    with (
+        tidy(named="NAME as the first argument"), printed(level, log_format), kept_log(level) as ring,
+        _modules_here(), ExitStack() as signals,
+    ):  # fmt: skip
         folder = storage if storage is not None else Path(f"evflow-{name or 'node'}")
         with Daemon(
             name, listen, storage=folder, handlers=handlers, control=control or None,
@@ -126,7 +129,7 @@ def node(
                 click.echo(f"node {daemon.node.name} listens at {contact}")
             sys.stdout.flush()
             try:
-                _wait(daemon)
+                _wait(daemon, signals)
             finally:
                 if server is not None:
                     server.close()
@@ -139,8 +142,23 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _wait(daemon: Daemon) -> None:
+@contextmanager
+def _modules_here() -> Iterator[None]:
+    """Within the ``with`` block modules are looked for in the current folder first."""
+    sys.path.insert(0, "")
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            sys.path.remove("")
+
+
+def _wait(daemon: Daemon, signals: ExitStack) -> None:
     """Until Ctrl-C or SIGTERM.
+
+    Args:
+        daemon: the daemon.
+        signals: what puts the handlers back, once a second signal can no longer disturb an orderly end.
 
     Raises:
         FlowError: the daemon broke.
@@ -151,7 +169,9 @@ def _wait(daemon: Daemon) -> None:
         ended.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+        before = signal.signal(number, end)
+        # None is of a handler that Python does not know.
+        signals.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
     # In short waits, since a signal does not end a wait by itself.
     while not ended.wait(_GLANCE):
         if (failure := daemon.failure) is not None:

@@ -7,12 +7,14 @@ import logging
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 from evflow.outside import shown
 
-__all__ = ["JsonLines", "LogRing", "install", "print_log"]
+__all__ = ["JsonLines", "LogRing", "kept_log", "printed"]
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -105,20 +107,28 @@ class JsonLines(logging.Formatter):
         return json.dumps(said)
 
 
-def print_log(level: int | str, form: str = "text") -> None:
-    """Prints the log of the process to stderr, unless somebody has configured logging.
+@contextmanager
+def printed(level: int | str, form: str = "text") -> Iterator[None]:
+    """Within the ``with`` block the log of the process is printed to stderr, unless somebody has configured
+    logging.
 
     Args:
         level: the least level that is printed.
         form: "text", or "json" for ``JsonLines``.
     """
+    root = logging.getLogger()
+    if root.handlers:
+        yield
+        return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
-    logging.basicConfig(level=level, handlers=[handler])
+    with _hearing(root, handler, level):
+        yield
 
 
-def install(level: int = logging.INFO, kept: int = _KEPT, logger: str = "evflow") -> LogRing:
-    """Has a logger and those beneath it keep their records.
+@contextmanager
+def kept_log(level: int = logging.INFO, kept: int = _KEPT, logger: str = "evflow") -> Iterator[LogRing]:
+    """Within the ``with`` block the records of a logger and of those beneath it are kept.
 
     Args:
         level: the least level that is kept.
@@ -128,7 +138,17 @@ def install(level: int = logging.INFO, kept: int = _KEPT, logger: str = "evflow"
     ring = LogRing(kept)
     ring.setLevel(level)
     log = logging.getLogger(logger)
-    log.addHandler(ring)
-    if log.level == logging.NOTSET or log.level > level:
-        log.setLevel(level)
-    return ring
+    with _hearing(log, ring, level if log.level == logging.NOTSET else min(log.level, level)):
+        yield ring
+
+
+@contextmanager
+def _hearing(log: logging.Logger, handler: logging.Handler, level: int | str) -> Iterator[None]:
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(level)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)

@@ -4,13 +4,16 @@ import io
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from evflow.watch.logs import JsonLines, LogRing, install
+from evflow.watch.logs import JsonLines, LogRing, kept_log
 
 NAME = "evflow.tests.logs"
+
+Keep = Callable[..., LogRing]
 
 
 @pytest.fixture
@@ -25,12 +28,19 @@ def log() -> Iterator[logging.Logger]:
         log.removeHandler(handler)
 
 
+@pytest.fixture
+def keep(log: logging.Logger) -> Iterator[Keep]:
+    """Has the records of that logger kept."""
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(kept_log(logger=NAME, **settings))
+
+
 def texts(said: dict[str, list[dict[str, str]]]) -> list[str]:
     return [line["text"] for line in said["lines"]]
 
 
-def test_records_are_kept_with_time_level_and_logger(log: logging.Logger) -> None:
-    ring = install(logger=NAME)
+def test_records_are_kept_with_time_level_and_logger(log: logging.Logger, keep: Keep) -> None:
+    ring = keep()
     log.info("node %s listens", "edge")
     log.debug("nobody needs this")
     (line,) = ring.since(0)["lines"]
@@ -38,8 +48,8 @@ def test_records_are_kept_with_time_level_and_logger(log: logging.Logger) -> Non
     assert line["time"] > 1e9
 
 
-def test_who_follows_gets_each_record_once(log: logging.Logger) -> None:
-    ring = install(logger=NAME)
+def test_who_follows_gets_each_record_once(log: logging.Logger, keep: Keep) -> None:
+    ring = keep()
     log.warning("one")
     first = ring.since(0)
     log.warning("two")
@@ -49,8 +59,8 @@ def test_who_follows_gets_each_record_once(log: logging.Logger) -> None:
     assert texts(ring.since(second["next"])) == []
 
 
-def test_oldest_are_let_go_and_counted_for_who_wanted_them(log: logging.Logger) -> None:
-    ring = install(logger=NAME, kept=3)
+def test_oldest_are_let_go_and_counted_for_who_wanted_them(log: logging.Logger, keep: Keep) -> None:
+    ring = keep(kept=3)
     for number in range(10):
         log.warning("%d", number)
     assert ring.since(4) | {"lines": texts(ring.since(4))} == {
@@ -61,16 +71,16 @@ def test_oldest_are_let_go_and_counted_for_who_wanted_them(log: logging.Logger) 
     assert ring.since(0)["lost"] == 0
 
 
-def test_newest_so_many_can_be_asked_for(log: logging.Logger) -> None:
-    ring = install(logger=NAME)
+def test_newest_so_many_can_be_asked_for(log: logging.Logger, keep: Keep) -> None:
+    ring = keep()
     for number in range(10):
         log.warning("%d", number)
     assert texts(ring.since(-2)) == ["8", "9"]
     assert len(ring.since(-100)["lines"]) == 10
 
 
-def test_many_are_given_in_parts(log: logging.Logger) -> None:
-    ring = install(logger=NAME)
+def test_many_are_given_in_parts(log: logging.Logger, keep: Keep) -> None:
+    ring = keep()
     for number in range(10):
         log.warning("%d", number)
     said = ring.since(0, limit=4)
@@ -78,14 +88,14 @@ def test_many_are_given_in_parts(log: logging.Logger) -> None:
     assert texts(ring.since(said["next"], limit=4)) == ["4", "5", "6", "7"]
 
 
-def test_number_of_a_node_that_has_begun_anew_begins_from_the_start(log: logging.Logger) -> None:
-    ring = install(logger=NAME)
+def test_number_of_a_node_that_has_begun_anew_begins_from_the_start(log: logging.Logger, keep: Keep) -> None:
+    ring = keep()
     log.warning("first")
     assert texts(ring.since(5000)) == ["first"]
 
 
-def test_traceback_is_kept_and_long_records_are_cut(log: logging.Logger) -> None:
-    ring = install(logger=NAME)
+def test_traceback_is_kept_and_long_records_are_cut(log: logging.Logger, keep: Keep) -> None:
+    ring = keep()
     try:
         raise ValueError("boom")
     except ValueError:
@@ -120,9 +130,9 @@ def test_threads_may_log_while_others_read(log: logging.Logger) -> None:
     assert (got, number) == (2000, 2000)
 
 
-def test_level_that_shows_more_is_left(log: logging.Logger) -> None:
+def test_level_that_shows_more_is_left(log: logging.Logger, keep: Keep) -> None:
     log.setLevel(logging.DEBUG)
-    install(logger=NAME)
+    keep()
     assert log.level == logging.DEBUG
 
 
