@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
+
+from evflow.node.knock import Knock
 
 __all__ = ["Handshake"]
 
@@ -23,11 +27,10 @@ _SUCCEEDED, _BROKEN_OFF, _PROTOCOL, _AUTH = (
 _NOT_ALLOWED = 400
 """What a gate says of a key that it does not let in."""
 
-_HUNG_UP = (errno.EPIPE, errno.ECONNRESET)
+_CURVE, _PLAIN = "CURVE", "NULL"
+"""The mechanisms of nodes with keys and without."""
 
-_MOST_BROKEN_OFF = 6
-"""Handshakes in a row that the other side breaks off before its key is taken for another one. A node that
-ends breaks off one, and one without keys some: on one host it may hang up before it has said what it is."""
+_HUNG_UP = (errno.EPIPE, errno.ECONNRESET)
 
 _ONE_KEYED = {
     False: "it speaks only with nodes that have keys, and this end has none: make some with 'evflow keygen', "
@@ -41,9 +44,9 @@ _numbers = count()
 
 def _other_key(expected: str) -> str:
     return (
-        f"expected the node {expected!r} there, found one that breaks off the handshake, as a node does that "
-        f"has another key than {expected}.pub here, or has no keys: is it the contact of another node? Then "
-        f"give that of {expected!r}. Has {expected!r} a new key? Then copy its {expected}.pub here again"
+        f"expected the node {expected!r} there, found one that has another key than {expected}.pub here: is "
+        f"it the contact of another node? Then give that of {expected!r}. Has {expected!r} a new key? Then "
+        f"copy its {expected}.pub here again"
     )
 
 
@@ -54,25 +57,32 @@ class Handshake:
         socket: the socket, before it is connected.
         key: the name of this end's key; None if it has none.
         expected: the node whose key the other side must prove; None if it need not prove any.
+        knock: makes a knock at the same contact.
 
     Attributes:
-        events: a socket at which there is something to read when something became of it.
+        sockets: there is something to read at one of them when something became of it.
     """
 
-    def __init__(self, socket: zmq.Socket[bytes], key: str | None, expected: str | None) -> None:
+    def __init__(
+        self, socket: zmq.Socket[bytes], key: str | None, expected: str | None, knock: Callable[[], Knock]
+    ) -> None:
         self._socket = socket
         self._key = key
         self._expected = expected
-        self._broken_off = 0
+        self._make_knock = knock
+        self._knock: Knock | None = None
         # An address of its own: one that was given up is not free at once.
         address = f"inproc://evflow-handshake-{next(_numbers)}"
         watched = _SUCCEEDED | _BROKEN_OFF | _PROTOCOL | _AUTH
-        self.events: zmq.Socket[bytes] = socket.get_monitor_socket(watched, address)
+        self._events: zmq.Socket[bytes] = socket.get_monitor_socket(watched, address)
+        self.sockets = [self._events]
 
     def outcome(self) -> str | None:
         """Why the other side refuses, "" if it does not; None if that is not known yet."""
-        while self.events.poll(0):
-            told = recv_monitor_message(self.events)
+        # Before what became of the handshake since.
+        mechanism = "" if self._knock is None else self._knock.mechanism()
+        while self._events.poll(0):
+            told = recv_monitor_message(self._events)
             event, value = int(told["event"]), int(told["value"])
             if event == _SUCCEEDED:
                 return ""
@@ -84,12 +94,21 @@ class Handshake:
             if event == _PROTOCOL and value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
                 return _ONE_KEYED[self._key is not None]
             if event == _BROKEN_OFF and value in _HUNG_UP and self._expected is not None:
-                self._broken_off += 1
-                if self._broken_off == _MOST_BROKEN_OFF:
+                # A node with another key breaks off each time; one that ends, or a tunnel, is not there.
+                if mechanism == _CURVE:
                     return _other_key(self._expected)
-        return None
+                self._knock_once()
+        return _ONE_KEYED[True] if mechanism == _PLAIN else None
+
+    def _knock_once(self) -> None:
+        if self._knock is None:
+            with suppress(zmq.ZMQError):
+                self._knock = self._make_knock()
+                self.sockets.append(self._knock.socket)
 
     def close(self) -> None:
         """Watches no longer; to be called before the socket is closed."""
         self._socket.disable_monitor()
-        self.events.close()
+        self._events.close()
+        if self._knock is not None:
+            self._knock.close()

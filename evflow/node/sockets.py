@@ -27,6 +27,7 @@ from evflow.node.bell import NetBell
 from evflow.node.contact import Contact
 from evflow.node.handshake import Handshake
 from evflow.node.keys import Gate, KeyRing
+from evflow.node.knock import Knock
 from evflow.node.sharing import Sharing
 from evflow.node.shortcut import Shortcut
 from evflow.node.uncopied import Uncopied
@@ -210,7 +211,10 @@ class Sockets:
             if self._keys is not None and secured:
                 self._keys.dial(socket, peer)
             handshake = Handshake(
-                socket, None if self._keys is None else self._keys.name, peer if secured else None
+                socket,
+                None if self._keys is None else self._keys.name,
+                peer if secured else None,
+                lambda: Knock(self._context, str(wanted)),
             )
             socket.connect(str(wanted))
         except (zmq.ZMQError, LinkError) as error:
@@ -218,8 +222,7 @@ class Sockets:
             raise LinkError(f"contact {contact} of {peer}: {error}") from error
         conduit = Dialled(next(self._numbers))
         self._handshakes[conduit] = handshake
-        self._shaking[handshake.events] = conduit
-        self.bell.watch(handshake.events)
+        self._watch_handshake(conduit)
         self._of[socket] = conduit
         self._dialled[conduit] = socket
         self.bell.watch(socket)
@@ -279,11 +282,18 @@ class Sockets:
                 self.bell.leave(socket)
                 socket.close()
 
+    def _watch_handshake(self, conduit: Dialled) -> None:
+        for socket in self._handshakes[conduit].sockets:
+            if socket not in self._shaking:
+                self._shaking[socket] = conduit
+                self.bell.watch(socket)
+
     def _watch_no_longer(self, conduit: Dialled) -> None:
         handshake = self._handshakes.pop(conduit, None)
         if handshake is not None:
-            del self._shaking[handshake.events]
-            self.bell.leave(handshake.events)
+            for socket in handshake.sockets:
+                if self._shaking.pop(socket, None) is not None:
+                    self.bell.leave(socket)
             handshake.close()
 
     def proven_name(self, conduit: Conduit) -> str | None:
@@ -421,11 +431,15 @@ class Sockets:
 
     def _shake_hands(self, events: Socket) -> None:
         conduit = self._shaking.get(events)
-        outcome = None if conduit is None else self._handshakes[conduit].outcome()
-        if conduit is not None and outcome is not None:
-            self._watch_no_longer(conduit)
-            if outcome:
-                self._refusals.append((conduit, outcome))
+        if conduit is None:
+            return
+        outcome = self._handshakes[conduit].outcome()
+        if outcome is None:
+            self._watch_handshake(conduit)
+            return
+        self._watch_no_longer(conduit)
+        if outcome:
+            self._refusals.append((conduit, outcome))
 
     def refusals(self) -> list[tuple[Conduit, str]]:
         """The connections whose other side has refused to shake hands since this was asked last, and why."""

@@ -333,7 +333,7 @@ _RULES: tuple[tuple[str, _Explain], ...] = (
     (r"no public key of .*", _own_key),
     (r"it speaks only with nodes that have keys.*|it has no keys, and this end.*", _own_key),
     (r"it does not let in the key of .*", _own_key),
-    (r"expected the node .* there, found one that breaks off .*", _own_key),
+    (r"expected the node .* there, found one that has another key .*", _own_key),
     (r"a node with keys needs a name.*", _own_key),
     (r"no secret key .*|secret key .* is open to others.*|folder of keys .* cannot be read.*", _own_key),
     (r"it calls itself .+, but has the key of '(.*?)'", _their_key),

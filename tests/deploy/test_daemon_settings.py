@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import evflow as ev
+from evflow.deploy.client import Cluster
 from evflow.node.keyfile import generate
 
 
@@ -119,7 +123,7 @@ def test_a_deployment_is_told_at_once_what_is_wrong_with_keys(tmp_path: Path) ->
         lacking = {"name": "boss", "keys": tmp_path / "none"}
         refused(hosts, r"no public key of 'edge': expected .*none/edge\.pub; copy it", **lacking)
     with ev.Daemon("edge", listen, storage=tmp_path / "open") as edge:
-        refused({"edge": edge.contact}, "has no keys", name="boss", keys=tmp_path / "keys")
+        refused({"edge": edge.contact}, "it has no keys", name="boss", keys=tmp_path / "keys")
     generate(tmp_path / "elsewhere", "office")
     with ev.Daemon("office", listen, storage=tmp_path / "office", keys=tmp_path / "elsewhere") as office:
         refused(
@@ -128,6 +132,27 @@ def test_a_deployment_is_told_at_once_what_is_wrong_with_keys(tmp_path: Path) ->
             name="boss",
             keys=tmp_path / "keys",
         )
+
+
+def test_a_tunnel_to_nowhere_is_not_taken_for_another_node(tmp_path: Path) -> None:
+    """The node may come up behind it, so there is a use in waiting."""
+    for name in ("edge", "boss"):
+        generate(tmp_path, name)
+    with socket.create_server(("127.0.0.1", 0)) as tunnel:
+        threading.Thread(target=_accept_and_close, args=(tunnel,), daemon=True).start()
+        hosts = {"edge": f"tcp://127.0.0.1:{tunnel.getsockname()[1]}"}
+        with (
+            Cluster(hosts, name="boss", keys=tmp_path, timeout=0.7) as cluster,
+            pytest.raises(ev.LinkError, match=r"no answer to 'name' within 0\.7 s: no answer from"),
+        ):
+            cluster.ask("edge", "name")
+        tunnel.shutdown(socket.SHUT_RDWR)
+
+
+def _accept_and_close(tunnel: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            tunnel.accept()[0].close()
 
 
 def test_hosts_of_a_deployment_are_a_mapping() -> None:

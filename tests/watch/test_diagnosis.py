@@ -39,7 +39,7 @@ def down(trouble: str, contact: str = AT) -> LinkStatus:
         ("it has no keys, and this end speaks …", "key", "it has no keys", "doctor --keys"),
         ("it does not let in the key of edge: …", "key", "the key of edge: …", "doctor --keys"),
         (
-            "expected the node 'office' there, found one that breaks off the handshake, …",
+            "expected the node 'office' there, found one that has another key …",
             "key", "expected the node 'office' there, found", "doctor --keys",
         ),
         (
