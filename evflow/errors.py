@@ -130,7 +130,7 @@ class FlowError(EvflowError):
         >>> with g.run() as flow:
         ...     flow["pongs"]
         Traceback (most recent call last):
-        evflow.errors.FlowError: flow graph has no stone 'pongs'; it has pings, end
+        evflow.errors.FlowError: flow graph has no stone 'pongs' (did you mean 'pings'?); it has pings, end
     """
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from evflow.codgen.source.access import choices
 from evflow.edit import split_name
 from evflow.editable import Editable, Fallback
 from evflow.errors import GraphError
@@ -229,7 +230,9 @@ class Graph(Editable):
 
     def __getitem__(self, name: str) -> Placed:
         if name not in self.stones:
-            raise GraphError(f"graph {self.name} has no stone {name!r}; it has {', '.join(self.stones)}")
+            raise GraphError(
+                f"graph {self.name} has no stone {name!r}{choices(str(name), list(self.stones))}"
+            )
         return Placed(self, name)
 
     def check(self) -> None:

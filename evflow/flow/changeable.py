@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from evflow.codgen.source.access import choices
 from evflow.errors import FlowError, GraphError
 from evflow.flow.changing import Changes, Terms
 from evflow.stone import Stone
@@ -152,4 +153,4 @@ class Changeable:
         flow = self._changes.graph.name
         if name in self._removed:
             return FlowError(f"stone {name!r} was removed from flow {flow}")
-        return FlowError(f"flow {flow} has no stone {name!r}; it has {', '.join(stones) or 'none'}")
+        return FlowError(f"flow {flow} has no stone {name!r}{choices(str(name), list(stones))}")

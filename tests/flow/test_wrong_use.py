@@ -183,3 +183,16 @@ def test_a_bound_of_a_flow_is_a_whole_number(setting: str, value: Any) -> None:
 def test_terminal_is_named_as_it_is(name: str | None, said: str) -> None:
     with pytest.raises(ev.GraphError, match=said):
         ev.Terminal(3, name=name)  # type: ignore[arg-type]
+
+
+def test_a_misspelt_stone_is_told_with_the_one_that_is_meant() -> None:
+    g = ev.Graph("trades")
+    g.source("trades") >> ev.Terminal(print, name="show")
+    told = r"has no stone 'shwo' \(did you mean 'show'\?\); it has trades, show"
+    with pytest.raises(ev.GraphError, match=f"graph trades {told}"):
+        g["shwo"]
+    with g.run() as flow:
+        with pytest.raises(ev.FlowError, match=f"flow trades {told}"):
+            flow["shwo"]
+        with pytest.raises(ev.FlowError, match=f"flow trades {told}"):
+            flow.freeze("shwo")
