@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from evflow.deploy.messages import NOBODY, Ballot, packed
+from evflow.deploy.messages import packed
 from evflow.deploy.record import Record
+from evflow.deploy.register import NOBODY, Ballot, Register
 from evflow.errors import DeployError
 from evflow.outside import from_msgpack, shown
 
@@ -17,26 +18,10 @@ if TYPE_CHECKING:
     from evflow.deploy.store import Store
     from evflow.engine.snapshot import Snapshot
 
-__all__ = ["Book", "Bound", "Page", "Vote"]
+__all__ = ["Book", "Bound", "Page"]
 
 _MOST_PAST = 200
 """Pages of the past that are kept."""
-
-
-@dataclass(frozen=True)
-class Vote:
-    """What a node has said on the record of one version.
-
-    Attributes:
-        version: the version.
-        promised: the greatest ballot that it has promised.
-        ballot, accepted: what it has accepted, if anything.
-    """
-
-    version: int
-    promised: Ballot = NOBODY
-    ballot: Ballot = NOBODY
-    accepted: Record | None = None
 
 
 @dataclass(frozen=True)
@@ -59,19 +44,22 @@ class Page:
     """What a node keeps of one deployment.
 
     Attributes:
-        record: the newest record that it knows.
-        vote: what it has said on the version after that.
+        register: the newest record that it knows, and its vote on the next.
         bound: the change that it is quiet for.
     """
 
-    record: Record | None = None
-    vote: Vote = field(default_factory=lambda: Vote(0))
+    register: Register[Record] = field(default_factory=Register)
     bound: Bound | None = None
 
     @property
+    def record(self) -> Record | None:
+        """The newest record that it knows; None if none."""
+        return self.register.value
+
+    @property
     def version(self) -> int:
-        """The version of the newest record; 0 if none is known."""
-        return 0 if self.record is None else self.record.version
+        """The version of that record; 0 if none."""
+        return self.register.version
 
 
 class Book:
@@ -133,17 +121,17 @@ class Book:
         record = page.record
         return record is not None and record.graph is not None and self._name in record.hosts
 
-    def vote(self, birth: str, vote: Vote) -> None:
+    def vote(self, birth: str, register: Register[Record]) -> None:
         """Keeps what the node says on a version."""
-        self._save(birth, replace(self.page(birth), vote=vote), {})
+        self._save(birth, replace(self.page(birth), register=register), {})
 
     def bind(self, birth: str, bound: Bound) -> None:
         """Keeps that the node is quiet for a change."""
         self._save(birth, replace(self.page(birth), bound=bound), {})
 
-    def unbind(self, birth: str, vote: Vote) -> None:
+    def unbind(self, birth: str, register: Register[Record]) -> None:
         """Keeps that a change will not be, and with it what the node now promises."""
-        self._save(birth, replace(self.page(birth), bound=None, vote=vote), self._arriving_keys(birth))
+        self._save(birth, Page(register), self._arriving_keys(birth))
         self._forget_arriving(birth)
 
     def growing(self, total: int) -> Growing:
@@ -179,7 +167,7 @@ class Book:
         }
         for stone in self.arrived.get(birth, set()) - stays:
             changes[f"arrived/{birth}/{stone}"] = None
-        self._save(birth, Page(record), changes, came)
+        self._save(birth, Page(self.page(birth).register.learn(record.version, record)), changes, came)
         self._forget_arriving(birth)
         self.arrived[birth] = stays
 
@@ -226,29 +214,34 @@ class Book:
 
 def is_open(page: Page) -> bool:
     """Whether something is to be decided in which the node has a part."""
-    return page.bound is not None or page.vote.accepted is not None
+    return page.bound is not None or page.register.accepted is not None
 
 
 def _bytes(page: Page) -> bytes:
-    vote, bound = page.vote, page.bound
+    register, bound = page.register, page.bound
+    # A vote on no version is one that was not given yet.
+    votes_on = register.version + 1 if register.promised > NOBODY else 0
     return packed(
         [
-            page.record,
-            [vote.version, vote.promised, vote.ballot, vote.accepted],
+            register.value,
+            [votes_on, register.promised, register.ballot, register.accepted],
             None if bound is None else [bound.ballot, bound.record, bound.lost],
         ]
     )
 
 
 def _page(data: bytes) -> Page:
-    record, vote, bound = from_msgpack(data)
-    version, promised, ballot, accepted = vote
-    known = Vote(version, Ballot(*promised), Ballot(*ballot), _record(accepted))
+    decided, (votes_on, promised, ballot, accepted), bound = from_msgpack(data)
+    record = _record(decided)
+    register = Register(0 if record is None else record.version, record)
+    if votes_on == register.version + 1:
+        register = replace(
+            register, promised=Ballot(*promised), ballot=Ballot(*ballot), accepted=_record(accepted)
+        )
     if bound is None:
-        return Page(_record(record), known)
+        return Page(register)
     ballot, wanted, lost = bound
-    kept = Bound(Ballot(*ballot), Record.from_data(wanted), tuple(lost))
-    return Page(_record(record), known, kept)
+    return Page(register, Bound(Ballot(*ballot), Record.from_data(wanted), tuple(lost)))
 
 
 def _record(data: object) -> Record | None:

@@ -136,7 +136,7 @@ class Desk:
                 del self.proposals[change]
                 del due[-1]
                 if proposal.finishes:
-                    self._highest[proposal.at.birth] = (proposal.at.version, proposal.highest)
+                    self._highest[proposal.at.birth] = (proposal.at.version, proposal.proposer.highest)
         due += [at for member in self._office.members.values() if (at := self._look_at(member)) is not None]
         return min(due, default=None)
 
@@ -155,8 +155,8 @@ class Desk:
         )
 
     def _ballot(self, record: Record, change: str) -> m.Ballot:
-        vote = self._office.book.page(record.birth).vote
-        number = vote.promised.number if vote.version == record.version else 0
+        register = self._office.book.page(record.birth).register
+        number = register.promised.number if register.version + 1 == record.version else 0
         at, highest = self._highest.get(record.birth, (0, 0))
         number = max(number, highest if at == record.version else 0)
         return m.Ballot(number + 1, self._office.name, change)

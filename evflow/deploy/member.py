@@ -10,12 +10,11 @@ is bound lets no event pass before it knows more.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from evflow.deploy import messages as m
-from evflow.deploy.book import Bound, Page, Vote
+from evflow.deploy.book import Bound, Page
 from evflow.deploy.engagement import Engagement, Home
 from evflow.deploy.record import Record, stones_on
+from evflow.deploy.register import Register
 
 __all__ = ["SILENCE", "Member"]
 
@@ -58,12 +57,8 @@ class Member:
     def knows(self, peer: str) -> bool:
         """Whether a node is, or would be, a member of it."""
         page, e = self.page, self.engagement
-        records = (page.record, page.vote.accepted, None if e is None else e.record)
+        records = (page.record, page.register.accepted, None if e is None else e.record)
         return any(record is not None and peer in record.hosts for record in records)
-
-    def _vote(self, version: int) -> Vote:
-        vote = self.page.vote
-        return vote if vote.version == version else Vote(version)
 
     def _is_next(self, peer: str, at: m.Decision) -> bool:
         """Whether a version is the next one to be decided; who is behind is told what was decided."""
@@ -74,36 +69,41 @@ class Member:
 
     # --- voting
 
+    def _vote(self, peer: str, asked: m.Prepare | m.Accept, vote: Register[Record], now: float) -> bool:
+        """Keeps a vote on a ballot; if a greater one was promised, says so and gives False."""
+        if vote.promised > asked.ballot:
+            self._home.tell(peer, m.Outbid(asked.at, asked.ballot, vote.promised))
+            return False
+        if vote is not self.page.register:
+            self._home.book.vote(self.birth, vote)
+        self.heard = now
+        return True
+
     def prepare(self, peer: str, asked: m.Prepare, now: float) -> None:
         """Answers ``Prepare``; with a record, gets ready for it."""
         if asked.base is not None:
             self.learn(asked.base)
         if not self._is_next(peer, asked.at):
             return
-        vote = self._vote(asked.at.version)
-        refusal = "" if asked.record is None else self._other(asked.ballot, vote, now)
+        register = self.page.register
+        refusal = "" if asked.record is None else self._other(asked.ballot, register, now)
         if refusal:
             self._home.tell(peer, m.Unable(asked.at, asked.ballot, refusal))
             return
-        if asked.ballot < vote.promised:
-            self._home.tell(peer, m.Outbid(asked.at, asked.ballot, vote.promised))
+        if not self._vote(peer, asked, register.promise(asked.ballot), now):
             return
-        if asked.ballot > vote.promised:
-            vote = replace(vote, promised=asked.ballot)
-            self._home.book.vote(self.birth, vote)
-        self.heard = now
         self._until = now + asked.left / 1000
-        accepted = None if vote.accepted is None else vote.ballot
-        self._home.tell(peer, m.Promise(asked.at, asked.ballot, accepted, vote.accepted))
+        before = None if register.accepted is None else register.ballot
+        self._home.tell(peer, m.Promise(asked.at, asked.ballot, before, register.accepted))
         if asked.record is None:
             self._finishing = now
         else:
             self._engage(Bound(asked.ballot, asked.record, tuple(asked.lost)), now)
 
-    def _other(self, ballot: m.Ballot, vote: Vote, now: float) -> str:
+    def _other(self, ballot: m.Ballot, register: Register[Record], now: float) -> str:
         """Which other change is under way, so that none can be prepared; "" if none is."""
-        if vote.accepted is not None and vote.accepted.change != ballot.change:
-            return f"another change, proposed by {vote.ballot.node}, is being decided; try again"
+        if register.accepted is not None and register.accepted.change != ballot.change:
+            return f"another change, proposed by {register.ballot.node}, is being decided; try again"
         e = self.engagement
         if e is not None and e.change != ballot.change:
             if e.bound or (not e.refusal and now - self.heard < SILENCE):
@@ -157,37 +157,25 @@ class Member:
         """Answers ``Accept``."""
         if not self._is_next(peer, asked.at):
             return
-        vote = self._vote(asked.at.version)
-        if asked.ballot < vote.promised:
-            self._home.tell(peer, m.Outbid(asked.at, asked.ballot, vote.promised))
-            return
-        self.heard = now
-        if vote.ballot != asked.ballot or vote.accepted is None:
-            vote = Vote(vote.version, asked.ballot, asked.ballot, asked.record)
-            self._home.book.vote(self.birth, vote)
-        self._home.tell(peer, m.Accepted(asked.at, asked.ballot))
+        if self._vote(peer, asked, self.page.register.accept(asked.ballot, asked.record), now):
+            self._home.tell(peer, m.Accepted(asked.at, asked.ballot))
 
     def cancel(self, said: m.Cancel) -> None:
-        """A proposer gives up; also what it said before, and comes late, shall have no effect."""
-        if said.at.version != self.page.version + 1:
+        """Abort: reject this ballot and all lower ones, also in late messages."""
+        register, e, change = self.page.register, self.engagement, said.ballot.change
+        if said.at.version != register.version + 1:
             return
-        vote = self._vote(said.at.version)
-        vote = replace(vote, promised=max(vote.promised, said.ballot.above()))
-        e = self.engagement
-        if vote.accepted is not None and vote.accepted.change == said.ballot.change:
+        if register.accepted is not None and register.accepted.change == change:
             return
-        if e is not None and e.change != said.ballot.change:
-            # Another change is under way, and was promised the vote.
-            return
-        if e is None:
+        rejects = register.promise(said.ballot.above())
+        if e is not None and e.change == change:
+            self._home.book.unbind(self.birth, rejects)
+            self.engagement = None
+            e.end()
+        elif e is None and register.promised.change in ("", change):
             # A vote that is promised to another change is not taken back, or whoever tries again and again
             # would keep the members from finishing what a proposer has left.
-            if self._vote(said.at.version).promised.change in ("", said.ballot.change):
-                self._home.book.vote(self.birth, vote)
-            return
-        self._home.book.unbind(self.birth, vote)
-        self.engagement = None
-        e.end()
+            self._home.book.vote(self.birth, rejects)
 
     # --- what was decided
 
@@ -236,5 +224,5 @@ class Member:
     def orphan(self) -> Record | None:
         """The record that this node is bound to, or has accepted; None if it need not know the outcome."""
         page = self.page
-        record = page.vote.accepted if page.bound is None else page.bound.record
+        record = page.register.accepted if page.bound is None else page.bound.record
         return record if record is not None and record.version == page.version + 1 else None

@@ -15,6 +15,7 @@ from msgspec import Meta
 from msgspec.structs import astuple
 
 from evflow.deploy.record import Record
+from evflow.deploy.register import NOBODY, Ballot, Number
 from evflow.errors import DeployError
 from evflow.link.messages import MISREAD, MOST_NOTE, Numbered
 from evflow.outside import MOST_VALUES, Malformed, from_msgpack, shown
@@ -72,14 +73,12 @@ _MOST_RECORD_VALUES = MOST_VALUES // 2
 _APART = b"\xc1"
 _LENGTH = 4
 _MOST_BYTES = 24 << 20
-_MOST = (1 << 62) - 1
 _NAME = 255
 _TEXT = 1 << 16
 _REASON = 4096
 _MOST_STATES = 10_000
 
 
-Number = Annotated[int, Meta(ge=0, le=_MOST)]
 Name = Annotated[str, Meta(min_length=1, max_length=_NAME)]
 Identity = Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")]
 
@@ -90,30 +89,6 @@ class Decision(NamedTuple):
     deployment: Name
     birth: Identity
     version: Number
-
-
-class Ballot(NamedTuple):
-    """One try to have something decided; of two the greater one counts.
-
-    ``change`` is the identity of the try, and of the change if that comes about.
-    """
-
-    number: Number
-    node: Annotated[str, Meta(max_length=_NAME)]
-    change: Annotated[str, Meta(pattern="^([0-9a-f]{32})?\\Z")]
-
-    @property
-    def is_of_somebody(self) -> bool:
-        """Whether a node has made it."""
-        return bool(self.node and self.change)
-
-    def above(self) -> Ballot:
-        """The least ballot that is greater and nobody's."""
-        return Ballot(self.number + 1, "", "")
-
-
-NOBODY = Ballot(0, "", "")
-"""Less than every ballot."""
 
 
 class Prepare(Numbered, tag=1):

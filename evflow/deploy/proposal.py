@@ -7,12 +7,13 @@ proposer has left: what may have been decided is decided, and where nothing was,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from evflow.deploy import messages as m
 from evflow.deploy.record import Record, touched
+from evflow.deploy.register import Proposer
 from evflow.errors import DeployError
 
 __all__ = ["Outcome", "Proposal", "Speaker"]
@@ -54,29 +55,23 @@ class Speaker(Protocol):
 
 @dataclass
 class Heard:
-    """What a node has said.
+    """What a node has said of its part in the change.
 
     Attributes:
-        promise: its promise.
         able: whether it can do its part.
         quiet: whether it is quiet.
         ready: whether it is ready.
         trouble: why it is not.
         unable: whether that is final.
-        accepted: whether it has accepted.
         applied: whether it is at the version.
-        outbid: whether it has promised a greater ballot.
     """
 
-    promise: m.Promise | None = None
     able: bool = False
     quiet: bool = False
     ready: bool = False
     trouble: str = "it did not answer"
     unable: bool = False
-    accepted: bool = False
     applied: bool = False
-    outbid: bool = False
 
 
 class Proposal:
@@ -96,8 +91,8 @@ class Proposal:
     Attributes:
         phase: "preparing", "accepting", "telling", "cancelling" or "over".
         at: what it is to decide.
+        proposer: what it has heard of the vote.
         targets: the nodes that it concerns.
-        highest: the number of the greatest ballot that has outbid it.
     """
 
     def __init__(
@@ -116,9 +111,8 @@ class Proposal:
         self.phase = "preparing"
         self.at = m.Decision(record.deployment, record.birth, record.version)
         self.record = record
-        self.ballot = ballot
         self.finishes = finishes
-        self.highest = 0
+        self.proposer: Proposer[Record] = Proposer(ballot, (record if base is None else base).hosts.keys())
         self._steward = steward
         self._base = base
         self._done: Callable[[Outcome], None] | None = done
@@ -132,16 +126,20 @@ class Proposal:
         self._outbid = False
         self._closed = False
         self._settled = False
-        self.acceptors = (record if base is None else base).hosts.keys()
-        self.targets = sorted(self.acceptors | record.hosts.keys())
+        self.targets = sorted({*self.proposer.acceptors, *record.hosts})
         self._touched = set() if finishes else touched(base, record) - set(self._lost)
         self._heard = {node: Heard() for node in self.targets}
+
+    @property
+    def ballot(self) -> m.Ballot:
+        """Its newest ballot."""
+        return self.proposer.ballot
 
     # --- what is said
 
     def receive(self, peer: str, answer: m.Answer, now: float) -> None:
         """Takes what a node answers."""
-        heard = self._heard.get(peer)
+        heard, proposer = self._heard.get(peer), self.proposer
         if heard is None or answer.ballot.change != self.ballot.change:
             return
         match answer:
@@ -157,15 +155,13 @@ class Proposal:
             case m.Unable():
                 heard.unable, heard.trouble = True, answer.reason
                 self._refused_at = min(self._refused_at, now)
-            case _ if answer.ballot != self.ballot:
-                return
             case m.Promise():
-                heard.promise = answer
+                proposer.hear_promise(peer, answer.ballot, answer.accepted_ballot, answer.accepted)
             case m.Accepted():
-                heard.accepted = True
+                proposer.hear_accepted(peer, answer.ballot)
             case m.Outbid():
-                heard.outbid = True
-                self._give_way(answer.promised, now)
+                if proposer.hear_rejected(peer, answer.ballot, answer.promised):
+                    self._give_way(answer.promised, now)
         self._go_on(now)
 
     def applied(self, peer: str, version: int) -> None:
@@ -180,65 +176,43 @@ class Proposal:
         own = self.record.change
         later = record.version > self.at.version and own in (record.birth, *record.parts.values())
         if own == record.change or later:
-            self._decided(self.record, now)
-            return
-        if self.phase == "preparing" and not self.finishes:
-            self._cancel(now, "another change came first; look at it, and try again")
+            self._decided(now)
         else:
-            self._report(Outcome(None, self._error("another change came first; look at it, and try again")))
-            self.phase = "over"
+            self._give_up(now, "another change came first; look at it, and try again")
 
     # --- deciding
 
-    @property
-    def _promises(self) -> list[m.Promise]:
-        promises = (self._heard[node].promise for node in self.acceptors)
-        return [promise for promise in promises if promise is not None]
-
-    def _is_majority(self, count: int) -> bool:
-        return 2 * count > len(self.acceptors)
-
     def _go_on(self, now: float) -> None:
-        if self.phase == "preparing" and not self._fails(now) and self._is_majority(len(self._promises)):
-            if self.finishes:
-                self._choose_left(now)
-            elif all(self._heard[node].ready for node in self._touched):
-                self._ask_to_accept(self.record, now)
+        if self.phase == "preparing" and not self._fails(now) and self.proposer.may_ask:
+            # One that finishes what another has left waits for nobody's part.
+            parts = [self._heard[node] for node in self._touched]
+            if all(heard.ready for heard in parts):
+                self._ask_to_accept(now)
             elif not self._closed:
-                if all(self._heard[node].able for node in self._touched):
+                if all(heard.able for heard in parts):
                     self._closed = True
                     self._tell_touched(m.Close(self.at, self.ballot))
-            elif not self._settled and all(self._heard[node].quiet for node in self._touched):
+            elif not self._settled and all(heard.quiet for heard in parts):
                 self._settled = True
                 self._tell_touched(m.Settle(self.at, self.ballot))
-        if self.phase == "accepting" and self._is_majority(
-            sum(self._heard[node].accepted for node in self.acceptors)
-        ):
-            self._decided(self.record, now)
+        if self.phase == "accepting" and self.proposer.is_decided:
+            self._decided(now)
 
-    def _choose_left(self, now: float) -> None:
-        """Takes what may have been decided; if nothing was, nothing shall change."""
-        best = max(self._promises, key=lambda promise: promise.accepted_ballot or m.NOBODY)
-        change = self.ballot.change
-        if best.accepted is not None:
-            self._ask_to_accept(best.accepted, now)
-        elif self._base is None:
-            self._ask_to_accept(self.record.withdrawn(change), now)
-        else:
-            self._ask_to_accept(self._base.unchanged(change), now)
-
-    def _ask_to_accept(self, record: Record, now: float) -> None:
-        self.record = record
+    def _ask_to_accept(self, now: float) -> None:
+        """Takes what may have been decided; if nothing was, the change, or that nothing shall change."""
+        own, change = self.record, self.ballot.change
+        if self.finishes:
+            own = own.withdrawn(change) if self._base is None else self._base.unchanged(change)
+        self.record = self.proposer.choose(own)
         self.phase = "accepting"
         self._extend(now)
-        for node in record.hosts:
+        for node in self.record.hosts:
             self._heard.setdefault(node, Heard())
         self.targets = sorted(self._heard)
         self._again = now + _AGAIN
         self._tell_acceptors()
 
-    def _decided(self, record: Record, now: float) -> None:
-        self.record = record
+    def _decided(self, now: float) -> None:
         self.phase = "telling"
         self._extend(now)
         self._say(now)
@@ -254,34 +228,31 @@ class Proposal:
         """Gives up a change that cannot be prepared; gives whether it did."""
         if self.finishes:
             return False
+        promises = self.proposer.promises
         for node in self._lost:
-            if node in self._heard and self._heard[node].promise is not None:
-                self._cancel(now, f"node {node} is alive, though it was thought lost; try again")
+            if node in promises:
+                self._give_up(now, f"node {node} is alive, though it was thought lost; try again")
                 return True
-        if any(promise.accepted is not None for promise in self._promises):
-            self._cancel(now, "another change is being decided; try again")
+        if self.proposer.left is not None:
+            self._give_up(now, "another change is being decided; try again")
             return True
         if now < self._refused_at:
             return False
         # The others may have something to say too, if they are quick.
         if now < self._refused_at + _OTHERS and any(
-            self._heard[node].promise is None and not self._heard[node].unable for node in self.targets
+            node not in promises and not self._heard[node].unable for node in self.targets
         ):
             return False
-        self._cancel(now, self._troubles())
+        self._give_up(now, self._troubles())
         return True
 
     def _give_way(self, promised: m.Ballot, now: float) -> None:
-        self.highest = max(self.highest, promised.number)
         if self.phase == "accepting" or (self.finishes and promised.node):
             # The others may still be a majority. If not, what was asked may have been done all the same, or
             # whoever has outbid this proposal does it.
-            outbid = sum(self._heard[node].outbid for node in self.acceptors)
-            self._outbid = not self._is_majority(len(self.acceptors) - outbid)
+            self._outbid = self.proposer.is_outbid
         elif self.phase == "preparing":
-            self.ballot = m.Ballot(promised.number + 1, self.ballot.node, self.ballot.change)
-            for heard in self._heard.values():
-                heard.promise, heard.outbid = None, False
+            self.proposer.bid(self.ballot._replace(number=promised.number + 1))
             self._say(now)
 
     # --- time
@@ -291,10 +262,9 @@ class Proposal:
         if self.phase == "preparing":
             self._go_on(now)
         if self.phase == "preparing" and now >= self._deadline:
-            self._cancel(now, self._troubles())
+            self._give_up(now, self._troubles())
         if self.phase == "accepting" and (now >= self._deadline or (self.finishes and self._outbid)):
-            self._report(Outcome(None, self._error(self._unknown())))
-            self.phase = "over"
+            self._give_up(now, self._unknown())
         if self.phase == "telling":
             self._check_told(now)
         if self.phase != "over" and now >= self._again:
@@ -337,8 +307,8 @@ class Proposal:
             self._tell_acceptors()
 
     def _tell_acceptors(self) -> None:
-        for node in self.acceptors:
-            if not self._heard[node].accepted:
+        for node in self.proposer.acceptors:
+            if node not in self.proposer.accepted:
                 self._steward.tell(node, m.Accept(self.at, self.ballot, self.record))
 
     def _tell_touched(self, message: m.Message) -> None:
@@ -357,8 +327,8 @@ class Proposal:
 
     # --- ends
 
-    def _cancel(self, now: float, why: str) -> None:
-        if self.finishes:
+    def _give_up(self, now: float, why: str) -> None:
+        if self.finishes or self.phase == "accepting":
             self.phase = "over"
         else:
             self.phase = "cancelling"
@@ -376,30 +346,33 @@ class Proposal:
 
     def _troubles(self) -> str:
         """For each node that refused, or else that was not ready, why."""
-        heard = sorted(self._heard.items())
+        heard, proposer = sorted(self._heard.items()), self.proposer
         lines = [f"node {node}: {each.trouble}" for node, each in heard if each.unable]
         if lines:
             return self._as_it_was("refused", lines)
         for node, each in heard:
-            silent = node in self.acceptors and each.promise is None and node not in self._lost
+            silent = node in proposer.acceptors and node not in proposer.promises and node not in self._lost
             reached = each.quiet and not self._settled if self._closed else each.able
             waits = not each.ready and not reached
             if silent or (node in self._touched and waits):
                 lines.append(f"node {node}: {each.trouble}")
-        if not self._is_majority(len(self._promises)):
-            lines.append(
-                f"of the members {', '.join(sorted(self.acceptors))} more than half must agree, and "
-                f"{len(self._promises)} did"
-            )
+        if not proposer.may_ask:
+            lines.append(self._most(proposer.promises))
         return self._as_it_was(f"not ready within {self._patience:g} s", lines)
 
     def _as_it_was(self, reason: str, lines: list[str]) -> str:
         return "\n  ".join((f"{reason}; all is as it was", *lines))
 
     def _unknown(self) -> str:
-        accepted = [node for node in self.acceptors if self._heard[node].accepted]
+        most = self._most(self.proposer.accepted)
         return (
-            f"it is not known yet whether the change came about: of the members "
-            f"{', '.join(sorted(self.acceptors))} more than half must agree, and {len(accepted)} did; they "
-            f"decide it once most of them reach each other"
+            f"it is not known yet whether the change came about: {most}; they decide it once most of them "
+            f"reach each other"
+        )
+
+    def _most(self, agreed: Collection[str]) -> str:
+        acceptors = self.proposer.acceptors
+        return (
+            f"of the members {', '.join(sorted(acceptors))} more than half must agree, and "
+            f"{self.proposer.count(agreed)} did"
         )

@@ -100,7 +100,7 @@ class Steward:
         self.book.snapshots = {}
         for birth, page in self.book.pages.items():
             record = page.record if page.bound is None else page.bound.record
-            record = record or page.vote.accepted
+            record = record or page.register.accepted
             if record is not None and (birth in pages or is_open(page)):
                 self.members[birth] = Member(record.deployment, birth, self, now)
         for birth, _ in list(self.book.arriving):

@@ -179,10 +179,12 @@ class Proposer:
 
     def of_node(self, node: str) -> object:
         """What it has heard of a node, as far as its phase still uses that."""
-        heard, phase = self.proposal._heard[node], self.proposal.phase
+        heard, vote, phase = self.proposal._heard[node], self.proposal.proposer, self.proposal.phase
         if phase == "preparing":
-            return heard.promise and m.pack(heard.promise), heard.able, heard.quiet, heard.ready, heard.unable
-        return phase == "accepting" and (heard.accepted, heard.outbid)
+            ballot, accepted = vote.promises.get(node, (None, None))
+            promise = ballot, accepted and accepted.change
+            return promise, heard.able, heard.quiet, heard.ready, heard.unable
+        return phase == "accepting" and (node in vote.accepted, node in vote.rejected)
 
     def facts(self) -> tuple[str, str]:
         """What it told its user, "made", "refused", "unknown" or nothing; and which change was made."""
@@ -327,7 +329,7 @@ class Worlds:
         if what not in local.steps:
             # The view of keys that a proposal has cannot be copied; nor need be what does not change.
             proposal = getattr(local.actor, "proposal", None)
-            kept = [] if proposal is None else [proposal.acceptors, proposal.record, proposal._base]
+            kept = [] if proposal is None else [proposal.proposer.acceptors, proposal.record, proposal._base]
             actor = copy.deepcopy(local.actor, {id(each): each for each in kept})
             if isinstance(what, int):
                 actor.hear(*self._notes[what][:2])

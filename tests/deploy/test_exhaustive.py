@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations
 
 import pytest
 
@@ -78,7 +78,7 @@ class _Notes:
         return False
 
 
-@pytest.mark.parametrize("accepted", list(product((0, 1, 2, 3), repeat=3)))
+@pytest.mark.parametrize("accepted", [(0, 0, 0), (0, 1, 0), (2, 0, 3), (3, 1, 2)])
 def test_proposal_that_finishes_takes_up_what_the_greatest_ballot_asked_for(
     accepted: tuple[int, ...],
 ) -> None:

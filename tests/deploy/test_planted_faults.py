@@ -11,12 +11,13 @@ from msgspec import structs
 
 from evflow.deploy import desk, member
 from evflow.deploy import messages as m
-from evflow.deploy.book import Book, Bound, Vote
+from evflow.deploy.book import Book, Bound
 from evflow.deploy.desk import Desk
 from evflow.deploy.engagement import Engagement
 from evflow.deploy.member import Member
 from evflow.deploy.proposal import Proposal
 from evflow.deploy.record import Record
+from evflow.deploy.register import Proposer, Register
 from evflow.deploy.steward import Steward
 from evflow.engine.snapshot import Snapshot
 from tests.deploy.simulation.runner import one
@@ -34,8 +35,8 @@ def forgets_that_it_is_bound(patch: Patch) -> None:
 
 
 def forgets_its_votes(patch: Patch) -> None:
-    def vote(self: Book, birth: str, vote: Vote) -> None:
-        self.pages[birth] = replace(self.page(birth), vote=vote)
+    def vote(self: Book, birth: str, register: Register[Record]) -> None:
+        self.pages[birth] = replace(self.page(birth), register=register)
 
     patch.setattr(Book, "vote", vote)
 
@@ -68,7 +69,7 @@ def lets_go_in_silence(patch: Patch) -> None:
     def tick(self: Member, now: float) -> float | None:
         e = self.engagement
         if e is not None and e.bound and now - self.heard > member.SILENCE:
-            self._home.book.unbind(self.birth, self.page.vote)
+            self._home.book.unbind(self.birth, self.page.register)
             e.bound = False
         return original(self, now)
 
@@ -76,7 +77,7 @@ def lets_go_in_silence(patch: Patch) -> None:
 
 
 def decides_without_most(patch: Patch) -> None:
-    patch.setattr(Proposal, "_is_majority", lambda self, count: count > 0)
+    patch.setattr(Proposer, "is_majority", lambda self, count: count > 0)
 
 
 def waits_for_nobody(patch: Patch) -> None:
@@ -90,15 +91,7 @@ def waits_for_nobody(patch: Patch) -> None:
 
 
 def forgets_what_may_have_been_decided(patch: Patch) -> None:
-    original = Proposal._choose_left
-
-    def choose(self: Proposal, now: float) -> None:
-        for heard in self._heard.values():
-            if heard.promise is not None:
-                heard.promise = structs.replace(heard.promise, accepted_ballot=None, accepted=None)
-        original(self, now)
-
-    patch.setattr(Proposal, "_choose_left", choose)
+    patch.setattr(Proposer, "choose", lambda self, own: own)
 
 
 def takes_what_was_withdrawn_for_made(patch: Patch) -> None:
@@ -117,7 +110,8 @@ def cancels_what_it_has_asked_for(patch: Patch) -> None:
 
     def tick(self: Proposal, now: float) -> float:
         if self.phase == "accepting" and not self.finishes and now >= self._deadline:
-            self._cancel(now, "it took too long")
+            self.phase = "preparing"
+            self._give_up(now, "it took too long")
         return original(self, now)
 
     patch.setattr(Proposal, "tick", tick)
