@@ -91,7 +91,14 @@ class Decision(NamedTuple):
     version: Number
 
 
-class Prepare(Numbered, tag=1):
+class _OfBallot(Numbered):
+    """What the proposer of a ballot says, or is told."""
+
+    at: Decision
+    ballot: Ballot
+
+
+class Prepare(_OfBallot, tag=1):
     """Promise this ballot; and with a record, see whether you can do your part. Repeated while its proposer
     lives.
 
@@ -99,95 +106,65 @@ class Prepare(Numbered, tag=1):
     ``left`` is how many milliseconds more its proposer tries at most.
     """
 
-    at: Decision
-    ballot: Ballot
     base: Record | None
     record: Record | None
     lost: Annotated[list[Name], Meta(max_length=_MOST_STATES)]
     left: Number = 0
 
 
-class Promise(Numbered, tag=2):
+class Promise(_OfBallot, tag=2):
     """No lesser ballot will be accepted here; what was accepted here so far, if anything."""
 
-    at: Decision
-    ballot: Ballot
     accepted_ballot: Ballot | None
     accepted: Record | None
 
 
-class Outbid(Numbered, tag=3):
+class Outbid(_OfBallot, tag=3):
     """A greater ballot was promised here."""
 
-    at: Decision
-    ballot: Ballot
     promised: Ballot
 
 
-class Able(Numbered, tag=17):
+class Able(_OfBallot, tag=17):
     """The node can do its part, and has done of it all that can be done while events flow."""
 
-    at: Decision
-    ballot: Ballot
 
-
-class Close(Numbered, tag=18):
+class Close(_OfBallot, tag=18):
     """All nodes are able, and most promised their votes: get ready."""
 
-    at: Decision
-    ballot: Ballot
 
-
-class Ready(Numbered, tag=4):
+class Ready(_OfBallot, tag=4):
     """The node is ready for the change, and stays so until it hears what was decided."""
 
-    at: Decision
-    ballot: Ballot
 
-
-class Busy(Numbered, tag=5):
+class Busy(_OfBallot, tag=5):
     """The node is getting ready; what it waits for."""
 
-    at: Decision
-    ballot: Ballot
     reason: Annotated[str, Meta(max_length=_REASON)]
 
 
-class Quiet(Numbered, tag=15):
+class Quiet(_OfBallot, tag=15):
     """Nothing is under way at the node of what leads to the change; others may still send to it."""
 
-    at: Decision
-    ballot: Ballot
 
-
-class Settle(Numbered, tag=16):
+class Settle(_OfBallot, tag=16):
     """All nodes are quiet: from now on be as you are until it is known what was decided."""
 
-    at: Decision
-    ballot: Ballot
 
-
-class Unable(Numbered, tag=6):
+class Unable(_OfBallot, tag=6):
     """The node will not get ready; why."""
 
-    at: Decision
-    ballot: Ballot
     reason: Annotated[str, Meta(max_length=_REASON)]
 
 
-class Accept(Numbered, tag=7):
+class Accept(_OfBallot, tag=7):
     """Accept this record, unless a greater ballot was promised."""
 
-    at: Decision
-    ballot: Ballot
     record: Record
 
 
-class Accepted(Numbered, tag=8):
+class Accepted(_OfBallot, tag=8):
     """The record of this ballot is accepted here."""
-
-    at: Decision
-    ballot: Ballot
 
 
 class Chosen(Numbered, tag=9):
@@ -202,11 +179,8 @@ class Applied(Numbered, tag=10):
     at: Decision
 
 
-class Cancel(Numbered, tag=11):
+class Cancel(_OfBallot, tag=11):
     """The record of this ballot will never be decided. Said by its proposer, who has not said ``Accept``."""
-
-    at: Decision
-    ballot: Ballot
 
 
 class State(Numbered, tag=12):
