@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from evflow.deploy import messages as m
-from evflow.deploy.book import Book
 from evflow.deploy.member import SILENCE, Member
+from evflow.deploy.prepare import Home
 from evflow.deploy.proposal import Outcome, Proposal
 from evflow.deploy.record import Record, stones_on
 from evflow.deploy.watchman import Watchman, fallen_back
@@ -25,11 +25,9 @@ _FALLBACK_AGAIN = 3.0
 Done = Callable[[Outcome], None]
 
 
-class Office(Protocol):
+class Office(Home, Protocol):
     """What a steward offers its desk."""
 
-    name: str
-    book: Book
     watchman: Watchman
     members: dict[str, Member]
 
@@ -37,28 +35,21 @@ class Office(Protocol):
     def records(self) -> dict[str, Record]:
         """What is deployed on the node."""
 
-    def tell(self, peer: str, message: m.Message) -> None:
-        """Says something to a node, perhaps to itself."""
-
-    def namesake(self, deployment: str, birth: str) -> str:
-        """Why this node cannot have a deployment, because of another one of its name; "" if it can."""
-
 
 class Desk:
     """The proposals of a node.
 
     Args:
         office: its steward.
-        entropy: gives so many random bytes.
 
     Attributes:
         proposals: change → its proposal.
     """
 
-    def __init__(self, office: Office, entropy: Callable[[int], bytes]) -> None:
+    def __init__(self, office: Office) -> None:
         self.proposals: dict[str, Proposal] = {}
         self._office = office
-        self._entropy = entropy
+        self._entropy = office.entropy
         self._wanted: list[tuple[Record, tuple[str, ...], float, Done]] = []
         self._tries: Counter[str] = Counter()
         self._highest: dict[str, tuple[int, int]] = {}
@@ -155,7 +146,7 @@ class Desk:
         )
 
     def _ballot(self, record: Record, change: str) -> m.Ballot:
-        register = self._office.book.page(record.birth).register
+        register = self._office.durable.replica(record.birth).register
         number = register.promised.number if register.version + 1 == record.version else 0
         at, highest = self._highest.get(record.birth, (0, 0))
         number = max(number, highest if at == record.version else 0)
@@ -178,7 +169,7 @@ class Desk:
         self._waits.pop(member.birth, None)
         change = self._entropy(16).hex()
         ballot = self._ballot(orphan, change)
-        proposal = Proposal(self, member.page.record, orphan, ballot, self._now, finishes=True)
+        proposal = Proposal(self, member.replica.record, orphan, ballot, self._now, finishes=True)
         self.proposals[change] = proposal
         return proposal.tick(self._now)
 

@@ -28,7 +28,7 @@ class Ground(Protocol):
     def start(self, records: Iterable[Record], arrived: Mapping[str, Mapping[str, bytes]]) -> None:
         """Takes up all there was; called once, first.
 
-        Changes that this node is bound to are begun again (``begin``) before the steward's constructor
+        Changes that this node is prepared for are begun again (``begin``) before the steward's constructor
         returns. No event of these deployments may move before that nor, since snapshots may have been given
         away, after it: they are quiet from the start.
 

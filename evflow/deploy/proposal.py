@@ -92,7 +92,6 @@ class Proposal:
         phase: "preparing", "accepting", "telling", "cancelling" or "over".
         at: what it is to decide.
         proposer: what it has heard of the vote.
-        targets: the nodes that it concerns.
     """
 
     def __init__(
@@ -126,9 +125,8 @@ class Proposal:
         self._outbid = False
         self._closed = False
         self._settled = False
-        self.targets = sorted({*self.proposer.acceptors, *record.hosts})
         self._touched = set() if finishes else touched(base, record) - set(self._lost)
-        self._heard = {node: Heard() for node in self.targets}
+        self._heard = {node: Heard() for node in sorted({*self.proposer.acceptors, *record.hosts})}
 
     @property
     def ballot(self) -> m.Ballot:
@@ -208,7 +206,6 @@ class Proposal:
         self._extend(now)
         for node in self.record.hosts:
             self._heard.setdefault(node, Heard())
-        self.targets = sorted(self._heard)
         self._again = now + _AGAIN
         self._tell_acceptors()
 
@@ -240,7 +237,7 @@ class Proposal:
             return False
         # The others may have something to say too, if they are quick.
         if now < self._refused_at + _OTHERS and any(
-            node not in promises and not self._heard[node].unable for node in self.targets
+            node not in promises and not heard.unable for node, heard in self._heard.items()
         ):
             return False
         self._give_up(now, self._troubles())
@@ -280,7 +277,7 @@ class Proposal:
             self._cancels += 1
             if self._cancels == _CANCELS:
                 self.phase = "over"
-            for node in self.targets:
+            for node in sorted(self._heard):
                 tell(node, m.Cancel(self.at, self.ballot))
         elif self.phase == "telling":
             for node, heard in list(self._heard.items()):
@@ -288,7 +285,7 @@ class Proposal:
                     tell(node, m.Chosen(self.record))
         elif self._outbid:
             version = 0 if self._base is None else self._base.version
-            for node in self.targets:
+            for node in sorted(self._heard):
                 tell(node, m.State([m.Decision(self.at.deployment, self.at.birth, version)]))
         else:
             self._ask(now)
@@ -297,7 +294,7 @@ class Proposal:
         tell = self._steward.tell
         record = None if self.finishes else self.record
         left = max(0, int(1000 * ((self._deadline if self.finishes else self._limit) - now)))
-        for node in self.targets:
+        for node in sorted(self._heard):
             tell(node, m.Prepare(self.at, self.ballot, self._base, record, self._lost, left))
         if self.phase == "preparing" and self._closed:
             self._tell_touched(m.Close(self.at, self.ballot))
@@ -347,20 +344,18 @@ class Proposal:
     def _troubles(self) -> str:
         """For each node that refused, or else that was not ready, why."""
         heard, proposer = sorted(self._heard.items()), self.proposer
+        reason = "refused"
         lines = [f"node {node}: {each.trouble}" for node, each in heard if each.unable]
-        if lines:
-            return self._as_it_was("refused", lines)
-        for node, each in heard:
-            silent = node in proposer.acceptors and node not in proposer.promises and node not in self._lost
-            reached = each.quiet and not self._settled if self._closed else each.able
-            waits = not each.ready and not reached
-            if silent or (node in self._touched and waits):
-                lines.append(f"node {node}: {each.trouble}")
-        if not proposer.may_ask:
-            lines.append(self._most(proposer.promises))
-        return self._as_it_was(f"not ready within {self._patience:g} s", lines)
-
-    def _as_it_was(self, reason: str, lines: list[str]) -> str:
+        if not lines:
+            reason = f"not ready within {self._patience:g} s"
+            for node, each in heard:
+                member = node in proposer.acceptors and node not in self._lost
+                silent = member and node not in proposer.promises
+                reached = each.quiet and not self._settled if self._closed else each.able
+                if silent or (node in self._touched and not each.ready and not reached):
+                    lines.append(f"node {node}: {each.trouble}")
+            if not proposer.may_ask:
+                lines.append(self._most(proposer.promises))
         return "\n  ".join((f"{reason}; all is as it was", *lines))
 
     def _unknown(self) -> str:

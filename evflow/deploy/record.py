@@ -15,7 +15,7 @@ from evflow.errors import DeployError, GraphError
 from evflow.outside import shown
 from evflow.rules import rules_of
 
-__all__ = ["UNSET", "Record", "is_identity", "moves", "stones_on", "touched"]
+__all__ = ["UNSET", "Record", "is_identity", "moves", "stones_of", "stones_on", "touched"]
 
 MOST_NODES = 1000
 """Nodes that a deployment may have."""
@@ -145,12 +145,12 @@ class Record:
 
 def stones_on(record: Record | None, node: str) -> dict[str, dict[str, Any]]:
     """The stones that a record places on a node, by name, as the graph describes them."""
-    return {name: stone for name, stone in _stones(record).items() if stone["on"] == node}
+    return {name: stone for name, stone in stones_of(record).items() if stone["on"] == node}
 
 
 def moves(old: Record | None, new: Record) -> dict[str, tuple[str, str]]:
     """Stone → (node it leaves, node it goes to), for stones that are in both and on different nodes."""
-    before, after = _stones(old), _stones(new)
+    before, after = stones_of(old), stones_of(new)
     return {
         name: (before[name]["on"], stone["on"])
         for name, stone in after.items()
@@ -167,14 +167,15 @@ def touched(old: Record | None, new: Record) -> set[str]:
     return differs | (new.hosts.keys() - old.hosts.keys())
 
 
-def _stones(record: Record | None) -> dict[str, dict[str, Any]]:
+def stones_of(record: Record | None) -> dict[str, dict[str, Any]]:
+    """The stones of a record, by name, as the graph describes them; none without a record."""
     graph = None if record is None else record.graph
     return {stone["name"]: stone for stone in (graph or {}).get("stones", ())}
 
 
 def _parts(record: Record) -> dict[str, list[Any]]:
     """For each node with stones all that its part is made of: stones, their links, where these lead."""
-    graph, stones = record.graph or {}, _stones(record)
+    graph, stones = record.graph or {}, stones_of(record)
     parts: dict[str, list[Any]] = {}
     for stone in stones.values():
         part = parts.setdefault(stone["on"], [graph.get("morphs")])

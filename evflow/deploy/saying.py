@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
-from evflow.deploy.record import Record
+from evflow.deploy.record import Record, stones_of
 
 __all__ = ["differences", "say_adopted"]
 
@@ -28,7 +27,7 @@ def say_adopted(node: str, old: Record | None, new: Record) -> None:
         _log.info("%s: it is undeployed", head)
         return
     if old is None:
-        _log.info("%s runs here: %d stones on %s", head, len(_stones(new)), ", ".join(sorted(new.hosts)))
+        _log.info("%s runs here: %d stones on %s", head, len(stones_of(new)), ", ".join(sorted(new.hosts)))
     else:
         _log.info("%s runs here, after version %d", head, old.version)
     lines = differences(node, old, new)
@@ -46,8 +45,8 @@ def differences(node: str, old: Record | None, new: Record) -> list[str]:
         old: the version before; None for all that is frozen from the beginning.
         new: the version after.
     """
-    after = _stones(new)
-    before = after if old is None else _stones(old)
+    after = stones_of(new)
+    before = after if old is None else stones_of(old)
     here = {name for stones in (before, after) for name, stone in stones.items() if stone["on"] == node}
     lines = [f"stone {name!r} is removed" for name in before if name in here and name not in after]
     for name, stone in after.items():
@@ -68,7 +67,3 @@ def differences(node: str, old: Record | None, new: Record) -> list[str]:
         lines += [f"host {host} joins" for host in new.hosts if host not in old.hosts]
         lines += [f"host {host} leaves" for host in old.hosts if host not in new.hosts]
     return lines
-
-
-def _stones(record: Record) -> dict[str, dict[str, Any]]:
-    return {stone["name"]: stone for stone in (record.graph or {}).get("stones", ())}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from evflow import mishaps
 from evflow.codgen.source.access import choices
 from evflow.deploy import messages as m
-from evflow.deploy.book import Book, is_open
 from evflow.deploy.desk import Desk, Done
+from evflow.deploy.durable import DurableState, is_open
 from evflow.deploy.member import Member
 from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record
@@ -53,7 +53,7 @@ class Steward:
 
     Attributes:
         name, ground, entropy: as given.
-        book: what the store has.
+        durable: what the store has.
         watchman: who was heard.
         members: birth → a deployment as this node sees it.
         refused: what came and was refused, by kind: "malformed", "unauthorised".
@@ -80,49 +80,53 @@ class Steward:
         self.name = name
         self.ground = ground
         self.entropy = entropy
-        self.book = Book(store, name)
+        self.durable = DurableState(store, name)
         self.refused: Counter[str] = Counter()
         self.watchman = Watchman(name, dead_after)
         self.members: dict[str, Member] = {}
         self._send = send
         self._permits = permits
-        self._desk = Desk(self, entropy)
+        self._desk = Desk(self)
         self._inbox: deque[m.Message] = deque()
         self._now = now
         self._gossip_at = now
         self._start(now)
 
     def _start(self, now: float) -> None:
-        pages = {birth: page for birth, page in self.book.pages.items() if self.book.is_member(page)}
-        names = {birth: page.record.deployment for birth, page in pages.items() if page.record is not None}
-        arrived = {names[b]: stones for b, stones in self.book.snapshots.items() if b in names}
-        self.ground.start([page.record for page in pages.values() if page.record is not None], arrived)
-        self.book.snapshots = {}
-        for birth, page in self.book.pages.items():
-            record = page.record if page.bound is None else page.bound.record
-            record = record or page.register.accepted
-            if record is not None and (birth in pages or is_open(page)):
-                self.members[birth] = Member(record.deployment, birth, self, now)
-        for birth, _ in list(self.book.arriving):
-            if self.book.page(birth).bound is None:
-                self.book.forget_arriving(birth)
+        deployed = self.durable.deployed
+        snapshots = self.durable.snapshots
+        arrived = {deployed[b].deployment: stones for b, stones in snapshots.items() if b in deployed}
+        self.ground.start(deployed.values(), arrived)
+        self.durable.snapshots = {}
+        for birth, replica in self.durable.replicas.items():
+            record = replica.record if replica.prepared is None else replica.prepared.record
+            record = record or replica.register.accepted
+            if record is not None and (birth in deployed or is_open(replica)):
+                self._member(record.deployment, birth, now)
+        for birth, _ in list(self.durable.arriving):
+            if self.durable.replica(birth).prepared is None:
+                self.durable.forget_arriving(birth)
         self.watchman.expect(self.hosts, now)
+
+    def _member(self, deployment: str, birth: str, now: float) -> Member:
+        if birth not in self.members:
+            self.members[birth] = Member(deployment, birth, self, now)
+        return self.members[birth]
 
     # --- what there is
 
     @property
     def records(self) -> dict[str, Record]:
         """Deployment → the version of it that this node, a member of it, is at."""
-        pages = [page for page in self.book.pages.values() if self.book.is_member(page)]
-        return {page.record.deployment: page.record for page in pages if page.record is not None}
+        return {record.deployment: record for record in self.durable.deployed.values()}
 
     @property
     def hosts(self) -> dict[str, str]:
         """Node → contact, of all nodes that this one may have to speak to."""
         found = dict(h for p in self._desk.proposals.values() for h in p.record.hosts.items())
         for member in self.members.values():
-            if member.engagement is not None:
-                found |= member.engagement.record.hosts
+            if member.preparing is not None:
+                found |= member.preparing.record.hosts
         for record in self.records.values():
             found |= record.hosts
         return found
@@ -138,8 +142,8 @@ class Steward:
     def changing(self, deployment: str) -> str:
         """Which change of a deployment is under way here; "" if none is."""
         for member in self.members.values():
-            if member.deployment == deployment and member.engagement is not None:
-                return member.engagement.describe()
+            if member.deployment == deployment and member.preparing is not None:
+                return member.preparing.describe()
         return ""
 
     def _record(self, deployment: str) -> Record:
@@ -177,13 +181,13 @@ class Steward:
         """All that came with a stone has gone on safely, so its snapshot can be forgotten."""
         record = self.records.get(deployment)
         if record is not None:
-            self.book.release(record.birth, stone)
+            self.durable.release(record.birth, stone)
 
     def put_away(self, snapshots: Mapping[str, Mapping[str, bytes]]) -> None:
         """Keeps what stones are, deployment → stone → snapshot, for ``Ground.start`` of the node's next life;
         nothing may pass them from now on."""
         for deployment, stones in snapshots.items():
-            self.book.put_away(self._record(deployment).birth, stones)
+            self.durable.put_away(self._record(deployment).birth, stones)
 
     # --- what comes
 
@@ -239,12 +243,12 @@ class Steward:
 
     def _pass_snapshot(self, peer: str, message: m.Fetch | m.Piece, now: float) -> None:
         member = self.members.get(message.at.birth)
-        if member is None or member.engagement is None:
+        if member is None or member.preparing is None:
             return
         if isinstance(message, m.Fetch):
-            member.engagement.fetch(peer, message)
+            member.preparing.fetch(peer, message)
         else:
-            member.engagement.take(peer, message, now)
+            member.preparing.take(peer, message, now)
 
     def _control(
         self,
@@ -262,7 +266,6 @@ class Steward:
         against = isinstance(message, m.Prepare) and message.record is None and message.base is None
         if isinstance(message, m.Accept | m.Chosen):
             against = message.record.graph is None
-        member = self.members.get(at.birth)
         if not self._may(peer, at, against):
             reason = (
                 f"node {self.name} does not let {peer} change deployment {at.deployment!r}; start it with "
@@ -274,8 +277,7 @@ class Steward:
         elif isinstance(message, m.Chosen):
             self._chosen(peer, message.record, now)
         else:
-            if member is None:
-                member = self.members[at.birth] = Member(at.deployment, at.birth, self, now)
+            member = self._member(at.deployment, at.birth, now)
             if isinstance(message, m.Prepare):
                 member.prepare(peer, message, now)
             elif isinstance(message, m.Close | m.Settle):
@@ -287,28 +289,27 @@ class Steward:
 
     def _may(self, peer: str, at: m.Decision, against: bool) -> bool:
         """Whether a node may have a say: members may, and who may deploy."""
-        page, member = self.book.pages.get(at.birth), self.members.get(at.birth)
+        replica, member = self.durable.replicas.get(at.birth), self.members.get(at.birth)
         if peer == self.name or self._permits(peer, "deploy"):
             return True
-        if page is not None and page.record is not None and peer in page.record.hosts:
+        if replica is not None and replica.record is not None and peer in replica.record.hosts:
             return True
         if member is not None and member.knows(peer):
             return True
         # To vote against what this node has no part in helps others to an end, and does nothing here.
-        known = (page is not None and page.record is not None) or (member is not None and member.engagement)
-        few = sum(map(is_open, self.book.pages.values())) < _MOST_OPEN
+        known = (replica is not None and replica.record) or (member is not None and member.preparing)
+        few = sum(map(is_open, self.durable.replicas.values())) < _MOST_OPEN
         return not known and few and against
 
     def _chosen(self, peer: str, record: Record, now: float) -> None:
         self._desk.learn(record, now)
         self._desk.applied(peer, record.birth, record.version)
-        concerns = record.birth in self.book.pages or (record.graph is not None and self.name in record.hosts)
+        concerns = record.birth in self.durable.replicas or (
+            record.graph is not None and self.name in record.hosts
+        )
         if concerns:
-            member = self.members.get(record.birth)
-            if member is None:
-                member = self.members[record.birth] = Member(record.deployment, record.birth, self, now)
-            member.learn(record)
-        if not concerns or self.book.page(record.birth).version >= record.version:
+            self._member(record.deployment, record.birth, now).learn(record)
+        if not concerns or self.durable.replica(record.birth).version >= record.version:
             self.tell(peer, m.Applied(m.Decision(record.deployment, record.birth, record.version)))
 
     def _compare(self, peer: str, versions: list[m.Decision]) -> None:
@@ -316,7 +317,7 @@ class Steward:
         behind = []
         for at in versions:
             self._desk.applied(peer, at.birth, at.version)
-            record = self.book.page(at.birth).record
+            record = self.durable.replica(at.birth).record
             version = 0 if record is None else record.version
             if record is not None and version > at.version:
                 self.tell(peer, m.Chosen(record))
@@ -329,7 +330,7 @@ class Steward:
         """Why this node cannot have a deployment, because of another one of its name; "" if it can."""
         own = self.records.get(deployment)
         others = [m for b, m in self.members.items() if b != birth and m.deployment == deployment]
-        begun = any(m.engagement is not None and m.engagement.begun for m in others)
+        begun = any(m.preparing is not None and m.preparing.begun for m in others)
         if (own is None or own.birth == birth) and not begun:
             return ""
         return (
@@ -354,8 +355,8 @@ class Steward:
                 at = now + _AFTER_FAILURE
             if at is not None:
                 due.append(at)
-            page = self.book.page(birth)
-            if member.engagement is None and not is_open(page) and not self.book.is_member(page):
+            replica = self.durable.replica(birth)
+            if member.preparing is None and not is_open(replica) and not self.durable.is_member(replica):
                 del self.members[birth]
         self._take_own(now)
         at = self._desk.tick(now)

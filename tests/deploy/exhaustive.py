@@ -17,7 +17,7 @@ from itertools import product
 from typing import Any
 
 from evflow.deploy import messages as m
-from evflow.deploy.book import Book
+from evflow.deploy.durable import DurableState
 from evflow.deploy.member import SILENCE, Member
 from evflow.deploy.proposal import Outcome, Proposal
 from evflow.deploy.record import Record, touched
@@ -59,11 +59,11 @@ class Voter:
         self._store = MemoryStore()
         self.restart()
         if base is not None:
-            self.book.conclude(base, "", set(), set())
+            self.durable.conclude(base, "", set(), set())
 
     def restart(self) -> None:
         """Forgets all but what the store has."""
-        self.book = Book(self._store, self.name)
+        self.durable = DurableState(self._store, self.name)
         self.member = Member("x", self._birth, self, self.now)
 
     def silence(self) -> None:
@@ -100,19 +100,19 @@ class Voter:
 
     def key(self) -> object:
         """All that its next steps depend on."""
-        member, e, now = self.member, self.member.engagement, self.now
-        engagement: object = None
+        member, e, now = self.member, self.member.preparing, self.now
+        preparing: object = None
         if e is not None:
-            flags = (e.refusal, e.begun, e.bound, e._ready, e._quiet, e._settled, e._sealed)
-            engagement = (e.touched and e.ballot, e.change, flags, now - member.heard < SILENCE)
+            flags = (e.refusal, e.begun, e.prepared, e._ready, e._quiet, e._settled, e._sealed)
+            preparing = (e.touched and e.ballot, e.change, flags, now - member.heard < SILENCE)
         finishing = now - member._finishing < SILENCE
-        return self._touched, tuple(sorted(self._store.kept.items())), engagement, finishing
+        return self._touched, tuple(sorted(self._store.kept.items())), preparing, finishing
 
     def facts(self) -> tuple[str, str]:
-        """The change that made its newest record, and the one that it is durably bound to; "" for none."""
-        page = self.book.page(self._birth)
-        learned, bound = page.record, page.bound
-        return (learned.change if learned else ""), (bound.record.change if bound else "")
+        """The change that made its newest record, and the one that it is prepared for; "" for none."""
+        replica = self.durable.replica(self._birth)
+        learned, prepared = replica.record, replica.prepared
+        return (learned.change if learned else ""), (prepared.record.change if prepared else "")
 
 
 class Proposer:
@@ -241,7 +241,7 @@ class Worlds:
     - no proposer asks to accept two records with one ballot;
     - no two records are decided, at any time;
     - nobody says or learns that a record was decided which was not;
-    - each node that the change touches is bound to it, also after a restart, until the node learns it;
+    - each node that the change touches is prepared for it, also after a restart, until the node learns it;
     - no user is told that a change was made which was not, or was not made which was, or ever will be.
 
     Args:
@@ -469,22 +469,25 @@ class Worlds:
             self.decided |= {record.change for record in decided}
             if len(decided) > 1:
                 raise Violation(f"two are decided: {decided}")
-            for node, (_, learned, bound) in zip(self._nodes, ends, strict=True):
+            for node, (_, learned, prepared) in zip(self._nodes, ends, strict=True):
                 if learned not in may_learn:
                     raise Violation(f"{node} has learned {learned}, which nobody told it")
                 for record in decided:
-                    if node in self._parts.get(record.change, ()) and record.change not in (learned, bound):
-                        raise Violation(f"{node} is not bound to {record.change}, which is decided")
+                    if node in self._parts.get(record.change, ()) and record.change not in (
+                        learned,
+                        prepared,
+                    ):
+                        raise Violation(f"{node} is not prepared for {record.change}, which is decided")
             for change, what, _ in told:
                 if what == "refused" and change in [record.change for record in decided]:
                     raise Violation(f"{change} is decided, and its user was told that it was not made")
 
     def _grown(self, facts: frozenset[tuple[Any, ...]]) -> set[tuple[int, str, str]]:
-        """Of a node the sets of notes of what it has accepted, and what it has learned and is bound to."""
+        """Of a node the sets of notes of what it has accepted, what it has learned, and is prepared for."""
         accepts = sum(
             1 << n for n, (_, message, _) in enumerate(self._notes) if isinstance(message, m.Accepted)
         )
-        found = {(sent & accepts, learned, bound) for sent, learned, bound in facts}
+        found = {(sent & accepts, learned, prepared) for sent, learned, prepared in facts}
         return {
             (a, *rest)
             for a, *rest in found

@@ -11,10 +11,10 @@ from msgspec import structs
 
 from evflow.deploy import desk, member
 from evflow.deploy import messages as m
-from evflow.deploy.book import Book, Bound
 from evflow.deploy.desk import Desk
-from evflow.deploy.engagement import Engagement
+from evflow.deploy.durable import DurableState, Prepared
 from evflow.deploy.member import Member
+from evflow.deploy.prepare import PreparePhase
 from evflow.deploy.proposal import Proposal
 from evflow.deploy.record import Record
 from evflow.deploy.register import Proposer, Register
@@ -27,37 +27,37 @@ pytestmark = pytest.mark.slow
 Patch = pytest.MonkeyPatch
 
 
-def forgets_that_it_is_bound(patch: Patch) -> None:
-    def bind(self: Book, birth: str, bound: Bound) -> None:
-        self.pages[birth] = replace(self.page(birth), bound=bound)
+def forgets_that_it_is_prepared(patch: Patch) -> None:
+    def prepare(self: DurableState, birth: str, prepared: Prepared) -> None:
+        self.replicas[birth] = replace(self.replica(birth), prepared=prepared)
 
-    patch.setattr(Book, "bind", bind)
+    patch.setattr(DurableState, "prepare", prepare)
 
 
 def forgets_its_votes(patch: Patch) -> None:
-    def vote(self: Book, birth: str, register: Register[Record]) -> None:
-        self.pages[birth] = replace(self.page(birth), register=register)
+    def vote(self: DurableState, birth: str, register: Register[Record]) -> None:
+        self.replicas[birth] = replace(self.replica(birth), register=register)
 
-    patch.setattr(Book, "vote", vote)
+    patch.setattr(DurableState, "vote", vote)
 
 
 def gives_snapshots_away_at_once(patch: Patch) -> None:
-    original = Engagement.tick
+    original = PreparePhase.tick
 
-    def tick(self: Engagement, now: float) -> float | None:
+    def tick(self: PreparePhase, now: float) -> float | None:
         if self.begun and self._departures is None:
             self._depart()
         return original(self, now)
 
-    patch.setattr(Engagement, "tick", tick)
+    patch.setattr(PreparePhase, "tick", tick)
 
 
 def lets_go_on_the_cancel_of_another(patch: Patch) -> None:
     original = Member.cancel
 
     def cancel(self: Member, said: m.Cancel) -> None:
-        if self.engagement is not None:
-            said = structs.replace(said, ballot=said.ballot._replace(change=self.engagement.change))
+        if self.preparing is not None:
+            said = structs.replace(said, ballot=said.ballot._replace(change=self.preparing.change))
         original(self, said)
 
     patch.setattr(Member, "cancel", cancel)
@@ -67,10 +67,10 @@ def lets_go_in_silence(patch: Patch) -> None:
     original = Member.tick
 
     def tick(self: Member, now: float) -> float | None:
-        e = self.engagement
-        if e is not None and e.bound and now - self.heard > member.SILENCE:
-            self._home.book.unbind(self.birth, self.page.register)
-            e.bound = False
+        e = self.preparing
+        if e is not None and e.prepared and now - self.heard > member.SILENCE:
+            self._home.durable.abort(self.birth, self.replica.register)
+            e.prepared = False
         return original(self, now)
 
     patch.setattr(Member, "tick", tick)
@@ -130,37 +130,37 @@ def tells_nobody_what_was_decided(patch: Patch) -> None:
 
 
 def uses_snapshots_of_another_change(patch: Patch) -> None:
-    original = Engagement._expected
+    original = PreparePhase._expected
     kept: dict[tuple[str, str], dict[str, Snapshot]] = {}
 
-    def expected(self: Engagement) -> Any:
-        book, at = self._home.book, self._at
+    def expected(self: PreparePhase) -> Any:
+        durable, at = self._home.durable, self._at
         known = kept.setdefault((self._home.name, at.birth), {})
-        known.update(book.arriving.get((at.birth, self.change), {}))
+        known.update(durable.arriving.get((at.birth, self.change), {}))
         for stone, (_, end) in self._moves.items():
             if stone in known and end == self._home.name:
-                snapshot = book.growing(len(known[stone]))
+                snapshot = durable.growing(len(known[stone]))
                 snapshot.add(known[stone])
-                book.keep(at.birth, self.change, stone, snapshot)
+                durable.keep(at.birth, self.change, stone, snapshot)
         return original(self)
 
-    def forget(self: Book, birth: str) -> None:
+    def forget(self: DurableState, birth: str) -> None:
         for (of, _), stones in self.arriving.items():
             kept.setdefault((self._name, of), {}).update(stones)
         original_forget(self, birth)
 
-    original_forget = Book._forget_arriving
-    patch.setattr(Engagement, "_expected", expected)
-    patch.setattr(Book, "_forget_arriving", forget)
+    original_forget = DurableState._forget_arriving
+    patch.setattr(PreparePhase, "_expected", expected)
+    patch.setattr(DurableState, "_forget_arriving", forget)
 
 
 def loses_snapshots_that_came(patch: Patch) -> None:
-    original = Book.conclude
+    original = DurableState.conclude
 
-    def conclude(self: Book, record: Record, change: str, arrived: set[str], here: set[str]) -> None:
+    def conclude(self: DurableState, record: Record, change: str, arrived: set[str], here: set[str]) -> None:
         original(self, record, change, set(), here)
 
-    patch.setattr(Book, "conclude", conclude)
+    patch.setattr(DurableState, "conclude", conclude)
 
 
 def overtakes_nothing(patch: Patch) -> None:
@@ -185,7 +185,7 @@ def takes_each_change_for_one_that_touched_all(patch: Patch) -> None:
 
 
 _BEGIN = {
-    "forgets_that_it_is_bound": 6,
+    "forgets_that_it_is_prepared": 6,
     "forgets_its_votes": 1795,
     "lets_go_on_the_cancel_of_another": 13,
     "decides_without_most": 27,
@@ -198,7 +198,7 @@ _BEGIN = {
 """Faults that seeds find seldom, and the seed to begin with."""
 
 FAULTS: list[tuple[Callable[[Patch], None], str]] = [
-    (forgets_that_it_is_bound, ""),
+    (forgets_that_it_is_prepared, ""),
     (forgets_its_votes, ""),
     (gives_snapshots_away_at_once, ""),
     (lets_go_on_the_cancel_of_another, ""),

@@ -244,7 +244,7 @@ def test_proposer_that_dies_leaves_nothing_open() -> None:
     assert group.stewards["B"].records["x"].graph == record.graph
 
 
-def test_bound_node_begins_again_after_a_restart() -> None:
+def test_prepared_node_begins_again_after_a_restart() -> None:
     group = deployed("ABC", a="A", b="B")
     record = group.stewards["A"].records["x"]
     group.grounds["A"].stalls = "for ever"
@@ -264,16 +264,16 @@ def test_who_asks_for_more_of_a_snapshot_than_there_is_gets_its_beginning() -> N
     group.grounds["C"].stalls = "for ever"
     group.stewards["A"].propose(record.edited(graph_of(a="C", b="B")))
     group.run(0.3)
-    engagement = group.stewards["A"].members[record.birth].engagement
-    assert engagement is not None and engagement.bound
+    preparing = group.stewards["A"].members[record.birth].preparing
+    assert preparing is not None and preparing.prepared
     at = m.Decision("x", record.birth, 2)
     for offset in (100 * m.PIECE, m.PIECE + 1):
-        group.stewards["A"].receive("C", m.pack(m.Fetch(at, engagement.change, "a", offset)), group.now)
+        group.stewards["A"].receive("C", m.pack(m.Fetch(at, preparing.change, "a", offset)), group.now)
         start, end, note = group.notes.pop()
         piece = m.unpack(note)
         assert (start, end) == ("A", "C")
         assert isinstance(piece, m.Piece) and piece.offset == 0
-    group.stewards["A"].receive("B", m.pack(m.Fetch(at, engagement.change, "a", 0)), group.now)
+    group.stewards["A"].receive("B", m.pack(m.Fetch(at, preparing.change, "a", 0)), group.now)
     assert not group.notes
 
 

@@ -113,9 +113,9 @@ class Process:
         self._sleep(due)
 
     def _check(self) -> None:
-        for page in self.steward.book.pages.values():
-            if page.record is not None:
-                self.world.truth.learn(page.record)
+        for replica in self.steward.durable.replicas.values():
+            if replica.record is not None:
+                self.world.truth.learn(replica.record)
         if self.steward.refused:
             raise Failure(f"{self.name}: something was refused: {self.steward.refused}")
 
@@ -160,7 +160,7 @@ class Process:
     def calm(self) -> bool:
         """Whether nothing is to be decided any more."""
         members = self.steward.members.values()
-        open = any(member.engagement is not None or member.orphan is not None for member in members)
+        open = any(member.preparing is not None or member.orphan is not None for member in members)
         return not open and not self.steward._desk.proposals and not self.ground.closed
 
     def records(self) -> dict[str, Record]:
@@ -172,9 +172,9 @@ class Process:
             (
                 mb.deployment,
                 mb.birth[:4],
-                mb.page.version,
-                mb.engagement and mb.engagement.describe(),
-                mb.page.bound is not None,
+                mb.replica.version,
+                mb.preparing and mb.preparing.describe(),
+                mb.replica.prepared is not None,
             )
             for mb in self.steward.members.values()
         ]

@@ -1,25 +1,26 @@
-"""How a node gets ready for a change: it closes, is quiet, is bound, gives and takes snapshots, is ready.
+"""The prepare phase of a change: a node closes, is quiet, is prepared, gives and takes snapshots, is ready.
 
-Before that it does what takes long and needs nothing to be quiet; all nodes close together, once all can.
-A node is bound only when all are quiet: until then one that is further down may have to take what comes from
-one further up that is not, or neither would ever be.
+Before that it does what takes long and needs nothing to be quiet. All nodes close together, once all can.
+A node is prepared only when all are quiet: until then one further down may have to take what comes from one
+further up that is not quiet, or neither would ever be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from evflow.deploy import messages as m
-from evflow.deploy.book import Book, Bound
-from evflow.deploy.growing import Growing
+from evflow.deploy.durable import DurableState, Prepared
 from evflow.deploy.record import Record, moves, touched
 from evflow.deploy.snapshots import Arrivals, Departure
 
 if TYPE_CHECKING:
     from evflow.deploy.ground import Ground
+    from evflow.engine.snapshot import Snapshot
 
-__all__ = ["Engagement", "Home"]
+__all__ = ["Home", "PreparePhase"]
 
 _POLL = 0.01
 """Seconds after which it is looked again whether all is quiet, at most."""
@@ -32,13 +33,13 @@ class Home(Protocol):
 
     Attributes:
         name: the node's name.
-        book: what it keeps.
+        durable: what it keeps.
         ground: what deployments do to it.
         entropy: gives so many random bytes.
     """
 
     name: str
-    book: Book
+    durable: DurableState
     ground: Ground
     entropy: Callable[[int], bytes]
 
@@ -49,34 +50,36 @@ class Home(Protocol):
         """Why this node cannot have a deployment, because of another one of its name; "" if it can."""
 
 
-class Engagement:
-    """A change that a proposer prepares, at one node.
+class PreparePhase:
+    """The prepare phase of a change, at one node: from the vote on it to its outcome.
 
     Args:
         home: the node's steward.
         base: the version before; None if there is none.
-        bound: what is kept of it, or would be.
-        again: whether the node was bound to it before a restart.
+        prepared: what is kept of it, or would be.
+        again: whether the node was prepared for it before a restart.
 
     Attributes:
         ballot: the proposer's newest ballot.
         change: the identity of the change.
+        record: what it would make.
         touched: whether it does something here.
         refusal: why this node will not get ready for it; "" if it may.
         begun: whether the ground has begun it.
-        bound: whether it is kept that this node is quiet for it.
+        prepared: whether it is kept that this node is quiet for it.
     """
 
-    def __init__(self, home: Home, base: Record | None, bound: Bound, again: bool = False) -> None:
-        self.ballot = bound.ballot
-        self.change = bound.record.change
-        self.record = bound.record
-        self.touched = home.name in touched(base, bound.record) and home.name not in bound.lost
+    def __init__(self, home: Home, base: Record | None, prepared: Prepared, again: bool = False) -> None:
+        self.ballot = prepared.ballot
+        self.record = prepared.record
+        self.change = self.record.change
+        self.touched = home.name in touched(base, self.record) and home.name not in prepared.lost
         self.refusal = ""
         self.begun = False
-        self.bound = again
+        self.prepared = again
         self._home = home
-        self._kept = bound
+        self._base = base
+        self._kept = prepared
         self._at = m.Decision(self.record.deployment, self.record.birth, self.record.version)
         self._waits = "it begins"
         self._ready = False
@@ -84,9 +87,8 @@ class Engagement:
         self._settled = again
         self._sealed = False
         self._poll = _POLL / 16
-        self._moves = moves(base, bound.record)
+        self._moves = moves(base, self.record)
         self._departures: dict[str, Departure] | None = None
-        self._base = base
         self._arrivals = self._expected()
         if again and self.touched:
             self._begin()
@@ -101,7 +103,7 @@ class Engagement:
 
     def _begin(self) -> None:
         self.begun = True
-        self._home.ground.begin(self._base, self.record, settled=self.bound)
+        self._home.ground.begin(self._base, self.record, settled=self.prepared)
 
     def close(self) -> bool:
         """All nodes are able; gives whether it begins by that."""
@@ -113,19 +115,20 @@ class Engagement:
             self._begin()
         return self.begun
 
+    @property
+    def came(self) -> Mapping[str, Snapshot]:
+        """Stone → the snapshot with which it came here, of those that have."""
+        return self._home.durable.arriving.get((self._at.birth, self.change), {})
+
     def _expected(self) -> Arrivals:
-        birth, home = self._at.birth, self._home
-        kept = home.book.arriving.get((birth, self.change), {})
+        home, came = self._home, self.came
         sources = {
             stone: start
             for stone, (start, end) in self._moves.items()
-            if end == home.name and start not in self._kept.lost and stone not in kept
+            if end == home.name and start not in self._kept.lost and stone not in came
         }
-
-        def keep(stone: str, snapshot: Growing) -> None:
-            home.book.keep(birth, self.change, stone, snapshot)
-
-        return Arrivals(self._at, self.change, sources, home.tell, home.book.growing, keep)
+        keep = partial(home.durable.keep, self._at.birth, self.change)
+        return Arrivals(self._at, self.change, sources, home.tell, home.durable.growing, keep)
 
     def tick(self, now: float) -> float | None:
         """Goes on with it as far as possible; gives when to be called again."""
@@ -142,11 +145,9 @@ class Engagement:
             return now + self._poll
         if not self._ready and not self._arrivals.waiting:
             self._ready = True
-            self._home.tell(self.ballot.node, m.Ready(self._at, self.ballot))
+            self._answer(m.Ready)
             # While the others are asked for their votes.
-            self._home.ground.expect(
-                self.record, self._home.book.arriving.get((self._at.birth, self.change), {})
-            )
+            self._home.ground.expect(self.record, self.came)
         return asks
 
     @property
@@ -167,7 +168,7 @@ class Engagement:
         if not self._waits and self._settled:
             self._depart()
         elif not self._waits and not self._quiet:
-            self._home.tell(self.ballot.node, m.Quiet(self._at, self.ballot))
+            self._answer(m.Quiet)
         self._quiet = not self._waits
 
     def settle(self) -> None:
@@ -176,11 +177,11 @@ class Engagement:
             self._settled = True
 
     def _depart(self) -> None:
-        """It is quiet: from now on it is bound, so its stones can be given away."""
-        if not self.bound:
+        """It is quiet: from now on it is prepared, so its stones can be given away."""
+        if not self.prepared:
             # A node that gave a snapshot away, and then let events pass after a restart, would lose them.
-            self._home.book.bind(self._at.birth, self._kept)
-            self.bound = True
+            self._home.durable.prepare(self._at.birth, self._kept)
+            self.prepared = True
         snapshots = self._home.ground.leaving(self._at.deployment)
         self._departures = {
             stone: Departure(self._at, self.change, stone, parts, self._home.entropy(16))
@@ -205,7 +206,6 @@ class Engagement:
 
     def report(self) -> None:
         """Says to the proposer how far it is."""
-        answer: m.Message
         if not self.touched:
             return
         if self._rests:
@@ -213,17 +213,18 @@ class Engagement:
             self._waits = self._home.ground.waiting(self._at.deployment)
             self._quiet = not self._waits
         if self.refusal:
-            answer = m.Unable(self._at, self.ballot, self.refusal[:_MOST_REASON])
+            self._answer(m.Unable, self.refusal[:_MOST_REASON])
         elif not self.begun:
-            answer = m.Able(self._at, self.ballot)
+            self._answer(m.Able)
         elif self._ready:
-            answer = m.Ready(self._at, self.ballot)
-        elif self._quiet and not self._settled:
-            answer = m.Quiet(self._at, self.ballot)
+            self._answer(m.Ready)
+        elif self._rests:
+            self._answer(m.Quiet)
         else:
-            reason = self._waits or self._arrivals.waiting
-            answer = m.Busy(self._at, self.ballot, reason[:_MOST_REASON])
-        self._home.tell(self.ballot.node, answer)
+            self._answer(m.Busy, (self._waits or self._arrivals.waiting)[:_MOST_REASON])
+
+    def _answer(self, kind: Callable[..., m.Answer], *reason: str) -> None:
+        self._home.tell(self.ballot.node, kind(self._at, self.ballot, *reason))
 
     def describe(self) -> str:
         """What it is and how far, for people."""

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from evflow.deploy.store import Store
     from evflow.engine.snapshot import Snapshot
 
-__all__ = ["Book", "Bound", "Page"]
+__all__ = ["DurableState", "Prepared", "Replica"]
 
 _MOST_PAST = 200
-"""Pages of the past that are kept."""
+"""Replicas of the past that are kept."""
 
 
 @dataclass(frozen=True)
-class Bound:
+class Prepared:
     """A change that a node is quiet for: until it hears what was decided, no event may pass.
 
     Attributes:
@@ -40,16 +40,16 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Page:
+class Replica:
     """What a node keeps of one deployment.
 
     Attributes:
         register: the newest record that it knows, and its vote on the next.
-        bound: the change that it is quiet for.
+        prepared: the change that it is quiet for.
     """
 
     register: Register[Record] = field(default_factory=Register)
-    bound: Bound | None = None
+    prepared: Prepared | None = None
 
     @property
     def record(self) -> Record | None:
@@ -62,8 +62,8 @@ class Page:
         return self.register.version
 
 
-class Book:
-    """The pages of a node, one for each deployment by its birth; and snapshots.
+class DurableState:
+    """The replicas of a node, one for each deployment by its birth; and snapshots.
 
     A deployment that is not on this node, and in which nothing is open, is of the past: of these the newest
     few are kept, for members who have not heard of their end.
@@ -73,7 +73,7 @@ class Book:
         name: the node's name.
 
     Attributes:
-        pages: birth → page, in the order of their last change.
+        replicas: birth → replica, in the order of their last change.
         arriving: (birth, change) → stone → snapshot, of changes that are not decided yet.
         arrived: birth → stones whose snapshots are kept until they are released.
         snapshots: these, as they were at the start.
@@ -85,7 +85,7 @@ class Book:
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
         self._name = name
-        self.pages: dict[str, Page] = {}
+        self.replicas: dict[str, Replica] = {}
         self.arriving: dict[tuple[str, str], dict[str, Snapshot]] = {}
         self.arrived: dict[str, set[str]] = {}
         self.snapshots: dict[str, dict[str, bytes]] = {}
@@ -101,7 +101,7 @@ class Book:
 
     def _read(self, kind: str, where: str, value: bytes) -> None:
         if kind == "page":
-            self.pages[where] = _page(value)
+            self.replicas[where] = _replica(value)
         elif kind == "arriving":
             birth, change, stone = where.split("/", 2)
             self.arriving.setdefault((birth, change), {})[stone] = value
@@ -112,26 +112,32 @@ class Book:
         else:
             raise ValueError(kind)
 
-    def page(self, birth: str) -> Page:
-        """The page of a deployment, empty if nothing is known of it."""
-        return self.pages.get(birth) or Page()
+    def replica(self, birth: str) -> Replica:
+        """The replica of a deployment, empty if nothing is known of it."""
+        return self.replicas.get(birth) or Replica()
 
-    def is_member(self, page: Page) -> bool:
-        """Whether a page is of a deployment that is on this node now."""
-        record = page.record
+    @property
+    def deployed(self) -> dict[str, Record]:
+        """Birth → the newest record, of the deployments that are on this node now."""
+        replicas = ((birth, replica) for birth, replica in self.replicas.items() if self.is_member(replica))
+        return {birth: replica.record for birth, replica in replicas if replica.record is not None}
+
+    def is_member(self, replica: Replica) -> bool:
+        """Whether a replica is of a deployment that is on this node now."""
+        record = replica.record
         return record is not None and record.graph is not None and self._name in record.hosts
 
     def vote(self, birth: str, register: Register[Record]) -> None:
         """Keeps what the node says on a version."""
-        self._save(birth, replace(self.page(birth), register=register), {})
+        self._save(birth, replace(self.replica(birth), register=register), {})
 
-    def bind(self, birth: str, bound: Bound) -> None:
+    def prepare(self, birth: str, prepared: Prepared) -> None:
         """Keeps that the node is quiet for a change."""
-        self._save(birth, replace(self.page(birth), bound=bound), {})
+        self._save(birth, replace(self.replica(birth), prepared=prepared), {})
 
-    def unbind(self, birth: str, register: Register[Record]) -> None:
+    def abort(self, birth: str, register: Register[Record]) -> None:
         """Keeps that a change will not be, and with it what the node now promises."""
-        self._save(birth, Page(register), self._arriving_keys(birth))
+        self._save(birth, Replica(register), self._arriving_keys(birth))
         self._forget_arriving(birth)
 
     def growing(self, total: int) -> Growing:
@@ -167,7 +173,7 @@ class Book:
         }
         for stone in self.arrived.get(birth, set()) - stays:
             changes[f"arrived/{birth}/{stone}"] = None
-        self._save(birth, Page(self.page(birth).register.learn(record.version, record)), changes, came)
+        self._save(birth, Replica(self.replica(birth).register.learn(record.version, record)), changes, came)
         self._forget_arriving(birth)
         self.arrived[birth] = stays
 
@@ -197,51 +203,53 @@ class Book:
     def _save(
         self,
         birth: str,
-        page: Page,
+        replica: Replica,
         changes: dict[str, bytes | None],
         renamed: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        past = [b for b, p in self.pages.items() if b != birth and not self.is_member(p) and not is_open(p)]
+        past = [
+            b for b, p in self.replicas.items() if b != birth and not self.is_member(p) and not is_open(p)
+        ]
         gone = past[: max(0, len(past) - _MOST_PAST)]
         changes |= {f"page/{old}": None for old in gone}
-        changes[f"page/{birth}"] = _bytes(page)
+        changes[f"page/{birth}"] = _bytes(replica)
         # Should it not be possible to write, all stays as it was.
         self._store.save(changes, renamed)
         for old in (*gone, birth):
-            self.pages.pop(old, None)
-        self.pages[birth] = page
+            self.replicas.pop(old, None)
+        self.replicas[birth] = replica
 
 
-def is_open(page: Page) -> bool:
+def is_open(replica: Replica) -> bool:
     """Whether something is to be decided in which the node has a part."""
-    return page.bound is not None or page.register.accepted is not None
+    return replica.prepared is not None or replica.register.accepted is not None
 
 
-def _bytes(page: Page) -> bytes:
-    register, bound = page.register, page.bound
+def _bytes(replica: Replica) -> bytes:
+    register, prepared = replica.register, replica.prepared
     # A vote on no version is one that was not given yet.
     votes_on = register.version + 1 if register.promised > NOBODY else 0
     return packed(
         [
             register.value,
             [votes_on, register.promised, register.ballot, register.accepted],
-            None if bound is None else [bound.ballot, bound.record, bound.lost],
+            None if prepared is None else [prepared.ballot, prepared.record, prepared.lost],
         ]
     )
 
 
-def _page(data: bytes) -> Page:
-    decided, (votes_on, promised, ballot, accepted), bound = from_msgpack(data)
+def _replica(data: bytes) -> Replica:
+    decided, (votes_on, promised, ballot, accepted), prepared = from_msgpack(data)
     record = _record(decided)
     register = Register(0 if record is None else record.version, record)
     if votes_on == register.version + 1:
         register = replace(
             register, promised=Ballot(*promised), ballot=Ballot(*ballot), accepted=_record(accepted)
         )
-    if bound is None:
-        return Page(register)
-    ballot, wanted, lost = bound
-    return Page(register, Bound(Ballot(*ballot), Record.from_data(wanted), tuple(lost)))
+    if prepared is None:
+        return Replica(register)
+    ballot, wanted, lost = prepared
+    return Replica(register, Prepared(Ballot(*ballot), Record.from_data(wanted), tuple(lost)))
 
 
 def _record(data: object) -> Record | None:
