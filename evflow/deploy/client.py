@@ -8,8 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from evflow.codgen.source.access import choices
 from evflow.engine.topology import Crossing
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from evflow.flow.entry import Entry
     from evflow.graph import Graph
 
-__all__ = ["Client", "Cluster", "Tap", "checked_seconds", "no_deployment"]
+__all__ = ["Client", "Closing", "Cluster", "Tap", "checked_seconds", "no_deployment"]
 
 _POLL = 0.02
 _MOST_TIMEOUT = 86_400
@@ -68,7 +67,21 @@ def no_deployment(name: str, hosts: Iterable[str], statuses: Iterable[Any]) -> D
     return DeployError(f"no deployment {name!r} on {', '.join(asked)}{hint}")
 
 
-class Cluster:
+class Closing:
+    """A context manager at whose end ``close`` is called."""
+
+    def close(self) -> None:
+        """Ends it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+class Cluster(Closing):
     """Connections to several daemons over one node.
 
     Args:
@@ -279,16 +292,8 @@ class Cluster:
         """Ends the connections; what was submitted is handed over before."""
         self.flow.close(timeout)
 
-    def __enter__(self) -> Cluster:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Client:
+class Client(Closing):
     """The connection to one daemon.
 
     Args:
@@ -331,16 +336,8 @@ class Client:
         """Ends the connection; what was submitted is handed over before."""
         self.cluster.close(timeout)
 
-    def __enter__(self) -> Client:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Tap:
+class Tap(Closing):
     """Events that pass at a stone of a daemon, as they come; made by ``Client.tap``.
 
     The daemon sends them at most once and holds back at most a few megabytes: a watcher that is slow misses
@@ -404,11 +401,3 @@ class Tap:
         except (LinkError, FlowError):
             # The daemon takes a tap away by itself when the watcher is gone.
             return
-
-    def __enter__(self) -> Tap:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evflow import mishaps
 from evflow.deploy.admission import Admission
+from evflow.deploy.client import Closing
 from evflow.deploy.messages import TOPIC
 from evflow.deploy.outbox import Outbox
 from evflow.deploy.requests import Requests
@@ -56,7 +56,7 @@ _LOOK = 0.5
 """Seconds between two looks at what changes by itself: connections, taps, stones that have let go."""
 
 
-class Daemon:
+class Daemon(Closing):
     """A node that others deploy graphs to; ``evflow node`` is one.
 
     What it runs is in its storage folder: started again on the same folder, also after a kill, it takes its
@@ -356,14 +356,6 @@ class Daemon:
                 self.flow.stop()
             finally:
                 self._store.close()
-
-    def __enter__(self) -> Daemon:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Daemon {self.node.name} at {', '.join(self.node.contacts)}>"

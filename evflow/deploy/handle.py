@@ -8,16 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evflow.codgen.source.access import choices
-from evflow.deploy.client import Cluster, checked_seconds, no_deployment
+from evflow.deploy.client import Closing, Cluster, checked_seconds, no_deployment
 from evflow.deploy.following import Following
 from evflow.deploy.lacking import missing
 from evflow.deploy.letters import RemoteLetters, letters_from, own_letters
 from evflow.deploy.part import checked_graph, qualified
-from evflow.deploy.record import Record
+from evflow.deploy.record import Record, stones_of
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.graph import Graph
 from evflow.kinds import loaded, made
@@ -39,7 +38,7 @@ _TRIES = 3
 T = TypeVar("T")
 
 
-class Deployment:
+class Deployment(Closing):
     """A graph that runs on daemons; made by ``Graph.deploy``, or for one that runs already by its name.
 
     ``with`` closes the handle, and what was submitted through it is handed over before. The deployment goes
@@ -91,7 +90,7 @@ class Deployment:
     def graph(self) -> Graph:
         """The graph as it runs now."""
         self._refresh()
-        return self._graph()
+        return _read(self._record)
 
     @property
     def version(self) -> int:
@@ -189,12 +188,9 @@ class Deployment:
             self._entries[name], self._sources[name] = entry, host
         return entry
 
-    def _graph(self) -> Graph:
-        return _read(self._record)
-
     def _placed(self) -> dict[str, str]:
         """Stone → node, by the newest record known here."""
-        return {entry["name"]: entry["on"] for entry in (self._record.graph or {}).get("stones", ())}
+        return {name: entry["on"] for name, entry in stones_of(self._record).items()}
 
     def _node_of(self, name: str) -> str:
         if name not in self._placed():
@@ -206,8 +202,7 @@ class Deployment:
 
     def _stone(self, name: str) -> Stone:
         """A stone as the newest record known here describes it."""
-        described = next(s for s in (self._record.graph or {})["stones"] if s["name"] == name)
-        return made(described, loaded)
+        return made(stones_of(self._record)[name], loaded)
 
     def drain(self, timeout: float | None = None) -> None:
         """Returns when everything submitted through this handle has been handled, or is held by a stone.
@@ -539,14 +534,6 @@ class Deployment:
 
         def __getattr__(self, name: str) -> Any:
             raise missing(name)
-
-    def __enter__(self) -> Deployment:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Deployment {self.name}, version {self._record.version}, on {', '.join(self._record.hosts)}>"

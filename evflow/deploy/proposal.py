@@ -128,17 +128,12 @@ class Proposal:
         self._touched = set() if finishes else touched(base, record) - set(self._lost)
         self._heard = {node: Heard() for node in sorted({*self.proposer.acceptors, *record.hosts})}
 
-    @property
-    def ballot(self) -> m.Ballot:
-        """Its newest ballot."""
-        return self.proposer.ballot
-
     # --- what is said
 
     def receive(self, peer: str, answer: m.Answer, now: float) -> None:
         """Takes what a node answers."""
         heard, proposer = self._heard.get(peer), self.proposer
-        if heard is None or answer.ballot.change != self.ballot.change:
+        if heard is None or answer.ballot.change != self.proposer.ballot.change:
             return
         match answer:
             case m.Able():
@@ -189,16 +184,16 @@ class Proposal:
             elif not self._closed:
                 if all(heard.able for heard in parts):
                     self._closed = True
-                    self._tell_touched(m.Close(self.at, self.ballot))
+                    self._tell_touched(m.Close)
             elif not self._settled and all(heard.quiet for heard in parts):
                 self._settled = True
-                self._tell_touched(m.Settle(self.at, self.ballot))
+                self._tell_touched(m.Settle)
         if self.phase == "accepting" and self.proposer.is_decided:
             self._decided(now)
 
     def _ask_to_accept(self, now: float) -> None:
         """Takes what may have been decided; if nothing was, the change, or that nothing shall change."""
-        own, change = self.record, self.ballot.change
+        own, change = self.record, self.proposer.ballot.change
         if self.finishes:
             own = own.withdrawn(change) if self._base is None else self._base.unchanged(change)
         self.record = self.proposer.choose(own)
@@ -249,7 +244,7 @@ class Proposal:
             # whoever has outbid this proposal does it.
             self._outbid = self.proposer.is_outbid
         elif self.phase == "preparing":
-            self.proposer.bid(self.ballot._replace(number=promised.number + 1))
+            self.proposer.bid(self.proposer.ballot._replace(number=promised.number + 1))
             self._say(now)
 
     # --- time
@@ -278,7 +273,7 @@ class Proposal:
             if self._cancels == _CANCELS:
                 self.phase = "over"
             for node in sorted(self._heard):
-                tell(node, m.Cancel(self.at, self.ballot))
+                tell(node, m.Cancel(self.at, self.proposer.ballot))
         elif self.phase == "telling":
             for node, heard in list(self._heard.items()):
                 if not heard.applied:
@@ -295,23 +290,23 @@ class Proposal:
         record = None if self.finishes else self.record
         left = max(0, int(1000 * ((self._deadline if self.finishes else self._limit) - now)))
         for node in sorted(self._heard):
-            tell(node, m.Prepare(self.at, self.ballot, self._base, record, self._lost, left))
+            tell(node, m.Prepare(self.at, self.proposer.ballot, self._base, record, self._lost, left))
         if self.phase == "preparing" and self._closed:
-            self._tell_touched(m.Close(self.at, self.ballot))
+            self._tell_touched(m.Close)
         if self.phase == "preparing" and self._settled:
-            self._tell_touched(m.Settle(self.at, self.ballot))
+            self._tell_touched(m.Settle)
         if self.phase == "accepting":
             self._tell_acceptors()
 
     def _tell_acceptors(self) -> None:
         for node in self.proposer.acceptors:
             if node not in self.proposer.accepted:
-                self._steward.tell(node, m.Accept(self.at, self.ballot, self.record))
+                self._steward.tell(node, m.Accept(self.at, self.proposer.ballot, self.record))
 
-    def _tell_touched(self, message: m.Message) -> None:
+    def _tell_touched(self, kind: type[m.Close | m.Settle]) -> None:
         for node in sorted(self._touched):
             if not self._heard[node].ready:
-                self._steward.tell(node, message)
+                self._steward.tell(node, kind(self.at, self.proposer.ballot))
 
     def _check_told(self, now: float) -> None:
         missing = tuple(node for node, heard in self._heard.items() if not heard.applied)

@@ -7,7 +7,7 @@ of them have it. Nothing here checks that the graph can run: that is up to the n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -201,14 +201,6 @@ def _is_identity_or_unset(value: object) -> bool:
     return value == "" or is_identity(value)
 
 
-def _is_graph(value: object) -> bool:
-    return value is None or type(value) is dict
-
-
-def _is_version(value: object) -> bool:
-    return type(value) is int and 0 < value < 1 << 62
-
-
 def _is_hosts(value: object) -> bool:
     if type(value) is not dict or not 0 < len(value) <= MOST_NODES:
         return False
@@ -228,10 +220,10 @@ def _is_parts(value: object) -> bool:
     return all(map(_is_name, value)) and all(map(is_identity, value.values()))
 
 
-_FIELDS = {
+_FIELDS: dict[str, Callable[[Any], bool]] = {
     "deployment": _is_name,
-    "version": _is_version,
-    "graph": _is_graph,
+    "version": lambda value: type(value) is int and 0 < value < 1 << 62,
+    "graph": lambda value: value is None or type(value) is dict,
     "hosts": _is_hosts,
     "frozen": _is_stone_names,
     "change": _is_identity_or_unset,

@@ -19,7 +19,7 @@ from evflow.edit import split_name
 from evflow.errors import DeployError, GraphError
 from evflow.rules import Rule, rules_of
 
-__all__ = ["Proposer", "Requests", "obeyed"]
+__all__ = ["Controller", "Requests", "obeyed"]
 
 _log = logging.getLogger("evflow.deploy")
 
@@ -27,7 +27,7 @@ _KEPT = 100
 _TRIES = 2
 
 
-class Proposer(Protocol):
+class Controller(Protocol):
     """What of a steward is needed."""
 
     name: str
@@ -63,7 +63,7 @@ class Requests:
         steward: the node's.
     """
 
-    def __init__(self, steward: Proposer) -> None:
+    def __init__(self, steward: Controller) -> None:
         self._steward = steward
         self._kept: dict[str, deque[list[Any]]] = {}
         self._wishes: dict[str, dict[str, _Wish]] = {}
@@ -100,12 +100,8 @@ class Requests:
             wishes.pop(stone, None)
             wishes[stone] = _Wish(request)
             return
-        _log.info(
-            "deployment %s: stone %s asks for reconfiguration %d, for which there is no rule",
-            deployment,
-            stone,
-            request,
-        )
+        what = f"deployment {deployment}: stone {stone} asks for reconfiguration {request}"
+        _log.info("%s, for which there is no rule", what)
         self._kept.setdefault(deployment, deque(maxlen=_KEPT)).append([stone, request, wall])
 
     def _propose(self, record: Record, wishes: dict[str, _Wish]) -> None:
@@ -133,13 +129,8 @@ class Requests:
             return
         del wishes[stone]
         if outcome.record is None:
-            _log.warning(
-                "deployment %s: what stone %s asked for by %d was not done: %s",
-                deployment,
-                stone,
-                wish.request,
-                outcome.error,
-            )
+            what = f"deployment {deployment}: what stone {stone} asked for by {wish.request}"
+            _log.warning("%s was not done: %s", what, outcome.error)
         else:
             _log.info("deployment %s: stone %s has asked for %d: done", deployment, stone, wish.request)
 

@@ -232,9 +232,7 @@ class Steward:
                 self._compare(peer, message.versions)
             case m.Applied():
                 self._desk.applied(peer, message.at.birth, message.at.version)
-            case m.Promise() | m.Outbid() | m.Able() | m.Unable() | m.Accepted():
-                self._desk.answer(peer, message, now)
-            case m.Ready() | m.Busy() | m.Quiet():
+            case _ if isinstance(message, m.Answer):
                 self._desk.answer(peer, message, now)
             case m.Fetch() | m.Piece():
                 self._pass_snapshot(peer, message, now)
@@ -289,15 +287,13 @@ class Steward:
 
     def _may(self, peer: str, at: m.Decision, against: bool) -> bool:
         """Whether a node may have a say: members may, and who may deploy."""
-        replica, member = self.durable.replicas.get(at.birth), self.members.get(at.birth)
+        record, member = self.durable.replica(at.birth).record, self.members.get(at.birth)
         if peer == self.name or self._permits(peer, "deploy"):
             return True
-        if replica is not None and replica.record is not None and peer in replica.record.hosts:
-            return True
-        if member is not None and member.knows(peer):
+        if (record is not None and peer in record.hosts) or (member is not None and member.knows(peer)):
             return True
         # To vote against what this node has no part in helps others to an end, and does nothing here.
-        known = (replica is not None and replica.record) or (member is not None and member.preparing)
+        known = record is not None or (member is not None and member.preparing is not None)
         few = sum(map(is_open, self.durable.replicas.values())) < _MOST_OPEN
         return not known and few and against
 
@@ -317,12 +313,11 @@ class Steward:
         behind = []
         for at in versions:
             self._desk.applied(peer, at.birth, at.version)
-            record = self.durable.replica(at.birth).record
-            version = 0 if record is None else record.version
-            if record is not None and version > at.version:
-                self.tell(peer, m.Chosen(record))
-            elif version < at.version:
-                behind.append(at._replace(version=version))
+            replica = self.durable.replica(at.birth)
+            if replica.record is not None and replica.version > at.version:
+                self.tell(peer, m.Chosen(replica.record))
+            elif replica.version < at.version:
+                behind.append(at._replace(version=replica.version))
         if behind:
             self.tell(peer, m.State(behind))
 

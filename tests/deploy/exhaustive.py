@@ -144,7 +144,7 @@ class Proposer:
         found: dict[str, Callable[[Any], None]] = {}
         if p.phase in ("preparing", "accepting"):
             found["late"] = Proposer.late
-        if p.phase == "preparing" and not p.finishes and p.ballot.number < self._most:
+        if p.phase == "preparing" and not p.finishes and p.proposer.ballot.number < self._most:
             found["outbid"] = Proposer.outbid
         return found
 
@@ -155,7 +155,7 @@ class Proposer:
     def outbid(self) -> None:
         """Hears that a greater ballot was promised."""
         p = self.proposal
-        self.hear(self.name, m.Outbid(p.at, p.ballot, p.ballot._replace(node="Z")))
+        self.hear(self.name, m.Outbid(p.at, p.proposer.ballot, p.proposer.ballot._replace(node="Z")))
 
     def tell(self, peer: str, message: m.Message) -> None:
         if not isinstance(message, m.State):
@@ -175,7 +175,7 @@ class Proposer:
     def key(self) -> object:
         """All that its next steps depend on, but for ``of_node``."""
         p = self.proposal
-        return p.phase, p.ballot, p.record.change, p._closed, p._settled, self.facts()
+        return p.phase, p.proposer.ballot, p.record.change, p._closed, p._settled, self.facts()
 
     def of_node(self, node: str) -> object:
         """What it has heard of a node, as far as its phase still uses that."""

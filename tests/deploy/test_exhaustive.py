@@ -113,8 +113,8 @@ def test_proposal_ends_as_soon_as_it_hears_what_was_decided(accepting: bool, mad
     proposal = Proposal(notes, BASE, own, _ballot(1, "A", 1), 0.0, done=told.append)
     for node in "ABC" if accepting else "":
         for answer in (
-            m.Promise(proposal.at, proposal.ballot, None, None),
-            m.Ready(proposal.at, proposal.ballot),
+            m.Promise(proposal.at, proposal.proposer.ballot, None, None),
+            m.Ready(proposal.at, proposal.proposer.ballot),
         ):
             proposal.receive(node, answer, 0.0)
     assert proposal.phase == ("accepting" if accepting else "preparing")
