@@ -62,7 +62,7 @@ def cost(
     graph = ev.Graph()
     matching = graph.source("events") >> stone
     matching >> ev.Terminal(lambda batch: None, batch=True)
-    engine = Engine(check_graph(graph), LetterBox(10, lambda name, batch: None))
+    engine = Engine(check_graph(graph), LetterBox(10, lambda name, batch, timeout: None))
     slots = engine.topology.slots
     slots["match"].actor.do(lambda book: book.matcher.subscribe_many(subscriptions))
     matcher: Matcher = slots["match"].actor.do(lambda book: book.matcher)

@@ -84,7 +84,7 @@ class RemoteLetter:
         """Takes the event off the dead letters and gives it to the stone again.
 
         Raises:
-            EvflowError: the node cannot be reached, or the letter is no longer there.
+            EvflowError: the node cannot be reached, its stone is full, or the letter is no longer there.
         """
         RemoteLetters([self]).resubmit()
 
@@ -116,8 +116,8 @@ class RemoteLetters(list[RemoteLetter]):
         """Resubmits every one of them, in order.
 
         Raises:
-            EvflowError: a node cannot be reached; or letters are no longer there, and all others were
-                resubmitted.
+            EvflowError: a node cannot be reached, or a stone is full: the letters from there on are still
+                there. Or letters are no longer there, and all others were resubmitted.
         """
         gone: list[str] = []
         for (node, again), letters in groupby(self, lambda letter: (letter.node, letter._again)):

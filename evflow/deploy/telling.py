@@ -22,6 +22,9 @@ MOST_LETTERS = 10_000
 MOST_AGAIN = 1_000
 """Dead letters that are given to their stones again at once."""
 
+_ROOM = 1.0
+"""Seconds that one waits for room at its stone: the thread that does it has to answer others."""
+
 _MOST_EVENT = 256 << 10
 _MOST_RECORD = 1000
 _MOST_TRACE = 4000
@@ -56,6 +59,9 @@ def resubmitted(letters: Iterable[DeadLetter], numbers: Iterable[int]) -> list[i
 
     Returns:
         The numbers of those that are not there.
+
+    Raises:
+        FlowError: a stone is full, or is gone; its letter and those behind it are still there.
     """
     there = {letter.number: letter for letter in letters}
     gone = []
@@ -64,7 +70,7 @@ def resubmitted(letters: Iterable[DeadLetter], numbers: Iterable[int]) -> list[i
         if letter is None:
             gone.append(number)
         else:
-            letter.resubmit()
+            letter.resubmit(_ROOM)
     return gone
 
 

@@ -25,7 +25,8 @@ __all__ = ["DeadLetter", "DeadLetters", "LetterBox"]
 _MOST_SHOWN = 160
 """Characters of an event that the log shows."""
 
-Resubmit = Callable[[str, "EventBatch"], None]
+Resubmit = Callable[[str, "EventBatch", float | None], None]
+"""Gives an event to a stone again: (its name, the event, seconds to wait while the flow is full)."""
 MOST_BYTES = 256 << 20
 """Bytes of the dead letters that are kept; the newest letter is kept whatever its size."""
 _COLUMN = 300
@@ -67,14 +68,17 @@ class DeadLetter:
     number: int = field(default=-1, repr=False)
     _box: LetterBox | None = field(default=None, repr=False, compare=False)
 
-    def resubmit(self) -> None:
+    def resubmit(self, timeout: float | None = None) -> None:
         """Takes the event off the dead letters and gives it to the stone again.
 
+        Args:
+            timeout: seconds to wait while the flow is full; None waits as long as it takes.
+
         Raises:
-            FlowError: the flow is closed.
+            FlowError: the flow is closed, or stayed full; the letter is still there.
         """
         if self._box is not None:
-            self._box.resubmit(self.number)
+            self._box.resubmit(self.number, timeout)
 
 
 class DeadLetters(Sequence[DeadLetter]):
@@ -211,19 +215,20 @@ class LetterBox:
         """What is kept now of the stones whose names begin with ``prefix``."""
         letters = [
             DeadLetter(kept.event[0], kept.stone, kept.reason, kept.error, number, self)
-            for number, kept in list(self._kept.items())
+            # One that could not be submitted again lies last.
+            for number, kept in sorted(self._kept.items())
             if kept.stone.startswith(prefix)
         ]
         counts = [count for stone, count in list(self._counts.items()) if stone.startswith(prefix)]
         return DeadLetters(letters, sum(c.lost for c in counts), sum(c.total for c in counts))
 
-    def resubmit(self, number: int) -> None:
+    def resubmit(self, number: int, timeout: float | None = None) -> None:
         """Gives a letter's event to its stone again; does nothing if that was done before."""
         kept = self._kept.pop(number, None)
         if kept is None:
             return
         try:
-            self._resubmit(kept.stone, kept.event)
+            self._resubmit(kept.stone, kept.event, timeout)
         except FlowError:
             self._kept[number] = kept
             raise

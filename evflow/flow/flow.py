@@ -539,8 +539,8 @@ class Flow(Changeable):
             raise self._unknown(name, self.engine.topology.slots)
         return slot
 
-    def _resubmit(self, name: str, batch: EventBatch) -> None:
-        self[name].submit_batch(batch)
+    def _resubmit(self, name: str, batch: EventBatch, timeout: float | None) -> None:
+        self[name].submit_batch(batch, timeout=timeout)
 
     def _give_up(self, name: str, batch: EventBatch, reason: str) -> None:
         self._box.put(name, batch, [reason] * len(batch))

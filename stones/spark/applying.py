@@ -206,5 +206,5 @@ class _Faults(LetterBox):
         return self.counts.total(), stones, self.first
 
 
-def _never(stone: str, batch: EventBatch) -> None:
+def _never(stone: str, batch: EventBatch, timeout: float | None) -> None:
     raise FlowError(f"stone {stone!r}: nothing is submitted again in a task")

@@ -70,6 +70,43 @@ def test_all_letters_are_submitted_again_however_many(tmp_path: Path) -> None:
             assert handle.dead_letters() == []
 
 
+class Blob(ev.Event):
+    seq: int
+    data: bytes
+
+
+@pytest.mark.slow
+def test_letters_for_a_stone_that_is_full_do_not_hold_up_their_node(tmp_path: Path) -> None:
+    """The error says so, the node goes on to answer, and the others are submitted when there is room."""
+    count, broken, seen = 80, True, []
+
+    def note(event: Blob) -> None:
+        if broken:
+            raise ValueError("not yet")
+        seen.append(event.seq)
+
+    graph = ev.Graph("blobs")
+    graph.source("blobs", Blob, on="a") >> ev.Terminal("desk:note", name="end", on="a")
+    with Yard(tmp_path, "") as yard:
+        yard.start("a", handlers={"desk:note": note})
+        with graph.deploy(yard.hosts) as handle:
+            for seq in range(count):
+                handle["blobs"].submit(Blob(seq, bytes(1 << 20)))
+            handle.drain(60)
+            handle.freeze("end")
+            wait_for(lambda: handle.status()["a"]["stones"]["blobs/end"]["frozen"], "the stone to be frozen")
+            with pytest.raises(ev.FlowError, match="'blobs/end' is full"):
+                handle.dead_letters().resubmit()
+            left = len(handle.dead_letters())
+            assert 0 < left < count
+            broken = False
+            handle.unfreeze("end")
+            wait_for(lambda: len(seen) == count - left, "those that were submitted")
+            handle.dead_letters().resubmit()
+            wait_for(lambda: len(seen) == count, "the others")
+            assert seen == list(range(count))
+
+
 @pytest.mark.parametrize(
     "change",
     [

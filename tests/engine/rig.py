@@ -32,7 +32,7 @@ class Rig:
     """An engine over a graph."""
 
     def __init__(self, graph: ev.Graph) -> None:
-        self.box = LetterBox(1000, lambda stone, batch: None)
+        self.box = LetterBox(1000, lambda stone, batch, timeout: None)
         self.engine = Engine(check_graph(graph), self.box)
 
     @property

@@ -33,7 +33,7 @@ def _kept(box: LetterBox) -> list[int]:
 
 
 def _box(most_bytes: int) -> LetterBox:
-    return LetterBox(1000, lambda stone, batch: None, most_bytes)
+    return LetterBox(1000, lambda stone, batch, timeout: None, most_bytes)
 
 
 def test_the_newest_are_kept_that_fit() -> None:
@@ -59,6 +59,19 @@ def test_what_was_submitted_again_takes_no_room() -> None:
     box.letters()[1].resubmit()
     _put(box, 250_000)
     assert (_kept(box), box.letters().lost) == ([0, 2, 3, 4], 0)
+
+
+def test_a_letter_that_cannot_be_submitted_again_keeps_its_place() -> None:
+    """It is still there, before those that came later."""
+
+    def refuse(stone: str, batch: ev.EventBatch, timeout: float | None) -> None:
+        raise ev.FlowError(f"stone {stone!r} is full for {timeout} s")
+
+    box = LetterBox(1000, refuse, MiB)
+    _put(box, 10, 10, 10)
+    with pytest.raises(ev.FlowError, match=r"full for 0\.5 s"):
+        box.letters()[1].resubmit(timeout=0.5)
+    assert _kept(box) == [0, 1, 2]
 
 
 def test_attributes_and_texts_of_errors_count() -> None:

@@ -153,7 +153,7 @@ class Peer:
             name, self.port, random.randbytes, contact=contact, window=window, memory=memory, journal=journal
         )  # fmt: skip
         topology = placed_on(check_graph(bridged(graph)), name)
-        self.letters = LetterBox(1000, lambda stone, batch: None)
+        self.letters = LetterBox(1000, lambda stone, batch, timeout: None)
 
         def sender(slot: Slot) -> Callable[[ev.EventBatch], None] | None:
             crossing = topology.crossings.get(slot.name)

@@ -81,7 +81,7 @@ def node(
     crossings = topology.crossings
     engine = Engine(
         topology,
-        LetterBox(10, lambda stone, batch: None),
+        LetterBox(10, lambda stone, batch, timeout: None),
         lambda slot: hub.sender(slot, crossings[slot.name]) if slot.name in crossings else None,
     )
     hub.attach(engine, dict(topology.slots), lambda slot: engine.run())

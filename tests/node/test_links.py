@@ -28,7 +28,7 @@ class End:
         self.slot = Slot(
             "end", ev.Terminal(lambda event: self.arrived.append(event.number)), arrivals=(None,)
         )
-        self.engine = Engine(Topology({"end": self.slot}), LetterBox(10, lambda stone, batch: None))
+        self.engine = Engine(Topology({"end": self.slot}), LetterBox(10, lambda stone, batch, timeout: None))
         self.links.attach(
             self.engine, {"end": self.slot}, lambda slot: self.engine.run(), lambda: None, self._give_up
         )

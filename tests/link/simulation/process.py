@@ -133,7 +133,7 @@ class Process:
             if peer != name:
                 self.hub.peer(peer, f"sim://{peer}")
         topology = placed(world.graph, name)
-        self.letters = LetterBox(100, lambda stone, batch: None)
+        self.letters = LetterBox(100, lambda stone, batch, timeout: None)
 
         def sender(slot: Slot) -> Callable[[EventBatch], None] | None:
             crossing = topology.crossings.get(slot.name)
