@@ -226,5 +226,4 @@ class Member:
     def orphan(self) -> Record | None:
         """The record that this node is prepared for or has accepted; None if it need not know the outcome."""
         replica = self.replica
-        record = replica.register.accepted if replica.prepared is None else replica.prepared.record
-        return record if record is not None and record.version == replica.version + 1 else None
+        return replica.register.accepted if replica.prepared is None else replica.prepared.record

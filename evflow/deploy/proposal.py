@@ -133,7 +133,7 @@ class Proposal:
     def receive(self, peer: str, answer: m.Answer, now: float) -> None:
         """Takes what a node answers."""
         heard, proposer = self._heard.get(peer), self.proposer
-        if heard is None or answer.ballot.change != self.proposer.ballot.change:
+        if heard is None:
             return
         match answer:
             case m.Able():

@@ -43,6 +43,7 @@ class PlainGround:
         expected: stone → the snapshot that it may come with.
         arrived: stone → the snapshot it came with.
         record: what was adopted last.
+        settled: whether all nodes were quiet already for the change that was begun last.
     """
 
     def __init__(self, node: str) -> None:
@@ -54,6 +55,7 @@ class PlainGround:
         self.expected: dict[str, Snapshot] = {}
         self.arrived: dict[str, Snapshot] = {}
         self.record: Record | None = None
+        self.settled = False
         self._change: tuple[Record | None, Record] | None = None
 
     def start(self, records: Iterable[Record], arrived: Mapping[str, Mapping[str, bytes]]) -> None:
@@ -68,6 +70,7 @@ class PlainGround:
 
     def begin(self, old: Record | None, new: Record, settled: bool = False) -> None:
         self.calls.append("begin")
+        self.settled = settled
         self._change = (old, new)
 
     def waiting(self, deployment: str) -> str:

@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 import pytest
 
 from evflow.deploy import messages as m
-from evflow.deploy.proposal import Proposal
+from evflow.deploy.proposal import Outcome, Proposal
 from evflow.deploy.record import Record
 from tests.deploy.exhaustive import Worlds
 from tests.deploy.group import graph_of, record_of
@@ -127,3 +127,49 @@ def test_proposal_ends_as_soon_as_it_hears_what_was_decided(accepting: bool, mad
     assert outcome.record == (own if made else None)
     assert made or "another change came first" in str(outcome.error)
     assert isinstance(notes.said[-1], m.Accept) is (accepting and not made)
+
+
+class _Changing:
+    """Node A's proposal of a change that concerns A and B, and has the promises of all members."""
+
+    def __init__(self, *, finishes: bool = False) -> None:
+        self.notes = _Notes()
+        self.told: list[Outcome] = []
+        graph = graph_of(a="A", b="B")
+        for stone in graph["stones"]:
+            stone["settings"] = {"code": "new"}
+        self.own = BASE.edited(graph).made_by(CHANGES[1], BASE)
+        self.proposal = Proposal(
+            self.notes, BASE, self.own, _ballot(1, "A", 1), 0.0, done=self.told.append, finishes=finishes
+        )
+
+    def hear(self, kind: type[m.Answer], nodes: str, *fields: object) -> set[type[m.Message]]:
+        """Nodes answer; gives what kinds of messages the proposal says after that."""
+        self.notes.said.clear()
+        for node in nodes:
+            self.proposal.receive(node, kind(self.proposal.at, self.proposal.proposer.ballot, *fields), 0.0)  # type: ignore[arg-type]
+        return {type(message) for message in self.notes.said}
+
+
+def test_each_step_of_a_change_waits_for_all_nodes_that_it_touches() -> None:
+    changing = _Changing()
+    assert not changing.hear(m.Promise, "ABC", None, None)
+    for answer, step in ((m.Able, m.Close), (m.Quiet, m.Settle), (m.Ready, m.Accept)):
+        assert not changing.hear(answer, "A")
+        assert changing.hear(answer, "B") == {step}
+
+
+def test_change_that_finds_another_one_accepted_is_given_up() -> None:
+    changing = _Changing()
+    assert changing.hear(m.Promise, "A", _ballot(0, "B", 2), _edited(CHANGES[2])) == {m.Cancel}
+    assert "another change is being decided" in str(changing.told[0].error)
+
+
+@pytest.mark.parametrize(("outbid", "goes_on"), [("A", True), ("AB", False)])
+def test_proposal_that_is_outbid_goes_on_while_the_others_are_a_majority(outbid: str, goes_on: bool) -> None:
+    changing = _Changing(finishes=True)
+    assert changing.hear(m.Promise, "ABC", None, None) == {m.Accept}
+    changing.hear(m.Outbid, outbid, _ballot(2, "B", 2))
+    changing.proposal.tick(1.0)
+    assert (m.Accept in map(type, changing.notes.said)) is goes_on
+    assert [outcome.record for outcome in changing.told] == ([] if goes_on else [None])

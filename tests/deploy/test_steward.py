@@ -251,7 +251,7 @@ def test_prepared_node_begins_again_after_a_restart() -> None:
     group.stewards["A"].propose(record.edited(graph_of(a="A", b="C")))
     group.run(0.3)
     group.start("B")
-    assert group.grounds["B"].calls == ["start", "begin"]
+    assert group.grounds["B"].calls == ["start", "begin"] and group.grounds["B"].settled
     group.grounds["A"].waits = ""
     group.run(2.0)
     assert group.grounds["B"].calls == ["start", "begin", "settle", "commit"]

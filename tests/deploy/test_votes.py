@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import msgpack
 import pytest
 
 from evflow.deploy import messages as m
@@ -87,7 +88,9 @@ def test_promise_tells_what_was_accepted(restarts: bool) -> None:
         voter.group.start("A")
     high = voter.prepare(2, "C", CHANGES[2])
     assert voter.said(m.Promise) == m.Promise(voter.at, high, low, voter.wanted(CHANGES[1]))
-    voter.prepare(3, "C", CHANGES[3], voter.wanted(CHANGES[3]))
+    higher = voter.prepare(3, "C", CHANGES[2])
+    assert voter.said(m.Promise) == m.Promise(voter.at, higher, low, voter.wanted(CHANGES[1]))
+    voter.prepare(4, "C", CHANGES[3], voter.wanted(CHANGES[3]))
     assert "another change, proposed by B, is being decided" in voter.said(m.Unable).reason
 
 
@@ -165,6 +168,54 @@ def test_cancel_of_a_change_that_was_accepted_is_refused(restarts: bool) -> None
         voter.group.start("A")
     voter.hear("C", m.Chosen(wanted))
     assert voter.group.grounds["A"].calls[-1] == "commit"
+
+
+def test_cancel_of_another_change_takes_back_nothing_that_was_promised() -> None:
+    voter = Voter()
+    ballot = voter.prepare(2, "B", CHANGES[1])
+    voter.hear("C", m.Cancel(voter.at, m.Ballot(5, "C", CHANGES[2])))
+    voter.said(m.Promise)
+    voter.hear("B", m.Accept(voter.at, ballot, voter.base.unchanged(CHANGES[1])))
+    assert voter.said(m.Accepted) == m.Accepted(voter.at, ballot)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("made", [False, True])
+def test_prepared_node_does_what_was_decided(restarts: bool, made: bool) -> None:
+    """Also where a later version is the first that it hears of."""
+    voter = Voter()
+    wanted = voter.wanted(CHANGES[1], a="B")
+    ballot = voter.prepare(1, "B", CHANGES[1], wanted)
+    for message in (m.Close(voter.at, ballot), m.Settle(voter.at, ballot)):
+        voter.hear("B", message)
+    if restarts:
+        voter.group.start("A")
+    second = wanted if made else voter.base.unchanged(CHANGES[2])
+    voter.hear("C", m.Chosen(second.unchanged(CHANGES[3])))
+    calls = voter.group.grounds["A"].calls
+    assert ("commit" in calls, "cancel" in calls) == (made, not made)
+    assert voter.group.stewards["A"].records["x"].version == 3
+
+
+def test_what_is_kept_of_a_vote_is_read_by_other_versions_of_evflow() -> None:
+    """Record, [version, promised, accepted with, accepted] and the change that it is prepared for."""
+    voter = Voter()
+
+    def kept() -> Any:
+        return msgpack.unpackb(voter.group.stores["A"].kept[f"page/{CHANGES[0]}"])
+
+    base, nobody = voter.base.data(), [0, "", ""]
+    assert kept() == [base, [0, nobody, nobody, None], None]
+    wanted, mine = voter.wanted(CHANGES[1], a="B"), [2, "B", CHANGES[1]]
+    ballot = voter.prepare(2, "B", CHANGES[1], wanted)
+    assert kept() == [base, [2, mine, nobody, None], None]
+    for message in (m.Close(voter.at, ballot), m.Settle(voter.at, ballot)):
+        voter.hear("B", message)
+    assert kept() == [base, [2, mine, nobody, None], [mine, wanted.data(), []]]
+    voter.hear("B", m.Accept(voter.at, ballot, wanted))
+    assert kept() == [base, [2, mine, mine, wanted.data()], [mine, wanted.data(), []]]
+    voter.hear("B", m.Chosen(wanted))
+    assert kept() == [wanted.data(), [0, nobody, nobody, None], None]
 
 
 @pytest.mark.parametrize("version", [1, 2, 4])

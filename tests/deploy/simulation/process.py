@@ -178,5 +178,7 @@ class Process:
             )
             for mb in self.steward.members.values()
         ]
-        proposals = [(p.at, p.phase, p.ballot, p.finishes) for p in self.steward._desk.proposals.values()]
+        proposals = [
+            (p.at, p.phase, p.proposer.ballot, p.finishes) for p in self.steward._desk.proposals.values()
+        ]
         return f"{self.name}: {members} {proposals}"
