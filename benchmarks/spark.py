@@ -25,7 +25,7 @@ import table
 import zmq
 
 import evflow as ev
-from evflow.stones.spark.session import configure_spark_with_evflow
+from evflow.spark.session import configure_spark_with_evflow
 
 FLOOR = "an empty mapInArrow"
 STONE = "rows"

@@ -30,9 +30,9 @@ import pyarrow.parquet as pq
 from table import duration, markdown
 
 from evflow.matching.matcher import Matcher
-from evflow.stones.spark.matching import index, match
-from evflow.stones.spark.matching.reading import Form, read_piece
-from evflow.stones.spark.session import configure_spark_with_evflow
+from evflow.spark.matching import index, match
+from evflow.spark.matching.reading import Form, read_piece
+from evflow.spark.session import configure_spark_with_evflow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from evflow.flow.flow import Flow
     from evflow.link.congestion import Congestion
     from evflow.node.node import Node
+    from evflow.spark.sink import SparkSink
+    from evflow.spark.source import SparkSource
     from evflow.stones.bridge import Bridge
     from evflow.stones.filter import Filter
     from evflow.stones.generator import Generator
@@ -65,8 +67,6 @@ if TYPE_CHECKING:
     from evflow.stones.matching.changes import SubscriptionChange
     from evflow.stones.queue import Queue
     from evflow.stones.router import Router
-    from evflow.stones.spark.sink import SparkSink
-    from evflow.stones.spark.source import SparkSource
     from evflow.stones.split import Split
     from evflow.stones.storage import Storage
     from evflow.stones.terminal import Terminal
@@ -146,8 +146,8 @@ _LAZY = {
     "Match": "evflow.stones.match",
     "Queue": "evflow.stones.queue",
     "Router": "evflow.stones.router",
-    "SparkSink": "evflow.stones.spark.sink",
-    "SparkSource": "evflow.stones.spark.source",
+    "SparkSink": "evflow.spark.sink",
+    "SparkSource": "evflow.spark.source",
     "Split": "evflow.stones.split",
     "Storage": "evflow.stones.storage",
     "SubscriptionChange": "evflow.stones.matching.changes",

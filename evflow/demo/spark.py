@@ -151,8 +151,8 @@ def show(*, as_json: bool, quiet: bool) -> None:
     Raises:
         EvflowError: Java, PySpark, or a package that the demo needs is not installed; says how to get it.
     """
-    from evflow.stones.spark.feeding.starting import spark_session
-    from evflow.stones.spark.session import require_spark
+    from evflow.spark.feeding.starting import spark_session
+    from evflow.spark.session import require_spark
 
     people = subscribers(airports())
     require_spark()

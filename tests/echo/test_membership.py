@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from evflow import LinkError
-from evflow.stones.echo.membership import Membership
-from evflow.stones.echo.notes import LEFT, OPEN, Entry, Known, State
-from evflow.stones.echo.record import Record
+from evflow.echo.membership import Membership
+from evflow.echo.notes import LEFT, OPEN, Entry, Known, State
+from evflow.echo.record import Record
 from tests.echo.world import Process, World
 
 NAMES = ["ada", "bob", "cyd", "dan", "eve"]

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 import evflow as ev
 from evflow import echo
-from evflow.stones.echo.contact import ChannelContact
-from evflow.stones.echo.membership import Membership
-from evflow.stones.echo.notes import TOPIC, Absent, Entry, Find, Here, Known, Refused, State, pack, unpack
-from evflow.stones.echo.record import Derivation, Record, morph_from, packed_morph
+from evflow.echo.contact import ChannelContact
+from evflow.echo.membership import Membership
+from evflow.echo.notes import TOPIC, Absent, Entry, Find, Here, Known, Refused, State, pack, unpack
+from evflow.echo.record import Derivation, Record, morph_from, packed_morph
 from tests.examples import tried
 from tests.node.processes import wait_for
 

@@ -9,10 +9,10 @@ from random import Random
 from typing import Any
 
 import evflow as ev
-from evflow.stones.echo.membership import Marks, Membership, Settings
-from evflow.stones.echo.notes import SUBSCRIBED, unpack
-from evflow.stones.echo.record import Derivation, Record
-from evflow.stones.echo.roster import Roster
+from evflow.echo.membership import Marks, Membership, Settings
+from evflow.echo.notes import SUBSCRIBED, unpack
+from evflow.echo.record import Derivation, Record
+from evflow.echo.roster import Roster
 
 
 class Trade(ev.Event):

@@ -20,9 +20,9 @@ import numpy as np
 import evflow as ev
 from evflow.errors import EvflowError, SparkError
 from evflow.events.attributes import Attributes
+from evflow.spark.format.options import Options
+from evflow.spark.landing import staging
 from evflow.stone import Checkpoint
-from evflow.stones.spark.format.options import Options
-from evflow.stones.spark.landing import staging
 from tests.fuzz.foreign import mutated
 from tests.quiet import quiet
 from tests.spark import landings
@@ -381,7 +381,7 @@ class HostileLine:
         self._random, self._tell = random, tell
 
     def ask(self, question: dict[str, Any], timeout: float | None = None) -> Any:
-        from evflow.stones.spark.format.answers import answered
+        from evflow.spark.format.answers import answered
 
         random = self._random
         good: dict[str, Any] = {
@@ -412,8 +412,8 @@ def _answers(random: Random, tell: Tell) -> int:
 def _answer(random: Random, tell: Tell) -> None:
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
-    from evflow.stones.spark.columns.schemas import struct_of
-    from evflow.stones.spark.format import fetching, reading, writing
+    from evflow.spark.columns.schemas import struct_of
+    from evflow.spark.format import fetching, reading, writing
 
     options = Options.parse({"contact": "tcp://127.0.0.1:1", "stone": "rows"})
     line: Any = HostileLine(options, random, tell)
@@ -462,7 +462,7 @@ def _options(random: Random, tell: Tell) -> int:
         except SparkError as error:
             assert str(error)
         with contextlib.suppress(ImportError, SparkError):
-            from evflow.stones.spark.format import reading
+            from evflow.spark.format import reading
 
             for name in ("from", "to"):
                 assert isinstance(reading._place(given, name, "earliest"), str | int)

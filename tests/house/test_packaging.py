@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOTS = {"evflow": "evflow", "codgen": "evflow/codgen", "gpu": "evflow/gpu", "stones": "evflow/stones"}
-OWN = Path("stones/spark/pyspark_evflow")
+OWN = Path("evflow/spark/pyspark_evflow")
 """A folder that installs as a package of its own, beside evflow."""
 DATA = {".cu", ".cuh", ".typed"}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evflow.errors import SparkError
-from evflow.stones.spark.session import require_spark
+from evflow.spark.session import require_spark
 from tests.spark import setting
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 
 import evflow as ev
 from evflow.events.attributes import AttributeColumn, Attributes
-from evflow.stones.spark.landing.actor import Landing
+from evflow.spark.landing.actor import Landing
 
 
 class Row(ev.Event):

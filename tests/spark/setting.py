@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evflow.stones.spark.session import configure_spark_with_evflow, worker_path
+from evflow.spark.session import configure_spark_with_evflow, worker_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

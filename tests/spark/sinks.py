@@ -10,8 +10,8 @@ from typing import Any
 
 import evflow as ev
 from evflow.flow.flow import Flow
-from evflow.stones.spark.rowfile import RowFile
-from evflow.stones.spark.sink import SparkSink
+from evflow.spark.rowfile import RowFile
+from evflow.spark.sink import SparkSink
 
 SINK = "rows"
 LEAST = 1 << 16

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import evflow as ev
 from evflow.errors import SparkError
-from evflow.stones.spark.applying import apply, run_task
-from evflow.stones.spark.program import Program
+from evflow.spark.applying import apply, run_task
+from evflow.spark.program import Program
 from tests.spark import setting
 
 pa = pytest.importorskip("pyarrow")

@@ -21,7 +21,7 @@ from tests.data.strategies import events, plain_event, schemas, some, unpacked
 
 pa = pytest.importorskip("pyarrow")
 
-from evflow.stones.spark.columns.arrow import arrow_schema_of, decode, encode, encode_all  # noqa: E402
+from evflow.spark.columns.arrow import arrow_schema_of, decode, encode, encode_all  # noqa: E402
 
 FLAT = schemas(depth=2, logical=False).filter(lambda schema: not schema.recursive)
 

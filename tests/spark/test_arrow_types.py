@@ -17,7 +17,7 @@ from evflow.schema.types import Maybe, Record, f64
 
 pa = pytest.importorskip("pyarrow")
 
-from evflow.stones.spark.columns.arrow import decode, encode  # noqa: E402
+from evflow.spark.columns.arrow import decode, encode  # noqa: E402
 
 UTC = "UTC"
 MOMENT = dt.datetime(2013, 1, 1, 12, 30, 0, 250000)

@@ -16,10 +16,10 @@ import pytest
 import evflow as ev
 from evflow.deploy.admission import Admission
 from evflow.errors import SparkError
-from evflow.stones.spark.feeding.feed import Feed
-from evflow.stones.spark.feeding.job import Job, reason_of
-from evflow.stones.spark.feeding.progress import Progress, shown
-from evflow.stones.spark.java import explained
+from evflow.spark.feeding.feed import Feed
+from evflow.spark.feeding.job import Job, reason_of
+from evflow.spark.feeding.progress import Progress, shown
+from evflow.spark.java import explained
 from tests.spark import setting
 
 pa = pytest.importorskip("pyarrow")
@@ -100,9 +100,9 @@ def test_job_travels_as_data() -> None:
 
 def test_daemon_runs_jobs_only_if_allowed(tmp_path: Path) -> None:
     job, rows = ev.SparkSource(Row, sql="select 1", name="in"), ev.SparkSource(Row, name="in")
-    assert "start it with --allow evflow.stones.spark.feeding.job" in Admission((), tmp_path).refusal(job)
+    assert "start it with --allow evflow.spark.feeding.job" in Admission((), tmp_path).refusal(job)
     assert Admission((), tmp_path).refusal(rows) == ""
-    assert Admission(["evflow.stones.spark.feeding.job"], tmp_path).refusal(job) == ""
+    assert Admission(["evflow.spark.feeding.job"], tmp_path).refusal(job) == ""
 
 
 def test_without_java_the_graph_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

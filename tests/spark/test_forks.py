@@ -15,10 +15,10 @@ _PROGRAM = """
 import os, sys
 from pathlib import Path
 from evflow.deploy.store import FileStore
-from evflow.stones.spark import session
-from evflow.stones.spark.holding.log import Log
-from evflow.stones.spark.landing.folder import Folder
-from evflow.stones.spark.matching import shipping
+from evflow.spark import session
+from evflow.spark.holding.log import Log
+from evflow.spark.landing.folder import Folder
+from evflow.spark.matching import shipping
 
 own = Path(sys.argv[1])
 wheel = own / "some.whl"

@@ -22,12 +22,12 @@ import evflow as ev
 from evflow.errors import DeployError, EvflowError, FlowError, SchemaError, SparkError
 from evflow.events.attributes import Attributes
 from evflow.link.asking import Answers
+from evflow.spark.format import answers
+from evflow.spark.format.options import Options
+from evflow.spark.format.sending import Line, Way
+from evflow.spark.landing import ledger, numbered, schemas, staging
+from evflow.spark.rowfile import RowFile
 from evflow.stone import Checkpoint
-from evflow.stones.spark.format import answers
-from evflow.stones.spark.format.options import Options
-from evflow.stones.spark.format.sending import Line, Way
-from evflow.stones.spark.landing import ledger, numbered, schemas, staging
-from evflow.stones.spark.rowfile import RowFile
 from tests.fuzz import spark
 from tests.spark.landings import Desk, Note, Row, killed, rows
 from tests.spark.writes import receiver
@@ -321,7 +321,7 @@ def test_options_with_names_that_files_cannot_have_are_refused() -> None:
 
 def test_offsets_of_thousands_of_digits_are_refused() -> None:
     pytest.importorskip("pyspark")
-    from evflow.stones.spark.format import reading
+    from evflow.spark.format import reading
 
     for text in ("9" * 5000, "9" * 19, "x" * 100_000, "-1"):
         with pytest.raises(SparkError, match="option 'from'"):
@@ -332,7 +332,7 @@ def test_offsets_of_thousands_of_digits_are_refused() -> None:
 
 def test_commit_without_what_each_task_sent_is_refused() -> None:
     pytest.importorskip("pyspark")
-    from evflow.stones.spark.format import writing
+    from evflow.spark.format import writing
 
     sent = writing.Sent("job", 0, 0, 7, 5)
     assert writing._all_sent([sent]) == [sent] and writing._all_sent([]) == []

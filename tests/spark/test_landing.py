@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 import evflow as ev
-from evflow.stones.spark.landing import ledger, store
+from evflow.spark.landing import ledger, store
 from tests.examples import tried
 from tests.spark.landings import Desk, Note, Row, killed, numbered, rows
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import evflow as ev
 from evflow.errors import FlowError, SchemaError
-from evflow.stones.spark.holding.log import Frame, Log
-from evflow.stones.spark.holding.logbook import Logbook
-from evflow.stones.spark.rowfile import RowFile
+from evflow.spark.holding.log import Frame, Log
+from evflow.spark.holding.logbook import Logbook
+from evflow.spark.rowfile import RowFile
 
 
 class Row(ev.Event):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from evflow.errors import SparkError, SubscriptionError
-from evflow.stones.spark.matching import explain, face, index, match, prepared, shipping
+from evflow.spark.matching import explain, face, index, match, prepared, shipping
 from tests.spark.oracle import Wish, pairs, text
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 import evflow as ev
 import evflow.spark
 from evflow.errors import SparkError
-from evflow.stones.spark import registering
-from evflow.stones.spark.format.options import Options
-from evflow.stones.spark.session import configure_spark_with_evflow, require_spark
+from evflow.spark import registering
+from evflow.spark.format.options import Options
+from evflow.spark.session import configure_spark_with_evflow, require_spark
 
 GOOD = {"contact": "tcp://127.0.0.1:7000", "stone": "rows"}
 
@@ -92,7 +92,7 @@ def entries() -> dict[str, Callable[[], Any]]:
     """Each way in: functions, stones with a job or a DataFrame's schema, the format."""
     from pyspark.sql.types import LongType, StructType
 
-    from evflow.stones.spark.pyspark_evflow import DefaultSource
+    from evflow.spark.pyspark_evflow import DefaultSource
 
     found: dict[str, Callable[[], Any]] = {
         name: partial(getattr, evflow.spark, name) for name in evflow.spark.__all__
@@ -137,7 +137,7 @@ def test_format_is_imported_without_anything_else() -> None:
         "import sys, pyspark.sql.datasource; before = set(sys.modules); import pyspark_evflow; "
         "print(*set(sys.modules) - before)"
     )
-    from evflow.stones.spark.session import worker_path
+    from evflow.spark.session import worker_path
 
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:0] = {worker_path()!r}; {code}"],

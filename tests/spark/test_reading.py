@@ -13,7 +13,7 @@ import pytest
 
 import evflow as ev
 from evflow.errors import SparkError
-from evflow.stones.spark.sink import SparkSink
+from evflow.spark.sink import SparkSink
 from tests.node.processes import NodeProcess, free_port, wait_for
 from tests.spark import sinks
 from tests.spark.sinks import LEAST, SINK, Row, local, reading, rows, sending
@@ -27,7 +27,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from evflow.stones.spark.format.reading import BatchReader, StreamReader
+from evflow.spark.format.reading import BatchReader, StreamReader
 
 
 class Point(ev.Event):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from evflow.stones.spark.session import active_session
+from evflow.spark.session import active_session
 from tests.node.processes import NodeProcess, free_port, wait_for
 from tests.spark.writes import STONE, save
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evflow.stones.spark.registering import archived, sent_format
+from evflow.spark.registering import archived, sent_format
 from tests.spark.programs import python
 
 cloudpickle = pytest.importorskip("pyspark.cloudpickle")

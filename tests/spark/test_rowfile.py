@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evflow as ev
-from evflow.stones.spark.rowfile import RowFile
+from evflow.spark.rowfile import RowFile
 from tests.examples import tried
 from tests.spark.landings import Note, Row, rows
 
@@ -153,7 +153,7 @@ def test_a_batch_that_was_not_written_whole_is_not_there(
 _WRITER = """
 import sys
 from pathlib import Path
-from evflow.stones.spark.rowfile import RowFile
+from evflow.spark.rowfile import RowFile
 from tests.spark.landings import Note, rows
 file = RowFile(Path(sys.argv[1]), Note.schema)
 batches = [rows(at, 1000, Note) for at in range(0, 20_000, 1000)]

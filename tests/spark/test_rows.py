@@ -60,7 +60,7 @@ def as_events(schema: Any, *, plain: bool = False) -> Any:
     """
 
     def there_and_back(batches: Iterator[Any]) -> Iterator[Any]:
-        from evflow.stones.spark.columns.arrow import decode, encode
+        from evflow.spark.columns.arrow import decode, encode
 
         for batch in batches:
             yield decode(encode(schema, batch), None if plain else batch.schema)
@@ -70,7 +70,7 @@ def as_events(schema: Any, *, plain: bool = False) -> Any:
 
 @pytest.mark.slow
 def test_rows_of_every_type_come_back_as_they_were(spark: SparkSession) -> None:
-    from evflow.stones.spark.columns.schemas import schema_of
+    from evflow.spark.columns.schemas import schema_of
 
     spark.conf.set("spark.sql.timeType.enabled", "true")
     frame = all_types(spark)
@@ -96,7 +96,7 @@ STANDING = {
 
 @pytest.mark.slow
 def test_rows_become_what_the_table_of_types_says(spark: SparkSession) -> None:
-    from evflow.stones.spark.columns.schemas import schema_of, struct_of
+    from evflow.spark.columns.schemas import schema_of, struct_of
 
     frame = spark.range(0, 20, 1, 1).selectExpr("id", *STANDING)
     schema = schema_of(frame.schema)
@@ -124,7 +124,7 @@ LOGICAL = {
 @pytest.mark.slow
 def test_declared_times_decimals_and_names_are_what_spark_has(spark: SparkSession) -> None:
     from evflow.schema import Schema
-    from evflow.stones.spark.columns.schemas import struct_of
+    from evflow.spark.columns.schemas import struct_of
 
     columns = [f"if(id % 5 = 3, null, {sql}) as {name}" for name, (_, sql) in LOGICAL.items()]
     frame = spark.range(0, 20, 1, 2).selectExpr("id", *columns)

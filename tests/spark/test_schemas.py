@@ -19,10 +19,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from evflow.stones.spark.columns.arrow import arrow_schema_of
-from evflow.stones.spark.columns.kept import can_give, with_types
-from evflow.stones.spark.columns.schemas import schema_of, struct_of
-from evflow.stones.spark.format.answers import origin
+from evflow.spark.columns.arrow import arrow_schema_of
+from evflow.spark.columns.kept import can_give, with_types
+from evflow.spark.columns.schemas import schema_of, struct_of
+from evflow.spark.format.answers import origin
 
 
 def struct(**columns: Any) -> spark.StructType:

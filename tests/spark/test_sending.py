@@ -10,8 +10,8 @@ import pytest
 import evflow as ev
 from evflow.errors import FlowError, SparkError
 from evflow.node.keys import generate
-from evflow.stones.spark.format.options import Options
-from evflow.stones.spark.format.sending import Line, Way
+from evflow.spark.format.options import Options
+from evflow.spark.format.sending import Line, Way
 from tests.spark.writes import STONE, Receiver, receiver
 
 pa = pytest.importorskip("pyarrow")

@@ -12,7 +12,7 @@ import pytest
 import evflow as ev
 from evflow.engine.snapshot import restore, take
 from evflow.errors import FlowError, GraphError, SchemaError
-from evflow.stones.spark.sink import SparkSink
+from evflow.spark.sink import SparkSink
 from tests.engine.rig import Rig
 from tests.node.processes import NodeProcess, free_port, wait_for
 from tests.spark import sinks

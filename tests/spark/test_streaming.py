@@ -41,7 +41,7 @@ def broken(fails: Path, after: bool) -> Any:
     from pyspark import cloudpickle
     from pyspark_evflow import DefaultSource
 
-    from evflow.stones.spark.format.writing import StreamWriter
+    from evflow.spark.format.writing import StreamWriter
 
     # Spark's processes have no module of this name.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])

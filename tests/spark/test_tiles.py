@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 from evflow.errors import SparkError, SubscriptionError
 from evflow.matching import FilterColumns
-from evflow.stones.spark.matching import shipping
-from evflow.stones.spark.matching.boxes import Boxes, boxes_of, places_of
-from evflow.stones.spark.matching.collecting import touched
-from evflow.stones.spark.matching.joining import KEY, PIECE, Spread, Tiled
-from evflow.stones.spark.matching.layout import Layout, layout_for
-from evflow.stones.spark.matching.packing import Piece, chosen, pack, unpack
-from evflow.stones.spark.matching.pairs import Broadcast, Pairs, Shape
-from evflow.stones.spark.matching.reading import Form, Problem, pieces_of, read_piece
-from evflow.stones.spark.matching.shipping import Opened, Settings, prepare_worker
-from evflow.stones.spark.matching.tiles import tiles_for
+from evflow.spark.matching import shipping
+from evflow.spark.matching.boxes import Boxes, boxes_of, places_of
+from evflow.spark.matching.collecting import touched
+from evflow.spark.matching.joining import KEY, PIECE, Spread, Tiled
+from evflow.spark.matching.layout import Layout, layout_for
+from evflow.spark.matching.packing import Piece, chosen, pack, unpack
+from evflow.spark.matching.pairs import Broadcast, Pairs, Shape
+from evflow.spark.matching.reading import Form, Problem, pieces_of, read_piece
+from evflow.spark.matching.shipping import Opened, Settings, prepare_worker
+from evflow.spark.matching.tiles import tiles_for
 from tests.spark.oracle import in_circle, on_globe, pairs, text
 
 AREAS = Form(False, ("x", "y", "radius"), False, "plane", "id")
@@ -233,7 +233,7 @@ def test_subscriptions_of_a_tile_beyond_the_limit_are_on_disk(
     wanted = [(number, [[("within", 0.0, 0.0, number / 2)]]) for number in range(6)]
     texts = [text(wish) for _, wish in wanted]
     # Each batch of a task becomes a piece.
-    monkeypatch.setattr("evflow.stones.spark.matching.reading._ROWS", 2)
+    monkeypatch.setattr("evflow.spark.matching.reading._ROWS", 2)
     table = pa.Table.from_batches(
         pa.record_batch({"id": range(at, at + 2), "subscription": texts[at : at + 2]}) for at in (0, 2, 4)
     )

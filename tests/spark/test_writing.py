@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import evflow as ev
-from evflow.stones.spark.session import active_session
+from evflow.spark.session import active_session
 from tests.node.processes import wait_for
 from tests.spark.writes import STONE, receiver, save
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from evflow.stones.spark.matching import match
+from evflow.spark.matching import match
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 import evflow as ev
-from evflow.stones.spark.matching import match
+from evflow.spark.matching import match
 from tests.node.processes import NodeProcess
 from tests.spark.long.matching import circles, events
 from tests.spark.long.rows import SECONDS

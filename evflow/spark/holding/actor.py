@@ -1,0 +1,287 @@
+"""The running half of a Spark sink: rows go into its log, and Spark's readers ask for them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import msgpack
+import numpy as np
+
+from evflow.errors import FlowError, SchemaError, UnwrittenError
+from evflow.events.batch import EventBatch
+from evflow.outside import from_msgpack, shown
+from evflow.schema import Schema
+from evflow.schema.values import describe
+from evflow.spark.holding.log import Frame, Log
+from evflow.spark.holding.logbook import END, Book, Origin
+from evflow.spark.holding.queries import Queries
+from evflow.stone import Actor, Checkpoint, Context, Held, Stone
+from evflow.trouble import Trouble
+
+if TYPE_CHECKING:
+    from evflow.spark.sink import SparkSink
+
+__all__ = ["DROP", "MOST_BYTES", "Holding", "segment_of"]
+
+_log = logging.getLogger("evflow.spark")
+
+DROP = "drop oldest"
+"""The policy of a sink that lets the oldest rows go when it is full."""
+
+MOST_BYTES = 4 << 20
+"""Bytes of rows in one answer, at most, unless one row alone has more."""
+
+_LAYOUT = "log of a Spark sink 1"
+_LARGEST, _FILES = 16 << 20, 8
+
+
+def segment_of(limit: int) -> int:
+    """Bytes of one file of a log that is to have ``limit`` at most."""
+    return min(max(limit // _FILES, 1), _LARGEST)
+
+
+class Holding(Actor):
+    """The running half of a ``SparkSink``; see ``evflow.stone.Actor``."""
+
+    def __init__(self, context: Context, stone: SparkSink, log: Log) -> None:
+        super().__init__(context)
+        self._stone = stone
+        self._log = log
+        self._queries = Queries(log, stone.patience, time.monotonic())
+        self._taken = 0
+        self._deleting = Trouble(_log)
+        self._tell()
+
+    # --- rows come and go
+
+    def receive(self, batch: EventBatch, input: str) -> None:
+        schema = self._log.schema
+        if schema is not None and batch.schema is not schema and batch.schema != schema:
+            reason = f"the sink has rows of {schema!r}, expected these, found {batch.schema!r}"
+            if batch.schema.origin != schema.origin:
+                reason += "; they had other types in Spark: say which, as in ev.SparkSink(df.schema)"
+            self.context.fault(batch, reason)
+            return
+        first = self._log.next
+        try:
+            self._log.append(batch, self._frame())
+        finally:
+            self._taken += self._log.next - first
+        self._make_room()
+        self._tell()
+
+    def _make_room(self) -> None:
+        try:
+            while self._stone.policy == DROP and self._too_much:
+                self._drop(self._log.let_go(self._log.oldest_end))
+            self._deleting.over()
+        except UnwrittenError as error:
+            # The rows that came are kept; the oldest go with the next ones.
+            self._deleting.failed(str(error))
+
+    def _frame(self) -> Frame | None:
+        # Without a file nothing is left of what came before a kill.
+        return self.context.frame if self.keeps else None
+
+    @property
+    def _too_much(self) -> bool:
+        return self._log.nbytes > self._stone.limit and self._log.oldest_end < self._log.next
+
+    def _drop(self, count: int) -> None:
+        self.context.drop(count)
+        told = self.context.attributes
+        before = told.get("let go unread", 0)
+        # Anyone may set an attribute to anything.
+        told["let go unread"] = count + (before if isinstance(before, int) else 0)
+
+    @property
+    def full(self) -> bool:
+        return self._stone.policy != DROP and self._log.nbytes >= self._stone.limit
+
+    def _let_go(self, first: int) -> None:
+        """Lets rows go that nobody needs; who waits for room is told."""
+        full = self.full
+        if self._log.let_go(first):
+            self._tell()
+        if full and not self.full:
+            self.context.wake()
+
+    def _tell(self) -> None:
+        """Says in the stone's attributes what there is."""
+        self.context.attributes.update(
+            {"first": self._log.first, "next": self._log.next, "bytes": self._log.nbytes}
+        )
+
+    # --- questions
+
+    def answer(self, question: dict[str, Any]) -> Any:
+        ask = question.get("ask")
+        if ask == "range":
+            return self._range(question)
+        if ask == "rows":
+            return self._rows(question)
+        if ask == "commit":
+            return self._commit(question)
+        raise FlowError(
+            f"a Spark sink does not know question {describe(ask)}; expected range, rows or commit"
+        )
+
+    def _range(self, question: dict[str, Any]) -> dict[str, Any]:
+        """From where to where there are rows; a query says where it reads on."""
+        if question.get("query") is not None:
+            self._check_spool(question)
+            at, now = self._up_to(question, "at"), time.monotonic()
+            self._queries.hear(_text(question, "query"), at, now)
+            self._let_go(self._queries.committed(now))
+        schema = self._log.schema
+        return {
+            "spool": self._log.spool,
+            "first": self._log.first,
+            "next": self._log.next,
+            "bytes": self._log.nbytes,
+            "schema": None if schema is None else schema.description,
+        }
+
+    def _rows(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Rows of a range, from its start on, as many as go into an answer."""
+        self._check_spool(question)
+        start, stop = _offset(question, "from"), _offset(question, "to")
+        batch = self._log.read(start, stop, min(_offset(question, "most"), MOST_BYTES))
+        return {"rows": len(batch), "data": batch.to_bytes()}
+
+    def _commit(self, question: dict[str, Any]) -> dict[str, Any]:
+        """A query has done with all rows before an offset."""
+        self._check_spool(question)
+        row, now = self._up_to(question, "to"), time.monotonic()
+        self._queries.commit(_text(question, "query"), row, now)
+        self._let_go(self._queries.committed(now))
+        return {"first": self._log.first}
+
+    def _up_to(self, question: dict[str, Any], key: str) -> int:
+        """An offset that a query has read up to; all rows before it have come."""
+        row = _offset(question, key)
+        if row > self._log.next:
+            raise FlowError(
+                f"rows up to {row} cannot be committed: the sink has those up to {self._log.next}"
+            )
+        return row
+
+    def _check_spool(self, question: dict[str, Any]) -> None:
+        if question.get("spool") != self._log.spool:
+            raise FlowError(
+                "the sink is not the one whose rows were read before: that one was lost or deleted, and its "
+                "rows with it; the query can only begin anew, with another checkpoint"
+            )
+
+    # --- what the engine asks
+
+    @property
+    def keeps(self) -> bool:
+        return self._stone.path is not None
+
+    @property
+    def taken(self) -> int:
+        return 0 if self.keeps else self._taken
+
+    @property
+    def oldest(self) -> int:
+        return 0 if self.keeps else self._taken - len(self._log)
+
+    @property
+    def queued(self) -> int:
+        return len(self._log)
+
+    def extract(self, count: int | None = None) -> list[EventBatch]:
+        left = len(self._log) if count is None else min(count, len(self._log))
+        stop, taken = self._log.first + left, self._log.held()
+        self._let_go(stop)
+        found = []
+        for batch in taken:
+            part = batch if len(batch) <= left else batch.slice(0, left)
+            left -= len(part)
+            if len(part):
+                found.append(part)
+        return found
+
+    def sync(self) -> None:
+        self._log.sync()
+
+    def close(self) -> None:
+        self._log.close()
+
+    def checkpoint(self) -> Checkpoint:
+        book = self._log.book()
+        if book is None:
+            return Checkpoint()
+        held = tuple(Held("rows", batch) for batch in self._log.held())
+        return Checkpoint(held, np.frombuffer(_packed(book), np.uint8), _LAYOUT)
+
+    def restore(self, checkpoint: Checkpoint) -> bool:
+        if checkpoint.state is None:
+            return not checkpoint.held
+        if checkpoint.layout != _LAYOUT:
+            raise FlowError(f"expected a {_LAYOUT}, found {shown(checkpoint.layout)}")
+        book = _unpacked(checkpoint.state.tobytes())
+        if self._stone.schema is not None and self._stone.schema != book.schema:
+            raise FlowError(
+                f"the sink has rows of {self._stone.schema!r}, and is given some of {book.schema!r}"
+            )
+        rows = [held.batch for held in checkpoint.held]
+        if any(batch.schema != book.schema for batch in rows):
+            raise FlowError("the rows of a snapshot are not of its schema")
+        self._log.become(book, rows)
+        self._queries = Queries(self._log, self._stone.patience, time.monotonic())
+        self._taken = len(self._log)
+        self._tell()
+        return True
+
+    def become(self, stone: Stone) -> bool:
+        # What takes the place of a Spark sink is one, if it is of its kind.
+        wanted = cast("SparkSink", stone)
+        if stone.kind != self._stone.kind or wanted.path != self._stone.path:
+            return False
+        if wanted.schema != self._stone.schema:
+            return False
+        self._stone = wanted
+        self._queries.patience = wanted.patience
+        self.context.wake()
+        return True
+
+
+def _text(question: dict[str, Any], key: str) -> str:
+    value = question.get(key)
+    if not isinstance(value, str) or not 0 < len(value) <= 1_000:
+        raise FlowError(
+            f"question {describe(question.get('ask'))}: expected a name in {key!r}, found {describe(value)}"
+        )
+    return value
+
+
+def _offset(question: dict[str, Any], key: str) -> int:
+    value = question.get(key)
+    if type(value) is not int or not 0 <= value < END:
+        raise FlowError(
+            f"question {describe(question.get('ask'))}: expected an offset in {key!r}, "
+            f"found {describe(value)}"
+        )
+    return value
+
+
+def _packed(book: Book) -> bytes:
+    origins = [[route, list(one.path), one.before] for route, one in book.origins.items()]
+    packed: bytes = msgpack.packb(
+        [book.spool, book.first, book.schema.description, list(book.queries.items()), origins]
+    )
+    return packed
+
+
+def _unpacked(data: bytes) -> Book:
+    """What ``_packed`` made; it comes from outside."""
+    try:
+        spool, first, described, queries, origins = from_msgpack(data)
+        came = {route: Origin(tuple(path), n, 0, 0) for route, path, n in origins}
+        return Book(spool, first, Schema.from_description(described), dict(queries), came).checked()
+    except (ValueError, TypeError, SchemaError) as error:
+        raise FlowError(f"the log of a snapshot is malformed: {shown(error, 200)}") from None

@@ -1,0 +1,321 @@
+"""The running half of a Spark source: rows are staged as they come, and leave once their job is committed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from evflow.errors import EvflowError, FlowError
+from evflow.events.batch import EventBatch
+from evflow.outside import shown
+from evflow.spark.landing.jobs import Jobs
+from evflow.spark.landing.ledger import Place
+from evflow.spark.landing.numbered import Run, runs
+from evflow.spark.landing.staging import Task
+from evflow.spark.landing.store import Store
+from evflow.stone import Actor, Checkpoint, Context, Held, Stone
+
+if TYPE_CHECKING:
+    from evflow.spark.feeding.job import Job, Target
+    from evflow.spark.feeding.progress import Progress
+    from evflow.spark.source import SparkSource
+
+__all__ = ["ROWS", "Landing"]
+
+ROWS = "rows"
+"""The input of a Spark source."""
+
+_LAYOUT = "rows of Spark 1"
+_PLAIN = "a Spark source takes rows of Spark's tasks only; submit other events to a source"
+_LATER = 1.0
+
+_log = logging.getLogger("evflow.spark")
+
+
+class Landing(Actor):
+    """The running half of a ``SparkSource``; see ``evflow.stone.Actor``.
+
+    Raises:
+        FlowError: the folder cannot be used.
+
+    Attributes:
+        job: the job that it runs itself, once it was woken; None if it has none.
+        batches: epochs that were committed.
+    """
+
+    def __init__(self, context: Context, stone: SparkSource) -> None:
+        super().__init__(context)
+        self.job: Job | None = None
+        self.batches = 0
+        self._stone = stone
+        self._store = Store(stone.keeper, time.monotonic())
+        self._closed = False
+        self._trouble = ""
+        self._released = 0
+        self._done = Place()
+        self._told = {"rows": 0, "jobs": 0, "released": 0}
+        self._look = 0.0
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Follows what its description says, and what is in its store."""
+        self.stream = self._store.ledger.stream
+        folder = self._store.folder
+        self._limit = min(self._stone.limit, folder.used + folder.free())
+        self._jobs = Jobs(self._store, self._stone.schema, self._limit, self._committed)
+        self._tell()
+
+    def target(self) -> Target:
+        """What its own job writes to."""
+        from evflow.spark.feeding.job import Target
+
+        contact, name = self.context.home
+        return Target(
+            contact,
+            name,
+            self._stone.schema,
+            self._store.folder.path,
+            self.context.wake,
+            lambda: (self.arrived, self.batches),
+        )
+
+    def progress(self) -> Callable[[], Progress]:
+        """What tells, in any thread, how far its job is, or what others have written to it."""
+        from evflow.spark.feeding.progress import Progress
+
+        if self.job is not None:
+            return self.job.progress
+        state = "open" if self._stone.feed is None else "starting"
+        return lambda: Progress(self.arrived, self.batches, 0.0, state)
+
+    def draining(self) -> None:
+        """Somebody waits for all there is now: a stream is to bring it."""
+        job = self._begin()
+        if job is not None:
+            job.catch_up()
+
+    def _begin(self) -> Job | None:
+        """Its job, which begins if it has not."""
+        if self.job is None and not self._closed:
+            self.job = self._stone.start(self)
+        return self.job
+
+    @property
+    def failure(self) -> EvflowError | None:
+        """Why its job failed; None if it did not."""
+        return None if self.job is None else self.job.failure
+
+    # --- rows that come
+
+    def receive(self, batch: EventBatch, input: str) -> None:
+        try:
+            found, plain = runs(batch)
+        except FlowError as error:
+            self.context.fault(batch, str(error))
+            return
+        for run in found:
+            self._stage(run)
+        if plain is not None:
+            self.context.fault(plain, _PLAIN)
+        self._tell()
+
+    def _stage(self, run: Run) -> None:
+        """Stages what is new of the rows of a task."""
+        staging, batch = self._store.staging, run.batch
+        task = staging.get(run.task)
+        if task is None or task.file is None:
+            self.context.drop(len(batch))
+            return
+        task.heard = time.monotonic()
+        known = task.rows - run.first
+        if known < 0:
+            missing = f"rows {task.rows} to {run.first - 1} have not come"
+            self._store.staging.fail(
+                task, f"{missing}; those that could not be taken are among the dead letters"
+            )
+        elif known >= len(batch):
+            self.context.drop(len(batch))
+        else:
+            self.context.drop(known)
+            self._append(task, batch.slice(known, len(batch)) if known else batch)
+
+    def _append(self, task: Task, batch: EventBatch) -> None:
+        used = self._store.folder.used + batch.nbytes
+        if used > self._limit and not self._store.releasing.files:
+            # Nothing will be freed by itself, so waiting would be for ever.
+            self._store.staging.fail(
+                task, f"{used} bytes of rows would be staged, expected at most {self._limit} (limit=)"
+            )
+            return
+        assert task.file is not None
+        if task.file.schema != batch.schema:
+            self._store.staging.fail(task, f"expected rows of {task.file.schema!r}, found {batch.schema!r}")
+            return
+        self._store.staging.append(task, batch)
+        if task.failed:
+            _log.error("stone %r: %s", self.context.home[1], task.failed)
+
+    @property
+    def arrived(self) -> int:
+        """Rows that came, but for those of attempts that came to nothing; for any thread."""
+        return self._store.staging.arrived
+
+    @property
+    def full(self) -> bool:
+        return self._store.folder.used >= self._limit and self._store.releasing.files > 0
+
+    # --- what Spark asks
+
+    def answer(self, question: dict[str, Any]) -> Any:
+        answer = self._jobs.answer(question)
+        self._tell()
+        return answer
+
+    def _committed(self) -> None:
+        self.batches += 1
+        self.context.wake()
+
+    # --- rows that leave
+
+    def wake(self, now: float) -> float | None:
+        self._begin()
+        try:
+            self._settle()
+            self._forget_idle(now)
+            found = self._store.releasing.next()
+            self._trouble = ""
+        except EvflowError as error:
+            if str(error) != self._trouble:
+                _log.error("stone %r: %s", self.context.home[1], error)
+            self._trouble = str(error)
+            return now + _LATER
+        if found is not None:
+            batch, number = found
+            self.context.emit(batch, number=number)
+            self._released += len(batch)
+            self._tell()
+        return now if self._store.releasing.rows else self._look
+
+    def _forget_idle(self, now: float) -> None:
+        """Deletes what was staged of tasks of which nothing is heard any more."""
+        if now < self._look:
+            return
+        staging = self._store.staging
+        idle = staging.idle(now, self._stone.patience)
+        if idle:
+            _log.warning("stone %r: nothing is heard of %d tasks any more", self.context.home[1], len(idle))
+            staging.drop(idle)
+        oldest = staging.oldest()
+        # What has ended may be older, and waits for others.
+        self._look = (
+            max(now if oldest is None else oldest, now - self._stone.patience / 2) + self._stone.patience
+        )
+
+    @property
+    def busy(self) -> str:
+        if self.job is not None and self.job.busy:
+            return self.job.busy
+        rows = self._store.releasing.rows
+        return (
+            f"{rows} committed rows are still to leave{self._trouble and ': '}{self._trouble}" if rows else ""
+        )
+
+    def mark(self) -> object:
+        return self._store.releasing.place
+
+    def settled(self, mark: object) -> None:
+        place = cast(Place, mark)
+        if self._closed:
+            if self._store.folder.keeps:
+                self._store.ledger.settle_late(place)
+            return
+        self._done = max(self._done, place)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Forgets what has been handled."""
+        if self._done.number <= self._store.ledger.place.number:
+            return
+        was_full = self.full
+        self._store.releasing.settled(self._done)
+        self._tell()
+        if was_full and not self.full:
+            self.context.wake()
+
+    # --- what it holds
+
+    @property
+    def queued(self) -> int:
+        return self._store.releasing.rows
+
+    @property
+    def keeps(self) -> bool:
+        return self._store.folder.keeps
+
+    def extract(self, count: int | None = None) -> list[EventBatch]:
+        releasing = self._store.releasing
+        left = releasing.rows if count is None else min(count, releasing.rows)
+        taken: list[EventBatch] = []
+        while left and (found := releasing.next(left)) is not None:
+            taken.append(found[0])
+            left -= len(found[0])
+        if taken:
+            # At once: what leaves after this has numbers that must mean the same after a kill.
+            releasing.settled(releasing.place)
+        return taken
+
+    def close(self) -> None:
+        if self.job is not None:
+            self.job.stop()
+        self._closed = True
+        self._store.close()
+
+    def checkpoint(self) -> Checkpoint:
+        batches, state = self._store.pack()
+        held = tuple(Held(ROWS, batch) for batch in batches)
+        return Checkpoint(held, np.frombuffer(state, np.uint8), _LAYOUT)
+
+    def restore(self, checkpoint: Checkpoint) -> bool:
+        if checkpoint.state is None:
+            return not checkpoint.held
+        if checkpoint.layout != _LAYOUT:
+            raise FlowError(f"expected {_LAYOUT}, found {shown(checkpoint.layout)}")
+        batches = [held.batch for held in checkpoint.held]
+        self._store.take(batches, checkpoint.state.tobytes(), time.monotonic())
+        self._told["rows"] = 0
+        self._done = Place()
+        self._set_up()
+        self.context.wake()
+        return True
+
+    def become(self, stone: Stone) -> bool:
+        # What takes the place of a Spark source is one, if it is of its kind.
+        wanted = cast("SparkSource", stone)
+        if stone.kind != self._stone.kind or wanted.keeper != self._stone.keeper:
+            return False
+        if wanted.schema != self._stone.schema:
+            # Spark tries unfinished tasks again, and then their rows come as is wanted now.
+            self._store.staging.clear()
+        if self.job is not None and not wanted.feeds_like(self._stone):
+            self.job.stop()
+            self.job = None
+        self._stone = wanted
+        self._look = 0.0
+        self._set_up()
+        self.context.wake()
+        return True
+
+    def _tell(self) -> None:
+        """Says in the stone's attributes what there is."""
+        told = self.context.attributes
+        now = {"rows": self.arrived, "jobs": self.batches, "released": self._released}
+        for name, count in now.items():
+            # Anyone may set an attribute to anything; and what another counted before it moved goes on.
+            before = told.get(name, 0)
+            told[name] = (before if isinstance(before, int) else 0) + count - self._told[name]
+        self._told = now
+        told["staged"] = self._store.folder.used

@@ -1,0 +1,233 @@
+"""Staging: rows of tasks that are not committed, one row file a task, and what is known of each task.
+
+Nothing of a row stays in memory. A task that goes wrong is marked, and says why when it is asked for; the
+rest of its rows is let go.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from evflow.errors import EvflowError, FlowError, UnwrittenError
+from evflow.events.batch import EventBatch
+from evflow.schema import Schema
+from evflow.spark.landing.folder import Folder
+from evflow.spark.landing.ledger import Ledger, TaskEntry
+from evflow.spark.landing.schemas import Schemas
+from evflow.spark.rowfile import RowFile
+
+__all__ = ["MOST_TASKS", "Staging", "Task"]
+
+MOST_TASKS = 100_000
+"""Tasks that are under way, at most."""
+
+_MOST_OPEN = 64
+"""Row files that are open at the same time."""
+
+_log = logging.getLogger("evflow.spark")
+
+
+@dataclass(eq=False)
+class Task:
+    """A task that has begun and whose epoch is not decided.
+
+    Attributes:
+        entry: which it is.
+        file: its rows; none once it failed.
+        heard: when something was last heard of it.
+        ended: whether its end was asked for.
+        failed: why it takes no more rows; "" if it does.
+    """
+
+    entry: TaskEntry
+    file: RowFile | None
+    heard: float
+    ended: bool = False
+    failed: str = ""
+
+    @property
+    def rows(self) -> int:
+        """Rows staged."""
+        return 0 if self.file is None else self.file.rows
+
+
+class Staging:
+    """The tasks that are not decided, and their rows.
+
+    Args:
+        folder: where row files are.
+        ledger: what knows the tasks over a restart.
+        now: the time.
+
+    Raises:
+        FlowError: a file cannot be used.
+
+    Attributes:
+        arrived: rows that came, but for those of tasks that came to nothing.
+        schemas: those of rows that are staged.
+    """
+
+    def __init__(self, folder: Folder, ledger: Ledger, now: float) -> None:
+        self._folder, self._ledger = folder, ledger
+        self._tasks: dict[int, Task] = {}
+        self._open: OrderedDict[int, RowFile] = OrderedDict()
+        self.arrived = 0
+        self.schemas = Schemas()
+        lost = []
+        for entry in ledger.tasks():
+            try:
+                file = RowFile(folder.file(entry.task))
+                file.close()
+                file.schema = self.schemas.shared(file.schema, file.header)
+                self._tasks[entry.task] = Task(entry, file, now)
+                self._folder.used += file.size
+                self.arrived += file.rows
+            except EvflowError as error:
+                _log.warning("rows of a task are lost, which Spark will try again: %s", error)
+                lost.append(entry.task)
+        ledger.drop(lost)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def get(self, task: int) -> Task | None:
+        """A task by its number; None if it is not known."""
+        return self._tasks.get(task)
+
+    def __getitem__(self, task: int) -> Task:
+        """A task by its number.
+
+        Raises:
+            FlowError: it is not known.
+        """
+        found = self._tasks.get(task)
+        if found is None:
+            raise FlowError(
+                f"task {task} is not known: what was staged of it is lost, its epoch was decided, or nothing "
+                "came of it for too long; Spark has to try it again"
+            )
+        return found
+
+    def begin(self, job: str, epoch: int, partition: int, attempt: int, schema: Schema, now: float) -> int:
+        """A task begins; returns its number, which is random.
+
+        Raises:
+            FlowError: there are too many, or its file cannot be made.
+        """
+        if len(self._tasks) >= MOST_TASKS:
+            self._make_room()
+        entry = TaskEntry(secrets.randbits(62), job, epoch, partition, attempt)
+        file = RowFile(self._folder.file(entry.task), schema)
+        try:
+            self._ledger.begin(entry)
+        except FlowError:
+            file.delete()
+            raise
+        self._used(entry.task, file)
+        self._tasks[entry.task] = Task(entry, file, now)
+        self._folder.used += file.size
+        return entry.task
+
+    def _make_room(self) -> None:
+        """Gives up some of the tasks that have only begun, those that have been quiet longest."""
+        begun = [task for task in self._tasks.values() if not task.rows and not task.ended]
+        if not begun:
+            raise FlowError(
+                f"{MOST_TASKS} tasks are under way and their epochs are not decided; expected fewer"
+            )
+        begun.sort(key=lambda task: task.heard)
+        _log.warning("of %d tasks that are under way some that have sent nothing are given up", MOST_TASKS)
+        self.drop(begun[: max(MOST_TASKS // 100, 1)])
+
+    def append(self, task: Task, batch: EventBatch) -> None:
+        """Stages rows behind those of the task that there are; what goes wrong fails the task.
+
+        Raises:
+            UnwrittenError: they cannot be written now; none of them was.
+        """
+        assert task.file is not None
+        before = task.file.size
+        try:
+            self._used(task.entry.task, task.file)
+            task.file.append(batch)
+            self._folder.used += task.file.size - before
+            self.arrived += len(batch)
+        except UnwrittenError:
+            raise
+        except EvflowError as error:
+            self.fail(task, str(error))
+
+    def _used(self, number: int, file: RowFile) -> None:
+        """Notes that a file is used now, and closes the one that was not for the longest time."""
+        self._open[number] = file
+        self._open.move_to_end(number)
+        if len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)[1].close()
+
+    def fail(self, task: Task, reason: str) -> None:
+        """From now on a task takes no rows; what was staged of it is deleted."""
+        task.failed = task.failed or reason
+        self._delete(task)
+        try:
+            self._ledger.drop([task.entry.task])
+        except UnwrittenError as error:
+            # After a restart the task is there without rows, and nothing is heard of it any more.
+            _log.warning("a task that failed stays in the ledger: %s", error)
+
+    def of(self, job: str, epoch: int) -> list[Task]:
+        """The tasks of an epoch."""
+        return [t for t in self._tasks.values() if t.entry.job == job and t.entry.epoch == epoch]
+
+    def drop(self, tasks: Iterable[Task]) -> None:
+        """Forgets tasks, and what was staged of them."""
+        tasks = list(tasks)
+        self._ledger.drop([task.entry.task for task in tasks])
+        for task in tasks:
+            self.forget(task)
+
+    def forget(self, task: Task, keep: bool = False) -> None:
+        """Forgets a task that the ledger has forgotten; ``keep`` if what was staged of it is to stay."""
+        del self._tasks[task.entry.task]
+        if not keep:
+            self._delete(task)
+        else:
+            self._close(task)
+
+    def idle(self, now: float, patience: float) -> list[Task]:
+        """The tasks of which nothing was heard for so long; one that ended waits for others of its epoch."""
+        alive = {(t.entry.job, t.entry.epoch) for t in self._tasks.values() if now < t.heard + patience}
+        return [
+            t
+            for t in self._tasks.values()
+            if now >= t.heard + patience and not (t.ended and (t.entry.job, t.entry.epoch) in alive)
+        ]
+
+    def oldest(self) -> float | None:
+        """When something was last heard of the task of which that is longest ago; None if there is none."""
+        return min((task.heard for task in self._tasks.values()), default=None)
+
+    def clear(self) -> None:
+        """Forgets all tasks."""
+        self.drop(list(self._tasks.values()))
+
+    def close(self) -> None:
+        """Closes all files."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def _close(self, task: Task) -> None:
+        self._open.pop(task.entry.task, None)
+        if task.file is not None:
+            task.file.close()
+
+    def _delete(self, task: Task) -> None:
+        self._close(task)
+        if task.file is not None:
+            self._folder.remove(task.entry.task)
+            self.arrived -= task.file.rows
+            task.file = None

@@ -1,0 +1,176 @@
+"""What a Spark session needs so that ``evflow`` is a format of it, also on its executors.
+
+Spark finds the format by itself where ``pyspark_evflow`` can be imported. In a checkout that takes two more
+folders on the path of each Python process; to executors that do not have the package, it is sent.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import evflow
+from evflow.errors import SparkError
+from evflow.forked import temporary_folder
+from evflow.spark.java import require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "active_session",
+    "configure_spark_with_evflow",
+    "is_connect",
+    "require_pyspark",
+    "require_spark",
+    "require_version",
+    "worker_path",
+]
+
+Builder = TypeVar("Builder")
+
+INSTALL = "pip install 'evflow[spark]'"
+VERSIONS = ((4, 2), (4, 3))
+"""The versions of Spark that evflow works with."""
+
+
+def require_spark() -> None:
+    """Checks that PySpark, PyArrow and Java are there and fit; starts nothing but ``java -version``.
+
+    Raises:
+        SparkError: one of them is not; says what to install.
+    """
+    require_pyspark()
+    require_java()
+
+
+def require_pyspark() -> None:
+    """Checks that PySpark and PyArrow are there, and PySpark is of a version that evflow works with.
+
+    Raises:
+        SparkError: they are not; says what to install.
+    """
+    for module in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(module) is None:
+            raise SparkError(f"Spark needs the Python package {module}, which is not installed: {INSTALL}")
+    from pyspark import __version__
+
+    require_version(f"pyspark {__version__}", __version__)
+
+
+def require_version(what: str, version: str) -> None:
+    """Checks a version of Spark.
+
+    Args:
+        what: has the version.
+        version: its number.
+
+    Raises:
+        SparkError: evflow does not work with it.
+    """
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) not in VERSIONS:
+        known = " or ".join(f"{major}.{minor}" for major, minor in VERSIONS)
+        raise SparkError(
+            f"evflow works with Spark {known}, found {what}: {INSTALL}; on a platform that brings its own "
+            f"Spark, choose one that has {known}"
+        )
+
+
+def worker_path() -> tuple[str, ...]:
+    """The folders that a worker's Python needs on its path to import evflow and ``pyspark_evflow``: those of
+    a checkout; none where the package is installed."""
+    assert evflow.__file__ is not None
+    package = Path(evflow.__file__).parent
+    format_folder = package / "spark"
+    if not (format_folder / "pyspark_evflow").is_dir():
+        return ()
+    return (str(package.parent), str(format_folder.resolve()))
+
+
+def configure_spark_with_evflow(builder: Builder, *, packages: Sequence[str | Path] = ()) -> Builder:
+    """Gives a session's builder what reading, writing and matching with evflow need. No session is made.
+
+    In a checkout it also puts the checkout on ``PYTHONPATH`` of this process's environment, from which the
+    session's Java process, and the Python processes that it starts, take it.
+
+    Args:
+        builder: ``SparkSession.builder``, configured or not.
+        packages: wheels or zip files for executors that do not have the package, as for ``--py-files`` (which
+            takes wheels only when they are called ``.zip``).
+
+    Returns:
+        The builder.
+
+    Raises:
+        SparkError: it is no builder, a package is not there, or PySpark or PyArrow is not, or does not fit.
+    """
+    require_pyspark()
+    for method in ("config", "getOrCreate"):
+        if not hasattr(builder, method):
+            raise SparkError(
+                f"expected a SparkSession.builder but found {type(builder).__name__}: {builder!r}"
+            )
+    settings = {"spark.sql.execution.arrow.pyspark.enabled": "true"}
+    folders = worker_path()
+    if folders:
+        path = _joined(folders, os.environ.get("PYTHONPATH", ""))
+        os.environ["PYTHONPATH"] = path
+        settings["spark.executorEnv.PYTHONPATH"] = path
+    # Otherwise the workers would be whatever python3 comes first on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if packages:
+        settings["spark.submit.pyFiles"] = ",".join(map(_file, packages))
+    configured: Any = builder
+    for key, value in settings.items():
+        configured = configured.config(key, value)
+    given: Builder = configured
+    return given
+
+
+def _joined(folders: Sequence[str], path: str) -> str:
+    kept = [entry for entry in path.split(os.pathsep) if entry and entry not in folders]
+    return os.pathsep.join([*folders, *kept])
+
+
+def _file(package: str | Path) -> str:
+    """A package as Spark takes it, which knows ``.zip`` and not ``.whl``."""
+    if "://" in str(package):
+        return str(package)
+    path = Path(package)
+    if not path.is_file():
+        raise SparkError(f"package {package} is not there; make one with `pip wheel --no-deps evflow`")
+    if path.suffix != ".whl":
+        return str(path)
+    folder = temporary_folder("evflow-")
+    return str(shutil.copy(path, folder / f"{path.stem}.zip"))
+
+
+def active_session(spark: SparkSession) -> SparkSession:
+    """Makes a session that of this thread.
+
+    A classic session is known to the thread that made it. In any other one ``format("evflow")`` is not found
+    until this was called there; a Connect session needs it nowhere.
+
+    Raises:
+        SparkError: PySpark does not fit.
+
+    Example::
+
+        Thread(target=lambda: save(active_session(spark).table("flights"))).start()
+    """
+    require_pyspark()
+    jvm = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
+    if jvm is not None:
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    return spark
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is one of Connect, whose driver is elsewhere."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")

@@ -1,1 +1,0 @@
-"""Spark beside evflow: rows of DataFrames become events, and events rows of DataFrames."""
