@@ -81,7 +81,13 @@ def test_case_of_the_fuzzer_finds_nothing(seed: int) -> None:
     spark.check(Random(seed), lambda text: None)
 
 
-@pytest.mark.parametrize("body", [DEEP, [b"s", 1, "stone", {"stone": DEEP}], [b"s", 1, DEEP, {}]])
+def packed_deep(body: Any) -> bytes:
+    """Msgpack of a value in which "deep" stands for a list that some versions do not pack."""
+    packed: bytes = msgpack.packb(body)
+    return packed.replace(msgpack.packb("deep"), b"\x91" * 1000 + b"\xc0")
+
+
+@pytest.mark.parametrize("body", ["deep", [b"s", 1, "stone", {"stone": "deep"}], [b"s", 1, "deep", {}]])
 def test_question_that_is_nested_deep_is_refused(body: Any) -> None:
     told: list[Any] = []
 
@@ -90,7 +96,7 @@ def test_question_that_is_nested_deep_is_refused(body: Any) -> None:
 
     there = Answers({"stone": refuse}, lambda *_: "", lambda *sent: told.append(sent) is None)
     try:
-        there.receive("peer", msgpack.packb(body))
+        there.receive("peer", packed_deep(body))
     except DeployError as error:
         told.append(str(error))
     assert told
