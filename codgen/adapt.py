@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evflow.codgen.source.access import Ref, is_text
+from evflow.codgen.source.access import Ref, converts, is_text
 from evflow.codgen.source.check import Builder
 from evflow.codgen.source.transfer import Transfer
 from evflow.codgen.tree import Function, Pos
@@ -110,8 +110,10 @@ def _mismatches(
 
 
 def _converts(actual: FieldType, declared: FieldType) -> bool:
-    if isinstance(actual, Logical) or isinstance(declared, Logical):
-        return actual == declared
+    if not converts(actual, declared):
+        return False
+    if isinstance(declared, Logical):
+        return True
     if isinstance(actual, Number) and isinstance(declared, Number):
         return True
     if isinstance(actual, Array) and isinstance(declared, Array) and len(actual.shape) == len(declared.shape):

@@ -189,7 +189,7 @@ class _Writer(Append):
             # One that needs all 64 bits does not come out of Python as an i64, and is refused before.
             least, most = 0, min(2**bits, 2**63) - 1
         else:
-            least, most = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+            least, most = kind.bounds
         self._require(self.body.let(f"icmp sge i64 {number}, {least}"))
         self._require(self.body.let(f"icmp sle i64 {number}, {most}"))
 

@@ -22,6 +22,7 @@ from evflow.schema.types import (
     Bytes,
     FieldType,
     ListOf,
+    Logical,
     Maybe,
     Number,
     Record,
@@ -332,6 +333,8 @@ class _Checks:
             self._require(body.let(f"icmp eq i8 {marker}, {0xC2 - 256}"), at, "0xc2 or 0xc3 (bool)")
         elif isinstance(kind, Number):
             self._bytes(at, bytes([kind.marker]))
+            if kind.narrowed:
+                self._within(kind, self._plus(at, 1))
         elif isinstance(kind, Str):
             self._bytes(at, empty_value(kind)[: kind.head])
             self._utf8(self._plus(at, kind.head), kind.capacity)
@@ -345,11 +348,23 @@ class _Checks:
                     self._plus(at, kind.data_offset), str((kind.width or 0) - kind.data_offset), 2
                 )
 
+    def _within(self, kind: Number, at: str) -> None:
+        """Requires an integer to be one of those that are values."""
+        body, bits = self._body, 8 * kind.size
+        value = body.swap(bits, body.load(f"i{bits}", self._pointer(at)))
+        sign = "s" if kind.kind == "i" else "u"
+        for compare, bound in zip(("ge", "le"), kind.bounds, strict=True):
+            right = body.let(f"icmp {sign}{compare} i{bits} {value}, {bound}")
+            self._require(right, at, f"a value of {kind.text}")
+
     def _short(self, kind: Bytes, at: str) -> None:
         body = self._body
         size = body.let(f"zext i16 {body.load('i16', self._pointer(at))} to i64")
         fits = body.let(f"icmp ule i64 {size}, {kind.capacity}")
         self._require(fits, at, f"a length of at most {kind.capacity}")
+        if isinstance(kind, Logical):
+            whole = body.let(f"icmp eq i64 {size}, {kind.capacity}")
+            self._require(whole, at, f"a length of {kind.capacity}")
         start = self._plus(at, 2)
         padding = body.let(f"sub i64 {kind.capacity}, {size}")
         self._all_below(self._plus(start, size), padding, 1)

@@ -38,6 +38,7 @@ __all__ = [
     "Ref",
     "Slice",
     "choices",
+    "converts",
     "is_text",
     "suggestion",
     "value_type",
@@ -103,6 +104,14 @@ Operand = Expr | Ref | Slice | Queue | Attributes
 def is_text(kind: FieldType | None) -> bool:
     """Whether a field of this type loads as a text."""
     return isinstance(kind, (Str, Text, Bytes, Blob))
+
+
+def converts(actual: FieldType, declared: FieldType) -> bool:
+    """True if a value of one type can stand where one of another is declared, as far as one of them is
+    logical: nobody knows what else a number or bytes would mean."""
+    if isinstance(declared, Logical):
+        return declared.takes(actual)
+    return not isinstance(actual, Logical)
 
 
 def value_type(kind: FieldType | None) -> str | None:
@@ -307,6 +316,12 @@ class Access(Arithmetic):
             return value_type(of.declared) is not None and not of.pending
         return isinstance(of, Expr) or (isinstance(of, Slice) and not of.variable.shape)
 
+    @staticmethod
+    def is_decimal(of: Ref) -> bool:
+        """True for a decimal of an event that is read as a float."""
+        held = _entered(of.declared)
+        return isinstance(held, Decimal) and held.precision <= _EXACT_DIGITS and of.root.kind != "output"
+
     def element(self, of: Slice, pos: Pos) -> Element:
         """The element of an array variable that a complete slice is."""
         missing, shape = len(of.variable.shape) - len(of.indexes), len(of.variable.shape)
@@ -321,7 +336,7 @@ class Access(Arithmetic):
     def _load(self, of: Ref, pos: Pos) -> Expr:
         self.complete(of, pos)
         held = _entered(of.declared)
-        if isinstance(held, Decimal) and held.precision <= _EXACT_DIGITS and of.root.kind != "output":
+        if isinstance(held, Decimal) and self.is_decimal(of):
             return self._decimal(of, held, pos)
         kind = value_type(of.declared)
         if isinstance(held, Logical) and kind is None:

@@ -179,7 +179,7 @@ class Arithmetic:
             CodeError: it is a name that the enumeration lacks, or one of another enumeration.
         """
         own = enumeration(_place_of(value))
-        if own is not None and own != names:
+        if own is not None and not names.takes(own):
             raise self.error(f"{own.text} and {names.text} have different names", pos)
         if not isinstance(value, Const) or value.type != "str":
             return value

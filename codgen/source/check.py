@@ -43,7 +43,7 @@ from evflow.codgen.tree import (
 )
 from evflow.errors import CodeError
 from evflow.schema import Schema
-from evflow.schema.types import Maybe
+from evflow.schema.types import Logical, Maybe
 
 __all__ = ["KINDS", "Builder"]
 
@@ -215,10 +215,25 @@ class Builder(Calls):
             CodeError: the target cannot be assigned to.
         """
         place, kind, name = self._place(target, pos)
+        return Assign(type=kind, pos=pos, place=place, value=self._kept(value, place, kind, name, pos))
+
+    def _kept(self, value: Expr, place: Place, kind: str, name: str, pos: Pos) -> Expr:
+        """What a place keeps of a value: of an enumeration the position of a name, or else a RANGE fault."""
         names = enumeration(place)
-        if names is not None:
-            value = self.number_of(value, names, pos)
-        return Assign(type=kind, pos=pos, place=place, value=self.stored(value, kind, name, pos))
+        if names is None:
+            return self.stored(value, kind, name, pos)
+        value = self.number_of(value, names, pos)
+        if isinstance(value, Load) and enumeration(value.place) == names:
+            return value
+        if isinstance(value, Const) and value.type != "str" and not 0 <= int(value.value) < len(names.names):
+            raise self.error(f"{value.value} is not the position of a name of {names.text}", pos)
+        first, again = self.hidden(self.stored(value, "i64", name, pos))
+        ends = (self.const("i64", 0, pos), self.const("i64", len(names.names) - 1, pos))
+        inside = self.logical(
+            "and", [self.compare("ge", first, ends[0], pos), self.compare("le", again, ends[1], pos)], pos
+        )
+        outside = Convert(type="u8", pos=pos, operand=self.const("i64", 256, pos), checked=True)
+        return self.select(inside, self.convert(again, "u8"), outside, pos)
 
     def _place(self, target: Operand, pos: Pos) -> tuple[Place, str, str]:
         """A target as a place, the type of its value, and its name."""
@@ -255,7 +270,8 @@ class Builder(Calls):
         first, again = self._steady(target)
         place, kind, name = self._place(again, pos)
         result = combine(self.value(first, pos))
-        return Assign(type=kind, pos=pos, place=place, value=self.stored(result, kind, name, pos), old=old)
+        kept = self._kept(result, place, kind, name, pos)
+        return Assign(type=kind, pos=pos, place=place, value=kept, old=old)
 
     def _steady(self, target: Operand) -> tuple[Operand, Operand]:
         """A place to read first, and the same place to write then, without evaluating its indexes again."""
@@ -278,6 +294,9 @@ class Builder(Calls):
     def store(self, target: Operand, source: Operand, pos: Pos) -> list[Stmt]:
         """The statement ``target = source``, where both may also be whole records, arrays or lists."""
         if isinstance(target, Ref) and isinstance(source, Ref):
+            held = target.declared.element if isinstance(target.declared, Maybe) else target.declared
+            if self.is_value(target) and not isinstance(held, Logical) and self.is_decimal(source):
+                return [Run(pos=pos, value=self.assign(target, self.value(source, pos), pos))]
             same_optional = isinstance(target.declared, Maybe) and source.actual in (None, target.declared)
             if same_optional or not (self.is_value(target) and self.is_value(source)):
                 return self.copy(target, source, pos)

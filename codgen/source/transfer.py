@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evflow.codgen.source.access import Ref, value_type
+from evflow.codgen.source.access import Ref, converts, value_type
 from evflow.codgen.tree import (
     Assign,
     Block,
@@ -67,6 +67,7 @@ class Transfer:
             )
         if actual is None:
             return self._default(target, source)
+        self._check_logical(target, source, into, actual)
         whole = isinstance(into, Maybe) or value_type(into) is None
         if whole and target.steps and source.steps and into == actual:
             return [Copy(pos=self.pos, target=self.builder.path(target), source=self.builder.path(source))]
@@ -93,11 +94,25 @@ class Transfer:
             self.pos,
         )
 
+    def _check_logical(self, target: Ref, source: Ref, into: FieldType, actual: FieldType) -> None:
+        wanted, found = (kind.element if isinstance(kind, Maybe) else kind for kind in (into, actual))
+        if not converts(found, wanted):
+            raise self.builder.error(
+                f"'{target.text}' is {into.text}, '{source.text}' is {actual.text}: expected one "
+                "and the same type",
+                self.pos,
+            )
+
     def _default(self, target: Ref, source: Ref) -> list[Stmt]:
         if source.default is None or isinstance(source.default, list):
             return []
         kind = value_type(target.declared)
-        assert kind is not None, "defaults are single values"
+        if kind is None:
+            if self.whole:
+                return []  # the default of the output, which is of the same schema
+            raise self.builder.error(
+                f"'{source.text}' is missing, and its default cannot be copied", self.pos
+            )
         value = self.builder.const(kind, source.default, self.pos)
         return [self._set(self.builder.path(target), kind, value)]
 

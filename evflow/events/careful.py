@@ -112,10 +112,11 @@ class _Walk:
             ]
             self._stack.extend(reversed(jobs))
         elif isinstance(kind, Maybe):
-            if value is None:
+            held = kind.element
+            if value is None or (isinstance(held, Logical) and held.is_missing(value)):
                 self._out.append(b"\xc0")
             else:
-                self._stack.append((kind.element, value, path, depth))
+                self._stack.append((held, value, path, depth))
         elif isinstance(kind, ListOf):
             items = _items(kind, value)
             self._out.append(_head5(0xDD, len(items)))

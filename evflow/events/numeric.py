@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from evflow.schema.types import Number
-from evflow.schema.values import Misfit, bounds, expected, relaxed, to_number
+from evflow.schema.values import Misfit, expected, relaxed, to_number
 
 __all__ = ["AnyArray", "always_fits", "array_of", "convert_array", "fitting"]
 
@@ -95,11 +95,11 @@ def _fits(number: Number, values: AnyArray, converted: AnyArray) -> AnyArray:
         inside = converted < float(int(np.iinfo(values.dtype).max) + 1)
         fits = inside & (np.where(inside, converted, 0).astype(values.dtype) == values)
     elif values.dtype.kind == "f":
-        low, high = bounds(number)
+        low, high = number.bounds
         # The bound above is a power of two, and so exact in any float; the greatest integer may not be.
         fits = (values >= float(low)) & (values < float(high + 1)) & (values == np.trunc(values))
     else:
-        low, high = bounds(number)
+        low, high = number.bounds
         held = np.iinfo(values.dtype)
         fits = (values >= max(low, int(held.min))) & (values <= min(high, int(held.max)))
     return fits

@@ -83,9 +83,14 @@ def _parts(schema: Schema) -> _Parts:
             at = start + (kind.width or 0)
     spans.append((at, schema.fixed_width))
     rest = tuple(field.type for field in schema.wire_fields if field.offset is None)
-    numbers = not rest and all(isinstance(kind, Number) or _is_content(kind) for _, kind in leaves)
+    numbers = not rest and all(_is_number(kind) or _is_content(kind) for _, kind in leaves)
     made: _Parts = schema.made.setdefault("parts to keep", _Parts(tuple(spans), rest, numbers))
     return made
+
+
+def _is_number(kind: FieldType) -> bool:
+    """True for a number of which any bytes are valid behind the marker."""
+    return isinstance(kind, Number) and not kind.narrowed
 
 
 def _is_content(kind: FieldType) -> bool:

@@ -27,6 +27,7 @@ from evflow.schema.types import (
     Bytes,
     FieldType,
     ListOf,
+    Logical,
     Maybe,
     Number,
     Record,
@@ -121,11 +122,18 @@ def _constant_bits(schema: Schema) -> tuple[int, int]:
             mask[at : at + len(kind)], bits[at : at + len(kind)] = b"\xff" * len(kind), kind
         elif isinstance(kind, Number) and kind.kind == "b":
             mask[at], bits[at] = 0xFE, 0xC2
-        elif not isinstance(kind, Number) and not (isinstance(kind, Array) and kind.element.kind != "b"):
+        elif not _any_bits(kind):
             mask.clear()
             break
     schema.made["constant bits"] = found = int.from_bytes(mask), int.from_bytes(bits)
     return found
+
+
+def _any_bits(kind: FieldType) -> bool:
+    """True if any bytes are valid behind the marker or header of a value."""
+    if isinstance(kind, Number):
+        return not kind.narrowed
+    return isinstance(kind, Array) and kind.element.kind != "b"
 
 
 def _leaves(schema: Schema, at: int, prefix: str) -> Iterator[tuple[int, str, FieldType | bytes]]:
@@ -159,6 +167,10 @@ def _check_leaf(schema: Schema, matrix: ByteArray, at: int, path: str, kind: Fie
             _require(schema, matrix, at + i, path, matrix[:, at + i] == byte, f"0x{byte:02x}")
     elif isinstance(kind, Number) and kind.kind == "b":
         _require(schema, matrix, at, path, np.equal(matrix[:, at] & 0xFE, 0xC2), "0xc2 or 0xc3 (bool)")
+    elif isinstance(kind, Number) and kind.narrowed:
+        values = matrix[:, at + 1 : at + kind.width].copy().view(kind.dtype.newbyteorder(">")).reshape(-1)
+        low, high = kind.bounds
+        _require(schema, matrix, at + 1, path, (values >= low) & (values <= high), f"a value of {kind.text}")
     elif isinstance(kind, Str):
         start = at + kind.head
         _check_text(schema, matrix, start, path, matrix[:, start : start + kind.capacity])
@@ -168,6 +180,8 @@ def _check_leaf(schema: Schema, matrix: ByteArray, at: int, path: str, kind: Fie
         _require(
             schema, matrix, start, path, lengths <= kind.capacity, f"a length of at most {kind.capacity}"
         )
+        if isinstance(kind, Logical):
+            _require(schema, matrix, start, path, lengths == kind.capacity, f"a length of {kind.capacity}")
         padding = np.arange(kind.capacity) >= lengths[:, None]
         dirty = padding & (matrix[:, start + 2 : start + 2 + kind.capacity] != 0)
         clean: AnyArray = ~np.logical_or.reduce(dirty, axis=1)
@@ -279,7 +293,10 @@ class _Walk:
             self._at += 1
         elif isinstance(kind, Number):
             self._constant(bytes([kind.marker]))
-            self._take(kind.size)
+            value = int.from_bytes(self._take(kind.size), "big", signed=kind.kind == "i")
+            if kind.narrowed and not kind.bounds[0] <= value <= kind.bounds[1]:
+                self._at -= kind.size
+                self._refuse(f"a value of {kind.text}")
         else:
             self._content_of(kind)
 
@@ -299,6 +316,9 @@ class _Walk:
             if length > kind.capacity:
                 self._at -= 2
                 self._refuse(f"a length of at most {kind.capacity}")
+            if isinstance(kind, Logical) and length != kind.capacity:
+                self._at -= 2
+                self._refuse(f"a length of {kind.capacity}")
             if self._take(kind.capacity)[length:].strip(b"\0"):
                 self._at -= kind.capacity
                 self._refuse("zeros behind the value")

@@ -127,6 +127,18 @@ class Number(FieldType):
         """The numpy type of the value in native byte order."""
         return np.dtype("?" if self.kind == "b" else f"{self.kind}{self.size}")
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest integer of an integer type."""
+        if self.kind == "u":
+            return 0, (1 << 8 * self.size) - 1
+        return -(1 << (8 * self.size - 1)), (1 << (8 * self.size - 1)) - 1
+
+    @property
+    def narrowed(self) -> bool:
+        """True if not every integer of so many bytes is a value."""
+        return False
+
 
 _LETTERS = dict(
     zip(
@@ -379,14 +391,28 @@ class Logical(FieldType):
     methods convert them.
 
     Attributes:
-        plain: whether the stored number itself is taken for a value as well.
-        computable: whether functions may use a value as what it is kept as.
+        plain: True if a stored number is also accepted as a value.
+        computable: True if functions may use a value as what it is kept as.
     """
 
     __slots__ = ()
 
     plain: ClassVar[bool] = False
     computable: ClassVar[bool] = True
+
+    @property
+    def narrowed(self) -> bool:
+        """True if not everything that the stored type holds is a value; then ``bounds`` says what of numbers
+        is, and bytes have the whole capacity."""
+        return True
+
+    def takes(self, other: FieldType) -> bool:
+        """True if every value of another type is a value of this one, kept as the same."""
+        return self == other
+
+    def is_missing(self, value: Any) -> bool:
+        """True if a value stands for none: None, NaT, and what pandas calls NA."""
+        return value is None or type(value).__name__ in ("NaTType", "NAType")
 
     @property
     def stored(self) -> Number | Bytes:
@@ -410,7 +436,11 @@ class Logical(FieldType):
         raise NotImplementedError
 
     def constrained(self, value: Any) -> Any:
-        """The number or text that constraints of a matcher see of a value."""
+        """The number or text that constraints of a matcher see of a value that is not missing."""
+        raise NotImplementedError
+
+    def constrained_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> tuple[Any, Any]:
+        """The numbers that constraints see of a column of a ``plain`` type, and which of them are there."""
         raise NotImplementedError
 
     def store_column(self, values: Any) -> Any:

@@ -20,7 +20,6 @@ from evflow.schema.types import Blob, Bytes, FieldType, Logical, Number, Str, Te
 
 __all__ = [
     "Misfit",
-    "bounds",
     "describe",
     "expected",
     "relaxed",
@@ -60,20 +59,13 @@ def describe(value: object) -> str:
     return f"{shown(value, _SHOWN)} ({type(value).__name__})"
 
 
-def bounds(number: Number) -> tuple[int, int]:
-    """The least and the greatest integer of an integer type."""
-    if number.kind == "u":
-        return 0, (1 << 8 * number.size) - 1
-    return -(1 << (8 * number.size - 1)), (1 << (8 * number.size - 1)) - 1
-
-
 def expected(number: Number) -> str:
     """What a field of this type takes, in words."""
     if number.kind == "b":
         return "True or False (bool)"
     if number.kind == "f":
         return f"a float ({number.name})"
-    low, high = bounds(number)
+    low, high = number.bounds
     return f"an integer from {low} to {high} ({number.name})"
 
 
@@ -109,7 +101,7 @@ def to_number(number: Number, value: Any) -> bool | int | float:
     if isinstance(value, (float, np.floating)):
         raise Misfit(expected(number) + "; write int(…) or round(…) if that is meant", value)
     whole = _to_index(number, value)
-    low, high = bounds(number)
+    low, high = number.bounds
     if not low <= whole <= high:
         raise Misfit(expected(number), value)
     return whole

@@ -211,7 +211,12 @@ def test_columns_of_numpy_keep_nan_and_lose_what_is_masked() -> None:
     first, second, third = encoded(matcher, table)
     assert third.pop("blob") == "c"
     assert [held.pop("long") for held in (first, second, third)] == ["a", "", "é𝄞"]
-    others = {"blob": OTHER, "track": OTHER, "title": OTHER, "list": OTHER, "pos": OTHER}
+    assert [held.pop("title") for held in (first, second, third)] == [
+        1577836800.0,
+        1609459200.0,
+        1640995200.0,
+    ]
+    others = {"blob": OTHER, "track": OTHER, "list": OTHER, "pos": OTHER}
     inner = {"pos.x": 1.0, "pos.inner.y": 1.0}
     plain = {"number": 1.0, "size": 1.0, "flag": 1.0, "short": "a", "kind": "x", "maybe": 0.5}
     assert first == {**plain, **others, **inner}
@@ -234,9 +239,9 @@ def test_columns_of_pandas_and_pyarrow_lose_what_is_missing() -> None:
         }
     )
     first, second, third = encoded(matcher, frame)
-    assert first == {"a": "x", "b": 1.0, "c": 1.0, "d": "u", "e": 1.0, "f": OTHER, "g": OTHER}
-    assert second.keys() == {"c", "d", "g"} and second["d"] == "v" and np.isnan(second["c"])
-    assert third == {"a": "ab", "b": 3.0, "c": 3.0, "e": 0.0, "f": "s", "g": OTHER}
+    assert first == {"a": "x", "b": 1.0, "c": 1.0, "d": "u", "e": 1.0, "f": OTHER, "g": 1577836800.0}
+    assert second.keys() == {"c", "d"} and second["d"] == "v" and np.isnan(second["c"])
+    assert third == {"a": "ab", "b": 3.0, "c": 3.0, "e": 0.0, "f": "s", "g": 1577923200.0}
     table = pa.table(
         {
             "a": pa.array(["x", None, "ab"]).dictionary_encode(),
@@ -281,7 +286,9 @@ def expected_of(event: dict[Any, Any]) -> dict[str, Any]:
     for name, held in {**flat, **event}.items():
         if name not in NAMES or held is None or held is np.ma.masked or held is pd.NA:
             continue
-        if isinstance(held, str):
+        if isinstance(held, Decimal):
+            found[name] = float(held)
+        elif isinstance(held, str):
             found[name] = str(held)
         elif isinstance(held, bool | int | float | np.number | np.bool_) and not isinstance(held, complex):
             huge = isinstance(held, int) and abs(held) >= 2**1024

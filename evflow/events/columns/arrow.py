@@ -54,6 +54,10 @@ def read_column(kind: FieldType, given: Any) -> Column:
         array = array.dictionary_decode()
     present = None if not array.null_count else array.is_valid().to_numpy(zero_copy_only=False)
     kind_of = array.type
+    if isinstance(kind.element if isinstance(kind, Maybe) else kind, Logical) and not (
+        pa.types.is_timestamp(kind_of) or pa.types.is_duration(kind_of)
+    ):
+        return Column(array.to_pylist(), present)
     if pa.types.is_string_view(kind_of) or pa.types.is_binary_view(kind_of):
         array = array.cast(pa.large_string() if pa.types.is_string_view(kind_of) else pa.large_binary())
         kind_of = array.type

@@ -100,7 +100,7 @@ def fitting_column(kind: FieldType, given: Any, n: int) -> Column:
     if isinstance(values, Mapping):
         if not isinstance(held, Record):
             raise Misfit(f"a column ({kind.text})", values)
-    elif isinstance(values, Ragged) and not isinstance(held, (Str, Text, Bytes, Blob, Logical)):
+    elif isinstance(values, Ragged) and not isinstance(held, (Str, Text, Bytes, Blob)):
         raise Misfit(f"a column of {kind.text}, not of text or bytes", values)
     elif len(column) != n:
         raise Misfit(f"a column of {n} rows ({kind.text})", len(column))
@@ -150,6 +150,8 @@ def _present(kind: FieldType, values: Any, n: int) -> np.ndarray[Any, np.dtype[n
         return ~np.isnat(values)
     if isinstance(values, list) or (isinstance(values, np.ndarray) and values.dtype.kind == "O"):
         listed = values if isinstance(values, list) else values.tolist()
+        if isinstance(kind, Logical):
+            return ~np.fromiter(map(kind.is_missing, listed), np.bool_, n)
         missing = (v is None or (not holds_nan and isinstance(v, float) and v != v) for v in listed)
         return ~np.fromiter(missing, np.bool_, n)
     return np.ones(n, np.bool_)

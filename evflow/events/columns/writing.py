@@ -9,7 +9,6 @@ Python step for each row.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -40,7 +39,6 @@ from evflow.events.gather import (
     own_place,
     put_into_rows,
     repeat,
-    starts_of,
 )
 from evflow.events.numeric import AnyArray, array_of, convert_array
 from evflow.schema import Schema, array_dtype
@@ -200,7 +198,7 @@ def _fill(rows: ByteArray, at: int, kind: FieldType, given: Any, place: str) -> 
         return
     values: Any = required_values(kind, given, len(rows))
     if isinstance(kind, Logical):
-        values = kind.store_column(_listed(kind, values) if isinstance(values, Ragged) else values)
+        values = kind.store_column(values)
     if isinstance(kind, Number):
         numbers = convert_array(kind, _one_dimensional(kind, values))
         if kind.kind == "b":
@@ -221,20 +219,6 @@ def _fill(rows: ByteArray, at: int, kind: FieldType, given: Any, place: str) -> 
         _fill_arrays(rows, at, kind, values)
     elif isinstance(kind, Record):
         _fill_record(rows, at, kind.schema, member_columns(kind.schema, values), place + ".")
-
-
-def _listed(kind: FieldType, pieces: Ragged) -> list[str | bytes]:
-    """Pieces as text; as bytes those that are as long as the bytes that a type is kept as."""
-    size = kind.capacity if isinstance(kind, Bytes) else -1
-    content, offsets = pieces.data.tobytes(), starts_of(pieces.lengths).tolist()
-    listed: list[str | bytes] = []
-    for row, (start, end) in enumerate(itertools.pairwise(offsets)):
-        piece = content[start:end]
-        try:
-            listed.append(piece if end - start == size else piece.decode())
-        except UnicodeDecodeError:
-            raise Misfit("text in UTF-8", piece, row) from None
-    return listed
 
 
 def _fill_arrays(rows: ByteArray, at: int, kind: Array, values: Any) -> None:

@@ -109,6 +109,9 @@ class _Reader:
         elif leaf.offset is None:
             assert leaf.walked is not None
             self._add_walked(number, kind, self._places(leaf.walked))
+        elif isinstance(kind, Number) and isinstance(kind, Logical):
+            seconds, there = kind.constrained_column(self._fixed(kind, leaf.offset))
+            self.builder.add_numbers(number, seconds, None if there.all() else there)
         elif isinstance(kind, Number):
             self.builder.add_numbers(number, self._fixed(kind, leaf.offset))
         elif isinstance(kind, Str):
@@ -122,7 +125,12 @@ class _Reader:
         there = data[start] != _NIL
         at = start[there]
         everywhere = None if len(at) == len(start) else there
-        if isinstance(kind, Number):
+        if isinstance(kind, Number) and isinstance(kind, Logical):
+            seconds, known = kind.constrained_column(_numbers_at(data, at, kind))
+            present = there.copy()
+            present[there] = known
+            self.builder.add_numbers(number, _spread(seconds, everywhere), None if present.all() else present)
+        elif isinstance(kind, Number):
             self.builder.add_numbers(number, _spread(_numbers_at(data, at, kind), everywhere), everywhere)
         elif isinstance(kind, Text):
             length = _read_at(data, at + 1, _LENGTH).astype(np.int32)
@@ -150,7 +158,7 @@ class _Reader:
         """A field or attribute as numbers; NaN where it is missing or no number."""
         found = np.full(len(self.batch), np.nan)
         leaf = _leaf(self.batch.schema, path)
-        if leaf is not None and isinstance(leaf.kind, Logical) and not leaf.kind.plain:
+        if leaf is not None and isinstance(leaf.kind, Logical):
             found[:] = [coordinate_of(dig(view, path)) for view in self.batch]
         elif leaf is not None and leaf.offset is not None and isinstance(leaf.kind, Number):
             found[:] = self._fixed(leaf.kind, leaf.offset)

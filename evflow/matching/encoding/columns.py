@@ -14,7 +14,7 @@ from evflow.events.columns.tables import columns_of
 from evflow.events.gather import Ragged, starts_of
 from evflow.matching import kernels
 from evflow.matching.encoding.builder import RowBuilder
-from evflow.matching.encoding.values import NUMBER_KINDS, coordinate_of, dig, unmasked
+from evflow.matching.encoding.values import NUMBER_KINDS, coordinate_of, dig, seen_by_itself, unmasked
 from evflow.matching.encoding.workspace import Workspace
 from evflow.matching.names import Names
 from evflow.matching.rows import EventRows
@@ -116,15 +116,18 @@ def _add(builder: RowBuilder, number: int, column: Column) -> None:
     elif isinstance(values, Mapping):
         builder.add_others(number, present)
     elif isinstance(values, list):
-        builder.add_objects(number, unmasked(values, present))
+        builder.add_objects(number, [seen_by_itself(value) for value in unmasked(values, present)])
     elif values.ndim > 1:
         builder.add_others(number, present)
     elif values.dtype.kind in NUMBER_KINDS:
         builder.add_numbers(number, values, present)
     elif values.dtype.kind == "S":
         _add_padded(builder, number, values, present)
-    elif values.dtype.kind in "UTO":
+    elif values.dtype.kind in "UT":
         builder.add_objects(number, unmasked(values.tolist(), present))
+    elif values.dtype.kind in "OmM":
+        # Not as a list of numpy's: that has integers for times.
+        builder.add_objects(number, [seen_by_itself(value) for value in unmasked(list(values), present)])
     else:
         builder.add_others(number, present)
 
@@ -156,7 +159,7 @@ def _numbers(columns: Mapping[str, Column], name: str, n: int) -> NDArray[np.flo
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in NUMBER_KINDS:
         numbers[:] = values
     elif isinstance(values, list | np.ndarray):
-        listed = values if isinstance(values, list) else values.tolist()
+        listed = values if isinstance(values, list) else list(values)
         numbers[:] = [coordinate_of(value) for value in listed]
     if present is not None:
         numbers[~present] = np.nan

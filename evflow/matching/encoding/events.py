@@ -17,6 +17,7 @@ from evflow.matching.encoding.values import (
     dig,
     kind_of,
     number_of,
+    seen_by_itself,
 )
 from evflow.matching.names import Names
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
@@ -96,6 +97,9 @@ class _Rows:
     def _append(self, name: int, value: Any) -> None:
         kind = KINDS.get(type(value))
         if kind is None:
+            kind = kind_of(value)
+        if kind == OTHER:
+            value = seen_by_itself(value)
             kind = kind_of(value)
         if kind == MISSING:
             return

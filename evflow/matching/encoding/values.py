@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +15,9 @@ from evflow.errors import SchemaError
 from evflow.events.event import Event
 from evflow.events.view import View
 from evflow.matching.rows import NUMBER, OTHER, TEXT
+from evflow.schema.logical import Duration, Timestamp
 from evflow.schema.types import FieldType, Logical, Maybe
-from evflow.schema.values import describe
+from evflow.schema.values import Misfit, describe
 
 __all__ = [
     "KINDS",
@@ -26,6 +30,7 @@ __all__ = [
     "kind_of",
     "number_of",
     "seen",
+    "seen_by_itself",
     "unmasked",
 ]
 
@@ -62,10 +67,12 @@ def kind_of(value: Any) -> int:
         return kind
     if isinstance(value, str):
         return TEXT
+    if isinstance(value, np.timedelta64):  # which is an integer of numpy's
+        return OTHER
     if isinstance(value, _NUMBERS):
         return NUMBER
     # pandas is not imported for the sake of its NA.
-    return MISSING if value is np.ma.masked or type(value).__name__ == "NAType" else OTHER
+    return MISSING if value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType") else OTHER
 
 
 def number_of(value: Any) -> float:
@@ -78,6 +85,8 @@ def number_of(value: Any) -> float:
 
 def coordinate_of(value: Any) -> float:
     """A number that tells a place; NaN if it is none."""
+    if kind_of(value) == OTHER:
+        value = seen_by_itself(value)
     return number_of(value) if kind_of(value) == NUMBER else float("nan")
 
 
@@ -112,7 +121,22 @@ def is_converted(kind: FieldType) -> bool:
 def seen(kind: FieldType, value: Any) -> Any:
     """What constraints see of a field's value."""
     held = kind.element if isinstance(kind, Maybe) else kind
-    return value if value is None or not isinstance(held, Logical) else held.constrained(value)
+    if not isinstance(held, Logical):
+        return value
+    return None if held.is_missing(value) else held.constrained(value)
+
+
+def seen_by_itself(value: Any) -> Any:
+    """What constraints see of a time, duration, decimal or UUID that is in no typed event."""
+    if isinstance(value, np.datetime64 | np.timedelta64 | datetime.date | datetime.timedelta):
+        kind = Duration if isinstance(value, np.timedelta64 | datetime.timedelta) else Timestamp
+        try:
+            return seen(kind, value)
+        except Misfit:  # without a time zone, or too far away
+            return value
+    if isinstance(value, Decimal):
+        return float(value)
+    return str(value) if isinstance(value, UUID) else value
 
 
 def dig(value: Any, path: str) -> Any:

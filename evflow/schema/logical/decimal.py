@@ -22,6 +22,7 @@ _NARROW, _WIDE = 18, 38
 _LONGEST = 1_000
 """Digits of a number that is looked at."""
 
+_DIGITS = re.compile(r"[+-]?[0-9]{1,60}(\.[0-9]{0,60})?", re.ASCII)
 _TEXT = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)", re.ASCII)
 
 
@@ -29,7 +30,8 @@ _TEXT = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)", re.ASCII)
 class Decimal(Logical, Number):
     """A number of at most ``precision`` decimal digits, ``scale`` of them behind the point.
 
-    It takes a ``decimal.Decimal`` or an int that needs no more digits, and gives a ``decimal.Decimal``. What
+    It takes a ``decimal.Decimal``, an int or a text (``"19.90"``) of no more digits, and gives a
+    ``decimal.Decimal``. What
     is kept is the number without its point: up to 18 digits as a 64-bit integer, up to 38 as the 16 bytes of
     a little-endian 128-bit integer. Functions see one of at most 15 digits as the float nearest to it.
 
@@ -72,6 +74,11 @@ class Decimal(Logical, Number):
     @property
     def stored(self) -> Number:
         return i64
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The numbers of so many digits."""
+        return 1 - 10**self.precision, 10**self.precision - 1
 
     def store(self, value: Any) -> int:
         """The number without its point."""
@@ -199,11 +206,19 @@ def _unscaled(kind: Decimal | WideDecimal, value: Any) -> int:
     Raises:
         Misfit: it is no decimal number, or has too many digits.
     """
-    if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
-        value = decimal.Decimal(int(value))
-    if not isinstance(value, decimal.Decimal) or not value.is_finite():
-        raise Misfit(f"a decimal.Decimal or an int ({kind.text})", value)
-    sign, digits, exponent = value.as_tuple()
+    number: Any = value
+    if isinstance(value, str):
+        number = decimal.Decimal(value) if _DIGITS.fullmatch(value) else None
+    elif isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
+        number = decimal.Decimal(int(value)) if abs(int(value)) < 10**_LONGEST else None
+    if not isinstance(number, decimal.Decimal) or not number.is_finite():
+        hint = "; a float does not have the digits: give the text" if isinstance(value, float) else ""
+        raise Misfit(f"a decimal.Decimal, an int or a text of digits ({kind.text}){hint}", value)
+    return _without_point(kind, number, value)
+
+
+def _without_point(kind: Decimal | WideDecimal, given: decimal.Decimal, value: Any) -> int:
+    sign, digits, exponent = given.as_tuple()
     assert isinstance(exponent, int)
     places = exponent + kind.scale
     # What is huge is not written out before it is refused.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from evflow.schema.logical.nanoseconds import Nanoseconds
+from evflow.schema.logical.nanoseconds import Nanoseconds, nanoseconds_of
 
 __all__ = ["Duration", "DurationType"]
 
@@ -32,11 +32,7 @@ class DurationType(Nanoseconds):
 
     def nanoseconds(self, value: Any) -> int | None:
         """Nanoseconds of a ``timedelta``."""
-        if not isinstance(value, datetime.timedelta):
-            return None
-        # A Timedelta of pandas has nanoseconds as well.
-        micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
-        return micros * 1000 + int(getattr(value, "nanoseconds", 0))
+        return nanoseconds_of(value) if isinstance(value, datetime.timedelta) else None
 
     def arrow_type(self) -> Any:
         """``duration[ns]``."""

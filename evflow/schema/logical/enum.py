@@ -12,14 +12,14 @@ import numpy as np
 from evflow.errors import SchemaError
 from evflow.outside import shown
 from evflow.schema.logical.columns import loaded_each, stored_each
-from evflow.schema.types import Logical, Number, u8
+from evflow.schema.types import FieldType, Logical, Number, u8
 from evflow.schema.values import Misfit
 
 __all__ = ["Enum"]
 
 _MOST = 256
 _NAME = re.compile(r"\w[\w .:/+-]{0,63}")
-_LONGEST = 1_900
+_LONGEST = 1_500
 """Characters of all the names."""
 _SHOWN = 200
 
@@ -69,17 +69,27 @@ class Enum(Logical, Number):
         return u8
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """The positions of the names."""
+        return 0, len(self.names) - 1
+
+    def takes(self, other: FieldType) -> bool:
+        """True also for an enumeration of fewer names, of which these are a continuation."""
+        return isinstance(other, Enum) and other.names == self.names[: len(other.names)]
+
+    @property
     def _expected(self) -> str:
         names = ", ".join(self.names)
         return f"one of {names[:_SHOWN]}{'…' * (len(names) > _SHOWN)}"
 
     def store(self, value: Any) -> int:
         """The number of a name."""
-        name = value.name if isinstance(value, enum.Enum) else value
-        try:
-            return self.names.index(name)
-        except ValueError:
-            raise Misfit(self._expected, value) from None
+        # A member of an enumeration of texts may stand for its name or for its value.
+        forms = (value.name, value.value) if isinstance(value, enum.Enum) else (value,)
+        for form in forms:
+            if isinstance(form, str) and form in self.names:
+                return self.names.index(form)
+        raise Misfit(self._expected, value)
 
     def load(self, stored: int) -> str:
         """The name of a number.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import numpy as np
 
 from evflow.schema.logical.columns import stored_each
 from evflow.schema.types import Logical, Number, i64
-from evflow.schema.values import Misfit, bounds
+from evflow.schema.values import Misfit
 
-__all__ = ["Nanoseconds"]
+__all__ = ["Nanoseconds", "nanoseconds_of"]
 
-_LEAST, _MOST = bounds(i64)
+_SECOND = 1_000_000_000
+_NAT = -(1 << 63)
 
 
 class Nanoseconds(Logical, Number):
@@ -40,15 +42,28 @@ class Nanoseconds(Logical, Number):
         return i64
 
     @property
+    def narrowed(self) -> bool:
+        """Any 64 bits are a value, the least integer NaT."""
+        return False
+
+    @property
     def _numpy(self) -> np.dtype[Any]:
         return np.dtype(f"{self.letter64}8[ns]")
 
     def nanoseconds(self, value: Any) -> int | None:
-        """The nanoseconds of an object of Python's ``datetime``; None if it is none that fits."""
+        """The nanoseconds of a text or an object of Python's ``datetime``; None if it is not such a value."""
         raise NotImplementedError
+
+    def is_missing(self, value: Any) -> bool:
+        """True for NaT of numpy too."""
+        if isinstance(value, np.datetime64 | np.timedelta64):
+            return bool(np.isnat(value))
+        return super().is_missing(value)
 
     def store(self, value: Any) -> int:
         """Nanoseconds."""
+        if self.is_missing(value):
+            raise Misfit(f"{self.expected}; the field is not optional", value)
         if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
             found: int | None = int(value)
         elif isinstance(value, np.datetime64 | np.timedelta64):
@@ -57,7 +72,7 @@ class Nanoseconds(Logical, Number):
             found = self.nanoseconds(value)
         if found is None:
             raise Misfit(self.expected, value)
-        if not _LEAST <= found <= _MOST:
+        if not self.bounds[0] <= found <= self.bounds[1]:
             raise Misfit(f"{self.expected} within 292 years", value)
         return found
 
@@ -65,13 +80,20 @@ class Nanoseconds(Logical, Number):
         """``numpy.datetime64`` or ``numpy.timedelta64`` in nanoseconds."""
         return self._numpy.type(stored, "ns")
 
-    def constrained(self, value: Any) -> int:
-        """Nanoseconds."""
-        return self.store(value)
+    def constrained(self, value: Any) -> float:
+        """Seconds, as float64."""
+        seconds, rest = divmod(self.store(value), _SECOND)
+        return seconds + rest / _SECOND
+
+    def constrained_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> tuple[Any, Any]:
+        """Seconds, as float64, and where they are not NaT."""
+        native = stored.astype(np.int64)
+        seconds, rest = np.divmod(native, _SECOND)
+        return seconds + rest / _SECOND, native != _NAT
 
     def store_column(self, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
         """Nanoseconds."""
-        if not isinstance(values, np.ndarray) or values.dtype.kind == "O":
+        if not isinstance(values, np.ndarray) or values.dtype.kind in "OUT":
             return np.array(stored_each(self.store, values), np.int64)
         if values.dtype.kind in "iu":
             return values
@@ -79,9 +101,7 @@ class Nanoseconds(Logical, Number):
             raise Misfit(self.expected, values.dtype)
         missing = np.isnat(values)
         if missing.any():
-            raise Misfit(
-                f"{self.expected}; a field that may be missing is optional", "NaT", int(np.argmax(missing))
-            )
+            raise Misfit(f"{self.expected}; the field is not optional", "NaT", int(np.argmax(missing)))
         try:
             converted = values.astype(self._numpy)
             # numpy says nothing where a value has too many years, or parts of a nanosecond.
@@ -107,6 +127,12 @@ class Nanoseconds(Logical, Number):
         return cls("i64", "i", 8, i64.marker, i64.code) if text == cls.word else None
 
 
+def nanoseconds_of(delta: timedelta) -> int:
+    """The nanoseconds of a duration; one of pandas has more of them than microseconds."""
+    micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    return micros * 1000 + int(getattr(delta, "nanoseconds", 0))
+
+
 def _varies(dtype: np.dtype[Any]) -> bool:
-    """Whether it is of durations in months or years, which have no fixed length."""
+    """True for durations in months or years, which have no fixed length."""
     return dtype.kind == "m" and np.datetime_data(dtype)[0] in ("M", "Y")

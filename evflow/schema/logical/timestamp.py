@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Any
 
-from evflow.schema.logical.nanoseconds import Nanoseconds
+from evflow.schema.logical.nanoseconds import Nanoseconds, nanoseconds_of
 
 __all__ = ["Timestamp", "TimestampType"]
 
+_TEXT = re.compile(
+    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[T ](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})"
+    r"(\.(?P<fraction>[0-9]{1,9}))?(?P<zone>Z|[+-][0-9]{2}:[0-9]{2})"
+)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class TimestampType(Nanoseconds):
     """The type of ``Timestamp``: a point in time, in UTC, to the nanosecond, from 1677 to 2262.
 
-    It takes a ``numpy.datetime64`` (in UTC), a ``datetime`` with a time zone, or an int: nanoseconds since
-    1970-01-01 00:00 UTC, as ``time.time_ns()`` has them, which is what functions see and what stands on the
-    wire, as a msgpack int 64. It gives a ``numpy.datetime64`` in nanoseconds.
+    It takes a ``numpy.datetime64`` (in UTC), a ``datetime`` with a time zone, a date (its beginning in
+    UTC), a text in ISO 8601 with a time zone, or an int: nanoseconds since 1970-01-01 00:00 UTC, as
+    ``time.time_ns()`` has them, which is what functions see and what stands on the wire, as a msgpack int
+    64. It gives a ``numpy.datetime64`` in nanoseconds.
 
     Example:
         >>> import evflow as ev
@@ -32,18 +38,27 @@ class TimestampType(Nanoseconds):
     letter64 = "M"
     word = "timestamp"
     expected = (
-        "a time: numpy.datetime64 (UTC), a datetime with a time zone, or an int of nanoseconds since 1970 "
-        "(timestamp)"
+        "a time: numpy.datetime64 (UTC), a datetime with a time zone, a date, a text such as "
+        "'2026-11-25T12:00:00Z', or an int of nanoseconds since 1970 (timestamp)"
     )
 
     def nanoseconds(self, value: Any) -> int | None:
-        """Nanoseconds since 1970 of a ``datetime`` that has a time zone."""
+        """Nanoseconds since 1970 of a ``datetime`` or text that has a time zone, or of a date in UTC."""
+        more = 0
+        if isinstance(value, str):
+            found = _TEXT.fullmatch(value)
+            if found is None:
+                return None
+            more = int((found["fraction"] or "").ljust(9, "0"))
+            try:
+                value = datetime.datetime.fromisoformat(found["day"] + "T" + found["time"] + found["zone"])
+            except ValueError:
+                return None
+        elif isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+            value = datetime.datetime(value.year, value.month, value.day, tzinfo=datetime.UTC)
         if not isinstance(value, datetime.datetime) or value.tzinfo is None:
             return None
-        since = value - _EPOCH
-        # A Timestamp of pandas has nanoseconds as well.
-        micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-        return micros * 1000 + int(getattr(since, "nanoseconds", 0))
+        return nanoseconds_of(value - _EPOCH) + more
 
     def arrow_type(self) -> Any:
         """``timestamp[ns, tz=UTC]``."""
