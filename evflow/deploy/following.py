@@ -37,7 +37,7 @@ class Following:
         self._changed = changed
         self._ended = ended
         self._next = 0.0
-        # The nodes that have said since one was found to have it that they have not.
+        # The nodes that said that they do not have the deployment, since a node last said that it does.
         self._without: set[str] = set()
 
     def turn(self, now: float) -> float:
@@ -51,20 +51,22 @@ class Following:
         record, links = self._record(), self._cluster.node.links()
         for host in record.hosts:
             if host not in self._without and links.get(host, {}).get("state") == "up":
-                asked = {"deployment": record.deployment, "known": record.version}
+                asked = {"deployment": record.deployment, "known": record.version, "birth": record.birth}
                 self._cluster.ask_later(host, "record", asked, partial(self._came, host))
                 return
 
     def _came(self, host: str, answer: Any) -> None:
-        if isinstance(answer, dict):
-            self._without.clear()
-            if "graph" in answer:
-                record = Record.from_data(answer)
-                if record.version > self._record().version:
-                    self._changed(record)
-        elif answer is None:
+        if not isinstance(answer, dict):
+            return
+        if "gone" in answer:
             self._without.add(host)
             if self._without >= self._record().hosts.keys():
                 self._ended()
             else:
                 self._ask()
+            return
+        self._without.clear()
+        if "graph" in answer:
+            record = Record.from_data(answer)
+            if record.version > self._record().version:
+                self._changed(record)

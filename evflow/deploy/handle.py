@@ -70,7 +70,7 @@ class Deployment(Closing):
         self._hosts = dict(hosts)
         self._entries: dict[str, Entry] = {}
         self._sources: dict[str, str] = {}
-        self._ended = ""
+        self._ended = self._birth = ""
         try:
             record = self._newest()
         except BaseException:
@@ -138,6 +138,8 @@ class Deployment(Closing):
                 troubles.append(str(error))
                 continue
             record = None if data is None else Record.from_data(data)
+            if record is not None and self._birth and record.birth != self._birth:
+                continue  # another deployment, which has taken the name since
             if record is not None and (found is None or record.version > found.version):
                 found = record
             if found is not None and found.version >= at_least:
@@ -152,7 +154,7 @@ class Deployment(Closing):
             self._take(record)
 
     def _take(self, record: Record) -> None:
-        self._record = record
+        self._record, self._birth = record, record.birth
         self._hosts.update(record.hosts)
         self.cluster.know(record.hosts)
         placed = self._placed()

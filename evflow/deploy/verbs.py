@@ -75,7 +75,10 @@ class Verbs:
     # --- deployments
 
     def _record(self, peer: str, given: Arguments, reply: Reply) -> None:
-        record = self._daemon.steward.records.get(given["deployment"])
+        record, birth = self._daemon.steward.records.get(given["deployment"]), given.get("birth")
+        if birth and (record is None or record.birth != birth):
+            # Not None, which nodes of earlier versions answer where there is nothing newer.
+            return reply({"gone": True})
         if record is None:
             return reply(None)
         reply(record.data() if record.version > given["known"] else {"version": record.version})

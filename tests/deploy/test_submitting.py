@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,32 @@ def test_a_deployment_that_somebody_else_has_ended_takes_no_events(tmp_path: Pat
         )
         handle.drain()
         assert yard.seen == [1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [0, 2], ids=["of a lower version", "of a higher version"])
+def test_another_deployment_that_takes_the_name_is_left_alone(changes: int, tmp_path: Path) -> None:
+    """The handle of the one before learns that it has ended, and cannot take the new one down."""
+    with Yard(tmp_path, "a") as yard, chain("a", "a").deploy(yard.hosts, name="clerk") as old:
+        recs = old["recs"]
+        if not changes:
+            old.freeze("end")
+            old.unfreeze("end")
+        with ev.Deployment("chain", yard.hosts) as other:
+            other.undeploy()
+        with chain("a", "a").deploy(yard.hosts, name="heir") as new:
+            for _ in range(changes):
+                new.freeze("end")
+                new.unfreeze("end")
+            wait_for(lambda: _refuses(lambda: old["recs"], "chain has ended"), "the end")
+            wait_for(
+                lambda: _refuses(lambda: recs.submit(Rec(2)), "chain has ended"), "the end of the source"
+            )
+            with contextlib.suppress(ev.EvflowError):
+                old.undeploy()
+            new["recs"].submit(Rec(1))
+            new.drain(20)
+            assert yard.seen == [1]
 
 
 def _refuses(call: Callable[[], object], why: str) -> bool:
