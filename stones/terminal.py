@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
 from evflow.errors import GraphError
@@ -174,7 +174,14 @@ class Terminal(Acting):
     def _checked(self, function: Any, named: Any) -> Handler:
         if not callable(function):
             raise GraphError(f"{titled('terminal', self.name)}: handler {named!r} cannot be called")
-        if iscoroutinefunction(function):
+        called = (function, vars(type(function)).get("__call__"))
+        for form in called:
+            if isgeneratorfunction(form) or isasyncgenfunction(form):
+                raise GraphError(
+                    f"{titled('terminal', self.name)}: handler {named!r} is a generator, which would never "
+                    "run; use 'return' in place of 'yield'"
+                )
+        if any(map(iscoroutinefunction, called)):
             raise GraphError(
                 f"{titled('terminal', self.name)}: handler {named!r} is a coroutine, which nobody would "
                 "await; use 'def', and within it asyncio.run_coroutine_threadsafe"

@@ -15,7 +15,7 @@ from evflow.codgen.semantics import ZERO
 from evflow.codgen.source.arithmetic import Arithmetic, spelled
 from evflow.codgen.tree import Element, Expr, Length, Load, Path, Pos, Present, Root, Select, Step, Variable
 from evflow.schema import Schema
-from evflow.schema.logical import Decimal
+from evflow.schema.logical import Decimal, Enum
 from evflow.schema.types import (
     Array,
     Blob,
@@ -348,6 +348,9 @@ class Access(Arithmetic):
         if kind is None or of.declared is None:
             what = "an event" if not of.steps else f"a record ({of.declared.text if of.declared else '?'})"
             raise self.error(f"'{of.text}' is {what}, which has no value; name one of its fields", pos)
+        if of.actual is None and isinstance(held, Enum) and isinstance(of.default, int):
+            # As a name, which is the position where one is wanted.
+            return self.const("str", held.load(of.default), pos)
         if of.actual is None:
             return self._default_value(of, kind, pos)
         if of.root.kind == "output" and kind == "str":

@@ -29,7 +29,7 @@ from evflow.codgen.tree import (
     Stmt,
     Variable,
 )
-from evflow.schema.types import Array, FieldType, Maybe, Record
+from evflow.schema.types import Array, FieldType, Logical, Maybe, Record
 
 if TYPE_CHECKING:
     from evflow.codgen.source.check import Builder
@@ -106,13 +106,10 @@ class Transfer:
     def _default(self, target: Ref, source: Ref) -> list[Stmt]:
         if source.default is None or isinstance(source.default, list):
             return []
-        kind = value_type(target.declared)
-        if kind is None:
-            if self.whole:
-                return []  # the default of the output, which is of the same schema
-            raise self.builder.error(
-                f"'{source.text}' is missing, and its default cannot be copied", self.pos
-            )
+        held = target.declared.element if isinstance(target.declared, Maybe) else target.declared
+        # What functions do not compute with is written as it is kept.
+        kind = value_type(held.stored if isinstance(held, Logical) else held)
+        assert kind is not None, "defaults are single values"
         value = self.builder.const(kind, source.default, self.pos)
         return [self._set(self.builder.path(target), kind, value)]
 

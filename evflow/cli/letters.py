@@ -43,7 +43,7 @@ def dead_letters(asked: Asked, deployment: str, limit: int, resubmit: bool, as_j
             letters = letters_of(newest(client.ask, limit, deployment), client.node)
             counts = client.ask("letter_counts", deployment=deployment)
             for letter in letters:
-                click.echo(json.dumps(_data(letter), default=repr) if as_json else _text(letter, traces))
+                click.echo(json.dumps(_data(letter)) if as_json else _text(letter, traces))
             count += len(letters)
             # Some may have come in between.
             kept += max(counts["kept"], len(letters))
@@ -100,10 +100,12 @@ def _text(letter: RemoteLetter, told: set[str]) -> str:
 
 
 def _data(letter: RemoteLetter) -> dict[str, Any]:
+    from evflow.watch.tap import plain_value
+
     return {
         "node": letter.node,
         "stone": letter.stone,
         "reason": letter.reason,
-        "event": letter.event,
+        "event": plain_value(letter.event),
         "traceback": _trace(letter),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from evflow.events.fields import as_json
+from evflow.events.fields import as_json, has_fields
 from evflow.outside import MOST_VALUES, shown
 
 if TYPE_CHECKING:
@@ -105,7 +105,11 @@ def _plain(value: Any, most: int) -> Any:
         return _large(value)
     if isinstance(value, str | bytes):
         return value
-    if isinstance(value, list | tuple):
+    if has_fields(value):
+        return {name: _plain(one, most) for name, one in value.to_dict().items()}
+    if isinstance(value, dict):
+        return {name: _plain(one, most) for name, one in value.items()}
+    if isinstance(value, Sequence):
         return [_plain(one, most) for one in value]
     if hasattr(value, "tolist"):
         return value.tolist()

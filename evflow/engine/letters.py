@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 import numpy as np
 
 from evflow.engine.failures import MOST_REASON, Failures
-from evflow.errors import FlowError
 from evflow.mishaps import CONTAINED, sound
 from evflow.outside import shown
 
@@ -229,7 +228,7 @@ class LetterBox:
             return
         try:
             self._resubmit(kept.stone, kept.event, timeout)
-        except FlowError:
+        except BaseException:  # also where it is interrupted while it waits
             self._kept[number] = kept
             raise
         self.failures.submitted_again(kept.stone, kept.reason, kept.error)

@@ -412,7 +412,7 @@ class EventBatch:
 
     def to_numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """The events as a structured array (``schema.dtype``), a view without a copy where nothing is
-        selected.
+        selected; a copy with objects where there are decimals, UUIDs or enumerations.
 
         Raises:
             SchemaError: the events vary in width.
@@ -420,8 +420,10 @@ class EventBatch:
         return structured(self)
 
     def to_pandas(self) -> Any:
-        """The events as a pandas DataFrame; nested records and arrays are objects."""
-        return importlib.import_module("evflow.events.columns.frames").write_table(self.to_columns())
+        """The events as a pandas DataFrame; nested records and arrays are objects, times are in UTC."""
+        return importlib.import_module("evflow.events.columns.frames").write_table(
+            self.schema, self.to_columns()
+        )
 
     def to_arrow(self) -> Any:
         """The events as a pyarrow Table; nested records are structs, arrays lists."""

@@ -46,9 +46,16 @@ def same(one: Any, other: Any) -> bool:
             if len(a) != len(b):
                 return False
             waiting.extend(zip(a, b, strict=True))
-        elif a != b:
+        elif not _equal(a, b):
             return False
     return True
+
+
+def _equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except (TypeError, ArithmeticError):  # pandas' NA, a signalling NaN of decimal
+        return False
 
 
 def parts(event: Any) -> tuple[str, Iterator[tuple[str, Any]]]:

@@ -9,9 +9,13 @@ Changes may wait to be made together: whoever comes in next, to read or to write
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from threading import Condition, Lock
+from weakref import WeakSet
+
+from evflow.forked import renew
 
 __all__ = ["Guard"]
 
@@ -34,7 +38,7 @@ class Guard:
         ...     pass
     """
 
-    __slots__ = ("_alone", "_changed", "_make", "_readers", "_waiting", "_writers")
+    __slots__ = ("__weakref__", "_alone", "_changed", "_make", "_readers", "_waiting", "_writers")
 
     def __init__(self, waiting: Sized = (), make: Callable[[], None] = lambda: None) -> None:
         self._waiting = waiting
@@ -43,6 +47,8 @@ class Guard:
         self._writers: list[None] = []  # a mark for each that writes or waits to
         self._alone = Lock()  # held by the one that writes
         self._changed = Condition(Lock())
+        with _making:
+            _guards.add(self)
 
     def enter(self) -> None:
         """Begins to read."""
@@ -105,3 +111,39 @@ class Guard:
             yield
         finally:
             self.leave_alone()
+
+    def renew(self) -> None:
+        """Makes it free in a fork, which no thread of the parent will leave."""
+        self._readers.clear()
+        self._writers.clear()
+        renew(self._alone, self._changed)
+
+
+_guards: WeakSet[Guard] = WeakSet()
+_making = Lock()
+_held: list[Guard] = []
+
+
+def _before_fork() -> None:
+    # A fork must not copy half a change.
+    _making.acquire()
+    _held[:] = _guards
+    for guard in _held:
+        guard.enter()
+
+
+def _after_in_parent() -> None:
+    for guard in _held:
+        guard.leave()
+    _held.clear()
+    _making.release()
+
+
+def _after_in_child() -> None:
+    for guard in _held:
+        guard.renew()
+    _held.clear()
+    renew(_making)
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -349,7 +349,7 @@ def _default(schema: str, name: str, kind: FieldType, defaults: Mapping[str, Any
     held = kind.element if isinstance(kind, Maybe) else kind
     try:
         if isinstance(value, StoredDefault) and isinstance(held, Logical):
-            return held.load(to_scalar(held.stored, value.value))
+            return to_scalar(held, held.load(to_scalar(held.stored, value.value)))
         return to_scalar(held, value)
     except Misfit:
         raise SchemaError(

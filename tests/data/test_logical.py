@@ -9,6 +9,7 @@ import uuid
 from decimal import Decimal
 from typing import Any
 
+import msgpack
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -230,22 +231,29 @@ def test_columns_of_numpy_in_any_unit(unit: str) -> None:
     assert of(ev.Timestamp, swapped).to_bytes() == batch.to_bytes()
 
 
-def test_structured_arrays_of_a_schema_have_what_is_kept() -> None:
-    batch = ev.EventBatch.from_columns(
-        ev.Schema(
-            "t",
-            {"price": ev.Decimal[10, 2], "id": ev.UUID, "side": ev.Enum["a", "b"], "wide": ev.Decimal[20]},
-        ),
-        {
-            "price": [1, Decimal("2.5")],
-            "id": [uuid.UUID(int=1), uuid.UUID(int=2)],
-            "side": ["b", "a"],
-            "wide": [-1, 9],
-        },
-    )
-    rows = batch.to_numpy()
-    assert (rows["price"].tolist(), rows["side"].tolist()) == ([100, 250], [1, 0])
-    assert ev.EventBatch.from_numpy(batch.schema, rows).to_bytes() == batch.to_bytes()
+def test_structured_arrays_have_objects_where_numpy_has_no_type() -> None:
+    """As numbers they would come back as others: a decimal without its point as a whole number."""
+    inner = ev.Schema("inner", {"side": ev.Enum["a", "b"], "n": int})
+    kinds = {
+        "price": ev.Decimal[10, 2],
+        "id": ev.UUID,
+        "at": ev.Timestamp,
+        "inner": inner,
+        "blob": ev.Bytes[3],
+    }
+    schema = ev.Schema("t", kinds)
+    values = [
+        schema(price=n, id=uuid.UUID(int=n), at=n, inner=inner(side="b", n=n), blob=b"x") for n in range(4)
+    ]
+    batch = ev.EventBatch.from_events(values)
+    rows = batch.select([1, 3]).to_numpy()
+    assert rows["price"].tolist() == [Decimal("1.00"), Decimal("3.00")]
+    assert (rows["at"].dtype, rows["inner"]["side"].tolist()) == (">M8[ns]", ["b", "b"])
+    twice = np.concatenate([rows, rows])
+    assert ev.EventBatch.from_numpy(schema, twice).to_bytes() == batch.take([1, 3, 1, 3]).to_bytes()
+    stored = np.frombuffer(batch.to_bytes(), schema.dtype)
+    assert stored["price"].tolist() == [0, 100, 200, 300]
+    assert ev.EventBatch.from_numpy(schema, stored).to_bytes() == batch.to_bytes()
 
 
 def test_tables_of_pandas() -> None:
@@ -264,6 +272,7 @@ def test_tables_of_pandas() -> None:
     assert [event.at for event in batch] == [np.datetime64("2026-11-25T12"), np.datetime64("2019-12-31T23")]
     assert [event.until for event in batch] == [None, np.datetime64("2021-01-01")]
     assert batch["side"].tolist() == ["sell", "buy"]
+    assert (batch.to_pandas()["at"] == frame["at"]).all()
     assert ev.EventBatch.from_pandas(Quote, batch.to_pandas()).to_bytes() == batch.to_bytes()
     with pytest.raises(SchemaError, match=r"column at: row 1: expected a time.*optional.*NaT"):
         ev.EventBatch.from_pandas(Quote, frame.assign(at=[pd.Timestamp("2021-01-01"), pd.NaT]))
@@ -448,6 +457,61 @@ def test_events_of_other_types_do_not_fit() -> None:
     )
 
 
+DEFAULTS = [
+    (ev.Timestamp, NOON),
+    (ev.Decimal[10, 2], Decimal("1.5")),
+    (ev.Decimal[20], Decimal(7)),
+    (ev.UUID, uuid.UUID(int=3)),
+    (Sides, "sell"),
+]
+
+
+@pytest.mark.parametrize(("kind", "default"), DEFAULTS)
+def test_defaults_stand_in_where_events_lack_the_field(kind: Any, default: Any) -> None:
+    old, new = ev.Schema("q", {"n": int}), ev.Schema("q", {"n": int, "x": kind}, {"x": default})
+    g, seen = ev.Graph("defaults"), []
+    copied = ev.Transform("{ output = input; return 1; }", input=new, output=new)
+    _ = g.source("old", old) >> copied >> ev.Terminal(lambda event: seen.append(event.x), input=new)
+    _ = g["old"] >> ev.Terminal(lambda event: seen.append(event.x), name="other", input=new)
+    with g.run() as flow:
+        flow["old"].submit_batch({"n": [1]})
+        flow.drain(timeout=20)
+        assert not flow.dead_letters()
+    assert (
+        seen
+        == [new.event(n=1).x if kind is not ev.Timestamp else np.datetime64(NOON.replace(tzinfo=None))] * 2
+    )
+
+
+def test_default_of_an_enumeration_is_compared_by_name() -> None:
+    new = ev.Schema("q", {"n": int, "x": Sides}, {"x": "sell"})
+    g, seen = ev.Graph("names"), []
+    for name in ("buy", "sell"):
+        code = ev.Filter(f'input.x == "{name}"', input=new, name=name)
+        _ = g.source(f"for {name}", ev.Schema("q", {"n": int})) >> code
+        _ = g[name] >> ev.Terminal(lambda event, name=name: seen.append(name))
+    with g.run() as flow:
+        for name in ("buy", "sell"):
+            flow[f"for {name}"].submit_batch({"n": [1]})
+        flow.drain(timeout=20)
+    assert seen == ["sell"]
+
+
+def test_enumerations_of_more_names_take_events_of_fewer() -> None:
+    g, seen = ev.Graph("grown"), []
+    more = ev.Schema("q", {"x": ev.Enum["buy", "sell", "hold"]})
+    _ = g.source("old", ev.Schema("q", {"x": Sides})) >> ev.Terminal(
+        lambda event: seen.append(event.x), input=more
+    )
+    with g.run() as flow:
+        flow["old"].submit_batch({"x": ["sell", "buy"]})
+        flow.drain(timeout=20)
+    assert seen == ["sell", "buy"]
+    for names in (["sell", "buy"], ["buy"]):
+        with pytest.raises(SchemaError, match="field x is"):
+            check_fit(ev.Schema("q", {"x": Sides}), ev.Schema("q", {"x": ev.Enum[tuple(names)]}))
+
+
 @pytest.mark.parametrize("engine", ["reference", "index"])
 def test_constraints_see_numbers_and_texts(engine: str) -> None:
     matcher = Matcher(engine)
@@ -480,6 +544,36 @@ def test_constraints_see_numbers_and_texts(engine: str) -> None:
         batch.to_arrow(),
     ):
         assert [sorted(found.tolist()) for found in matcher.match_batch(table)] == expected
+
+
+def test_letters_of_nodes_can_be_made_events_again() -> None:
+    """With nested events, lists and bytes as they are, not as Python shows them."""
+    part = ev.Schema("part", {"at": ev.Timestamp, "price": ev.Decimal[10, 2]})
+    kinds = {
+        "one": part,
+        "many": list[part],
+        "tags": list[str],
+        "prices": list[ev.Decimal[5, 1]],
+        "blob": bytes,
+    }
+    schema = ev.Schema(
+        "whole", {**kinds, "took": ev.Duration, "id": ev.UUID, "side": Sides, "missing": float | None}
+    )
+    inner = part(at=NOON, price="1.25")
+    listed = {"many": [inner], "tags": ["a"], "prices": ["1.5"]}
+    event = schema(one=inner, **listed, blob=b"\xff", took=7, id=uuid.UUID(int=9), side="buy", missing=None)
+    g = ev.Graph("letters")
+    _ = g.source("wholes", schema) >> ev.Terminal(lambda event: 1 / 0)
+    with g.run() as flow:
+        flow["wholes"].submit(event)
+        flow.drain(timeout=20)
+        (letter,) = told(list(flow.dead_letters()), 10)
+    fields = msgpack.unpackb(msgpack.packb(letter["event"]))
+    batch = ev.EventBatch.from_events([schema(**fields)])
+    assert batch.to_bytes() == ev.EventBatch.from_events([event]).to_bytes()
+    assert json.loads(json.dumps(plain_value(fields)))["many"] == [
+        {"at": "2026-11-25T12:00:00.000000000Z", "price": "1.25"}
+    ]
 
 
 def test_json_has_texts_of_them() -> None:

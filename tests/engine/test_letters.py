@@ -61,15 +61,16 @@ def test_what_was_submitted_again_takes_no_room() -> None:
     assert (_kept(box), box.letters().lost) == ([0, 2, 3, 4], 0)
 
 
-def test_a_letter_that_cannot_be_submitted_again_keeps_its_place() -> None:
-    """It is still there, before those that came later."""
+@pytest.mark.parametrize("error", [ev.FlowError, KeyboardInterrupt])
+def test_a_letter_that_cannot_be_submitted_again_keeps_its_place(error: type[BaseException]) -> None:
+    """It is still there, before those that came later; also where the wait for its stone is interrupted."""
 
     def refuse(stone: str, batch: ev.EventBatch, timeout: float | None) -> None:
-        raise ev.FlowError(f"stone {stone!r} is full for {timeout} s")
+        raise error(f"stone {stone!r} is full for {timeout} s")
 
     box = LetterBox(1000, refuse, MiB)
     _put(box, 10, 10, 10)
-    with pytest.raises(ev.FlowError, match=r"full for 0\.5 s"):
+    with pytest.raises(error, match=r"full for 0\.5 s"):
         box.letters()[1].resubmit(timeout=0.5)
     assert _kept(box) == [0, 1, 2]
 

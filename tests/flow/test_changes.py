@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -499,8 +499,19 @@ def test_a_change_within_a_change_is_refused_and_the_outer_one_made() -> None:
         assert flow.insert(ev.Filter("1", name="b"), after="recs", before="end") == "b"
 
 
-def test_a_coroutine_is_no_handler() -> None:
-    async def handle(event: Rec) -> None: ...
+def test_what_would_never_run_is_not_a_handler() -> None:
+    async def waits(event: Rec) -> None: ...
 
-    with pytest.raises(ev.GraphError, match=r"terminal end: handler .*handle.* is a coroutine"):
-        ev.Terminal(handle, name="end")
+    def yields(event: Rec) -> Iterator[None]:
+        yield
+
+    async def streams(event: Rec) -> AsyncIterator[None]:
+        yield
+
+    class Waits:
+        async def __call__(self, event: Rec) -> None: ...
+
+    for handler in (waits, Waits(), yields, streams):
+        what = "generator" if handler in (yields, streams) else "coroutine"
+        with pytest.raises(ev.GraphError, match=f"terminal end: handler .* is a {what}"):
+            ev.Terminal(handler, name="end")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -126,3 +128,33 @@ def test_threads_match_while_subscriptions_change(case: Case) -> None:
     assert len(matcher) == 50
     stats = matcher.stats()
     assert (stats.subscriptions, stats.filters, stats.constraints) == (50, 50, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", ["match", "change"])
+def test_forks_match_with_what_the_parent_has(work: str) -> None:
+    """Also where another thread of the parent is about to change the matcher, or matches."""
+    matcher = Matcher("reference")
+    matcher.subscribe_many([f"n < {n}" for n in range(100)])
+    events = [{"n": n} for n in range(200)]
+    over = threading.Event()
+
+    def going() -> None:
+        while not over.is_set():
+            matcher.match_batch(events) if work == "match" else matcher.unsubscribe(
+                matcher.subscribe("n > 500")
+            )
+
+    thread = threading.Thread(target=going)
+    thread.start()
+    codes = []
+    for _ in range(20):
+        fork = os.fork()
+        if not fork:
+            signal.alarm(20)
+            right = len(matcher.match({"n": 50})) == 49 and matcher.subscribe("n == 50") is not None
+            os._exit(0 if right and len(matcher.match({"n": 50})) == 50 else 1)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]))
+    over.set()
+    thread.join()
+    assert codes == [0] * 20

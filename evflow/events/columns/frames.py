@@ -9,6 +9,8 @@ import pandas as pd
 
 from evflow.errors import SchemaError
 from evflow.events.columns.intake import Column, as_column
+from evflow.schema import Schema
+from evflow.schema.logical.timestamp import TimestampType
 from evflow.schema.types import FieldType, Logical, Maybe, Number
 
 __all__ = ["read_column", "read_table", "write_table"]
@@ -64,6 +66,13 @@ def _read_categories(kind: FieldType, series: pd.Series[Any]) -> Column:
     return Column(categories[np.maximum(codes, 0)], None if present.all() else present)
 
 
-def write_table(columns: dict[str, np.ndarray[Any, np.dtype[Any]]]) -> pd.DataFrame:
-    """A DataFrame; where a value is itself an array, the column holds arrays."""
-    return pd.DataFrame({name: list(c) if c.ndim > 1 else c for name, c in columns.items()})
+def write_table(schema: Schema, columns: dict[str, np.ndarray[Any, np.dtype[Any]]]) -> pd.DataFrame:
+    """A DataFrame; where a value is itself an array, the column holds arrays, and times have their zone."""
+    return pd.DataFrame({name: _written(schema[name].type, column) for name, column in columns.items()})
+
+
+def _written(kind: FieldType, column: np.ndarray[Any, np.dtype[Any]]) -> Any:
+    held = kind.element if isinstance(kind, Maybe) else kind
+    if isinstance(held, TimestampType):
+        return pd.Series(column.astype("M8[ns]")).dt.tz_localize("UTC")
+    return list(column) if column.ndim > 1 else column

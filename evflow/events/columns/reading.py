@@ -77,7 +77,8 @@ def decoded_columns(batch: EventBatch) -> dict[str, AnyArray]:
 
 
 def structured(batch: EventBatch) -> AnyArray:
-    """The events as a structured array of ``schema.dtype``, without a copy where nothing is selected.
+    """The events as a structured array of ``schema.dtype``, without a copy where nothing is selected; with
+    objects, copied, where there are decimals, UUIDs or enumerations.
 
     Raises:
         SchemaError: the events are of variable width.
@@ -87,7 +88,37 @@ def structured(batch: EventBatch) -> AnyArray:
         raise SchemaError(
             f"schema {batch.schema.name} has no structured type: {variable} vary in width; use to_columns()"
         )
-    return cells(batch, 0, batch.schema.dtype)
+    rows = cells(batch, 0, batch.schema.dtype)
+    if not any(_needs_objects(field.type) for field in batch.schema.fields):
+        return rows
+    return _with_objects(batch.schema, rows, batch)
+
+
+def _needs_objects(kind: FieldType) -> bool:
+    """True if numpy has no type for the values, or for some within them."""
+    if isinstance(kind, Record):
+        return any(_needs_objects(field.type) for field in kind.schema.fields)
+    return isinstance(kind, Logical) and not kind.plain
+
+
+def _with_objects(schema: Schema, rows: AnyArray, batch: EventBatch, prefix: str = "") -> AnyArray:
+    """The rows with objects in place of what values are kept as: that has another meaning as numbers."""
+    columns: dict[str, AnyArray] = {}
+    for field in schema.fields:
+        name = prefix + field.name
+        if isinstance(field.type, Record) and _needs_objects(field.type):
+            columns[field.name] = _with_objects(field.type.schema, rows[field.name], batch, f"{name}.")
+        elif _needs_objects(field.type):
+            columns[field.name] = raw_column(batch, name)
+        else:
+            columns[field.name] = rows[field.name]
+            if isinstance(field.type, Bytes):
+                columns[f"{field.name}#"] = rows[f"{field.name}#"]
+    kinds = [(name, column.dtype, column.shape[1:]) for name, column in columns.items()]
+    made = np.empty(len(rows), kinds)
+    for name, column in columns.items():
+        made[name] = column
+    return made
 
 
 def cells(batch: EventBatch, at: int, dtype: np.dtype[Any]) -> AnyArray:

@@ -90,7 +90,7 @@ class Decimal(Logical, Number):
 
     def constrained(self, value: Any) -> float:
         """The float nearest to the number."""
-        return float(value)
+        return float(self.load(self.store(value)))
 
     def store_column(self, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
         """The numbers without their points."""
@@ -161,7 +161,7 @@ class WideDecimal(Logical, Bytes):
 
     def constrained(self, value: Any) -> float:
         """The float nearest to the number."""
-        return float(value)
+        return float(self.load(self.store(value)))
 
     def store_column(self, values: Any) -> list[bytes]:
         """The numbers without their points."""

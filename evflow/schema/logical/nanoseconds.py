@@ -42,8 +42,13 @@ class Nanoseconds(Logical, Number):
         return i64
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """What may be given: the least integer is NaT."""
+        return _NAT + 1, (1 << 63) - 1
+
+    @property
     def narrowed(self) -> bool:
-        """Any 64 bits are a value, the least integer NaT."""
+        """Functions may compute NaT, so that events may have it."""
         return False
 
     @property
@@ -96,7 +101,7 @@ class Nanoseconds(Logical, Number):
         if not isinstance(values, np.ndarray) or values.dtype.kind in "OUT":
             return np.array(stored_each(self.store, values), np.int64)
         if values.dtype.kind in "iu":
-            return values
+            return values  # which are looked at as all integers are
         if values.dtype.kind != self.letter64 or _varies(values.dtype):
             raise Misfit(self.expected, values.dtype)
         missing = np.isnat(values)

@@ -56,7 +56,7 @@ class TimestampType(Nanoseconds):
                 return None
         elif isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
             value = datetime.datetime(value.year, value.month, value.day, tzinfo=datetime.UTC)
-        if not isinstance(value, datetime.datetime) or value.tzinfo is None:
+        if not isinstance(value, datetime.datetime) or value.utcoffset() is None:
             return None
         return nanoseconds_of(value - _EPOCH) + more
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Any
 
@@ -14,6 +15,7 @@ from evflow.schema.values import Misfit
 __all__ = ["UUID", "UUIDType"]
 
 _SIZE = 16
+_TEXT = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}", re.ASCII)
 
 
 class UUIDType(Logical, Bytes):
@@ -43,10 +45,9 @@ class UUIDType(Logical, Bytes):
     def store(self, value: Any) -> bytes:
         """The 16 bytes, most significant first."""
         if isinstance(value, str):
-            try:
-                value = uuid.UUID(value)
-            except ValueError:
-                raise Misfit("the text of a UUID", value) from None
+            if not _TEXT.fullmatch(value):
+                raise Misfit("the text of a UUID", value)
+            value = uuid.UUID(value)
         if isinstance(value, uuid.UUID):
             return value.bytes
         if isinstance(value, bytes) and len(value) == _SIZE:
