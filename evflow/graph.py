@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from evflow.codgen.source.access import choices
+from evflow.choices import choices
 from evflow.edit import split_name
 from evflow.editable import Editable, Fallback
 from evflow.errors import GraphError

@@ -42,7 +42,8 @@ class Terminal(Acting):
         input: the least schema that ``handler`` needs; by default that of the events linked to it.
         raw: called with the encoded bytes and the schema of each event that no other handler fits.
         workers: handlers that may run at once beside the flow, at most 1000; 0 has the flow call them.
-        key: a field of the events, an integer, a bool, text or bytes; only with workers.
+        key: a field of the events: an integer, a bool, text, bytes, or a logical type such as a time; only
+            with workers.
         queue: events that may wait for workers; when so many do, or when the terminal holds 64 MiB, it takes
             no further batch, and whoever sends events to it waits. Only with workers.
         name: the stone's name.

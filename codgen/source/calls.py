@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from evflow.choices import suggestion
 from evflow.codgen.library import LIBRARY, SYSTEM
 from evflow.codgen.semantics import FLOATS, INTEGERS
-from evflow.codgen.source.access import Access, Attributes, Operand, Queue, Ref, suggestion
+from evflow.codgen.source.access import Access, Attributes, Operand, Queue, Ref
 from evflow.codgen.source.arithmetic import common_type, spelled
 from evflow.codgen.tree import (
     REQUEST,

@@ -14,9 +14,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from evflow.choices import suggestion
 from evflow.codgen.costs import metered
 from evflow.codgen.semantics import FLOATS, INTEGERS
-from evflow.codgen.source.access import Attributes, Operand, Queue, Ref, Slice, suggestion, value_type
+from evflow.codgen.source.access import Attributes, Operand, Queue, Ref, Slice, value_type
 from evflow.codgen.source.arithmetic import enumeration, spelled
 from evflow.codgen.source.calls import Calls
 from evflow.codgen.source.transfer import Transfer

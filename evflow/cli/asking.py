@@ -87,7 +87,7 @@ class Asked:
         if self.hosts is None or "://" in text:
             return text
         if text not in self.hosts.contacts:
-            from evflow.codgen.source.access import choices
+            from evflow.choices import choices
 
             there = choices(text, list(self.hosts.contacts))
             raise LinkError(f"host {text!r} is not in the file of hosts{there}")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from evflow.codgen.source.access import choices
+from evflow.choices import choices
 from evflow.engine.topology import Crossing
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.events.batch import EventBatch

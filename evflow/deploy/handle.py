@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evflow.codgen.source.access import choices
+from evflow.choices import choices
 from evflow.deploy.client import Closing, Cluster, checked_seconds, no_deployment
 from evflow.deploy.following import Following
 from evflow.deploy.lacking import missing

@@ -106,7 +106,7 @@ class PreparePhase:
         self._home.ground.begin(self._base, self.record, settled=self.prepared)
 
     def close(self) -> bool:
-        """All nodes are able; gives whether it begins by that."""
+        """All nodes can make the change. Returns True if this node begins now."""
         if self.begun:
             return False
         # Other changes may have come between.
@@ -156,7 +156,7 @@ class PreparePhase:
         return self._quiet and not self._settled
 
     def _settle_down(self) -> None:
-        """Sees how far it is with becoming quiet, and goes on once all are."""
+        """Checks whether this node is quiet, and goes on once all are."""
         if self._rests:
             return
         ground, deployment = self._home.ground, self._at.deployment

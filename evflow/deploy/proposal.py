@@ -217,7 +217,7 @@ class Proposal:
             self._deadline = max(self._deadline, min(now + _SLACK, self._limit))
 
     def _fails(self, now: float) -> bool:
-        """Gives up a change that cannot be prepared; gives whether it did."""
+        """Gives up a change that cannot be prepared; returns True if it did."""
         if self.finishes:
             return False
         promises = self.proposer.promises

@@ -36,7 +36,7 @@ class Ballot(NamedTuple):
         return bool(self.node and self.change)
 
     def above(self) -> Ballot:
-        """The least ballot that is greater and nobody's."""
+        """The least greater ballot; no node has made it."""
         return Ballot(self.number + 1, "", "")
 
 
@@ -69,7 +69,10 @@ class Register(Generic[T]):
         return replace(self, promised=ballot) if ballot > self.promised else self
 
     def accept(self, ballot: Ballot, value: T) -> Register[T]:
-        """Accept the value that a ballot asks for. If a greater one is promised, nothing changes."""
+        """Accept the value that a ballot asks for.
+
+        If a greater one is promised, or this one was accepted already, nothing changes.
+        """
         if ballot < self.promised or ballot == self.ballot:
             return self
         return replace(self, promised=ballot, ballot=ballot, accepted=value)
@@ -127,11 +130,11 @@ class Proposer(Generic[T]):
         return True
 
     def count(self, nodes: Container[str]) -> int:
-        """How many acceptors are among some nodes."""
+        """How many of the nodes are acceptors."""
         return sum(node in nodes for node in self.acceptors)
 
     def is_majority(self, count: int) -> bool:
-        """True if so many acceptors are more than half."""
+        """True if ``count`` acceptors are more than half."""
         return 2 * count > len(self.acceptors)
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from evflow import mishaps
-from evflow.codgen.source.access import choices
+from evflow.choices import choices
 from evflow.deploy import messages as m
 from evflow.deploy.desk import Desk, Done
 from evflow.deploy.durable import DurableState, is_open
@@ -35,7 +35,7 @@ _GOSSIP = 1.0
 _MOST_OPEN = 1000
 
 _AFTER_FAILURE = 0.5
-"""Seconds until a deployment has its turn again that has failed."""
+"""Seconds until a deployment that has failed has its turn again."""
 
 
 class Steward:

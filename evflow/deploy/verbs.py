@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import evflow
-from evflow.codgen.source.access import listed, nearest
+from evflow.choices import listed, nearest
 from evflow.deploy.part import checked_graph, qualified
 from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from evflow.codgen.source.access import choices
+from evflow.choices import choices
 from evflow.errors import FlowError, GraphError
 from evflow.flow.changing import Changes, Terms
 from evflow.stone import Stone

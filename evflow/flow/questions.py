@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from evflow.codgen.source.access import choices
+from evflow.choices import choices
 from evflow.errors import EvflowError, FlowError
 from evflow.link.asking import Answers, Asker, Reply, UnansweredError
 from evflow.outside import shown

@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from evflow.codgen.source.access import choices
+from evflow.choices import choices
 from evflow.engine.topology import Slot
 from evflow.link.inlet import Inlet
 from evflow.link.messages import ENDED, Open

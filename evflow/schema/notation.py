@@ -1,8 +1,7 @@
 """The field types under the names that annotations use.
 
-At run time these are the types of ``evflow.schema.types``. A type checker cannot read ``Str[8]`` or
-``i32`` as
-the type of an attribute; for it the numbers are Python's, and what takes a size is Any, by way of a module
+At run time these are the types of ``evflow.schema``. A type checker cannot read ``Str[8]`` or ``i32`` as the
+type of an attribute; for it the numbers are Python's, and what takes a size is Any, by way of a module
 that does not exist.
 """
 

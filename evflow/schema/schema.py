@@ -179,7 +179,7 @@ class Schema:
         self.width = at if len(fixed) == len(types) else None
         for key in defaults:
             if key not in types:
-                raise SchemaError(f"schema {self.name}: default for {key!r}, which is no field")
+                raise SchemaError(f"schema {self.name}: default for {key!r}, which is not a field")
         self.fields = tuple(
             Field(key, kind, i, wire_index[key], offsets.get(key), _default(self.name, key, kind, defaults))
             for i, (key, kind) in enumerate(types.items())
@@ -224,7 +224,7 @@ class Schema:
         """An event of this schema: an object with the fields as attributes.
 
         Raises:
-            SchemaError: a field without default is missing, or a name is no field.
+            SchemaError: a field without default is missing, or a name is not a field.
         """
         # An event knows its schema; a schema finds events only when it is asked for one.
         return importlib.import_module("evflow.events.event").make_event(self, fields)
@@ -254,8 +254,9 @@ class Schema:
         """The fixed part as a numpy structured type: each value at its offset, markers as padding.
 
         Numbers are big-endian; ``bool`` is its marker byte (0xc3 for True); ``Str`` is ``S``; ``Bytes`` is
-        its padded bytes (``S``) with a field ``name + "#"`` for the length; static arrays are
-        little-endian with their shape; nested records are structured types themselves.
+        its padded bytes (``S``) with a field ``name + "#"`` for the length; times are ``>M8[ns]`` and
+        ``>m8[ns]``, other logical types what they are kept as; static arrays are little-endian with their
+        shape; nested records are structured types themselves.
         """
         members = [m for f in self.fields if f.offset is not None for m in _members(f.name, f.type, f.offset)]
         names, formats, offsets = map(list, zip(*members, strict=True)) if members else ([], [], [])

@@ -431,7 +431,7 @@ class Logical(FieldType):
         """The value that is kept as ``stored``.
 
         Raises:
-            SchemaError: no value is.
+            SchemaError: no value is kept as ``stored``.
         """
         raise NotImplementedError
 
@@ -456,7 +456,10 @@ class Logical(FieldType):
 
     def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
         """The column that is kept as ``stored``: of objects, unless numpy has a type for them."""
-        raise NotImplementedError
+        column = np.empty(len(stored), object)
+        for row, value in enumerate(stored.tolist()):
+            column[row] = self.load(value)
+        return column
 
     def arrow_type(self) -> Any:
         """The type of pyarrow that holds the values."""
@@ -485,7 +488,7 @@ class Logical(FieldType):
 
     @classmethod
     def parse(cls, text: str) -> Any:
-        """The type whose canonical text this is; None if it is none of this kind."""
+        """The type whose canonical text this is; None if it is not one of this kind."""
         raise NotImplementedError
 
 

@@ -1,8 +1,8 @@
 """One value checked against the type of a field.
 
 A number that is stored equals the number that was given, except that a float stored in a narrower float is
-rounded: a finite number never becomes infinite, an integer never loses digits in a float, a float is no
-    integer.
+rounded: a finite number never becomes infinite, an integer never loses digits in a float, a float is not an
+integer.
 """
 
 from __future__ import annotations

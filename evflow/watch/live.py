@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evflow.codgen.source.access import suggestion
+from evflow.choices import suggestion
 from evflow.draw import Live, Picture, draw
 from evflow.errors import DeployError
 from evflow.graph import Graph

@@ -15,7 +15,7 @@ _KINDS: tuple[type[Logical], ...] = (TimestampType, DurationType, Decimal, WideD
 
 
 def parse_logical(text: str) -> FieldType | None:
-    """The logical type whose canonical text this is; None if it is none.
+    """The logical type whose canonical text this is; None if it is not one.
 
     Raises:
         SchemaError: the text has the form of one, but what it says cannot be.

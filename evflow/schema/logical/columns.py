@@ -9,7 +9,7 @@ import numpy as np
 
 from evflow.schema.values import Misfit
 
-__all__ = ["loaded_each", "stored_each"]
+__all__ = ["stored_each"]
 
 
 def stored_each(store: Callable[[Any], Any], values: Any) -> list[Any]:
@@ -26,11 +26,3 @@ def stored_each(store: Callable[[Any], Any], values: Any) -> list[Any]:
         except Misfit as error:
             raise Misfit(error.expected, value, row) from None
     return found
-
-
-def loaded_each(load: Callable[[Any], Any], stored: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """The values of a column, as an array of objects."""
-    column = np.empty(len(stored), object)
-    for row, value in enumerate(stored.tolist()):
-        column[row] = load(value)
-    return column

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.schema.logical.columns import loaded_each, stored_each
+from evflow.schema.logical.columns import stored_each
 from evflow.schema.types import Bytes, Logical, Number, i64
 from evflow.schema.values import Misfit
 
 __all__ = ["Decimal", "WideDecimal"]
 
 _NARROW, _WIDE = 18, 38
-"""Digits that 64 bits hold, and 128."""
+"""Digits that 64 and 128 bits hold."""
 
 _LONGEST = 1_000
 """Digits of a number that is looked at."""
@@ -26,8 +26,38 @@ _DIGITS = re.compile(r"[+-]?[0-9]{1,60}(\.[0-9]{0,60})?", re.ASCII)
 _TEXT = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)", re.ASCII)
 
 
+class _Exact(Logical):
+    """What decimals have in common, however many digits they have."""
+
+    __slots__ = ()
+
+    computable = False
+    precision: int
+    scale: int
+
+    @property
+    def text(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
+
+    def constrained(self, value: Any) -> float:
+        """The float nearest to the number."""
+        return float(self.load(self.store(value)))
+
+    def arrow_type(self) -> Any:
+        """``decimal128(precision, scale)``."""
+        import pyarrow as pa
+
+        return pa.decimal128(self.precision, self.scale)
+
+    def spark_type(self) -> Any:
+        """``DecimalType(precision, scale)``."""
+        from pyspark.sql import types
+
+        return types.DecimalType(self.precision, self.scale)
+
+
 @dataclass(frozen=True, repr=False, slots=True)
-class Decimal(Logical, Number):
+class Decimal(_Exact, Number):
     """A number of at most ``precision`` decimal digits, ``scale`` of them behind the point.
 
     It takes a ``decimal.Decimal``, an int or a text (``"19.90"``) of no more digits, and gives a
@@ -50,8 +80,6 @@ class Decimal(Logical, Number):
     precision: int = _NARROW
     scale: int = 0
 
-    computable = False
-
     def __class_getitem__(cls, parameters: Any) -> Decimal | WideDecimal:
         match parameters:
             case (precision, scale):
@@ -66,10 +94,6 @@ class Decimal(Logical, Number):
         if precision > _NARROW:
             return WideDecimal(16, precision, scale)
         return Decimal("i64", "i", 8, i64.marker, i64.code, precision, scale)
-
-    @property
-    def text(self) -> str:
-        return f"decimal({self.precision},{self.scale})"
 
     @property
     def stored(self) -> Number:
@@ -88,21 +112,9 @@ class Decimal(Logical, Number):
         """The number with its point."""
         return _scaled(stored, self.scale)
 
-    def constrained(self, value: Any) -> float:
-        """The float nearest to the number."""
-        return float(self.load(self.store(value)))
-
     def store_column(self, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
         """The numbers without their points."""
         return np.array(stored_each(self.store, values), np.int64)
-
-    def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-        """An array of ``decimal.Decimal``."""
-        return loaded_each(self.load, stored)
-
-    def arrow_type(self) -> Any:
-        """``decimal128(precision, scale)``."""
-        return _arrow_type(self)
 
     def from_arrow(self, array: Any) -> Any:
         """Decimals and integers that need no more digits."""
@@ -120,10 +132,6 @@ class Decimal(Logical, Number):
         words[:, 1] = words[:, 0] >> 63
         return _of_words(self, pa.py_buffer(words), array)
 
-    def spark_type(self) -> Any:
-        """``DecimalType(precision, scale)``."""
-        return _spark_type(self)
-
     @classmethod
     def parse(cls, text: str) -> Any:
         """The type of a text such as ``decimal(12,2)``."""
@@ -132,20 +140,14 @@ class Decimal(Logical, Number):
 
 
 @dataclass(frozen=True, repr=False, slots=True)
-class WideDecimal(Logical, Bytes):
+class WideDecimal(_Exact, Bytes):
     """A ``Decimal`` of more than 18 digits."""
 
     precision: int = _WIDE
     scale: int = 0
 
-    computable = False
-
     def __class_getitem__(cls, parameters: Any) -> Any:
         return Decimal.__class_getitem__(parameters)
-
-    @property
-    def text(self) -> str:
-        return f"decimal({self.precision},{self.scale})"
 
     @property
     def stored(self) -> Bytes:
@@ -159,21 +161,9 @@ class WideDecimal(Logical, Bytes):
         """The number with its point."""
         return _scaled(int.from_bytes(stored, "little", signed=True), self.scale)
 
-    def constrained(self, value: Any) -> float:
-        """The float nearest to the number."""
-        return float(self.load(self.store(value)))
-
     def store_column(self, values: Any) -> list[bytes]:
         """The numbers without their points."""
         return stored_each(self.store, values)
-
-    def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-        """An array of ``decimal.Decimal``."""
-        return loaded_each(self.load, stored)
-
-    def arrow_type(self) -> Any:
-        """``decimal128(precision, scale)``."""
-        return _arrow_type(self)
 
     def from_arrow(self, array: Any) -> Any:
         """Decimals and integers that need no more digits."""
@@ -190,21 +180,17 @@ class WideDecimal(Logical, Bytes):
         fixed = array.cast(pa.binary(16)).fill_null(bytes(16))
         return _of_words(self, fixed.buffers()[1].slice(16 * fixed.offset), array)
 
-    def spark_type(self) -> Any:
-        """``DecimalType(precision, scale)``."""
-        return _spark_type(self)
-
     @classmethod
     def parse(cls, text: str) -> Any:
         """None: ``Decimal`` knows these, too."""
         return None
 
 
-def _unscaled(kind: Decimal | WideDecimal, value: Any) -> int:
+def _unscaled(kind: _Exact, value: Any) -> int:
     """A number times ten to the scale.
 
     Raises:
-        Misfit: it is no decimal number, or has too many digits.
+        Misfit: it is not a decimal number, or has too many digits.
     """
     number: Any = value
     if isinstance(value, str):
@@ -217,7 +203,7 @@ def _unscaled(kind: Decimal | WideDecimal, value: Any) -> int:
     return _without_point(kind, number, value)
 
 
-def _without_point(kind: Decimal | WideDecimal, given: decimal.Decimal, value: Any) -> int:
+def _without_point(kind: _Exact, given: decimal.Decimal, value: Any) -> int:
     sign, digits, exponent = given.as_tuple()
     assert isinstance(exponent, int)
     places = exponent + kind.scale
@@ -242,7 +228,7 @@ def _scaled(number: int, scale: int) -> decimal.Decimal:
     return decimal.Decimal((int(number < 0), digits, -scale))
 
 
-def _decimals(kind: Decimal | WideDecimal, array: Any) -> bytes:
+def _decimals(kind: _Exact, array: Any) -> bytes:
     """The 128-bit integers that are the decimals of an array without their points, 0 where there is none."""
     import pyarrow as pa
 
@@ -250,26 +236,14 @@ def _decimals(kind: Decimal | WideDecimal, array: Any) -> bytes:
         array = array.cast(pa.decimal128(20, 0))
     if not pa.types.is_decimal(array.type):
         raise TypeError
-    made = array.cast(_arrow_type(kind)).fill_null(decimal.Decimal(0))
+    made = array.cast(kind.arrow_type()).fill_null(decimal.Decimal(0))
     return bytes(made.buffers()[1])[16 * made.offset : 16 * (made.offset + len(made))]
 
 
-def _of_words(kind: Decimal | WideDecimal, words: Any, like: Any) -> Any:
+def _of_words(kind: _Exact, words: Any, like: Any) -> Any:
     """128-bit integers as decimals, with the nulls of another array."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    made = pa.Array.from_buffers(_arrow_type(kind), len(like), [None, words])
+    made = pa.Array.from_buffers(kind.arrow_type(), len(like), [None, words])
     return pc.if_else(like.is_valid(), made, pa.scalar(None, made.type))
-
-
-def _arrow_type(kind: Decimal | WideDecimal) -> Any:
-    import pyarrow as pa
-
-    return pa.decimal128(kind.precision, kind.scale)
-
-
-def _spark_type(kind: Decimal | WideDecimal) -> Any:
-    from pyspark.sql import types
-
-    return types.DecimalType(kind.precision, kind.scale)

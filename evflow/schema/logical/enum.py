@@ -11,7 +11,7 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.outside import shown
-from evflow.schema.logical.columns import loaded_each, stored_each
+from evflow.schema.logical.columns import stored_each
 from evflow.schema.types import FieldType, Logical, Number, u8
 from evflow.schema.values import Misfit
 
@@ -110,10 +110,6 @@ class Enum(Logical, Number):
     def store_column(self, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
         """The numbers of the names."""
         return np.array(stored_each(self.store, values), np.uint8)
-
-    def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-        """An array of str."""
-        return loaded_each(self.load, stored)
 
     def arrow_type(self) -> Any:
         """Text."""

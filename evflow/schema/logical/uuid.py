@@ -6,9 +6,7 @@ import re
 import uuid
 from typing import Any
 
-import numpy as np
-
-from evflow.schema.logical.columns import loaded_each, stored_each
+from evflow.schema.logical.columns import stored_each
 from evflow.schema.types import Bytes, Logical
 from evflow.schema.values import Misfit
 
@@ -55,7 +53,7 @@ class UUIDType(Logical, Bytes):
         raise Misfit("a uuid.UUID, the text of one, or 16 bytes (uuid)", value)
 
     def load(self, stored: bytes) -> uuid.UUID:
-        """The UUID; bytes that are too few have zeros behind them."""
+        """The UUID; zeros stand in for missing bytes at the end."""
         return uuid.UUID(bytes=stored.ljust(_SIZE, b"\0"))
 
     def constrained(self, value: Any) -> str:
@@ -65,10 +63,6 @@ class UUIDType(Logical, Bytes):
     def store_column(self, values: Any) -> list[bytes]:
         """The bytes of each."""
         return stored_each(self.store, values)
-
-    def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-        """An array of ``uuid.UUID``."""
-        return loaded_each(self.load, stored)
 
     def arrow_type(self) -> Any:
         """16 bytes."""

@@ -234,7 +234,7 @@ def _check_times(form: Form, array: Any) -> None:
     wrong = next((end for end in ends if end is not None and not 0 <= end < _DAY), None)
     if wrong is not None:
         raise SchemaError(
-            f"column {form.path}: {form.kind.text} as {array.type}: {wrong} ns are no time of the day"
+            f"column {form.path}: {form.kind.text} as {array.type}: {wrong} ns is not a time of day"
         )
 
 
