@@ -7,6 +7,10 @@ constants.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from typing import Any
+
 from evflow.codgen import semantics
 from evflow.codgen.semantics import FLOATS, ZERO
 from evflow.codgen.tree import Binary, Compare, Const, Convert, Expr, Load, Logical, Path, Pos, Select, Unary
@@ -26,6 +30,8 @@ OPERATORS = {
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
 """How the operators of the tree are written."""
+
+_EXACT: dict[str, Callable[[Any, Any], Any]] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 _SPELLED = {"str": "a text", "bool": "a bool"}
 
@@ -147,6 +153,9 @@ class Arithmetic:
             except semantics.Halt:  # a division by zero stays a fault of the events that reach it
                 pass
             else:
+                if op in _EXACT and kind in ("i32", "i64") and _EXACT[op](left.value, right.value) != value:
+                    more = "; write L behind a number to compute in 64 bits" if kind == "i32" else ""
+                    raise self.error(f"'{OPERATORS[op]}' gives more than {kind} holds{more}", pos)
                 return Const(type=kind, pos=pos, value=value)
         return Binary(type=kind, pos=pos, op=op, left=left, right=right)
 

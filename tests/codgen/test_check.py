@@ -179,6 +179,8 @@ WRONG = [
     ("18446744073709551616", "the number 18446744073709551616 does not fit 64 bits"),
     ('"\\q" == "q"', "'\\q' is no escape of C"),
     ("1" + " + 1" * 200, "nested deeper than 150 levels; use variables for parts of it"),
+    ("60 * 1000000000", "'*' gives more than i32 holds; write L behind a number to compute in 64 bits"),
+    ("9223372036854775807 + 1", "'+' gives more than i64 holds"),
 ]  # fmt: skip
 
 
