@@ -138,7 +138,7 @@ def test_schema_refuses_defaults_that_do_not_fit(kind: Any, default: Any) -> Non
 
 
 def test_schema_refuses_a_default_for_no_field() -> None:
-    with pytest.raises(SchemaError, match="default for 'y', which is no field"):
+    with pytest.raises(SchemaError, match="default for 'y', which is not a field"):
         Schema("s", {"x": i8}, {"y": 1})
 
 
