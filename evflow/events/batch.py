@@ -427,9 +427,7 @@ class EventBatch:
 
     def to_arrow(self) -> Any:
         """The events as a pyarrow Table; nested records are structs, arrays lists."""
-        return importlib.import_module("evflow.events.columns.arrow").write_table(
-            self.schema, self.to_columns()
-        )
+        return importlib.import_module("evflow.events.columns.arrow").write_table(self)
 
     def __repr__(self) -> str:
         return f"EventBatch({self.schema.name}: {len(self)} events, {self.nbytes} bytes)"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from evflow.errors import SchemaError
-from evflow.events.columns.intake import Column
+from evflow.events.columns.intake import Column, Kept
+from evflow.events.columns.reading import decoded_columns, stored_column
 from evflow.events.gather import Ragged
 from evflow.schema import Schema
 from evflow.schema.types import (
@@ -26,6 +27,10 @@ from evflow.schema.types import (
     Str,
     Text,
 )
+from evflow.schema.values import Misfit
+
+if TYPE_CHECKING:
+    from evflow.events.batch import EventBatch
 
 __all__ = ["arrow_schema", "plain_value", "read_column", "read_table", "write_table"]
 
@@ -54,10 +59,9 @@ def read_column(kind: FieldType, given: Any) -> Column:
         array = array.dictionary_decode()
     present = None if not array.null_count else array.is_valid().to_numpy(zero_copy_only=False)
     kind_of = array.type
-    if isinstance(kind.element if isinstance(kind, Maybe) else kind, Logical) and not (
-        pa.types.is_timestamp(kind_of) or pa.types.is_duration(kind_of)
-    ):
-        return Column(array.to_pylist(), present)
+    held = kind.element if isinstance(kind, Maybe) else kind
+    if isinstance(held, Logical):
+        return Column(_kept(held, array), present)
     if pa.types.is_string_view(kind_of) or pa.types.is_binary_view(kind_of):
         array = array.cast(pa.large_string() if pa.types.is_string_view(kind_of) else pa.large_binary())
         kind_of = array.type
@@ -71,13 +75,25 @@ def read_column(kind: FieldType, given: Any) -> Column:
         )
         return Column(filled.to_numpy(zero_copy_only=False), present)
     if pa.types.is_timestamp(kind_of) or pa.types.is_duration(kind_of):
-        filled = array if present is None else array.fill_null(pa.scalar(0).cast(kind_of))
-        return Column(filled.to_numpy(zero_copy_only=False), present)
+        # Of a table that a matcher gets.
+        return Column(array.to_numpy(zero_copy_only=False), present)
     if pa.types.is_struct(kind_of) and present is None:
         return Column({kind_of.field(i).name: part for i, part in enumerate(array.flatten())})
     if pa.types.is_fixed_size_list(kind_of) and present is None and isinstance(kind, Array):
         return Column(_read_even_lists(array, kind_of))
     return Column(array.to_pylist(), present)
+
+
+def _kept(kind: Logical, array: Any) -> Kept | list[Any]:
+    """What the values are kept as, or else the values, one of which does not fit."""
+    try:
+        kept = kind.from_arrow(array)
+    except (TypeError, Misfit, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        values: list[Any] = array.to_pylist()
+        return values
+    if pa.types.is_integer(kept.type):
+        return Kept(kept.fill_null(0).to_numpy(zero_copy_only=False))
+    return Kept(kept.to_pylist())
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -139,10 +155,28 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, arrow_type(f.type), isinstance(f.type, Maybe)) for f in schema.fields])
 
 
-def write_table(schema: Schema, columns: dict[str, np.ndarray[Any, np.dtype[Any]]]) -> pa.Table:
-    """A Table of decoded columns."""
-    arrays = [pa.array(_plain(columns[f.name]), arrow_type(f.type)) for f in schema.fields]
+def write_table(batch: EventBatch) -> pa.Table:
+    """A Table of the selected events."""
+    schema = batch.schema
+    kept = {f.name for f in schema.fields if isinstance(f.type, Logical)}
+    columns = decoded_columns(batch, kept)
+    arrays = [
+        _logical(batch, f.name, f.type)
+        if isinstance(f.type, Logical)
+        else pa.array(_plain(columns[f.name]), arrow_type(f.type))
+        for f in schema.fields
+    ]
     return pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
+
+
+def _logical(batch: EventBatch, name: str, kind: Logical) -> Any:
+    """A column of a logical type, made of what it is kept as."""
+    stored = stored_column(batch, name)
+    values: Any = (
+        stored.tolist() if stored.dtype.kind == "O" else stored.astype(stored.dtype.newbyteorder("="))
+    )
+    made = kind.to_arrow(pa.array(values))
+    return made.cast(kind.arrow_type())
 
 
 def _plain(column: np.ndarray[Any, np.dtype[Any]]) -> Any:

@@ -19,6 +19,7 @@ from evflow.schema.values import Misfit
 __all__ = [
     "Column",
     "Constant",
+    "Kept",
     "as_column",
     "fitting_column",
     "library_of",
@@ -37,16 +38,36 @@ def library_of(value: object) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """What the values of a logical type are kept as, checked.
+
+    Attributes:
+        values: an array of numbers, or a list of bytes.
+    """
+
+    values: AnyArray | list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def where(self, present: np.ndarray[Any, np.dtype[np.bool_]]) -> Kept:
+        """Those of some rows."""
+        if isinstance(self.values, np.ndarray):
+            return Kept(self.values[present])
+        return Kept([value for value, there in zip(self.values, present.tolist(), strict=True) if there])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Column:
     """A column of one type of field.
 
     Attributes:
         values: an array whose first axis is the rows, pieces of text or bytes, a list of Python values,
-            or, for a nested record, a mapping of columns.
+            what values of a logical type are kept as, or, for a nested record, a mapping of columns.
         present: which rows have a value; None where the values themselves say it.
     """
 
-    values: AnyArray | Ragged | list[Any] | Mapping[str, Any]
+    values: AnyArray | Ragged | list[Any] | Kept | Mapping[str, Any]
     present: np.ndarray[Any, np.dtype[np.bool_]] | None = None
 
     def __len__(self) -> int:
@@ -107,7 +128,9 @@ def fitting_column(kind: FieldType, given: Any, n: int) -> Column:
     return column
 
 
-def required_values(kind: FieldType, given: Any, n: int) -> AnyArray | Ragged | list[Any] | Mapping[str, Any]:
+def required_values(
+    kind: FieldType, given: Any, n: int
+) -> AnyArray | Ragged | list[Any] | Kept | Mapping[str, Any]:
     """The values of a column of n rows, of which none may be missing.
 
     Raises:
@@ -137,6 +160,8 @@ def split_missing(kind: Maybe, given: Any, n: int) -> tuple[np.ndarray[Any, np.d
         return present, Column(values[present])
     if isinstance(values, Ragged):
         return present, Column(values.take(np.flatnonzero(present)))
+    if isinstance(values, Kept):
+        return present, Column(values.where(present))
     return present, Column([value for value, there in zip(values, present.tolist(), strict=True) if there])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from evflow.schema.types import Array, Bytes, FieldType, Logical, Number, Record
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
-__all__ = ["cells", "decoded_columns", "find_field", "raw_column", "structured"]
+__all__ = ["cells", "decoded_columns", "find_field", "raw_column", "stored_column", "structured"]
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -58,11 +59,21 @@ def _fixed(batch: EventBatch, kind: FieldType, at: int) -> AnyArray:
     return _objects([value[:length] for value, length in zip(values, lengths, strict=True)])
 
 
-def decoded_columns(batch: EventBatch) -> dict[str, AnyArray]:
-    """Every field of the selected events: numbers in native byte order, text as object arrays of str."""
+def stored_column(batch: EventBatch, name: str) -> AnyArray:
+    """What a field of a logical type is kept as in each selected event."""
+    kind, at = find_field(batch.schema, name)
+    assert isinstance(kind, Logical) and at is not None
+    return _fixed(batch, kind.stored, at)
+
+
+def decoded_columns(batch: EventBatch, without: Collection[str] = ()) -> dict[str, AnyArray]:
+    """Every field of the selected events but some: numbers in native byte order, text as object arrays of
+    str."""
     columns: dict[str, AnyArray] = {}
     views = None
     for field in batch.schema.fields:
+        if field.name in without:
+            continue
         if field.offset is not None and not isinstance(field.type, Record):
             raw = raw_column(batch, field.name)
             text = isinstance(field.type, Str)

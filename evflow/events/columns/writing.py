@@ -19,6 +19,7 @@ from evflow.errors import SchemaError
 from evflow.events.careful import array_head, bytes_head, encode_scalar, str_head
 from evflow.events.columns.intake import (
     Constant,
+    Kept,
     fitting_column,
     member_columns,
     required_values,
@@ -198,7 +199,7 @@ def _fill(rows: ByteArray, at: int, kind: FieldType, given: Any, place: str) -> 
         return
     values: Any = required_values(kind, given, len(rows))
     if isinstance(kind, Logical):
-        values = kind.store_column(values)
+        values = values.values if isinstance(values, Kept) else kind.store_column(values)
     if isinstance(kind, Number):
         numbers = convert_array(kind, _one_dimensional(kind, values))
         if kind.kind == "b":

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SchemaError
-from evflow.events.columns.intake import Column, as_column
+from evflow.events.columns.intake import Column, Kept, as_column
 from evflow.events.columns.tables import columns_of
 from evflow.events.gather import Ragged, starts_of
 from evflow.matching import kernels
@@ -110,6 +110,7 @@ def _both(column: Column, present: NDArray[np.bool_] | None) -> Column:
 
 def _add(builder: RowBuilder, number: int, column: Column) -> None:
     values, present = column.values, column.present
+    assert not isinstance(values, Kept), "only fields have logical types"
     if isinstance(values, Ragged):
         start = starts_of(values.lengths)[:-1]
         builder.add_texts(number, values.data, start, values.lengths.astype(np.int32), present)
