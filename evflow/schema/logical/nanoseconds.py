@@ -13,6 +13,8 @@ from evflow.schema.values import Misfit
 
 __all__ = ["Nanoseconds", "nanoseconds_of"]
 
+_Column = np.ndarray[Any, np.dtype[Any]]
+
 _SECOND = 1_000_000_000
 _NAT = -(1 << 63)
 
@@ -107,16 +109,26 @@ class Nanoseconds(Logical, Number):
         missing = np.isnat(values)
         if missing.any():
             raise Misfit(f"{self.expected}; the field is not optional", "NaT", int(np.argmax(missing)))
-        try:
-            converted = values.astype(self._numpy)
-            # numpy says nothing where a value has too many years, or parts of a nanosecond.
-            same = converted.astype(values.dtype) == values
-        except (TypeError, OverflowError):
-            raise Misfit(self.expected, values.dtype) from None
+        converted, same = self._converted(values)
         if not same.all():
             row = int(np.argmin(same))
             raise Misfit(f"{self.expected} within 292 years, in whole nanoseconds", values[row], row)
         return converted.view(np.int64)
+
+    def _converted(self, values: _Column) -> tuple[_Column, _Column]:
+        """A column in nanoseconds, and where these are the same as the values."""
+        try:
+            converted = values.astype(self._numpy)
+            # numpy says nothing of what it cuts off, and before 2.4 nothing of years that are too far.
+            return converted, converted.astype(values.dtype) == values
+        except OverflowError:
+            if len(values) == 1:
+                return values, np.zeros(1, np.bool_)
+            # In halves, until the values that are too far away stand alone.
+            half = len(values) // 2
+            first, second = self._converted(values[:half]), self._converted(values[half:])
+            same = np.concatenate([first[1], second[1]])
+            return values, same
 
     def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
         """A view of numpy's type, in the byte order of ``stored``."""
