@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -120,7 +121,7 @@ def compare(op: Op, value: Any, operand: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, bool | int | float | np.number | np.bool_)
+    return isinstance(value, bool | int | float | np.number | np.bool_ | Decimal)
 
 
 def number(value: Any) -> float:
