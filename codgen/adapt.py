@@ -16,7 +16,7 @@ from evflow.codgen.source.transfer import Transfer
 from evflow.codgen.tree import Function, Pos
 from evflow.errors import CodeError, SchemaError
 from evflow.schema import REQUIRED, Schema
-from evflow.schema.types import Array, FieldType, ListOf, Logical, Maybe, Number, Record
+from evflow.schema.types import Array, FieldType, ListOf, Logical, Number, Record
 
 __all__ = ["adapt", "check_fit", "needs"]
 
@@ -99,8 +99,8 @@ def _problems(
 def _mismatches(
     actual: FieldType, declared: FieldType, name: str, seen: frozenset[tuple[str, str]]
 ) -> Iterator[str]:
-    inner = actual.element if isinstance(actual, Maybe) else actual
-    wanted = declared.element if isinstance(declared, Maybe) else declared
+    inner = actual.held
+    wanted = declared.held
     if isinstance(inner, Record) and isinstance(wanted, Record):
         yield from _problems(inner.schema, wanted.schema, f"{name}.", seen)
     elif isinstance(inner, ListOf) and isinstance(wanted, ListOf):

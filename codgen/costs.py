@@ -37,7 +37,7 @@ from evflow.codgen.tree import (
     Submit,
     walk,
 )
-from evflow.schema.types import NUMBERS, Maybe, Str
+from evflow.schema.types import NUMBERS, Str
 
 __all__ = ["STEPS", "metered", "tank", "work_tank"]
 
@@ -126,7 +126,7 @@ def _steps(node: Any) -> int:
     if isinstance(node, Root):
         return 6 if node.kind == "queue" else 0
     if isinstance(node, Path):
-        kind = node.type.element if isinstance(node.type, Maybe) else node.type
+        kind = node.type.held
         return kind.capacity if isinstance(kind, Str) else 0
     if isinstance(node, Binary):
         if node.op not in ("div", "rem", "floordiv", "mod"):

@@ -16,7 +16,7 @@ from evflow.codgen.llvm.emitter import Emitter, Failure, Host, Place, Text
 from evflow.codgen.llvm.expressions import number_value
 from evflow.codgen.llvm.ir import LLVM_TYPES, Body, number
 from evflow.codgen.llvm.outputs import Output
-from evflow.codgen.llvm.texts import entered, require_utf8, text_value
+from evflow.codgen.llvm.texts import require_utf8, text_value
 from evflow.codgen.tree import (
     Assign,
     Block,
@@ -153,7 +153,7 @@ class FunctionEmitter(Emitter):
         """Writes an assignment of a text; gives its value."""
         value = self.text(expr.value)
         if isinstance(expr.place, Path):
-            if not isinstance(entered(expr.place.type), (Bytes, Blob)):
+            if not isinstance(expr.place.type.held, (Bytes, Blob)):
                 require_utf8(self, expr.value, value, expr.pos)
             self.outputs[expr.place.root.slot].assign_text(expr.place, value, expr.pos)
             return value

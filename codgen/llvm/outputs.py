@@ -45,11 +45,11 @@ class _Slot:
 
     @property
     def is_text(self) -> bool:
-        return isinstance(_within(self.type), (TextType, Blob))
+        return isinstance(self.type.held, (TextType, Blob))
 
     @property
     def marker(self) -> int:
-        return (0xDB if isinstance(_within(self.type), TextType) else 0xC6) - 256
+        return (0xDB if isinstance(self.type.held, TextType) else 0xC6) - 256
 
 
 @dataclass(slots=True)
@@ -59,10 +59,6 @@ class _Part:
     schema: Schema
     image: str | None
     variable: list[tuple[str, _Slot | _Part]] = field(default_factory=list)
-
-
-def _within(kind: FieldType) -> FieldType:
-    return kind.element if isinstance(kind, Maybe) else kind
 
 
 class Output:
@@ -156,7 +152,7 @@ class Output:
         before = read_number(self._e, self.place(path, pos)) if old else value
         held = self._find(path)
         if isinstance(held, _Slot):
-            inner = _within(held.type)
+            inner = held.type.held
             assert isinstance(inner, Number)
             cell = self._cell(held, inner.width)
             self._e.body.store("i8", str(inner.marker - 256), cell)
@@ -180,7 +176,7 @@ class Output:
         elif held.is_text:
             self._set(held, value)
         else:
-            inner = _within(held.type)
+            inner = held.type.held
             assert isinstance(inner, (Str, Bytes))
             cell, head = self._cell(held, inner.width), empty_value(inner)[: inner.head]
             self._e.body.copy(cell, self._e.body.module.constant(head), inner.head)

@@ -27,10 +27,10 @@ from evflow.codgen.tree import (
     Pos,
     Select,
 )
-from evflow.schema.types import Blob, Bytes, FieldType, Maybe, Str
+from evflow.schema.types import Blob, Bytes, Str
 from evflow.schema.types import Text as TextType
 
-__all__ = ["FUNCTIONS", "compare", "entered", "read_text", "require_utf8", "text_value"]
+__all__ = ["FUNCTIONS", "compare", "read_text", "require_utf8", "text_value"]
 
 _WORD = 16
 
@@ -145,7 +145,7 @@ def _is_utf8(expr: Expr) -> bool:
     if isinstance(expr, Const):
         return _decodes(expr.value)
     if isinstance(expr, Load) and isinstance(expr.place, Path):
-        return isinstance(entered(expr.place.type), (Str, TextType))
+        return isinstance(expr.place.type.held, (Str, TextType))
     return isinstance(expr, Select) and _is_utf8(expr.yes) and _is_utf8(expr.no)
 
 
@@ -180,7 +180,7 @@ def _padded_equal(e: Emitter, field: Expr, literal: Expr) -> str | None:
     if not (isinstance(field, Load) and isinstance(field.place, Path) and isinstance(literal, Const)):
         return None
     # Loading comes first, since the way to the field may fault.
-    place = e.place(field.place, field.pos) if isinstance(entered(field.place.type), Str) else None
+    place = e.place(field.place, field.pos) if isinstance(field.place.type.held, Str) else None
     if place is None or not isinstance(place.type, Str):
         return None
     capacity, text = place.type.capacity, literal.value
@@ -192,11 +192,6 @@ def _padded_equal(e: Emitter, field: Expr, literal: Expr) -> str | None:
         order = _memcmp(body, body.at(place.base, offset), body.module.constant(padded), str(capacity))
         return body.let(f"icmp eq i32 {order}, 0")
     return _words_equal(e, place.base, offset, padded)
-
-
-def entered(kind: FieldType) -> FieldType:
-    """A type, or the one that an optional is of."""
-    return kind.element if isinstance(kind, Maybe) else kind
 
 
 def _words_equal(e: Emitter, base: str, offset: int, expected: bytes) -> str:
@@ -249,7 +244,7 @@ def _is_short(expr: Expr) -> bool:
         return len(expr.value) <= _SHORT
     if not (isinstance(expr, Load) and isinstance(expr.place, Path)):
         return False
-    kind = entered(expr.place.type)
+    kind = expr.place.type.held
     return isinstance(kind, (Str, Bytes)) and kind.capacity <= _SHORT
 
 

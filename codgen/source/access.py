@@ -122,7 +122,7 @@ def value_type(kind: FieldType | None) -> str | None:
 
 
 def _entered(kind: FieldType | None) -> FieldType | None:
-    return kind.element if isinstance(kind, Maybe) else kind
+    return None if kind is None else kind.held
 
 
 def _dimensions(kind: FieldType | None) -> int:

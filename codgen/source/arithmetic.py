@@ -16,7 +16,6 @@ from evflow.codgen.semantics import FLOATS, ZERO
 from evflow.codgen.tree import Binary, Compare, Const, Convert, Expr, Load, Logical, Path, Pos, Select, Unary
 from evflow.errors import CodeError
 from evflow.schema.logical import Enum
-from evflow.schema.types import Maybe
 
 __all__ = ["OPERATORS", "Arithmetic", "common_type", "enumeration", "promoted", "spelled"]
 
@@ -53,8 +52,7 @@ def common_type(a: str, b: str) -> str:
 
 def enumeration(place: object) -> Enum | None:
     """The enumeration of the names that stand at a place."""
-    kind = place.type if isinstance(place, Path) else None
-    kind = kind.element if isinstance(kind, Maybe) else kind
+    kind = place.type.held if isinstance(place, Path) else None
     return kind if isinstance(kind, Enum) else None
 
 

@@ -295,7 +295,7 @@ class Builder(Calls):
     def store(self, target: Operand, source: Operand, pos: Pos) -> list[Stmt]:
         """The statement ``target = source``, where both may also be whole records, arrays or lists."""
         if isinstance(target, Ref) and isinstance(source, Ref):
-            held = target.declared.element if isinstance(target.declared, Maybe) else target.declared
+            held = None if target.declared is None else target.declared.held
             if self.is_value(target) and not isinstance(held, Logical) and self.is_decimal(source):
                 return [Run(pos=pos, value=self.assign(target, self.value(source, pos), pos))]
             same_optional = isinstance(target.declared, Maybe) and source.actual in (None, target.declared)

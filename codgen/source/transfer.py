@@ -66,7 +66,7 @@ class Transfer:
                 "an event without a declared schema can be submitted, but not copied", self.pos
             )
         if actual is None:
-            return self._default(target, source)
+            return self._default(target, source, into)
         self._check_logical(target, source, into, actual)
         whole = isinstance(into, Maybe) or value_type(into) is None
         if whole and target.steps and source.steps and into == actual:
@@ -95,7 +95,7 @@ class Transfer:
         )
 
     def _check_logical(self, target: Ref, source: Ref, into: FieldType, actual: FieldType) -> None:
-        wanted, found = (kind.element if isinstance(kind, Maybe) else kind for kind in (into, actual))
+        wanted, found = (kind.held for kind in (into, actual))
         if not converts(found, wanted):
             raise self.builder.error(
                 f"'{target.text}' is {into.text}, '{source.text}' is {actual.text}: expected one "
@@ -103,10 +103,10 @@ class Transfer:
                 self.pos,
             )
 
-    def _default(self, target: Ref, source: Ref) -> list[Stmt]:
+    def _default(self, target: Ref, source: Ref, into: FieldType) -> list[Stmt]:
         if source.default is None or isinstance(source.default, list):
             return []
-        held = target.declared.element if isinstance(target.declared, Maybe) else target.declared
+        held = into.held
         # What functions do not compute with is written as it is kept.
         kind = value_type(held.stored if isinstance(held, Logical) else held)
         assert kind is not None, "defaults are single values"

@@ -14,7 +14,7 @@ from evflow.events.gather import ByteArray, frozen
 from evflow.schema import Schema
 from evflow.schema.types import Array, Blob, FieldType, Maybe, Number, Record, Text
 
-__all__ = ["Keep", "steadied"]
+__all__ = ["Keep", "steadied", "takes_any_bytes"]
 
 Keep = Callable[[int, int], None]
 """Makes the bytes from one offset to another those of this process alone, with the values that they have."""
@@ -83,14 +83,14 @@ def _parts(schema: Schema) -> _Parts:
             at = start + (kind.width or 0)
     spans.append((at, schema.fixed_width))
     rest = tuple(field.type for field in schema.wire_fields if field.offset is None)
-    numbers = not rest and all(_is_number(kind) or _is_content(kind) for _, kind in leaves)
+    numbers = not rest and all(takes_any_bytes(kind) for _, kind in leaves)
     made: _Parts = schema.made.setdefault("parts to keep", _Parts(tuple(spans), rest, numbers))
     return made
 
 
-def _is_number(kind: FieldType) -> bool:
-    """True for a number of which any bytes are valid behind the marker."""
-    return isinstance(kind, Number) and not kind.narrowed
+def takes_any_bytes(kind: FieldType) -> bool:
+    """True if any bytes are valid behind the marker or header of a value."""
+    return _is_content(kind) or (isinstance(kind, Number) and not kind.narrowed)
 
 
 def _is_content(kind: FieldType) -> bool:

@@ -19,6 +19,7 @@ from evflow.errors import SchemaError
 from evflow.events.careful import array_head, bytes_head, str_head
 from evflow.events.gather import ByteArray, Offsets
 from evflow.events.numeric import AnyArray
+from evflow.events.steady import takes_any_bytes
 from evflow.schema import Schema
 from evflow.schema.types import (
     MAX_DEPTH,
@@ -122,18 +123,11 @@ def _constant_bits(schema: Schema) -> tuple[int, int]:
             mask[at : at + len(kind)], bits[at : at + len(kind)] = b"\xff" * len(kind), kind
         elif isinstance(kind, Number) and kind.kind == "b":
             mask[at], bits[at] = 0xFE, 0xC2
-        elif not _any_bits(kind):
+        elif not takes_any_bytes(kind):
             mask.clear()
             break
     schema.made["constant bits"] = found = int.from_bytes(mask), int.from_bytes(bits)
     return found
-
-
-def _any_bits(kind: FieldType) -> bool:
-    """True if any bytes are valid behind the marker or header of a value."""
-    if isinstance(kind, Number):
-        return not kind.narrowed
-    return isinstance(kind, Array) and kind.element.kind != "b"
 
 
 def _leaves(schema: Schema, at: int, prefix: str) -> Iterator[tuple[int, str, FieldType | bytes]]:

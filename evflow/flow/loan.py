@@ -27,7 +27,7 @@ from evflow.events.gather import (
 )
 from evflow.events.numeric import AnyArray
 from evflow.schema import Schema, array_dtype
-from evflow.schema.types import Array, Maybe
+from evflow.schema.types import Array
 from evflow.schema.values import describe
 
 __all__ = ["lend", "taken_up"]
@@ -114,7 +114,7 @@ def _fields(schema: Schema) -> dict[str, _Field]:
     if found is None:
         found = schema.made["loan fields"] = {}
         for field in schema.fields:
-            kind = field.type.element if isinstance(field.type, Maybe) else field.type
+            kind = field.type.held
             if isinstance(kind, Array):
                 shape = tuple(n or 0 for n in kind.shape) if kind is field.type and kind.static else None
                 found[field.name] = _Field(kind, array_dtype(kind), shape)

@@ -89,7 +89,7 @@ class Field:
     @property
     def stored_default(self) -> Any:
         """The default as it is kept: of a logical type not the value, but the number or bytes."""
-        held = self.type.element if isinstance(self.type, Maybe) else self.type
+        held = self.type.held
         if not isinstance(held, Logical) or self.default is REQUIRED or self.default is None:
             return self.default
         return held.store(self.default)
@@ -347,7 +347,7 @@ def _default(schema: str, name: str, kind: FieldType, defaults: Mapping[str, Any
         return value
     if isinstance(value, list) and not value and isinstance(kind, ListOf):
         return []
-    held = kind.element if isinstance(kind, Maybe) else kind
+    held = kind.held
     try:
         if isinstance(value, StoredDefault) and isinstance(held, Logical):
             return to_scalar(held, held.load(to_scalar(held.stored, value.value)))

@@ -81,6 +81,11 @@ class FieldType:
     def width(self) -> int | None:
         raise NotImplementedError
 
+    @property
+    def held(self) -> FieldType:
+        """The type itself; of an optional, the type of the value that it may hold."""
+        return self
+
     def __repr__(self) -> str:
         return self.text
 
@@ -377,6 +382,10 @@ class Maybe(FieldType):
     @property
     def text(self) -> str:
         return f"optional({self.element.text})"
+
+    @property
+    def held(self) -> FieldType:
+        return self.element
 
     @property
     def width(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import struct
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = [
     "describe",
     "expected",
     "relaxed",
+    "stored_each",
     "to_bytes",
     "to_number",
     "to_scalar",
@@ -177,3 +179,19 @@ def to_bytes(kind: Bytes | Blob, value: Any) -> bytes:
     if len(result) > limit:
         raise Misfit(f"at most {limit} bytes, not {len(result)}", value)
     return result
+
+
+def stored_each(store: Callable[[Any], Any], values: Any) -> list[Any]:
+    """What each value of a column is kept as.
+
+    Raises:
+        Misfit: a value does not fit; carries its row.
+    """
+    listed: Iterable[Any] = values.tolist() if isinstance(values, np.ndarray) else values
+    found = []
+    for row, value in enumerate(listed):
+        try:
+            found.append(store(value))
+        except Misfit as error:
+            raise Misfit(error.expected, value, row) from None
+    return found

@@ -59,7 +59,7 @@ def read_column(kind: FieldType, given: Any) -> Column:
         array = array.dictionary_decode()
     present = None if not array.null_count else array.is_valid().to_numpy(zero_copy_only=False)
     kind_of = array.type
-    held = kind.element if isinstance(kind, Maybe) else kind
+    held = kind.held
     if isinstance(held, Logical):
         return Column(_kept(held, array), present)
     if pa.types.is_string_view(kind_of) or pa.types.is_binary_view(kind_of):

@@ -60,7 +60,7 @@ def _read_categories(kind: FieldType, series: pd.Series[Any]) -> Column:
     present = codes >= 0
     if not len(categories):
         return Column(np.full(len(codes), None, object), present)
-    inner = kind.element if isinstance(kind, Maybe) else kind
+    inner = kind.held
     if not isinstance(inner, Number) or isinstance(inner, Logical):
         categories = categories.astype(object)
     return Column(categories[np.maximum(codes, 0)], None if present.all() else present)
@@ -72,7 +72,7 @@ def write_table(schema: Schema, columns: dict[str, np.ndarray[Any, np.dtype[Any]
 
 
 def _written(kind: FieldType, column: np.ndarray[Any, np.dtype[Any]]) -> Any:
-    held = kind.element if isinstance(kind, Maybe) else kind
+    held = kind.held
     if isinstance(held, TimestampType):
         return pd.Series(column.astype("M8[ns]")).dt.tz_localize("UTC")
     return list(column) if column.ndim > 1 else column

@@ -117,7 +117,7 @@ def fitting_column(kind: FieldType, given: Any, n: int) -> Column:
     """
     column = as_column(kind, given)
     values = column.values
-    held = kind.element if isinstance(kind, Maybe) else kind
+    held = kind.held
     if isinstance(values, Mapping):
         if not isinstance(held, Record):
             raise Misfit(f"a column ({kind.text})", values)

@@ -20,7 +20,7 @@ from evflow.matching.rows import EventRows
 from evflow.matching.space import Space
 from evflow.matching.strings import Strings
 from evflow.schema import Schema
-from evflow.schema.types import FieldType, Logical, Maybe, Number, Record, Str, Text
+from evflow.schema.types import FieldType, Logical, Number, Record, Str, Text
 
 __all__ = ["encode_batch"]
 
@@ -80,13 +80,13 @@ def _leaf(schema: Schema, path: str) -> _Leaf | None:
     if offset is None:
         walked = [f.name for f in schema.wire_fields if f.offset is None].index(first)
     for step in rest:
-        record = kind.element if isinstance(kind, Maybe) else kind
+        record = kind.held
         if not isinstance(record, Record) or step not in record.schema:
             return None
         inner = record.schema[step]
         offset = None if offset is None or inner.offset is None else offset + inner.offset
         kind, walked = inner.type, None
-    return _Leaf(kind.element if isinstance(kind, Maybe) else kind, offset, walked)
+    return _Leaf(kind.held, offset, walked)
 
 
 class _Reader:

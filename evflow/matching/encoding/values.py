@@ -16,7 +16,7 @@ from evflow.events.event import Event
 from evflow.events.view import View
 from evflow.matching.rows import NUMBER, OTHER, TEXT
 from evflow.schema.logical import Duration, Timestamp
-from evflow.schema.types import FieldType, Logical, Maybe
+from evflow.schema.types import FieldType, Logical
 from evflow.schema.values import Misfit, describe
 
 __all__ = [
@@ -115,12 +115,12 @@ def attributes_of(event: Any) -> Mapping[str, Any]:
 
 def is_converted(kind: FieldType) -> bool:
     """Whether constraints see something else than a field's value."""
-    return isinstance(kind.element if isinstance(kind, Maybe) else kind, Logical)
+    return isinstance(kind.held, Logical)
 
 
 def seen(kind: FieldType, value: Any) -> Any:
     """What constraints see of a field's value."""
-    held = kind.element if isinstance(kind, Maybe) else kind
+    held = kind.held
     if not isinstance(held, Logical):
         return value
     return None if held.is_missing(value) else held.constrained(value)

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.schema.logical.columns import stored_each
 from evflow.schema.types import Bytes, Logical, Number, i64
-from evflow.schema.values import Misfit
+from evflow.schema.values import Misfit, stored_each
 
 __all__ = ["Decimal", "WideDecimal"]
 

@@ -11,9 +11,8 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.outside import shown
-from evflow.schema.logical.columns import stored_each
 from evflow.schema.types import FieldType, Logical, Number, u8
-from evflow.schema.values import Misfit
+from evflow.schema.values import Misfit, stored_each
 
 __all__ = ["Enum"]
 

@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from evflow.schema.logical.columns import stored_each
 from evflow.schema.types import Logical, Number, i64
-from evflow.schema.values import Misfit
+from evflow.schema.values import Misfit, stored_each
 
 __all__ = ["Nanoseconds", "nanoseconds_of"]
 

@@ -6,9 +6,8 @@ import re
 import uuid
 from typing import Any
 
-from evflow.schema.logical.columns import stored_each
 from evflow.schema.types import Bytes, Logical
-from evflow.schema.values import Misfit
+from evflow.schema.values import Misfit, stored_each
 
 __all__ = ["UUID", "UUIDType"]
 

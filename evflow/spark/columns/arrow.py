@@ -51,7 +51,7 @@ def arrow_schema_of(schema: Schema) -> pa.Schema:
 
 
 def _field(name: str, kind: FieldType) -> pa.Field:
-    held = kind.element if isinstance(kind, Maybe) else kind
+    held = kind.held
     return pa.field(name, _type(held), isinstance(kind, Maybe))
 
 

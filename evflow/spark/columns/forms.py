@@ -14,7 +14,7 @@ from evflow.codgen.llvm.empty import empty_value
 from evflow.schema import Schema
 from evflow.schema.types import NUMBERS, Array, FieldType, ListOf, Maybe, Number, Record
 
-__all__ = ["WORDS", "Form", "Forms", "fixed_image", "form_of", "forms_of"]
+__all__ = ["WORDS", "Form", "Forms", "fixed_image", "forms_of"]
 
 WORDS = ("validity", "bits", "values", "first", "content", "size")
 """What the encoder has to know of the memory of a form: address of the bitmap of what is no null (0: nothing
@@ -80,11 +80,6 @@ def forms_of(schema: Schema, wide: frozenset[int] = frozenset(), spark: bool = F
     return _Maker(wide, spark).forms(schema)
 
 
-def form_of(kind: FieldType) -> FieldType:
-    """A type without its optional."""
-    return kind.element if isinstance(kind, Maybe) else kind
-
-
 class _Maker:
     def __init__(self, wide: frozenset[int], spark: bool) -> None:
         self._wide = wide
@@ -96,7 +91,7 @@ class _Maker:
 
     def _form(self, kind: FieldType, path: str) -> Form:
         number, self._next = self._next, self._next + 1
-        held = form_of(kind)
+        held = kind.held
         children: tuple[Form, ...] = ()
         if isinstance(held, ListOf):
             children = (self._form(held.element, path + "[]"),)

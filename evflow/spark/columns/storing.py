@@ -34,7 +34,6 @@ from evflow.spark.columns.converting import (
     store_pieces,
     unfit_type,
 )
-from evflow.spark.columns.forms import form_of
 from evflow.spark.columns.names import indices_of
 
 __all__ = ["constant", "store"]
@@ -52,7 +51,7 @@ def store(kind: FieldType, array: Any, shift: int = 0) -> Stored:
         Unfit: a value does not fit, or the array is of another type altogether.
     """
     array = _flat(kind, array)
-    held = form_of(kind)
+    held = kind.held
     try:
         if isinstance(held, Logical):
             array, held = store_logical(held, array), held.stored
@@ -79,7 +78,7 @@ def _flat(kind: FieldType, array: Any) -> Any:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_null(array.type):
-        array = pa.nulls(len(array), _arrow_type(form_of(kind)))
+        array = pa.nulls(len(array), _arrow_type(kind.held))
     return array
 
 
@@ -94,9 +93,9 @@ def _arrow_type(kind: FieldType) -> Any:
     if isinstance(kind, (Bytes, Blob)):
         return pa.binary()
     if isinstance(kind, Record):
-        return pa.struct([pa.field(f.name, _arrow_type(form_of(f.type))) for f in kind.schema.fields])
+        return pa.struct([pa.field(f.name, _arrow_type(f.type.held)) for f in kind.schema.fields])
     if isinstance(kind, ListOf):
-        return pa.list_(_arrow_type(form_of(kind.element)))
+        return pa.list_(_arrow_type(kind.element.held))
     assert isinstance(kind, Array)
     held = ARROW[kind.element]
     for _ in kind.shape:
@@ -128,7 +127,7 @@ def _record(schema: Schema, array: Any, shift: int) -> Stored:
 
 def constant(kind: FieldType, value: Any, rows: int) -> Any:
     """A column that has the default of a field in each row."""
-    held = form_of(kind)
+    held = kind.held
     if isinstance(held, ListOf):
         return (
             pa.nulls(rows, _arrow_type(held)) if value is None else pa.array([[]] * rows, _arrow_type(held))
@@ -174,7 +173,7 @@ def _as_list(kind: ListOf | Array, array: Any) -> Any:
     found = array.type
     if pa.types.is_list(found) or pa.types.is_large_list(found):
         return array
-    if pa.types.is_map(found) and isinstance(kind, ListOf) and isinstance(form_of(kind.element), Record):
+    if pa.types.is_map(found) and isinstance(kind, ListOf) and isinstance(kind.element.held, Record):
         return array
     if pa.types.is_fixed_size_list(found):
         return array.cast(pa.list_(found.value_field))
