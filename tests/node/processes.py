@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -33,6 +33,9 @@ _PROGRAM = "from tests.node.processes import main; main()"
 
 _PORTS = random.Random()
 """Not that of ``random``, which hypothesis seeds, in every process alike."""
+
+_LOCKS: list[socket.socket] = []
+"""One for each port that this process chose."""
 
 
 class ProcessError(AssertionError):
@@ -54,13 +57,21 @@ def wait_for(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> 
 
 
 def free_port() -> int:
-    """A port of this host that nobody uses now; for nodes that have to be found again after a restart."""
+    """A port that nobody uses, and that no other test gets while this process lives: to restart nodes at."""
     while True:
         # Below those that a host gives to whoever asks for any: nobody gets it while its node is down.
         port = _PORTS.randrange(10_000, 32_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+        lock = socket.socket(socket.AF_UNIX)
+        try:
+            # An abstract address, which only one process has and which goes with it.
+            lock.bind(f"\0evflow tests port {port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            lock.close()
+            continue
+        _LOCKS.append(lock)
+        return port
 
 
 class NodeProcess:
