@@ -1,6 +1,6 @@
 """Which folder installs as which package; everything else stands in pyproject.toml."""
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 FOLDERS = {
     "evflow": "evflow",
@@ -9,39 +9,18 @@ FOLDERS = {
     "evflow.stones": "stones",
     "pyspark_evflow": "evflow/spark/pyspark_evflow",
 }
+# The links in evflow/ lead to folders that are listed here themselves.
+LISTED_APART = ["codgen*", "gpu*", "stones*", "spark.pyspark_evflow"]
 
 setup(
     package_dir=FOLDERS,
     packages=[
         *FOLDERS,
-        "evflow.cli",
-        "evflow.codgen.llvm",
-        "evflow.codgen.source",
-        "evflow.demo",
-        "evflow.deploy",
-        "evflow.echo",
-        "evflow.engine",
-        "evflow.events",
-        "evflow.events.columns",
-        "evflow.flow",
-        "evflow.link",
-        "evflow.matching",
-        "evflow.matching.columns",
-        "evflow.matching.encoding",
-        "evflow.matching.index",
-        "evflow.matching.twophase",
-        "evflow.node",
-        "evflow.schema",
-        "evflow.schema.logical",
-        "evflow.spark",
-        "evflow.spark.columns",
-        "evflow.spark.feeding",
-        "evflow.spark.format",
-        "evflow.spark.holding",
-        "evflow.spark.landing",
-        "evflow.spark.matching",
-        "evflow.stones.matching",
-        "evflow.watch",
+        *(
+            f"{package}.{inner}"
+            for package, folder in FOLDERS.items()
+            for inner in find_packages(folder, exclude=LISTED_APART if package == "evflow" else [])
+        ),
     ],
     package_data={"evflow": ["py.typed"], "evflow.gpu": ["kernels/*"]},
 )

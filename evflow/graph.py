@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Fallback", "Graph", "Link", "Placed", "PlacedInput", "PlacedPort"]
 
+above = importlib.import_module
+"""What checks, runs and deploys graphs stands above them, so it is imported by name, where it is used."""
+
 
 class Graph(Editable):
     """Stones and the links between them.
@@ -242,9 +245,7 @@ class Graph(Editable):
             EvflowError: the one problem there is, a ``CodeError`` for a wrong function.
             GraphError: several problems; ``problems`` has a text for each.
         """
-        from evflow.check import check_graph
-
-        check_graph(self)
+        above("evflow.check").check_graph(self)
 
     def run(self, **settings: Any) -> Flow:
         """Starts the graph in the background of this process.
@@ -258,9 +259,8 @@ class Graph(Editable):
         Raises:
             EvflowError: see ``check``; or a stone cannot be opened.
         """
-        from evflow.flow.flow import Flow
-
-        return Flow(self, **settings)
+        flow: Flow = above("evflow.flow.flow").Flow(self, **settings)
+        return flow
 
     def deploy(
         self, hosts: Mapping[str, str], *, replace: bool = False, timeout: float = 10.0, **settings: Any
@@ -287,8 +287,7 @@ class Graph(Editable):
 
         Example: see ``Daemon``.
         """
-        # By name, since deployments stand above graphs.
-        deploy = importlib.import_module("evflow.deploy.rollout").deploy
+        deploy = above("evflow.deploy.rollout").deploy
         handle: Deployment = deploy(self, hosts, replace=replace, timeout=timeout, **settings)
         return handle
 
