@@ -27,8 +27,8 @@ from evflow.codgen.llvm.append_ir import (
     Append,
     pointer,
 )
-from evflow.codgen.llvm.empty import empty_value
 from evflow.schema import Schema
+from evflow.schema.program import head, varying
 from evflow.schema.types import Array, Blob, Bytes, FieldType, Logical, Number, Record, Str, Text
 
 __all__ = ["Layout", "can_encode", "write_encoder"]
@@ -98,10 +98,9 @@ class _Writer(Append):
     def size_of(self, schema: Schema, value: str) -> str:
         """Bytes of an event of the right class, whose fields of varying width are checked."""
         size = str(schema.fixed_width)
-        for field in schema.wire_fields:
-            if field.offset is None:
-                more = self._size(field.type, self._field(schema, field.name, value))
-                size = self.body.let(f"add i64 {size}, {more}")
+        for field in varying(schema):
+            more = self._size(field.type, self._field(schema, field.name, value))
+            size = self.body.let(f"add i64 {size}, {more}")
         return size
 
     def _size(self, kind: FieldType, value: str) -> str:
@@ -135,6 +134,8 @@ class _Writer(Append):
         return held
 
     def _value(self, kind: FieldType, value: str) -> None:
+        if not isinstance(kind, Record):
+            self._constant += head(kind)
         if isinstance(kind, Number):
             self._boolean(value) if kind.kind == "b" else self._number(kind, value)
         elif isinstance(kind, Str):
@@ -169,7 +170,6 @@ class _Writer(Append):
         self._store(8, body.let(f"select i1 {true}, i8 -61, i8 -62"))
 
     def _number(self, kind: Number, value: str) -> None:
-        self._constant += bytes([kind.marker])
         bits = 8 * kind.size
         if kind.kind == "f":
             number = self._float(value, 2**53 if kind.size == 8 else 2**24)
@@ -258,7 +258,6 @@ class _Writer(Append):
         body.module.declare("i64 @llvm.usub.sat.i64(i64, i64)")
         ends = body.let(f"icmp ne i8 {body.load('i8', text, last)}, 0")
         self._require(body.let(f"or i1 {ends}, {body.let(f'icmp eq i64 {size}, 0')}"))
-        self._constant += empty_value(kind)[: kind.head]
         self._padded(text, size, kind.capacity)
 
     def _bytes(self, kind: Bytes, value: str) -> None:
@@ -266,7 +265,6 @@ class _Writer(Append):
         self.require_type(value, bytes)
         size = body.load("i64", value, BYTES_SIZE)
         self._require(body.let(f"icmp ule i64 {size}, {kind.capacity}"))
-        self._constant += empty_value(kind)[: kind.head]
         body.store("i16", body.let(f"trunc i64 {size} to i16"), self._place(2))
         self._padded(body.at(value, BYTES_DATA), size, kind.capacity)
 
@@ -275,8 +273,6 @@ class _Writer(Append):
         shape = [n or 0 for n in kind.shape]
         self._require_shape(kind, value)
         size = kind.item_size * prod(shape)
-        image = empty_value(kind)
-        self._constant += image[: len(image) - size]
         self._copies.append((self._place(size), body.load("ptr", value, ARRAY_DATA), str(size), value))
 
     def _sized_array(self, kind: Array, value: str) -> str:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from evflow.codgen.llvm import layout
 from evflow.codgen.llvm.emitter import Emitter, Place, Text
-from evflow.codgen.llvm.empty import empty_value, fixed_image
 from evflow.codgen.llvm.numbers import read_number, write_number
 from evflow.codgen.tree import Fault, Path, Pos
 from evflow.schema import Schema
+from evflow.schema.program import default_image, fixed_image, head
 from evflow.schema.types import Blob, Bytes, FieldType, Maybe, Number, Record, Str
 from evflow.schema.types import Text as TextType
 
@@ -92,7 +92,7 @@ class Output:
 
     def _reset(self, part: _Part) -> None:
         body, image = self._e.body, self._image(part)
-        template = fixed_image(part.schema)
+        template = fixed_image(part.schema, defaults=True)
         if len(template) <= _COPIED_WHOLE:
             body.copy(image, body.module.constant(template), len(template))
         else:
@@ -103,7 +103,7 @@ class Output:
             if isinstance(held, _Part):
                 self._reset(held)
             else:
-                default = empty_value(held.type, part.schema[name].stored_default)
+                default = default_image(part.schema[name])
                 if held.is_text:
                     present = len(default) > 1
                     self._set(
@@ -178,8 +178,8 @@ class Output:
         else:
             inner = held.type.held
             assert isinstance(inner, (Str, Bytes))
-            cell, head = self._cell(held, inner.width), empty_value(inner)[: inner.head]
-            self._e.body.copy(cell, self._e.body.module.constant(head), inner.head)
+            cell = self._cell(held, inner.width)
+            self._e.body.copy(cell, self._e.body.module.constant(head(inner)), inner.head)
             self._write_padded(Place(cell, 0, inner), value, pos)
             self._set(held, (cell, str(inner.width)))
 

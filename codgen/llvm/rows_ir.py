@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evflow.codgen.llvm.empty import empty_value
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.schema import Schema
+from evflow.schema.program import head, image
 from evflow.schema.types import Array, FieldType, Number, Str
 
 __all__ = ["can_encode_rows", "write_rows_encoder"]
@@ -49,7 +49,7 @@ def write_rows_encoder(schema: Schema) -> str:
     for number, field in enumerate(schema.wire_fields):
         address, step = (body.load("i64", "%words", 16 * number + at) for at in (16, 24))
         columns.append(_Column(body, field.type, header, offset, address, step))
-        offset += len(header) + len(empty_value(field.type))
+        offset += len(header) + (field.type.width or 0)
         header = b""
     block = max(1, _BLOCK // width)
 
@@ -102,10 +102,10 @@ class _Column:
     ) -> None:
         self._body, self._kind, self._offset = body, kind, offset
         self._address, self._step = address, step
-        image = empty_value(kind)
-        head = _head(kind)
-        self._size = len(image) - head
-        self._constant = header + image[:head]
+        # An empty text is constant, too.
+        constant = image(kind) if isinstance(kind, Str) else head(kind)
+        self._size = (kind.width or 0) - len(constant)
+        self._constant = header + constant
 
     def write(self, start: str, end: str, target: str, width: int) -> None:
         """Writes the values from one number up to another to rows of some width, of which the first begins at
@@ -131,12 +131,3 @@ class _Column:
             if kind.kind == "b":
                 value = body.let(f"add i8 {value}, {kind.marker - 256}")
             body.store(f"i{bits}", body.swap(bits, value), place)
-
-
-def _head(kind: FieldType) -> int:
-    """Bytes of a value that are the same in all rows."""
-    if isinstance(kind, Number):
-        # A bool is its marker.
-        return 0 if kind.kind == "b" else 1
-    # An empty text is constant, too.
-    return kind.data_offset if isinstance(kind, Array) else kind.width or 0

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from evflow.codgen.llvm.empty import empty_value
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.codgen.llvm.layout import type_name
 from evflow.codgen.llvm.utf8_ir import utf8
 from evflow.schema import Schema
+from evflow.schema.program import LENGTH, NIL, head, steps, varying
 from evflow.schema.types import (
     MAX_DEPTH,
     Array,
@@ -230,26 +230,17 @@ class _Checks:
         shallow = self._body.let(f"icmp ult i64 %depth, {MAX_DEPTH - _inner_records(schema)}")
         self._require(shallow, "%at", f"at most {MAX_DEPTH} records within each other")
         self._need("%at", schema.fixed_width)
-        self._fixed(schema, 0, "")
-        at = self._plus("%at", schema.fixed_width)
-        for f in schema.wire_fields:
-            if f.offset is None:
-                self._name = f.name
-                at = self._field(f.type, at)
-        return at
-
-    def _fixed(self, schema: Schema, start: int, prefix: str) -> None:
-        """Checks the header and the fields of fixed width, which are within the data."""
-        self._name = prefix.removesuffix(".")
-        self._bytes(self._plus("%at", start), schema.header)
-        for f in schema.wire_fields:
-            if f.offset is None:
-                continue
-            if isinstance(f.type, Record):
-                self._fixed(f.type.schema, start + f.offset, f"{prefix}{f.name}.")
+        for start, self._name, what in steps(schema):
+            here = self._plus("%at", start)
+            if isinstance(what, bytes):
+                self._bytes(here, what)
             else:
-                self._name = prefix + f.name
-                self._content(f.type, self._plus("%at", start + f.offset))
+                self._content(what, here)
+        at = self._plus("%at", schema.fixed_width)
+        for f in varying(schema):
+            self._name = f.name
+            at = self._field(f.type, at)
+        return at
 
     def _field(self, kind: FieldType, at: str) -> str:
         """A field of variable width."""
@@ -268,7 +259,9 @@ class _Checks:
             return self._array(kind, at)
         assert kind.width is not None
         self._need(at, kind.width)
-        self._content(kind, at)
+        constant = head(kind)
+        self._bytes(at, constant)
+        self._content(kind, self._plus(at, len(constant)))
         return self._plus(at, kind.width)
 
     def _optional(self, kind: Maybe, at: str) -> str:
@@ -276,7 +269,7 @@ class _Checks:
         self._need(at, 1)
         nil, some = body.label(), body.label()
         marker = body.load("i8", self._pointer(at))
-        body.branch(body.let(f"icmp eq i8 {marker}, {0xC0 - 256}"), nil, some)
+        body.branch(body.let(f"icmp eq i8 {marker}, {NIL - 256}"), nil, some)
         body.begin(nil)
         body.ret(f"i64 {self._plus(at, 1)}")
         body.begin(some)
@@ -284,16 +277,16 @@ class _Checks:
             return self._call(kind.element, at, None)
         return self._value(kind.element, at)
 
-    def _length(self, at: str, marker: int) -> str:
+    def _length(self, kind: FieldType, at: str) -> str:
         """A marker and the big-endian length behind it (i64)."""
-        self._need(at, 5)
-        self._bytes(at, bytes([marker]))
+        self._need(at, LENGTH)
+        self._bytes(at, head(kind))
         body = self._body
         return body.let(f"zext i32 {body.swap(32, body.load('i32', '%data', self._plus(at, 1)))} to i64")
 
     def _long(self, kind: Text | Blob, at: str) -> str:
-        size = self._length(at, 0xDB if isinstance(kind, Text) else 0xC6)
-        start = self._plus(at, 5)
+        size = self._length(kind, at)
+        start = self._plus(at, LENGTH)
         self._need(start, size)
         if isinstance(kind, Text):
             self._utf8(start, size)
@@ -305,8 +298,8 @@ class _Checks:
 
     def _list(self, kind: ListOf) -> str:
         body = self._body
-        count = self._length("%at", 0xDD)
-        first = self._plus("%at", 5)
+        count = self._length(kind, "%at")
+        first = self._plus("%at", LENGTH)
         left = body.let(f"sub i64 %end, {first}")
         fits = body.let(f"icmp ule i64 {count}, {left}")
         self._require(fits, self._plus("%at", 1), "no more elements than there are bytes")
@@ -326,27 +319,19 @@ class _Checks:
         return body.let(f"load i64, ptr {at}")
 
     def _content(self, kind: FieldType, at: str) -> None:
-        """A value of fixed width that is within the data."""
+        """What stands behind the head of a value of fixed width, and is within the data."""
         body = self._body
         if isinstance(kind, Number) and kind.kind == "b":
             marker = body.let(f"and i8 {body.load('i8', self._pointer(at))}, -2")
             self._require(body.let(f"icmp eq i8 {marker}, {0xC2 - 256}"), at, "0xc2 or 0xc3 (bool)")
-        elif isinstance(kind, Number):
-            self._bytes(at, bytes([kind.marker]))
-            if kind.narrowed:
-                self._within(kind, self._plus(at, 1))
+        elif isinstance(kind, Number) and kind.narrowed:
+            self._within(kind, at)
         elif isinstance(kind, Str):
-            self._bytes(at, empty_value(kind)[: kind.head])
-            self._utf8(self._plus(at, kind.head), kind.capacity)
+            self._utf8(at, kind.capacity)
         elif isinstance(kind, Bytes):
-            self._bytes(at, empty_value(kind)[: kind.head])
-            self._short(kind, self._plus(at, kind.head))
-        elif isinstance(kind, Array):
-            self._bytes(at, _array_head(kind))
-            if kind.element.kind == "b":
-                self._all_below(
-                    self._plus(at, kind.data_offset), str((kind.width or 0) - kind.data_offset), 2
-                )
+            self._short(kind, at)
+        elif isinstance(kind, Array) and kind.element.kind == "b":
+            self._all_below(at, str((kind.width or 0) - kind.data_offset), 2)
 
     def _within(self, kind: Number, at: str) -> None:
         """Requires an integer to be one of those that are values."""
@@ -378,7 +363,7 @@ class _Checks:
     def _array(self, kind: Array, at: str) -> str:
         body, rank = self._body, len(kind.shape)
         self._need(at, kind.data_offset)
-        size = self._length(at, 0xC9)
+        size = self._length(kind, at)
         self._bytes(self._plus(at, 5), bytes([kind.element.code, rank]))
         total, zero = str(kind.item_size), "false"
         for axis, known in enumerate(kind.shape):
@@ -414,12 +399,6 @@ def _inner_records(schema: Schema) -> int:
     """How deep records of fixed width stand in each other within a record."""
     inner = (f.type.schema for f in schema.wire_fields if f.offset is not None and isinstance(f.type, Record))
     return max((1 + _inner_records(s) for s in inner), default=0)
-
-
-def _array_head(kind: Array) -> bytes:
-    length = (kind.width or 0) - Array.HEAD
-    shape = b"".join((n or 0).to_bytes(4, "little") for n in kind.shape)
-    return b"\xc9" + length.to_bytes(4, "big") + bytes([kind.element.code, len(kind.shape)]) + shape
 
 
 def _write_below(module: Module) -> None:

@@ -6,9 +6,7 @@ It walks the schema with a stack of its own instead of recursion, so that the de
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,9 @@ import numpy as np
 from evflow.errors import SchemaError
 from evflow.events.numeric import AnyArray, array_of, convert_array
 from evflow.schema import REQUIRED, Field, Schema, array_dtype
+from evflow.schema.program import NIL, array_head, length_head, packed
 from evflow.schema.types import (
     MAX_DEPTH,
-    MAX_DIMENSIONS,
-    NUMBERS,
     Array,
     Blob,
     Bytes,
@@ -36,20 +33,13 @@ from evflow.schema.values import Misfit, relaxed, to_bytes, to_number, to_text
 
 __all__ = [
     "array_elements",
-    "array_head",
-    "bytes_head",
     "encode_careful",
     "encode_scalar",
     "encode_value",
-    "str_head",
 ]
 
 _MAX_LENGTH = (1 << 32) - 1
 _MAX_SHOWN = 16
-_head5 = struct.Struct(">BI").pack
-_array_start = struct.Struct(">BIBB").pack
-_dimensions = [struct.Struct(f"<{n}I").pack for n in range(MAX_DIMENSIONS + 1)]
-_packers = {name: struct.Struct(f">B{number.letter}").pack for name, number in NUMBERS.items()}
 _MISSING = object()
 
 # A path to a value is (path of what holds it, name or position); None is the event itself.
@@ -114,12 +104,12 @@ class _Walk:
         elif isinstance(kind, Maybe):
             held = kind.element
             if value is None or (isinstance(held, Logical) and held.is_missing(value)):
-                self._out.append(b"\xc0")
+                self._out.append(bytes([NIL]))
             else:
                 self._stack.append((held, value, path, depth))
         elif isinstance(kind, ListOf):
             items = _items(kind, value)
-            self._out.append(_head5(0xDD, len(items)))
+            self._out.append(length_head(kind, len(items)))
             self._stack.extend(
                 (kind.element, items[i], (path, i), depth) for i in range(len(items) - 1, -1, -1)
             )
@@ -176,45 +166,12 @@ def encode_scalar(kind: FieldType, value: Any) -> bytes:
     if isinstance(kind, Logical):
         value = kind.store(value)
     if isinstance(kind, Number):
-        number = to_number(kind, value)
-        if kind.kind == "b":
-            return b"\xc3" if number else b"\xc2"
-        return _packers[kind.name](kind.marker, number)
-    if isinstance(kind, Str):
-        return str_head(kind) + to_text(kind, value).ljust(kind.capacity, b"\0")
-    if isinstance(kind, Bytes):
-        content = to_bytes(kind, value)
-        return bytes_head(kind) + len(content).to_bytes(2, "little") + content.ljust(kind.capacity, b"\0")
-    if isinstance(kind, Text):
-        text = to_text(kind, value)
-        return _head5(0xDB, len(text)) + text
-    if isinstance(kind, Blob):
-        blob = to_bytes(kind, value)
-        return _head5(0xC6, len(blob)) + blob
+        return packed(kind, to_number(kind, value))
+    if isinstance(kind, (Str, Text)):
+        return packed(kind, to_text(kind, value))
+    if isinstance(kind, (Bytes, Blob)):
+        return packed(kind, to_bytes(kind, value))
     raise Misfit(f"no value of type {kind!r}", value)
-
-
-def str_head(kind: Str) -> bytes:
-    """Marker and length before the text of a ``Str``."""
-    return (b"\xd9" if kind.head == 2 else b"\xda") + kind.capacity.to_bytes(kind.head - 1, "big")
-
-
-def bytes_head(kind: Bytes) -> bytes:
-    """Marker and msgpack length before the length and value of a ``Bytes``."""
-    return (b"\xc4" if kind.head == 2 else b"\xc5") + (kind.capacity + 2).to_bytes(kind.head - 1, "big")
-
-
-def array_head(kind: Array, shape: tuple[int, ...]) -> bytes:
-    """Everything before the elements of an array of this shape.
-
-    Raises:
-        Misfit: the array is larger than msgpack can say.
-    """
-    n = len(shape)
-    size = 1 + 4 * n + kind.item_size * prod(shape)
-    if size > _MAX_LENGTH:
-        raise Misfit(f"an array of at most {_MAX_LENGTH} bytes", shape)
-    return _array_start(0xC9, size, kind.element.code, n) + _dimensions[n](*shape)
 
 
 def array_elements(kind: Array, value: Any) -> AnyArray:
@@ -230,6 +187,8 @@ def array_elements(kind: Array, value: Any) -> AnyArray:
     if not kind.takes(array.shape):
         wanted = " × ".join("any" if n is None else str(n) for n in kind.shape)
         raise Misfit(f"an array of {wanted} elements ({kind.text})", array.shape)
+    if kind.data_offset - Array.HEAD + kind.item_size * array.size > _MAX_LENGTH:
+        raise Misfit(f"an array of at most {_MAX_LENGTH} bytes", array.shape)
     converted = convert_array(kind.element, array)
     return np.ascontiguousarray(converted, array_dtype(kind)).reshape(array.shape)
 

@@ -18,18 +18,12 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.events.careful import (
-    array_elements,
-    array_head,
-    bytes_head,
-    encode_careful,
-    encode_value,
-    str_head,
-)
+from evflow.events.careful import array_elements, encode_careful, encode_value
 from evflow.events.gather import ByteArray, frozen
 from evflow.events.numeric import AnyArray
 from evflow.schema import Schema, array_dtype
 from evflow.schema.description import held_record
+from evflow.schema.program import array_head, head
 from evflow.schema.types import (
     Array,
     Blob,
@@ -200,18 +194,18 @@ class _Source:
     def _value(self, kind: FieldType, value: str) -> None:
         if isinstance(kind, Logical):
             self.lines.append(f"{value} = {self._bind('store', kind.store)}({value})")
+        if kind.width is not None and not isinstance(kind, Record):
+            self._constant += head(kind)
         if isinstance(kind, Number):
             self._number(kind, value)
         elif isinstance(kind, Str):
             self._str(kind, value)
         elif isinstance(kind, Bytes):
-            self._constant += bytes_head(kind)
             self.lines.append(
                 f"if {value}.__class__ is not bytes or len({value}) > {kind.capacity}: raise Doubt"
             )
             self._pack(f"{kind.capacity + 2}s", f'len({value}).to_bytes(2, "little") + {value}')
         elif isinstance(kind, Array) and kind.static:
-            self._constant += array_head(kind, tuple(n or 0 for n in kind.shape))
             elements = _element_bytes if self._in_parts else _elements
             self._part(partial(elements, kind, array_dtype(kind)), value)
         elif isinstance(kind, Record) and (value == "value" or kind.schema.leaves <= _INLINE_LEAVES):
@@ -235,14 +229,12 @@ class _Source:
                 "1s", f'b"\\xc3" if {value} is True else b"\\xc2" if {value} is False else {boolean}({value})'
             )
             return
-        self._constant += bytes([kind.marker])
         if kind.kind == "f":
             checked = self._bind("float", partial(_float, kind, 2**53 if kind.size == 8 else 2**24))
             self.lines.append(f"if {value}.__class__ is not float: {value} = {checked}({value})")
         self._pack(kind.letter, value)
 
     def _str(self, kind: Str, value: str) -> None:
-        self._constant += str_head(kind)
         text, check = self._bind("s"), self._bind("check", _check_text)
         self.lines.append(f"{text} = utf8({value})")
         self.lines.append(

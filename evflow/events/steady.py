@@ -7,12 +7,13 @@ there, and how many there are stands before them, in bytes that are copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from evflow.events.gather import ByteArray, frozen
 from evflow.schema import Schema
-from evflow.schema.types import Array, Blob, FieldType, Maybe, Number, Record, Text
+from evflow.schema.program import LENGTH, NIL, steps, varying
+from evflow.schema.types import Array, Blob, FieldType, Maybe, Number, Text
 
 __all__ = ["Keep", "steadied", "takes_any_bytes"]
 
@@ -21,11 +22,6 @@ Keep = Callable[[int, int], None]
 
 _LARGE = 128 << 10
 """Bytes of an event from which its arrays stay where they are; fewer are copied sooner."""
-
-_HEAD = 5
-"""Bytes before a text or a blob: marker and length."""
-
-_NIL = 0xC0
 
 
 class _Parts(NamedTuple):
@@ -74,16 +70,15 @@ def steadied(schema: Schema, data: ByteArray, count: int, keep: Keep) -> ByteArr
 
 
 def _parts(schema: Schema) -> _Parts:
-    leaves = list(_leaves(schema, 0))
+    contents = [(start, what) for start, _, what in steps(schema) if isinstance(what, FieldType)]
     spans, at = [], 0
-    for start, kind in leaves:
-        if _is_content(kind) and (kind.width or 0) >= _LARGE:
-            assert isinstance(kind, Array)
-            spans.append((at, start + kind.data_offset))
-            at = start + (kind.width or 0)
+    for start, kind in contents:
+        if isinstance(kind, Array) and _is_content(kind) and (kind.width or 0) >= _LARGE:
+            spans.append((at, start))
+            at = start + (kind.width or 0) - kind.data_offset
     spans.append((at, schema.fixed_width))
-    rest = tuple(field.type for field in schema.wire_fields if field.offset is None)
-    numbers = not rest and all(takes_any_bytes(kind) for _, kind in leaves)
+    rest = tuple(field.type for field in varying(schema))
+    numbers = not rest and all(takes_any_bytes(kind) for _, kind in contents)
     made: _Parts = schema.made.setdefault("parts to keep", _Parts(tuple(spans), rest, numbers))
     return made
 
@@ -98,33 +93,24 @@ def _is_content(kind: FieldType) -> bool:
     return isinstance(kind, Array) and kind.element.kind != "b"
 
 
-def _leaves(schema: Schema, at: int) -> Iterator[tuple[int, FieldType]]:
-    """The values of the fixed part, by offset."""
-    for field in schema.wire_fields:
-        if field.offset is not None and isinstance(field.type, Record):
-            yield from _leaves(field.type.schema, at + field.offset)
-        elif field.offset is not None:
-            yield at + field.offset, field.type
-
-
 def _kept(kind: FieldType, data: ByteArray, at: int, keep: Keep) -> int:
     """Keeps what has to be kept of a value; returns where it ends, as far as it says so."""
     if at >= len(data):
         return at
     if isinstance(kind, Maybe):
         keep(at, at + 1)
-        if data[at] == _NIL:
+        if data[at] == NIL:
             return at + 1
         kind = kind.element
     if isinstance(kind, Array | Text | Blob):
-        head = kind.data_offset if isinstance(kind, Array) else _HEAD
+        head = kind.data_offset if isinstance(kind, Array) else LENGTH
         keep(at, at + head)
-        if at + _HEAD > len(data):
-            return at + _HEAD
+        if at + LENGTH > len(data):
+            return at + LENGTH
         end: int = (
             at
-            + (Array.HEAD if isinstance(kind, Array) else _HEAD)
-            + int.from_bytes(data[at + 1 : at + _HEAD].tobytes())
+            + (Array.HEAD if isinstance(kind, Array) else LENGTH)
+            + int.from_bytes(data[at + 1 : at + LENGTH].tobytes())
         )
         if isinstance(kind, Text) or (isinstance(kind, Array) and not _is_content(kind)):
             keep(at, end)

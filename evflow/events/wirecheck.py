@@ -1,26 +1,25 @@
 """Bytes from outside, validated before anything trusts them.
 
-Events of fixed width are checked all at once: what is constant in every event is compared column by
-column, and of what varies only text, bytes and booleans can be wrong. Events of variable width are walked,
-value by value. Once either becomes much, a validator is compiled for their schema. The walk states the rules
-in the plainest way, and the compiled validator is tested against it. One small event of numbers, as it comes
-where each is awaited, is compared as one whole number with what all such events have in common.
+A few events are walked, value by value; once there are many, a validator is compiled for their schema. The
+walk states the rules in the plainest way, and the compiled validator is tested against it. One small event of
+numbers, as it arrives where each is awaited, is compared as one whole number with the bits that all such
+events have in common.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NoReturn
 
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.events.careful import array_head, bytes_head, str_head
 from evflow.events.gather import ByteArray, Offsets
-from evflow.events.numeric import AnyArray
 from evflow.events.steady import takes_any_bytes
 from evflow.schema import Schema
+from evflow.schema.program import NIL, head, steps
 from evflow.schema.types import (
     MAX_DEPTH,
     Array,
@@ -36,10 +35,10 @@ from evflow.schema.types import (
     Text,
 )
 
-__all__ = ["check", "check_fixed", "compile_check", "is_one", "walk"]
+__all__ = ["check", "compile_check", "is_one", "walk"]
 
-# So many bytes of a schema are walked over before a validator is compiled for it.
-_MUCH = 65_536
+# Bytes of a schema that are walked before a validator is compiled: by then compiling costs less.
+_MUCH = 16_384
 # A call counts as so many bytes at least.
 _CALL = 512
 # Bytes up to which one event alone is checked as a whole number, if all it takes is to compare bits.
@@ -62,15 +61,17 @@ def check(schema: Schema, data: ByteArray, count: int | None = None) -> tuple[in
     """
     if count is not None and count < 0:
         raise SchemaError(f"bytes of {schema.name}: expected a count of events, found {count}")
-    check_native = schema.made.get("native check") or _compiled(schema, data)
-    if schema.width is None:
-        offsets = check_native(data, count) if check_native else walk(schema, data, count)
-        return len(offsets) - 1, offsets
-    if check_native is None:
-        return check_fixed(schema, data, count), None
-    rows = len(data) // schema.width if count is None else count
-    check_native(data, rows)
-    return rows, None
+    width = schema.width
+    if width is not None:
+        rows, rest = divmod(len(data), width)
+        if rest or (count is not None and count != rows):
+            wanted = f"a multiple of {width}" if count is None else f"{count * width}"
+            raise SchemaError(
+                f"bytes of {schema.name}: expected {wanted} bytes (events of {width}), found {len(data)}"
+            )
+    check_native = schema.made.get("native check") or _compiled(schema, data) or partial(walk, schema)
+    offsets = check_native(data, count)
+    return (len(offsets) - 1, offsets) if width is None else (rows, None)
 
 
 def compile_check(schema: Schema) -> None:
@@ -90,22 +91,6 @@ def _compiled(schema: Schema, data: ByteArray) -> Callable[[ByteArray, int | Non
     return found
 
 
-def check_fixed(schema: Schema, data: ByteArray, count: int | None = None) -> int:
-    """Validates events of fixed width, and says how many there are; see ``check``."""
-    width = schema.width or 1
-    rows, rest = divmod(len(data), width)
-    if rest or (count is not None and count != rows):
-        wanted = f"a multiple of {width}" if count is None else f"{count * width}"
-        raise SchemaError(
-            f"bytes of {schema.name}: expected {wanted} bytes (events of {width}), found {len(data)}"
-        )
-    if rows:
-        matrix = data.reshape(rows, width)
-        for at, path, kind in _leaves(schema, 0, ""):
-            _check_leaf(schema, matrix, at, path, kind)
-    return rows
-
-
 def is_one(schema: Schema, data: bytes) -> bool:
     """Whether bytes are one event, where comparing bits is enough to see that; else only ``check`` tells."""
     if schema.width != len(data) or len(data) > _ALONE:
@@ -118,93 +103,16 @@ def _constant_bits(schema: Schema) -> tuple[int, int]:
     """The bits that are the same in every event, as a mask of a whole event and what they are there; an empty
     mask if these are not all that can be wrong. It is kept with the schema."""
     mask, bits = bytearray(schema.width or 0), bytearray(schema.width or 0)
-    for at, _, kind in _leaves(schema, 0, ""):
-        if isinstance(kind, bytes):
-            mask[at : at + len(kind)], bits[at : at + len(kind)] = b"\xff" * len(kind), kind
-        elif isinstance(kind, Number) and kind.kind == "b":
+    for at, _, what in steps(schema):
+        if isinstance(what, bytes):
+            mask[at : at + len(what)], bits[at : at + len(what)] = b"\xff" * len(what), what
+        elif isinstance(what, Number) and what.kind == "b":
             mask[at], bits[at] = 0xFE, 0xC2
-        elif not takes_any_bytes(kind):
+        elif not takes_any_bytes(what):
             mask.clear()
             break
     schema.made["constant bits"] = found = int.from_bytes(mask), int.from_bytes(bits)
     return found
-
-
-def _leaves(schema: Schema, at: int, prefix: str) -> Iterator[tuple[int, str, FieldType | bytes]]:
-    """What can be wrong in an event of fixed width: constant bytes, and the types of what varies, by
-    offset."""
-    yield at, prefix.removesuffix("."), schema.header
-    for field in schema.wire_fields:
-        start, path = at + (field.offset or 0), prefix + field.name
-        if isinstance(field.type, Record):
-            yield from _leaves(field.type.schema, start, path + ".")
-        else:
-            yield start, path, _head(field.type)
-            yield start, path, field.type
-
-
-def _head(kind: FieldType) -> bytes:
-    """The bytes that every value of a type of fixed width starts with."""
-    if isinstance(kind, Number):
-        return b"" if kind.kind == "b" else bytes([kind.marker])
-    if isinstance(kind, Str):
-        return str_head(kind)
-    if isinstance(kind, Bytes):
-        return bytes_head(kind)
-    assert isinstance(kind, Array)
-    return array_head(kind, tuple(n or 0 for n in kind.shape))
-
-
-def _check_leaf(schema: Schema, matrix: ByteArray, at: int, path: str, kind: FieldType | bytes) -> None:
-    if isinstance(kind, bytes):
-        for i, byte in enumerate(kind):
-            _require(schema, matrix, at + i, path, matrix[:, at + i] == byte, f"0x{byte:02x}")
-    elif isinstance(kind, Number) and kind.kind == "b":
-        _require(schema, matrix, at, path, np.equal(matrix[:, at] & 0xFE, 0xC2), "0xc2 or 0xc3 (bool)")
-    elif isinstance(kind, Number) and kind.narrowed:
-        values = matrix[:, at + 1 : at + kind.width].copy().view(kind.dtype.newbyteorder(">")).reshape(-1)
-        low, high = kind.bounds
-        _require(schema, matrix, at + 1, path, (values >= low) & (values <= high), f"a value of {kind.text}")
-    elif isinstance(kind, Str):
-        start = at + kind.head
-        _check_text(schema, matrix, start, path, matrix[:, start : start + kind.capacity])
-    elif isinstance(kind, Bytes):
-        start = at + kind.head
-        lengths = matrix[:, start].astype(np.int64) | matrix[:, start + 1].astype(np.int64) << 8
-        _require(
-            schema, matrix, start, path, lengths <= kind.capacity, f"a length of at most {kind.capacity}"
-        )
-        if isinstance(kind, Logical):
-            _require(schema, matrix, start, path, lengths == kind.capacity, f"a length of {kind.capacity}")
-        padding = np.arange(kind.capacity) >= lengths[:, None]
-        dirty = padding & (matrix[:, start + 2 : start + 2 + kind.capacity] != 0)
-        clean: AnyArray = ~np.logical_or.reduce(dirty, axis=1)
-        _require(schema, matrix, start + 2, path, clean, "zeros behind the value")
-    elif isinstance(kind, Array) and kind.element.kind == "b":
-        start = at + kind.data_offset
-        clean = np.logical_and.reduce(matrix[:, start : at + (kind.width or 0)] <= 1, axis=1)
-        _require(schema, matrix, start, path, clean, "booleans of 0 or 1")
-
-
-def _check_text(schema: Schema, matrix: ByteArray, at: int, path: str, texts: ByteArray) -> None:
-    if not (texts & 0x80).any():
-        return
-    # A NUL behind each text keeps a character that is cut off from being completed by the next text.
-    n, width = texts.shape
-    separated = np.zeros((n, width + 1), np.uint8)
-    separated[:, :width] = texts
-    try:
-        separated.tobytes().decode()
-    except UnicodeDecodeError as error:
-        valid: AnyArray = np.ones(n, np.bool_)
-        valid[error.start // (width + 1)] = False
-        _require(schema, matrix, at, path, valid, "text in UTF-8")
-
-
-def _require(schema: Schema, matrix: ByteArray, at: int, path: str, right: AnyArray, expected: str) -> None:
-    if not right.all():
-        row = int(np.argmin(right))
-        _refuse(schema, row, path, row * matrix.shape[1] + at, expected, matrix[row, at : at + 8].tobytes())
 
 
 def _refuse(schema: Schema, row: int, path: str, at: int, expected: str, found: bytes) -> NoReturn:
@@ -264,60 +172,57 @@ class _Walk:
 
     def _value(self, kind: FieldType, depth: int) -> None:
         if isinstance(kind, Maybe):
-            if self._peek(1) == b"\xc0":
+            if self._peek(1) == bytes([NIL]):
                 self._at += 1
                 return
             kind = kind.element
+        if isinstance(kind, Record) and depth >= MAX_DEPTH:
+            self._refuse(f"at most {MAX_DEPTH} records within each other")
+        self._constant(head(kind))
         if isinstance(kind, Record):
-            if depth >= MAX_DEPTH:
-                self._refuse(f"at most {MAX_DEPTH} records within each other")
-            self._constant(kind.schema.header)
             self._around.append((((f.type, f".{f.name}") for f in kind.schema.wire_fields), depth + 1))
         elif isinstance(kind, ListOf):
-            self._constant(b"\xdd")
             count = self._u32()
             if count > len(self._content) - self._at:
                 self._at -= 4
                 self._refuse("no more elements than there are bytes")
             element = kind.element
             self._around.append((((element, f"[{i}]") for i in range(count)), depth))
-        elif isinstance(kind, Number) and kind.kind == "b":
+        elif isinstance(kind, Number):
+            self._number(kind)
+        elif isinstance(kind, Str):
+            self._text(kind.capacity)
+        elif isinstance(kind, Text):
+            self._text(self._u32())
+        elif isinstance(kind, Blob):
+            self._take(self._u32())
+        elif isinstance(kind, Bytes):
+            self._padded(kind)
+        elif isinstance(kind, Array) and kind.static:
+            self._elements(kind, (kind.width or 0) - kind.data_offset)
+        elif isinstance(kind, Array):
+            self._array(kind)
+
+    def _number(self, kind: Number) -> None:
+        if kind.kind == "b":
             if self._peek(1) not in (b"\xc2", b"\xc3"):
                 self._refuse("0xc2 or 0xc3 (bool)")
             self._at += 1
-        elif isinstance(kind, Number):
-            self._constant(bytes([kind.marker]))
-            value = int.from_bytes(self._take(kind.size), "big", signed=kind.kind == "i")
-            if kind.narrowed and not kind.bounds[0] <= value <= kind.bounds[1]:
-                self._at -= kind.size
-                self._refuse(f"a value of {kind.text}")
-        else:
-            self._content_of(kind)
+            return
+        value = int.from_bytes(self._take(kind.size), "big", signed=kind.kind == "i")
+        if kind.narrowed and not kind.bounds[0] <= value <= kind.bounds[1]:
+            self._at -= kind.size
+            self._refuse(f"a value of {kind.text}")
 
-    def _content_of(self, kind: FieldType) -> None:
-        if isinstance(kind, Str):
-            self._constant(str_head(kind))
-            self._text(kind.capacity)
-        elif isinstance(kind, Text):
-            self._constant(b"\xdb")
-            self._text(self._u32())
-        elif isinstance(kind, Blob):
-            self._constant(b"\xc6")
-            self._take(self._u32())
-        elif isinstance(kind, Bytes):
-            self._constant(bytes_head(kind))
-            length = int.from_bytes(self._take(2), "little")
-            if length > kind.capacity:
-                self._at -= 2
-                self._refuse(f"a length of at most {kind.capacity}")
-            if isinstance(kind, Logical) and length != kind.capacity:
-                self._at -= 2
-                self._refuse(f"a length of {kind.capacity}")
-            if self._take(kind.capacity)[length:].strip(b"\0"):
-                self._at -= kind.capacity
-                self._refuse("zeros behind the value")
-        elif isinstance(kind, Array):
-            self._array(kind)
+    def _padded(self, kind: Bytes) -> None:
+        length = int.from_bytes(self._take(2), "little")
+        if length > kind.capacity or (isinstance(kind, Logical) and length != kind.capacity):
+            self._at -= 2
+            most = "" if isinstance(kind, Logical) else "at most "
+            self._refuse(f"a length of {most}{kind.capacity}")
+        if self._take(kind.capacity)[length:].strip(b"\0"):
+            self._at -= kind.capacity
+            self._refuse("zeros behind the value")
 
     def _text(self, size: int) -> None:
         start = self._at
@@ -328,7 +233,6 @@ class _Walk:
             self._refuse("text in UTF-8")
 
     def _array(self, kind: Array) -> None:
-        self._constant(b"\xc9")
         size = self._u32()
         self._constant(bytes([kind.element.code, len(kind.shape)]))
         elements, room = 1, kind.item_size
@@ -344,9 +248,12 @@ class _Walk:
                 self._refuse("dimensions that memory can hold")
         if size != 1 + 4 * len(kind.shape) + elements * kind.item_size:
             self._refuse(f"as many elements as the length of {size} bytes says, not {elements}")
-        content = self._take(elements * kind.item_size)
+        self._elements(kind, elements * kind.item_size)
+
+    def _elements(self, kind: Array, size: int) -> None:
+        content = self._take(size)
         if kind.element.kind == "b" and content.strip(b"\0\1"):
-            self._at -= elements
+            self._at -= size
             self._refuse("booleans of 0 or 1")
 
     def _peek(self, n: int) -> bytes:

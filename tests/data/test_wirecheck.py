@@ -14,7 +14,7 @@ from evflow.codgen.validate import validator
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import encode_dict
-from evflow.events.wirecheck import check, check_fixed, is_one, walk
+from evflow.events.wirecheck import check, is_one, walk
 from evflow.schema import Schema
 from evflow.schema.types import Array, Bytes, ListOf, Maybe, Str, f64, i8, u8
 from tests.examples import tried
@@ -159,8 +159,8 @@ def test_check_of_much_is_compiled_and_refuses_the_same() -> None:
     ("at", "byte", "message"),
     [
         (0, 0x94, "event 0, byte 0: expected 0x93, found 94 d9"),
-        (30, 0xD8, "event 1, field symbol, byte 30: expected 0xd9, found d8 08"),
-        (31, 0x07, "event 1, field symbol, byte 31: expected 0x08"),
+        (30, 0xD8, "event 1, field symbol, byte 30: expected 0xd908, found d8 08"),
+        (31, 0x07, "event 1, field symbol, byte 30: expected 0xd908, found d9 07"),
         (32, 0xFF, "event 1, field symbol, byte 32: expected text in UTF-8, found ff a4"),
         (69, 0xCA, "event 2, field price, byte 69: expected 0xcb, found ca"),
     ],
@@ -169,7 +169,7 @@ def test_check_names_event_field_byte_expected_and_found(at: int, byte: int, mes
     content = bytearray(TRADES)
     content[at] = byte
     with pytest.raises(SchemaError) as caught:
-        check_fixed(Trade.schema, array(bytes(content)))
+        check(Trade.schema, array(bytes(content)))
     assert str(caught.value).startswith(f"bytes of Trade: {message}")
 
 
@@ -191,9 +191,9 @@ def test_check_of_fixed_width_refuses_other_lengths(content: bytes, count: int |
 def test_check_text_cut_within_a_character_is_not_completed_by_the_next_event() -> None:
     schema = Schema("s", {"x": Str[2]})
     head = b"\x91\xd9\x02"
-    assert check_fixed(schema, array(head + b"\xc3\xa4")) == 1
+    assert check(schema, array(head + b"\xc3\xa4")) == (1, None)
     with pytest.raises(SchemaError, match=r"event 1, field x, byte 8: expected text in UTF-8, found 61 c3"):
-        check_fixed(schema, array(head + b"ab" + head + b"a\xc3" + head + b"\xa4b"))
+        check(schema, array(head + b"ab" + head + b"a\xc3" + head + b"\xa4b"))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.events.careful import array_head, bytes_head, encode_scalar, str_head
+from evflow.events.careful import encode_scalar
 from evflow.events.columns.intake import (
     Constant,
     Kept,
@@ -44,6 +44,7 @@ from evflow.events.gather import (
 from evflow.events.numeric import AnyArray, array_of, convert_array
 from evflow.schema import Schema, array_dtype
 from evflow.schema.description import held_record
+from evflow.schema.program import NIL, fixed_image, image
 from evflow.schema.types import Array, Blob, Bytes, FieldType, Logical, Maybe, Number, Record, Str, Text
 from evflow.schema.values import Misfit, describe
 
@@ -151,13 +152,13 @@ def _pieces(kind: FieldType, given: Any, n: int, place: str) -> list[Ragged]:
     if isinstance(kind, Maybe):
         present, column = split_missing(kind, given, n)
         inner = join(_pieces(kind.element, column, int(present.sum()), place))
-        return [expand(inner, present, b"\xc0")]
+        return [expand(inner, present, bytes([NIL]))]
     if isinstance(kind, Record):
         return _record_parts(
             kind.schema, member_columns(kind.schema, required_values(kind, given, n)), n, place + "."
         )
     if kind.width is not None:
-        rows = np.frombuffer(bytearray(_type_template(kind)) * n, np.uint8).reshape(n, kind.width)
+        rows = np.frombuffer(bytearray(image(kind)) * n, np.uint8).reshape(n, kind.width)
         if n:
             _fill(rows, 0, kind, given, place)
         return [Ragged.even(rows)]
@@ -258,24 +259,7 @@ def _cells(rows: ByteArray, at: int, dtype: np.dtype[Any], shape: tuple[int, ...
 
 def _template(schema: Schema) -> bytes:
     """The fixed part of an event whose values are all zero."""
-    made = schema.made.get("template")
+    made: bytes | None = schema.made.get("template")
     if made is None:
-        fixed = [_type_template(f.type) for f in schema.wire_fields if f.offset is not None]
-        made = schema.made["template"] = schema.header + b"".join(fixed)
-    template: bytes = made
-    return template
-
-
-def _type_template(kind: FieldType) -> bytes:
-    if isinstance(kind, Record):
-        return _template(kind.schema)
-    if isinstance(kind, Number):
-        head = bytes([kind.marker])
-    elif isinstance(kind, Str):
-        head = str_head(kind)
-    elif isinstance(kind, Bytes):
-        head = bytes_head(kind)
-    else:
-        assert isinstance(kind, Array)
-        head = array_head(kind, tuple(n or 0 for n in kind.shape))
-    return head.ljust(kind.width or 0, b"\0")
+        made = schema.made["template"] = fixed_image(schema)
+    return made

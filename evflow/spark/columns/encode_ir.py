@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evflow.codgen.llvm.empty import empty_value
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.schema import Schema
+from evflow.schema.program import fixed_image, image
 from evflow.schema.types import Array, Blob, Bytes, ListOf, Number, Record, Str, Text
 from evflow.spark.columns.bytes_ir import copy_bytes, copy_short
 from evflow.spark.columns.columns_ir import Columns
-from evflow.spark.columns.forms import Form, Forms, fixed_image
+from evflow.spark.columns.forms import Form, Forms
 from evflow.spark.columns.measure_ir import record_size
 from evflow.spark.columns.native import loop
 
@@ -139,7 +139,8 @@ class _Encoder:
         if isinstance(kind, Record):
             return self._record(kind.schema, form.children, index, out)
         if kind.width is not None:
-            self._put_fixed_image(form, out)
+            zeros = image(kind)
+            body.copy(out, body.module.constant(zeros), len(zeros))
             self._fill(form, index, out)
             return body.at(out, kind.width)
         if isinstance(kind, ListOf):
@@ -153,10 +154,6 @@ class _Encoder:
         source, room = self._content(form, start)
         copy_bytes(body, target, source, size, room)
         return body.at(target, size)
-
-    def _put_fixed_image(self, form: Form, out: str) -> None:
-        image = empty_value(form.kind)
-        self._body.copy(out, self._body.module.constant(image), len(image))
 
     def _head(self, marker: int, size: str, out: str) -> None:
         body = self._body

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from evflow.codgen.llvm.empty import empty_value
 from evflow.schema import Schema
 from evflow.schema.types import NUMBERS, Array, FieldType, ListOf, Maybe, Number, Record
 
-__all__ = ["WORDS", "Form", "Forms", "fixed_image", "forms_of"]
+__all__ = ["WORDS", "Form", "Forms", "forms_of"]
 
 WORDS = ("validity", "bits", "values", "first", "content", "size")
 """What the encoder has to know of the memory of a form: address of the bitmap of what is no null (0: nothing
@@ -107,13 +106,3 @@ class _Maker:
         if self._spark and kind.kind == "u" and kind.size < 8:
             return NUMBERS[f"i{16 * kind.size}"]
         return kind
-
-
-def fixed_image(schema: Schema) -> bytes:
-    """The fixed part of an event whose values are all zero."""
-    parts = (
-        fixed_image(f.type.schema) if isinstance(f.type, Record) else empty_value(f.type)
-        for f in schema.wire_fields
-        if f.offset is not None
-    )
-    return schema.header + b"".join(parts)
