@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +14,7 @@ from evflow.choices import choices
 from evflow.engine.topology import Crossing
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.events.batch import EventBatch
+from evflow.flow.drains import Waiting
 from evflow.flow.flow import Flow
 from evflow.link.asking import ANSWER, Asker, Reply, UnansweredError
 from evflow.node.contact import Contact, named_contact
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Closing", "Cluster", "Tap", "checked_seconds", "no_deployment"]
 
 _POLL = 0.02
+_LOOK = 0.2
 _MOST_TIMEOUT = 86_400
 _LINGER = 2.0
 """Seconds beyond its time that a question waits for the thread that asks it."""
@@ -154,9 +156,22 @@ class Cluster(Closing):
         return answer
 
     def ask_all(
-        self, hosts: Iterable[str], verb: str, *, seconds: float | None = None, **arguments: Any
+        self,
+        hosts: Iterable[str],
+        verb: str,
+        *,
+        seconds: float | None = None,
+        look: Callable[[], object] = lambda: None,
+        **arguments: Any,
     ) -> dict[str, Any]:
         """Asks several daemons at once; gives for each its answer, or the error in its place.
+
+        Args:
+            hosts: the daemons.
+            verb: the question.
+            seconds: how long to wait; by default the timeout of this connection.
+            look: called several times a second meanwhile.
+            arguments: those of the question.
 
         Raises:
             LinkError: a daemon's contact is not known here.
@@ -185,14 +200,34 @@ class Cluster(Closing):
                 ask(host)
 
         self.flow.call(ask_all)
-        if answers:
-            done.wait(wait + _LINGER)
+        until = time.monotonic() + wait + _LINGER
+        while left and time.monotonic() < until and not done.wait(min(_LOOK, until - time.monotonic())):
+            look()
         return {
             host: LinkError(self._no_answer(host, verb, wait))
             if isinstance(answer, UnansweredError)
             else answer
             for host, answer in answers.items()
         }
+
+    def drain(self, hosts: Collection[str], timeout: float | None) -> None:
+        """Waits until what was submitted at this end is handled, then what stones of daemons had let go.
+
+        Args:
+            hosts: these daemons.
+            timeout: seconds to wait; None waits as long as it takes.
+
+        Raises:
+            FlowError: not within ``timeout`` seconds, and why.
+        """
+        began = time.monotonic()
+        self.flow.drain(timeout)
+        most = _MOST_TIMEOUT if timeout is None else min(timeout, _MOST_TIMEOUT)
+        left = max(0.0, began + most - time.monotonic())
+        waiting = Waiting(self.node.name, lambda: [f"node {host}" for host in sorted(hosts)])
+        for host, answer in self.ask_all(hosts, "drain", seconds=left, look=waiting.look).items():
+            if isinstance(answer, EvflowError):
+                raise FlowError(f"not all is handled within {timeout} s: node {host}: {answer}")
 
     def _barred(self, host: str) -> str:
         """Why there is no use in waiting for a host; "" if there is."""

@@ -28,7 +28,7 @@ from evflow.deploy.verbs import Verbs
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.flow.flow import Flow
 from evflow.handlers import missing_module
-from evflow.link.asking import ANSWER, ASK, Answers
+from evflow.link.asking import ANSWER, ASK, Answers, Reply
 from evflow.mishaps import CONTAINED, named
 from evflow.node.contact import node_name
 from evflow.node.node import Node
@@ -217,6 +217,10 @@ class Daemon(Closing):
         # Those that come to nothing are forgotten when ``_connect`` looks next.
         self._known = self._known | new
         self.flow.post(lambda: self._keep(new, {}), links=True)
+
+    def drain(self, reply: Reply) -> None:
+        """Answers None once all that the node's stones had let go when this was asked has been handled."""
+        self.flow.when_drained(lambda: self._tasks.put(lambda: reply(None)))
 
     # --- the control thread
 

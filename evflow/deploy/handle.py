@@ -71,6 +71,8 @@ class Deployment(Closing):
         self._entries: dict[str, Entry] = {}
         self._sources: dict[str, str] = {}
         self._ended = self._birth = ""
+        # The nodes on which stones have let events go by this handle's doing, since it was drained.
+        self._let_go: set[str] = set()
         try:
             record = self._newest()
         except BaseException:
@@ -209,6 +211,7 @@ class Deployment(Closing):
     def drain(self, timeout: float | None = None) -> None:
         """Returns when everything submitted through this handle has been handled, or is held by a stone.
 
+        So is what went on because of ``send_stored``, ``transfer`` and ``unfreeze`` of this handle.
         A warning in the log says what it waits for, after 10 seconds and then after each tenfold time.
 
         Args:
@@ -217,7 +220,9 @@ class Deployment(Closing):
         Raises:
             FlowError: not within ``timeout`` seconds, and why.
         """
-        self.cluster.flow.drain(timeout)
+        nodes = self._let_go & self._record.hosts.keys()
+        self.cluster.drain(nodes, timeout)
+        self._let_go -= nodes
 
     # --- seeing
 
@@ -388,13 +393,16 @@ class Deployment(Closing):
     def _freeze(self, name: str, frozen: bool) -> None:
         self._node_of(name)
         self._refresh()
+        if not frozen:
+            self._let_go.add(self._node_of(name))
         names = set(self._record.frozen) - {name} | ({name} if frozen else set())
         self._propose(self._record, self._record.graph, 10.0, frozen=sorted(names))
 
     def send_stored(self, name: str, count: int | None = None) -> int:
         """Lets a storage stone's oldest ``count`` events go on (None: all); returns how many went."""
-        stone = qualified(self.name, name)
-        return int(self.cluster.ask(self._node_of(name), "send_stored", stone=stone, count=count))
+        stone, node = qualified(self.name, name), self._node_of(name)
+        self._let_go.add(node)
+        return int(self.cluster.ask(node, "send_stored", stone=stone, count=count))
 
     def transfer(self, source: str, target: str) -> None:
         """Moves the events that wait at one stone to another of the same node; see ``Flow.transfer``.
@@ -414,6 +422,7 @@ class Deployment(Closing):
                 "events are transferred within one node, so move one of the stones first"
             )
         start, end = (qualified(self.name, name) for name in (source, target))
+        self._let_go.add(nodes[0])
         self.cluster.ask(nodes[0], "transfer", source=start, target=end)
 
     def attributes(self, name: str, **values: int | float | str) -> dict[str, int | float | str]:

@@ -70,6 +70,7 @@ class Verbs:
             "seal": self._seal,
             "unseal": self._unseal,
             "quiet": self._quiet,
+            "drain": lambda peer, given, reply: daemon.drain(reply),
         }
 
     # --- deployments

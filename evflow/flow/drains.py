@@ -32,6 +32,7 @@ class Drain(Marks):
 
     Args:
         engine: what handles it.
+        call: called, in the engine's thread, once there is nothing left to wait for.
 
     Attributes:
         ended: set once there is nothing left to wait for.
@@ -39,9 +40,10 @@ class Drain(Marks):
         given_up: whether nobody waits any more; set in any thread.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, call: Callable[[], object] = lambda: None) -> None:
         super().__init__()
         self._engine = engine
+        self._call = call
         # How far the stones had come, once the lanes were run, that handle events by themselves.
         self._kept: dict[Slot, tuple[int, int]] | None = None
         self.ended = Event()
@@ -75,6 +77,7 @@ class Drain(Marks):
         failures = self._engine.waking.failures()
         self.failure = failures[0] if failures else None
         self.ended.set()
+        self._call()
 
     def waits_for(self) -> list[str]:
         """What it waits for that nobody else tells; any thread may ask."""

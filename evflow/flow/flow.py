@@ -21,7 +21,7 @@ from evflow.events.batch import EventBatch
 from evflow.flow.alter import Alteration
 from evflow.flow.changeable import Changeable
 from evflow.flow.changing import Changes
-from evflow.flow.drains import check_timeout
+from evflow.flow.drains import Drain, check_timeout
 from evflow.flow.entry import Entry
 from evflow.flow.net import Alone, Net
 from evflow.flow.obeying import Obeying, check_rules_here
@@ -249,6 +249,14 @@ class Flow(Changeable):
         self._worker.drain(timeout)
         if self._raises and not self._worker.in_handler:
             self._box.failures.raise_first()
+
+    def when_drained(self, call: Callable[[], object]) -> None:
+        """Has ``call`` called, in the flow's own thread, when ``drain`` would return; it does not wait.
+
+        Args:
+            call: called without arguments; never, if the flow ends before.
+        """
+        self._worker.begin(Drain(self.engine, call))
 
     def stats(self) -> dict[str, dict[str, float]]:
         """What happened at each stone: ``in``, ``out``, ``dropped``, ``errors``, ``unmatched`` and ``queued``

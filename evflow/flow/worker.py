@@ -302,9 +302,7 @@ class Worker:
             FlowError: it cannot be there, or was not within ``timeout`` seconds.
         """
         if self.in_handler:
-            raise FlowError(
-                f"a handler cannot wait until stone {slot.name!r} is flushed: that may wait for it"
-            )
+            raise FlowError(f"a handler cannot wait until stone {slot.name!r} is flushed: it may wait for it")
         self._wait_until_over(Flush(self.engine, slot), timeout)
 
     def _wait_until_over(self, drain: Drain, timeout: float | None) -> None:
@@ -312,20 +310,14 @@ class Worker:
         check_timeout(self._name, timeout)
         if self.in_handler:
             return
-
-        def begin() -> None:
-            drain.begin(self._lanes)
-            self._drains.append(drain)
-
-        waiting = Waiting(self._name, lambda: [*self._troubles(), *drain.waits_for()])
+        waiting = Waiting(self._name, lambda: (*self._troubles(), *drain.waits_for()))
 
         def look() -> None:
             # One who waits for handlers that submit without an end hears of it.
             self._handed.told()
             waiting.look()
 
-        self._tasks.append(begin)
-        self.bell.ring()
+        self.begin(drain)
         try:
             self.wait(drain.ended, timeout, look)
         except FlowError as error:
@@ -333,6 +325,16 @@ class Worker:
             raise FlowError("; ".join([str(error), *drain.waits_for()])) from self._failure
         if drain.failure is not None:
             raise drain.failure
+
+    def begin(self, drain: Drain) -> None:
+        """Has somebody told once what was submitted before has been handled."""
+
+        def begin() -> None:
+            drain.begin(self._lanes)
+            self._drains.append(drain)
+
+        self._tasks.append(begin)
+        self.bell.ring()
 
     def wait(
         self, done: threading.Event, timeout: float | None = None, look: Callable[[], None] = lambda: None

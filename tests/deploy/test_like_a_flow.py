@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ LOCAL = [
     "forsake",
     "post",
     "stop",
+    "when_drained",
 ]
 """What only a flow can do."""
 
@@ -103,6 +105,43 @@ def test_a_program_for_flows_runs_on_both(run: Callable[..., Any], tmp_path: Pat
         assert "late" in it.draw().svg and "late" in it._repr_svg_()
         it.close(None)
     assert sorted(seen) == [1, 12, 12, 13, 13, 14, 14]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["a", "b"])
+def test_drain_waits_for_what_this_handle_let_go(tmp_path: Path, end: str) -> None:
+    """Stored, frozen and moved events that go on by its doing are handled too, on whatever node."""
+    seen: list[int] = []
+
+    def note(event: Rec) -> None:
+        time.sleep(0.3)
+        seen.append(event.seq)
+
+    graph = ev.Graph("released")
+    with graph.on("a"):
+        store = graph.source("recs", Rec) >> ev.Storage(100, name="store") >> ev.Filter("true", name="step")
+    _ = store >> ev.Terminal("desk:note", name="end", on=end, workers=1)
+    with Yard(tmp_path, "") as yard:
+        for name in "ab":
+            yard.start(name, handlers={"desk:note": note})
+        with graph.deploy(yard.hosts) as handle:
+            handle["recs"].submit_batch({"seq": range(4)})
+            handle.drain(20)
+            assert handle.send_stored("store", 1) == 1
+            handle.drain(20)
+            assert seen == [0]
+            handle.freeze("step")
+            assert handle.send_stored("store", 1) == 1
+            handle.drain(20)
+            assert seen == [0]
+            handle.unfreeze("step")
+            handle.drain(20)
+            assert seen == [0, 1]
+            handle.transfer("store", "step")
+            with pytest.raises(ev.FlowError, match=r"not all is handled within 0.1 s: node a"):
+                handle.drain(0.1)
+            handle.drain(20)
+            assert seen == [0, 1, 2, 3]
 
 
 @pytest.mark.slow
