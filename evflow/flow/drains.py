@@ -11,8 +11,8 @@ from threading import Event
 from evflow.engine.engine import Engine
 from evflow.engine.topology import Slot, ahead_of
 from evflow.errors import EvflowError, FlowError
-from evflow.flow.lane import Lane, Marks
 from evflow.flow.net import Net
+from evflow.flow.source_queue import Marks, SourceQueue
 from evflow.mishaps import CONTAINED, named, say
 from evflow.outside import shown
 
@@ -28,7 +28,7 @@ _Hold = tuple[Slot, int, int]
 
 
 class Drain(Marks):
-    """Somebody who waits until what is in the lanes has been handled.
+    """Somebody who waits until what is in the source queues has been handled.
 
     Args:
         engine: what handles it.
@@ -44,27 +44,27 @@ class Drain(Marks):
         super().__init__()
         self._engine = engine
         self._call = call
-        # How far the stones had come, once the lanes were run, that handle events by themselves.
+        # How far the stones had come, once the queues were run, that handle events by themselves.
         self._kept: dict[Slot, tuple[int, int]] | None = None
         self.ended = Event()
         self.failure: EvflowError | None = None
         self.given_up = False
 
-    def begin(self, lanes: Sequence[Lane]) -> None:
-        """It waits for what is in the lanes now; called in the engine's thread, as are all that follow."""
+    def begin(self, queues: Sequence[SourceQueue]) -> None:
+        """It waits for what is in the queues now; called in the engine's thread, as are all that follow."""
         self._engine.waking.draining()
-        self.mark(lanes)
+        self.mark(queues)
 
     def over(self, held_up: bool) -> bool:
         """Whether nothing is left to wait for on this node.
 
         Args:
-            held_up: whether lanes are not run now, since too much waits at frozen stones.
+            held_up: whether queues are not run now, since too much waits at frozen stones.
         """
         return held_up or self.given_up or (self.done and self._handled())
 
     def _handled(self) -> bool:
-        """Whether stones have emitted and handled by themselves what there was when the lanes were run."""
+        """Whether stones have emitted and handled by themselves what there was when the queues were run."""
         if self._kept is None:
             self._kept = self._engine.waking.kept()
         return self._kept is not None and not self._engine.waking.busy(self._kept)
@@ -85,7 +85,7 @@ class Drain(Marks):
 
 
 class Flush(Drain):
-    """Somebody who waits until the stones that keep files have what is in a lane, and it is on the disk.
+    """Somebody who waits until what is in a source queue is on the disk, in files of stones that have some.
 
     Args:
         engine: whose stones these are.
@@ -98,8 +98,8 @@ class Flush(Drain):
         self._holds: list[_Hold] = []
         self._rounds: int | None = None
 
-    def begin(self, lanes: Sequence[Lane]) -> None:
-        self.mark(lane for lane in lanes if lane.slot is self._slot)
+    def begin(self, queues: Sequence[SourceQueue]) -> None:
+        self.mark(queue for queue in queues if queue.slot is self._slot)
         if not self._targets():
             self.failure = FlowError(
                 f"stone {self._slot.name!r} leads to no stone that keeps events in a file, and to no other "
@@ -145,7 +145,7 @@ class Flush(Drain):
         self.ended.set()
 
     def _released(self) -> bool:
-        """Whether what there was in the lanes has passed each stone that keeps events in memory."""
+        """Whether what there was in the queues has passed each stone that keeps events in memory."""
         if self._rounds is None:
             # What one of them lets go may be kept by the next.
             self._rounds = len(self._path()) + 1

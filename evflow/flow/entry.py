@@ -16,10 +16,10 @@ from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE, Piece, encoder, encoder_parts
 from evflow.events.gather import ByteArray, Place, nbytes_of, running, write_parts
 from evflow.events.view import View, encoded
-from evflow.flow.inbox import Item
 from evflow.flow.loan import lend, taken_up
 from evflow.flow.net import Waker
-from evflow.flow.tray import MOST, SMALL
+from evflow.flow.source_queue import Item
+from evflow.flow.submit_buffer import MOST, SMALL
 from evflow.flow.worker import Worker
 from evflow.forked import renew
 from evflow.outside import shown
@@ -31,8 +31,7 @@ __all__ = ["Entry"]
 AttributeValues = Mapping[str, int | float | str]
 
 _MANY = 1_000
-"""Events after which it pays to have machine code made for the short way; one of ``LARGE`` is as good as
-``_LARGE_AS`` of them."""
+"""Events after which it pays to compile the short way; one of ``LARGE`` counts as ``_LARGE_AS``."""
 
 _LARGE_AS = 10
 
@@ -42,7 +41,7 @@ _SETTING = Lock()
 def _writer(
     kind: type, schema: Schema, append: Callable[[bytes], bool]
 ) -> Callable[[Any], bool | tuple[Piece, ...]]:
-    """What takes the events of a class that no machine code encodes; see ``_Short.write``."""
+    """Encodes the events of a class in Python and writes them to the submit buffer; see ``_Short.write``."""
     encode = encoder_parts(schema)
 
     def write(event: Any) -> bool | tuple[Piece, ...]:
@@ -60,17 +59,17 @@ def _take_none(event: Any) -> bool:
 
 @dataclass(slots=True)
 class _Short:
-    """The short way in, for events of one class.
+    """The short way in, for events of one class: to the submit buffer, without a lock.
 
     It is an object of its own since an ``Entry`` has ``__getattr__``: where there is one, Python takes longer
     to find any attribute.
 
     Attributes:
         bell: wakes the engine's thread.
-        write: takes an event of that class to where they lie, and gives True; else it gives False, or the
+        write: writes an event of that class to the submit buffer, and gives True; else it gives False, or the
             parts of the event if it has encoded it already.
-        kind: the class; None where the way of ``hand_over`` is closed.
-        hand_over: takes an event of that class in the engine's thread, where ``write`` does not.
+        kind: the class; None where ``hand_over`` takes none.
+        hand_over: takes an event of that class from a handler, where ``write`` does not.
     """
 
     bell: Waker
@@ -85,9 +84,9 @@ class Entry:
     def __init__(self, worker: Worker, slot: Slot) -> None:
         self._worker = worker
         self._slot = slot
-        self._intake = worker.intake(slot)
+        self._queue = worker.open_queue(slot)
         self._short = _Short(worker.bell)
-        # Events that went the long way; less than any number once there is a short one, or can be none.
+        # Events that took the careful way; less than any number once there is a short one, or can be none.
         self._came: float = 0
 
     def forsake(self) -> None:
@@ -97,7 +96,7 @@ class Entry:
 
     def close(self) -> None:
         """From now on nothing may be submitted."""
-        # Each submission goes the long way then, which refuses it.
+        # Each submission takes the careful way then, which refuses it.
         with _SETTING:
             self._short.write, self._short.kind = _take_none, None
             self._came = -math.inf
@@ -108,7 +107,7 @@ class Entry:
         Args:
             reason: why, for whoever submits.
         """
-        return self._worker.end_lane(self._slot, reason)
+        return self._worker.end_queue(self._queue, reason)
 
     @property
     def name(self) -> str:
@@ -136,8 +135,8 @@ class Entry:
                 short.bell.ring()
         elif event.__class__ is short.kind and attrs is None and get_ident() == self._worker.ident:
             short.hand_over(event)
-        elif not self._retaken(event, attrs, timeout, taken):
-            self._submit_any(event, attrs, timeout, taken or None)
+        else:
+            self._submit_carefully(event, attrs, timeout, taken)
 
     def loan(self, schema: Any, /, **fields: Any) -> Any:
         """An event with arrays to be filled in place: ``submit`` takes them as they are, without a copy.
@@ -205,7 +204,7 @@ class Entry:
         if attrs:
             batch = batch.with_attributes(Attributes.constant(attrs, len(batch)))
         if len(batch):
-            self._worker.enter(self._slot, self._intake, batch, timeout)
+            self._worker.enter(self._queue, batch, timeout)
 
     def flush(self, timeout: float | None = None) -> None:
         """Returns when all that anyone submitted to this stone before is on the disk: neither a kill of the
@@ -259,43 +258,32 @@ class Entry:
             )
         return declared[0]
 
-    def _retaken(
+    def _submit_carefully(
         self,
         event: Any,
         attrs: AttributeValues | None,
         timeout: float | None,
         taken: bool | tuple[Piece, ...],
-    ) -> bool:
-        """Whether an event took the short way after all, once there was room again."""
-        short = self._short
-        if taken is not False or attrs is not None or short.write is _take_none:
-            return False
-        if not self._worker.make_room(self._slot, self._intake, timeout) or short.write(event) is not True:
-            return False
-        if short.bell.asleep:
-            short.bell.ring()
-        return True
-
-    def _submit_any(
-        self,
-        event: Any,
-        attrs: AttributeValues | None,
-        timeout: float | None,
-        parts: tuple[Piece, ...] | None = None,
     ) -> None:
-        """Submits one event; ``parts`` are its bytes if it is encoded already."""
+        """Submits an event that the short way did not take; ``taken`` has its parts if it is encoded."""
+        worker, queue, write = self._worker, self._queue, self._short.write
+        # Once there is room again it may take the short way after all.
+        short = taken is False and attrs is None and write is not _take_none
+        if short and worker.make_room(queue, timeout) and write(event) is True:
+            worker.wake()
+            return
         schema = getattr(event, "schema", None)
         if not isinstance(schema, Schema) or isinstance(event, type):
             raise SchemaError(f"stone {self.name!r}: expected an event, found {shown(event)}")
-        item = self._stored(schema, self._encoded(schema, event) if parts is None else parts)
+        item = self._stored(schema, taken if isinstance(taken, tuple) else self._encoded(schema, event))
         # A view brings attributes along; a plain event has none.
         carried = getattr(event, "attrs", None) if attrs is None else attrs
         if carried:
             batch = item if isinstance(item, EventBatch) else EventBatch.from_encoded(schema, [item[1]])
             batch = batch.with_attributes(Attributes.constant(carried, 1))
-            self._worker.enter(self._slot, self._intake, batch, timeout)
+            worker.enter(queue, batch, timeout)
             return
-        self._worker.enter(self._slot, self._intake, item, timeout)
+        worker.enter(queue, item, timeout)
         self._came += _LARGE_AS if isinstance(item, EventBatch) else 1
         if self._came >= _MANY and not isinstance(event, View):
             self._shorten(event.__class__, schema)
@@ -330,20 +318,20 @@ class Entry:
 
     def _shorten(self, kind: type, schema: Schema) -> None:
         """Lets events of a class take the short way from now on, unless they are too large."""
-        short, intake = self._short, self._intake
+        short, queue = self._short, self._queue
         thread = self._worker.ident
         with _SETTING:
             if self._came < _MANY:
                 return
             self._came = -math.inf
-            width, words = schema.width or 0, intake.tray.words
+            width, words = schema.width or 0, queue.buffer.words
             append = append_bytes(words, varying=not width)
             if append is None or thread is None or width > MOST:
                 return
             own = append_event(schema, words) if schema.made.get("event class") is kind else None
             if own is None and width > SMALL:
                 return
-            intake.begin(schema, thread, self._worker.spare)
+            queue.begin(schema, thread, self._worker.spare)
             short.write = own or _writer(kind, schema, append)
             if 0 < width <= SMALL:
                 short.hand_over = self._handing(schema)
@@ -351,8 +339,8 @@ class Entry:
 
     def _handing(self, schema: Schema) -> Callable[[Any], None]:
         """What takes events of a schema of fixed width that handlers submit."""
-        enter, slot, encode = self._worker.enter_inner, self._slot, encoder(schema)
-        return lambda event: enter(slot, (schema, encode(event)))
+        enter, queue, encode = self._worker.enter_inner, self._queue, encoder(schema)
+        return lambda event: enter(queue, (schema, encode(event)))
 
     def __getattr__(self, name: str) -> Any:
         """What the stone itself has programs do with it; see ``Acting.controls``."""

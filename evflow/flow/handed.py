@@ -16,7 +16,7 @@ from evflow.engine.engine import Engine
 from evflow.engine.topology import Slot, ahead_of
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
-from evflow.flow.inbox import Item
+from evflow.flow.source_queue import Item
 from evflow.schema import Schema
 
 __all__ = ["Handed"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from evflow.engine.topology import Crossing, Slot
 from evflow.events.gather import Place
-from evflow.flow.inbox import Bell
 from evflow.stone import Actor
 
-__all__ = ["Alone", "Net", "Waker"]
+__all__ = ["Alone", "Bell", "Net", "Waker"]
 
 
 class Waker(Protocol):
@@ -144,6 +144,32 @@ class Net(Protocol):
 
     def close(self) -> None:
         """Ends the links; what they still owe becomes dead letters."""
+
+
+class Bell:
+    """Wakes the engine's thread, which sleeps only after it has seen that nothing waits."""
+
+    def __init__(self) -> None:
+        self.asleep = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        """Wakes the sleeper; does nothing if it is awake."""
+        # Until it sleeps again nobody else needs to.
+        self.asleep = False
+        try:
+            self._lock.release()
+        except RuntimeError:
+            # Released already: the sleeper is on its way.
+            return
+
+    def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
+        """Sleeps until rung or for ``seconds``, but not at all if ``waiting()`` after ``asleep`` is set."""
+        self.asleep = True
+        if not waiting():
+            self._lock.acquire(timeout=-1 if seconds is None else max(seconds, 0.0))
+        self.asleep = False
 
 
 class Alone:

@@ -24,9 +24,8 @@ from evflow.events.encode import LARGE
 from evflow.flow.drains import Drain, End, Flush, Waiting, check_timeout
 from evflow.flow.handed import Handed
 from evflow.flow.hooks import Hooks
-from evflow.flow.inbox import Intake, Item
-from evflow.flow.lane import Lane
 from evflow.flow.net import Net
+from evflow.flow.source_queue import Item, SourceQueue
 from evflow.flow.standby import Standby
 from evflow.forked import renew
 from evflow.mishaps import CONTAINED, Forked, named, reason_of
@@ -68,8 +67,8 @@ class Worker:
         self.closing = False
         self._name = name
         self._max_events, self._max_bytes = max_events, max_bytes
-        self._lanes: list[Lane] = []
-        self._lanes_lock = threading.Lock()
+        self._queues: list[SourceQueue] = []
+        self._queues_lock = threading.Lock()
         self._drains: list[Drain] = []
         self._hooks = Hooks(name)
         self._tasks: deque[Callable[[], None]] = deque()
@@ -99,32 +98,28 @@ class Worker:
         """The thread's identity; None until it has begun."""
         return self._ident
 
-    def intake(self, slot: Slot) -> Intake:
-        """A new intake for a stone."""
-        intake = Intake(slot.name, self._max_events, self._max_bytes)
-        with self._lanes_lock:
-            self._lanes = [*self._lanes, Lane(slot, intake)]
-        return intake
+    def open_queue(self, slot: Slot) -> SourceQueue:
+        """A new source queue for a stone."""
+        queue = SourceQueue(slot, self._max_events, self._max_bytes)
+        with self._queues_lock:
+            self._queues = [*self._queues, queue]
+        return queue
 
     @property
     def submitted(self) -> list[str]:
-        """The stones that have an intake."""
-        return [lane.slot.name for lane in self._lanes]
+        """The stones that have a source queue."""
+        return [queue.slot.name for queue in self._queues]
 
-    def end_lane(self, slot: Slot, reason: str) -> list[EventBatch]:
+    def end_queue(self, queue: SourceQueue, reason: str) -> list[EventBatch]:
         """Takes no more for a stone, and gives up what waits for it; called in the engine's thread.
 
         Args:
-            slot: the stone.
+            queue: the stone's source queue.
             reason: why, for whoever submits to it.
         """
-        ended = [lane for lane in self._lanes if lane.slot is slot]
-        left: list[EventBatch] = []
-        for lane in ended:
-            lane.intake.seal(reason)
-            left += lane.end(self._drains)
-        with self._lanes_lock:
-            self._lanes = [lane for lane in self._lanes if lane not in ended]
+        left = queue.end(reason)
+        with self._queues_lock:
+            self._queues = [each for each in self._queues if each is not queue]
         return left
 
     def each_turn(self, call: Callable[[float], float | None], links: bool = False) -> Callable[[], None]:
@@ -141,23 +136,37 @@ class Worker:
         self.bell.ring()
         return end
 
-    def enter(self, slot: Slot, intake: Intake, item: Item, timeout: float | None) -> None:
-        """Puts a batch or an event into an intake, when there is room.
+    def enter(self, queue: SourceQueue, item: Item, timeout: float | None) -> None:
+        """Puts a batch or an event into a source queue, when there is room.
 
         Raises:
             FlowError: the flow is closed, or there was no room within ``timeout`` seconds.
         """
         if threading.get_ident() == self._ident:
             # Also while the flow closes, which handles everything first.
-            self.enter_inner(slot, item)
+            self.enter_inner(queue, item)
             return
-        self._wait_for_room(slot, intake, timeout)
-        intake.put(item)
+        self._wait_for_room(queue, timeout)
+        queue.put(item)
+        self.wake()
+
+    def enter_inner(self, queue: SourceQueue, item: Item) -> None:
+        """Puts in what a handler submits in the engine's thread, which cannot wait for room.
+
+        Raises:
+            FlowError: there is no room.
+        """
+        self._handed.put(queue.slot, item)
+        if self._entry is not None:
+            self._led.add((self._entry, queue.slot))
+
+    def wake(self) -> None:
+        """Wakes the thread if it sleeps."""
         if self.bell.asleep:
             self.bell.ring()
 
-    def make_room(self, slot: Slot, intake: Intake, timeout: float | None) -> bool:
-        """Has an intake give its tray room again, if that is what it lacks and once events may wait.
+    def make_room(self, queue: SourceQueue, timeout: float | None) -> bool:
+        """Has a queue give its submit buffer room again, if that is what it lacks and once events may wait.
 
         Returns:
             Whether it does; if not, an event has to be put in by ``enter``.
@@ -165,34 +174,34 @@ class Worker:
         Raises:
             FlowError: see ``enter``.
         """
-        if threading.get_ident() == self._ident or not intake.cramped:
+        if threading.get_ident() == self._ident or not queue.cramped:
             return False
-        self._wait_for_room(slot, intake, timeout)
-        if intake.tray.wanted >= LARGE:
-            self.pace(intake.tray.wanted)
-        return intake.make_room()
+        self._wait_for_room(queue, timeout)
+        if queue.buffer.wanted >= LARGE:
+            self.pace(queue.buffer.wanted)
+        return queue.make_room()
 
-    def _wait_for_room(self, slot: Slot, intake: Intake, timeout: float | None) -> None:
+    def _wait_for_room(self, queue: SourceQueue, timeout: float | None) -> None:
         self._refuse_if_closed()
-        if not intake.full:
+        if not queue.full:
             return
         check_timeout(self._name, timeout)
         actor = self._actor_at_work()
         try:
             if actor is None:
-                intake.wait(timeout, self._thread.is_alive)
+                queue.wait(timeout, self._thread.is_alive)
             else:
-                self._wait_in_handler(slot, intake, timeout, actor)
+                self._wait_in_handler(queue, timeout, actor)
         except FlowError as error:
             raise FlowError("; ".join([str(error), *self._troubles()])) from None
         self._refuse_if_closed()
 
-    def _wait_in_handler(self, slot: Slot, intake: Intake, timeout: float | None, actor: Actor) -> None:
+    def _wait_in_handler(self, queue: SourceQueue, timeout: float | None, actor: Actor) -> None:
         """Waits for room in a thread of a stone, unless that would have to make it."""
-        waking = self.engine.waking
+        waking, slot = self.engine.waking, queue.slot
         try:
-            intake.wait(timeout, lambda: self._thread.is_alive() and not waking.waits_for_itself(slot, actor))
-            if intake.full and waking.waits_for_itself(slot, actor):
+            queue.wait(timeout, lambda: self._thread.is_alive() and not waking.waits_for_itself(slot, actor))
+            if queue.full and waking.waits_for_itself(slot, actor):
                 raise FlowError(
                     f"stone {slot.name!r} is full, and a handler of stone {actor.context.home[1]!r} that "
                     "submits to it would wait for its own stone, which is full too; a handler must not "
@@ -212,16 +221,6 @@ class Worker:
     def in_handler(self) -> bool:
         """Whether a handler of this flow calls: it must not wait until all has been handled."""
         return threading.get_ident() == self._ident or self._actor_at_work() is not None
-
-    def enter_inner(self, slot: Slot, item: Item) -> None:
-        """Puts in what a handler submits, in the engine's thread.
-
-        Raises:
-            FlowError: there is no room; it would wait for itself if it waited for that.
-        """
-        self._handed.put(slot, item)
-        if self._entry is not None:
-            self._led.add((self._entry, slot))
 
     def do(self, task: Callable[[], T], timeout: float | None = None, links: bool = False) -> T | None:
         """Has the thread do a task and waits for its result.
@@ -330,7 +329,7 @@ class Worker:
         """Has somebody told once what was submitted before has been handled."""
 
         def begin() -> None:
-            drain.begin(self._lanes)
+            drain.begin(self._queues)
             self._drains.append(drain)
 
         self._tasks.append(begin)
@@ -376,7 +375,7 @@ class Worker:
         self._parent, self.closing = os.getppid(), True
         # A handler that forked returns to the engine.
         self.engine.forsaken = threading.get_ident() == self._ident
-        renew(self._lanes_lock, *(lane.intake.changed for lane in self._lanes))
+        renew(self._queues_lock, *(queue.changed for queue in self._queues))
         if self._standby is not None:
             self._standby.forsake()
         self._seal("the flow is the one of another process, of which this is a fork")
@@ -420,12 +419,12 @@ class Worker:
         self._end = End(finish, timeout)
 
     def _end_if_quiet(self, end: End) -> None:
-        waits = any(lane.waiting for lane in self._lanes) or bool(self.engine.waking.busy() or self._handed)
+        waits = self._handed or self.engine.waking.busy() or any(queue.waiting for queue in self._queues)
         quiet = not waits and not self._net.owes
         if not quiet and not end.is_due(self.engine.waking.left() + len(self._handed)):
             return
-        for lane in self._lanes:
-            self._run_lane(lane, True)
+        for queue in self._queues:
+            self._run_queue(queue, True)
         for slot, batch in self._handed.extract():
             self.engine.give_up(slot, batch, "the flow was closed while handlers submitted more and more")
         end.finish()
@@ -482,14 +481,14 @@ class Worker:
 
     def _seal(self, reason: str = "the flow is closed") -> None:
         # A submission either went in before this, and is taken, or is refused: none is lost in between.
-        for lane in self._lanes:
-            lane.intake.seal(reason)
+        for queue in self._queues:
+            queue.seal(reason)
 
     def _waiting(self) -> bool:
         if self._tasks or self._link_tasks or self._handed or self.engine.waking.waiting:
             return True
-        for lane in self._lanes:
-            if lane.waiting and not self._net.blocked(lane.slot):
+        for queue in self._queues:
+            if queue.waiting and not self._net.blocked(queue.slot):
                 return not self._held_up()
         return False
 
@@ -550,31 +549,33 @@ class Worker:
                 self._net.finish(time.monotonic())
 
     def _held_up(self) -> bool:
-        # What frozen stones queue is bounded; then events wait in the intakes, and at last submit waits.
+        # What frozen stones queue is bounded: then events wait in the source queues, and submit waits.
         return self.engine.parked_bytes >= self._max_bytes
 
     def _take(self) -> None:
-        for lane in self._lanes:
+        for queue in self._queues:
             try:
-                lane.gate(self.engine.topology)
+                queue.gate(self.engine.topology)
             except CONTAINED as error:
-                mishaps.tell(_log, f"stone {lane.slot.name!r}", "no filter is asked ahead of it", error)
-            if lane.waiting:
-                self._run_lane(lane, False)
+                mishaps.tell(_log, f"stone {queue.slot.name!r}", "no filter is asked ahead of it", error)
+            if queue.waiting:
+                self._run_queue(queue, False)
 
     def _ungate(self) -> None:
-        for lane in self._lanes:
-            lane.ungate()
+        for queue in self._queues:
+            queue.ungate()
 
-    def _run_lane(self, lane: Lane, regardless: bool) -> None:
-        """Handles what waits in a lane, as far as links take it."""
-        if not regardless and self._net.blocked(lane.slot):
+    def _run_queue(self, queue: SourceQueue, regardless: bool) -> None:
+        """Handles what waits in a source queue, as far as links take it."""
+        slot = queue.slot
+        if not regardless and self._net.blocked(slot):
             return
-        lane.fill(self._drains)
-        while lane.backlog and (regardless or not self._net.blocked(lane.slot)):
-            self._entry = lane.slot
-            self.engine.submit(lane.slot, lane.next(), origin=(lane.slot.name, b""))
+        for batch in queue.take():
+            self._entry = slot
+            self.engine.submit(slot, batch, origin=(slot.name, b""))
             self.run()
+            if not regardless and self._net.blocked(slot):
+                return
 
     def run(self) -> None:
         """Moves events, and those that handlers submit meanwhile, until none moves any more."""

@@ -18,7 +18,7 @@ from evflow.engine.adapter import Adapter
 from evflow.engine.letters import LetterBox
 from evflow.engine.topology import Slot
 from evflow.errors import EvflowError, FlowError
-from evflow.flow import lane
+from evflow.flow import source_queue
 from evflow.stone import Acting, Actor, Context
 from tests.node.processes import wait_for
 
@@ -182,7 +182,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., bool], int]] = {
     "adapter of an input": (engines, "Adapter", _always, 1),
     "conversion for an input": (Adapter, "apply", _always, 1),
     "parking at a frozen stone": (Slot, "park", lambda slot, *given: slot.name == "cold", 1),
-    "gate": (lane, "gate_of", _always, 0),
+    "gate": (source_queue, "gate_of", _always, 0),
 }
 
 

@@ -16,8 +16,10 @@ import pytest
 
 import evflow as ev
 from evflow.codgen.objects import append_bytes
-from evflow.flow.inbox import Intake
+from evflow.engine.topology import Slot
+from evflow.flow.source_queue import SourceQueue
 from evflow.stone import Acting, Actor, Context
+from evflow.stones.source import Source
 
 
 class Rec(ev.Event):
@@ -505,20 +507,20 @@ def test_a_stone_that_fails_costs_its_events_only() -> None:
     assert [(d.event.seq, d.reason) for d in letters] == [(1, reason), (3, reason)]
 
 
-def test_an_intake_that_is_sealed_takes_nothing_more() -> None:
+def test_a_source_queue_that_is_sealed_takes_nothing_more() -> None:
     """What went in before the seal can be taken; what comes later is refused on both ways in."""
-    intake = Intake("recs", 10, 1000)
-    intake.begin(Rec.schema, 0, lambda length: None)
-    append = append_bytes(intake.tray.words, varying=False)
+    queue = SourceQueue(Slot("recs", Source()), 10, 1000)
+    queue.begin(Rec.schema, 0, lambda length: None)
+    append = append_bytes(queue.buffer.words, varying=False)
     assert append is not None
     one = ev.EventBatch.from_events([Rec(1)])
     assert append(one.to_bytes())
-    intake.seal()
+    queue.seal()
     assert not append(one.to_bytes())
     with pytest.raises(ev.FlowError, match="closed"):
-        intake.put(one)
-    assert [event.seq for batch in intake.take() for event in batch] == [1]
-    assert not intake.waiting
+        queue.put(one)
+    assert [event.seq for batch in queue.take() for event in batch] == [1]
+    assert not queue.waiting
 
 
 @pytest.mark.slow

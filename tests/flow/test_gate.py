@@ -15,9 +15,8 @@ from evflow.codgen.gate import gate
 from evflow.codgen.objects import append_event
 from evflow.engine.gate import Gate
 from evflow.engine.topology import DROPPED, IN, Slot
-from evflow.flow import entry, tray
-from evflow.flow.inbox import Intake
-from evflow.flow.lane import Lane
+from evflow.flow import entry, submit_buffer
+from evflow.flow.source_queue import SourceQueue
 
 
 class Rec(ev.Event):
@@ -33,7 +32,7 @@ ALL = range(1000)
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry, "_MANY", 1)
-    monkeypatch.setattr(tray, "_MANY", 10)
+    monkeypatch.setattr(submit_buffer, "_MANY", 10)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def warm(flow: ev.Flow, events: int = 50) -> None:
 
 
 def gated(flow: ev.Flow) -> bool:
-    return flow["recs"]._intake.tray.gated
+    return flow["recs"]._queue.buffer.gated
 
 
 def filtered(code: str = "input.key % 2 == 0") -> tuple[ev.Graph, list[int]]:
@@ -209,18 +208,18 @@ def test_what_a_gate_has_rejected_is_counted_when_the_flow_is_closed() -> None:
 
 
 def test_what_a_gate_has_rejected_last_is_counted_though_nothing_waits() -> None:
-    """A lane that is asked for the last time, as when a flow ends, has nothing to give but this count."""
+    """A queue that is asked for the last time, as when a flow ends, has nothing to give but this count."""
     slot = Slot("none", ev.Filter("0"))
     code = gate(ev.Filter("0").function(Rec.schema, Rec.schema))
     assert code is not None
-    lane = Lane(slot, Intake("recs", 100, 1 << 20))
-    lane.intake.begin(Rec.schema, 0, lambda length: None)
-    lane.intake.tray.set_gate(Gate(code, (), slot))
-    append = append_event(Rec.schema, lane.intake.tray.words)
+    queue = SourceQueue(slot, 100, 1 << 20)
+    queue.begin(Rec.schema, 0, lambda length: None)
+    queue.buffer.set_gate(Gate(code, (), slot))
+    append = append_event(Rec.schema, queue.buffer.words)
     assert append is not None
     assert append(Rec(1))
-    assert not lane.waiting
-    lane.fill([])
+    assert not queue.waiting
+    assert not list(queue.take())
     assert (slot.counts[IN], slot.counts[DROPPED]) == (1, 1)
 
 

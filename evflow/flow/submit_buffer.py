@@ -1,9 +1,9 @@
-"""Where events lie that were submitted one by one: encoded, back to back, in the order they came.
+"""The submit buffer of a source: events that were submitted one by one, encoded, back to back, in order.
 
-Machine code puts them there (``evflow.codgen.objects``), each in one step of the interpreter, or large ones
-one at a time, so threads need no lock for it. The engine's thread takes what lies there as one batch: a few
-small events are copied out, more become a batch where they are. What comes in such masses lies where links
-send it from, if there is room.
+Machine code writes them (``evflow.codgen.objects``), each in one step of the interpreter, and large ones one
+at a time, so threads need no lock. The engine's thread takes all of them as one batch: a few small events are
+copied out, more become a batch in place. Masses of events lie in memory that links send from, if there is
+room.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evflow.events.encode import LARGE
 from evflow.events.gather import Offsets, Room, address_of, frozen, no_room, own_place
 from evflow.schema import Schema
 
-__all__ = ["MOST", "SMALL", "Tray"]
+__all__ = ["MOST", "SMALL", "SubmitBuffer"]
 
 SMALL = 4096
 """Bytes that an event of varying width is reckoned with, and up to which one of fixed width is small."""
@@ -48,15 +48,15 @@ _WINK = 20e-6
 _AT, _END, _THREAD, _GATE, _REJECTED, _WRITING, _MARK, _MARKS_END = map(WORDS.index, WORDS)
 
 
-class Tray:
-    """Memory that events of one schema are encoded to.
+class SubmitBuffer:
+    """Memory that the events of one schema are encoded to when they are submitted one by one.
 
     Attributes:
         words: int64, one for each of ``append_ir.WORDS``; see ``evflow.codgen.objects``.
         schema: the schema; None while there is no room for any.
         least: bytes that an event takes at least; for varying widths, those of a small one.
         wanted: bytes of the events that there was to be room for last.
-        many: whether so many events came that a gate pays.
+        many: whether enough events came for a gate to pay.
     """
 
     def __init__(self) -> None:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 import evflow as ev
 from evflow.codgen.objects import append_bytes, append_event
+from evflow.engine.topology import Slot
 from evflow.events.encode import encoder
-from evflow.flow.inbox import Intake
+from evflow.flow.source_queue import Marks, SourceQueue
+from evflow.stones.source import Source
 from tests.examples import tried
 
 
@@ -27,18 +29,18 @@ class Note(ev.Event):
 MANY = 1_000_000
 
 
-def opened(kind: type[ev.Event], max_events: int = MANY, max_bytes: int = MANY) -> tuple[Intake, Any]:
-    """An intake and the function that puts small events into it."""
-    intake = Intake("recs", max_events, max_bytes)
-    intake.begin(kind.schema, 0, lambda length: None)
-    own = append_event(kind.schema, intake.tray.words)
-    append = append_bytes(intake.tray.words, varying=kind.schema.width is None)
+def opened(kind: type[ev.Event], max_events: int = MANY, max_bytes: int = MANY) -> tuple[SourceQueue, Any]:
+    """A source queue and the function that writes small events to its submit buffer."""
+    queue = SourceQueue(Slot("recs", Source()), max_events, max_bytes)
+    queue.begin(kind.schema, 0, lambda length: None)
+    own = append_event(kind.schema, queue.buffer.words)
+    append = append_bytes(queue.buffer.words, varying=kind.schema.width is None)
     assert append is not None
-    return intake, own or (lambda event: append(encoder(kind.schema)(event)))
+    return queue, own or (lambda event: append(encoder(kind.schema)(event)))
 
 
-def numbers(intake: Intake) -> list[int]:
-    return [event.number for batch in intake.take() for event in batch]
+def numbers(queue: SourceQueue) -> list[int]:
+    return [event.number for batch in queue.take() for event in batch]
 
 
 @settings(deadline=None, max_examples=tried(50))
@@ -48,62 +50,62 @@ def numbers(intake: Intake) -> list[int]:
         st.tuples(st.sampled_from("small small event batch take".split()), st.integers(1, 6000)), max_size=12
     ),
 )
-def test_an_intake_gives_in_order_what_went_in(kind: type[ev.Event], steps: list[tuple[str, int]]) -> None:
+def test_a_queue_gives_in_order_what_went_in(kind: type[ev.Event], steps: list[tuple[str, int]]) -> None:
     """Small events, single ones and batches come out as they went in, whatever fills up meanwhile."""
-    intake, append = opened(kind)
+    queue, append = opened(kind)
     given_, taken, number = [], [], 0
     for step, count in steps:
         if step == "take":
-            taken += numbers(intake)
+            taken += numbers(queue)
             continue
         many = range(number, number + (count if step != "event" else 1))
         number = many.stop
         given_ += many
         events = [kind(i) for i in many]  # type: ignore[call-arg]
         if step == "batch":
-            intake.put(ev.EventBatch.from_events(events))
+            queue.put(ev.EventBatch.from_events(events))
         for event in [] if step == "batch" else events:
             # What finds no room goes the long way, which makes room for what follows.
             if step == "event" or not append(event):
-                intake.put((kind.schema, encoder(kind.schema)(event)))
-    assert intake.waiting == (len(given_) > len(taken))
-    assert taken + numbers(intake) == given_
-    assert not intake.waiting
+                queue.put((kind.schema, encoder(kind.schema)(event)))
+    assert queue.waiting == (len(given_) > len(taken))
+    assert taken + numbers(queue) == given_
+    assert not queue.waiting
 
 
 @pytest.mark.parametrize(("max_events", "max_bytes"), [(10, MANY), (MANY, 200)])
-def test_an_intake_takes_no_more_small_events_than_may_wait(max_events: int, max_bytes: int) -> None:
-    intake, append = opened(Rec, max_events, max_bytes)
+def test_a_source_queue_takes_no_more_small_events_than_may_wait(max_events: int, max_bytes: int) -> None:
+    queue, append = opened(Rec, max_events, max_bytes)
     width = Rec.schema.width or 0
     for _ in range(3):
-        while not intake.full:
+        while not queue.full:
             if not append(Rec(1)):
-                intake.put((Rec.schema, encoder(Rec.schema)(Rec(1))))
-        assert len(numbers(intake)) == min(max_events, max_bytes // width)
-        assert not intake.full
+                queue.put((Rec.schema, encoder(Rec.schema)(Rec(1))))
+        assert len(numbers(queue)) == min(max_events, max_bytes // width)
+        assert not queue.full
 
 
-def test_an_intake_that_is_sealed_before_it_has_begun_takes_nothing() -> None:
-    intake = Intake("recs", 10, 1000)
-    intake.seal()
-    intake.begin(Rec.schema, 0, lambda length: None)
-    append = append_event(Rec.schema, intake.tray.words)
+def test_a_source_queue_that_is_sealed_before_it_has_begun_takes_nothing() -> None:
+    queue = SourceQueue(Slot("recs", Source()), 10, 1000)
+    queue.seal()
+    queue.begin(Rec.schema, 0, lambda length: None)
+    append = append_event(Rec.schema, queue.buffer.words)
     assert append is not None
     assert not append(Rec(1))
-    assert not intake.waiting
+    assert not queue.waiting
 
 
-def test_batches_of_an_intake_stay_as_they_are_while_more_comes() -> None:
+def test_batches_of_a_source_queue_stay_as_they_are_while_more_comes() -> None:
     """What was taken lies where it was written; what is written later does not touch it."""
-    intake, append = opened(Rec)
+    queue, append = opened(Rec)
     batches = []
     number = 0
     for _ in range(200):
         for _ in range(997):
             if not append(Rec(number)):
-                intake.put((Rec.schema, encoder(Rec.schema)(Rec(number))))
+                queue.put((Rec.schema, encoder(Rec.schema)(Rec(number))))
             number += 1
-        batches += list(intake.take())
+        batches += list(queue.take())
     assert [n for batch in batches for n in batch["number"].tolist()] == list(range(number))
 
 
@@ -135,3 +137,47 @@ def test_what_handlers_submit_arrives_in_order_however_much_it_is(kind: type[ev.
         for number in range(3000):
             flow["first"].submit(Rec(number))
     assert seen == list(range(3000))
+
+
+# --- who waits until what was submitted has been run
+
+
+@pytest.fixture
+def queue() -> SourceQueue:
+    return SourceQueue(Slot("source", Source()), 10, 1 << 20)
+
+
+def _put(queue: SourceQueue) -> None:
+    queue.put(ev.EventBatch.from_events([Rec(1)]))
+
+
+def _marked(queue: SourceQueue) -> Marks:
+    marks = Marks()
+    marks.mark([queue])
+    return marks
+
+
+def test_a_drain_of_nothing_is_done(queue: SourceQueue) -> None:
+    assert _marked(queue).done
+
+
+def test_a_drain_waits_for_what_waits_and_no_longer(queue: SourceQueue) -> None:
+    """Nothing more need come for it to end, and what comes later is not waited for."""
+    _put(queue)
+    _put(queue)
+    drain = _marked(queue)
+    _put(queue)
+    assert not drain.done
+    next(queue.take())
+    assert not drain.done
+    next(queue.take())
+    assert drain.done
+
+
+def test_a_drain_waits_for_what_is_in_the_submit_buffer() -> None:
+    queue, append = opened(Rec)
+    assert append(Rec(1))
+    drain = _marked(queue)
+    assert not drain.done
+    assert numbers(queue) == [1]
+    assert drain.done
