@@ -170,8 +170,8 @@ def forks_with_locks_held(parent: Parent) -> list[str]:
     """Another thread has every lock that a submission or a closing could need."""
     flow: Any = parent.flow
     arena: Any = flow.node._sockets._arena
-    locks = [entry._SETTING, flow._lock, flow._worker._lanes_lock, arena._lock]
-    locks += [lane.intake.changed for lane in flow._worker._lanes]
+    locks = [entry._SETTING, flow._lock, flow._worker._queues_lock, arena._lock]
+    locks += [queue.changed for queue in flow._worker._queues]
     for lock in locks:
         held, done = threading.Event(), threading.Event()
 
