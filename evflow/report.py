@@ -1,47 +1,88 @@
-"""What is reported in a terminal: tables as plain text, numbers to the right, all else to the left.
+"""Tables and figures for a terminal; a pipe gets the same text without colours.
 
 What a table shows may come from another host, so no cell can move the cursor or begin a line of its own.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING, NamedTuple
 
-import click
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
 
-__all__ = ["Figure", "duration", "milliseconds", "plain", "size", "stats_table", "table"]
+__all__ = [
+    "Cell", "Figure", "Styled", "duration", "grid", "milliseconds", "plain", "size", "stats_table", "table",
+    "text",
+]  # fmt: skip
 
 _RARE = ("dropped", "queued", "errors", "unmatched")
+_WIDE = 10_000
+_TRAILING = re.compile(r" +((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)
 
 
 class Figure(str):
-    """A number with its unit: a text that stands to the right, as numbers do."""
+    """A number with its unit: a text that is right-aligned, as numbers are."""
 
     __slots__ = ()
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str | float]]) -> str:
+class Styled(NamedTuple):
+    """A cell in a style of rich, such as ``bold red``."""
+
+    value: str | float
+    style: str
+
+
+Cell = str | float | Styled
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
     """Rows under a header; a column of numbers is right-aligned, whole ones with thousands separated.
 
-    A cell of "" in such a column stands for a number that nobody knows.
+    Args:
+        header: the titles of the columns.
+        rows: the cells; "" in a column of numbers stands for a number that nobody knows.
     """
-    listed = [list(row) for row in rows]
-    columns = [list(column) for column in zip(*listed, strict=True)] or [[] for _ in header]
-    aligned = [_align(title, column) for title, column in zip(header, columns, strict=True)]
-    lines = ["  ".join(cells).rstrip() for cells in zip(*aligned, strict=True)]
-    return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    listed = [[cell if isinstance(cell, Styled) else Styled(cell, "") for cell in row] for row in rows]
+    for number, title in enumerate(header):
+        values = [row[number].value for row in listed if row[number].value != ""]
+        numeric = bool(values) and all(isinstance(value, int | float | Figure) for value in values)
+        made.add_column(title, justify="right" if numeric else "left", no_wrap=numeric)
+    for row in listed:
+        # As Text: a name may look like markup.
+        made.add_row(*(Text(plain(_shown(value)), style) for value, style in row))
+    return made
 
 
-def _align(title: str, column: Sequence[str | float]) -> list[str]:
-    numbers = [isinstance(value, int | float | Figure) for value in column]
-    numeric = any(numbers) and all(number or not value for number, value in zip(numbers, column, strict=True))
-    cells = [title, *(plain(value) if isinstance(value, str) else _number(value) for value in column)]
-    width = max(map(len, cells))
-    return [cell.rjust(width) if numeric else cell.ljust(width) for cell in cells]
-
-
-def _number(value: float) -> str:
+def _shown(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def text(*parts: RenderableType) -> str:
+    """What rich shows, as a text whose lines are as long as they need; ``click.echo`` removes its colours
+    where nobody sees them."""
+    from rich.console import Console
+
+    file = StringIO()
+    Console(file=file, width=_WIDE, force_terminal=True, color_system="standard", highlight=False).print(
+        *parts
+    )
+    return _TRAILING.sub(r"\1", file.getvalue()).rstrip("\n")
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """A ``grid`` as ``text``."""
+    return text(grid(header, rows))
 
 
 def plain(text: str) -> str:
@@ -72,14 +113,12 @@ def size(count: float, per: str = "") -> Figure:
         count: the bytes.
         per: what follows the unit, such as ``/s``.
     """
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(value) < 999.5 or unit == "TB":
-            break
+    value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    while abs(value) >= 999.5 and len(units) > 1:
         value /= 1000
-    return Figure(
-        f"{value:,.0f} {unit}{per}" if unit == "B" or value >= 99.5 else f"{value:,.1f} {unit}{per}"
-    )
+        del units[0]
+    digits = 0 if units[0] == "B" or value >= 99.5 else 1
+    return Figure(f"{value:,.{digits}f} {units[0]}{per}")
 
 
 def stats_table(
@@ -96,20 +135,18 @@ def stats_table(
         seconds: how long the flow ran; adds events a second.
         nodes: stone → node; adds a column.
     """
-    rare = [key for key in _RARE if any(counts[key] for counts in stats.values())]
-    header = ["stone", "kind", *([] if nodes is None else ["node"]), "in", "out", *rare, "busy ms"]
-    if seconds is not None:
-        header.append("events/s")
-    rows = []
-    for name, counts in stats.items():
-        row: list[str | float] = [
+    shown = ["in", "out", *(key for key in _RARE if any(counts[key] for counts in stats.values()))]
+    header = ["stone", "kind", *([] if nodes is None else ["node"]), *shown, "busy ms"]
+    header += [] if seconds is None else ["events/s"]
+    rows: list[list[Cell]] = [
+        [
             name,
             kinds.get(name, ""),
             *([] if nodes is None else [nodes.get(name, "")]),
-            *(int(counts[key]) for key in ("in", "out", *rare)),
+            *(int(counts[key]) for key in shown),
+            counts["busy"] * 1e3,
+            *([] if seconds is None else [round(counts["in"] / max(seconds, 1e-9))]),
         ]
-        row.append(counts["busy"] * 1e3)
-        if seconds is not None:
-            row.append(round(counts["in"] / max(seconds, 1e-9)))
-        rows.append(row)
+        for name, counts in stats.items()
+    ]
     return table(header, rows)

@@ -11,9 +11,9 @@ import click
 
 from evflow.cli.asking import Asked, asked, speaking
 from evflow.cli.tidy import flagged
-from evflow.report import plain
+from evflow.report import plain, text
 from evflow.watch.survey import Watcher
-from evflow.watch.tables import status_data, status_text
+from evflow.watch.view import frame, status_data, status_text
 
 __all__ = ["logs", "status", "top"]
 
@@ -52,21 +52,19 @@ def top(asked: Asked, every: float, once: bool) -> None:
 
     Ends with Ctrl-C. With --once it looks twice, as a rate needs, and prints what it saw.
     """
-    from evflow.watch.top import frame, need_rich, screen
-
-    need_rich()
+    from rich.console import Console
     from rich.live import Live
 
+    console = Console(highlight=False)
     with Watcher(asked.places(), here=socket.gethostname()) as watcher:
         before = watcher.look()
         if once:
             time.sleep(every)
+            shown = frame(before, watcher.look())
             # A pipe has no width; then nothing is cut.
-            terminal = screen()
-            wide = None if terminal.is_terminal else 240
-            screen(width=wide).print(frame(before, watcher.look()))
+            console.print(shown) if console.is_terminal else click.echo(text(shown))
             return
-        with Live(frame(None, before), console=screen(), screen=True, auto_refresh=False) as live:
+        with Live(frame(None, before), console=console, screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(every)
                 now = watcher.look()

@@ -29,8 +29,9 @@ _PACKAGES = {
     "msgspec": (0, 19),
     "pycparser": (3, 0),
     "pyzmq": (26, 0),
+    "rich": (13, 0),
 }
-_OPTIONAL = ("pygraphviz", "rich", "prometheus-client")
+_OPTIONAL = ("pygraphviz", "prometheus-client")
 _LITTLE_MEMORY = 256 << 20
 _FEW_FILES = 1024
 

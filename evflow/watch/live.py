@@ -11,10 +11,9 @@ from evflow.errors import DeployError
 from evflow.graph import Graph
 from evflow.kinds import absent, made
 from evflow.outside import shown
-from evflow.watch.rates import rates
 from evflow.watch.status import DeploymentStatus, StoneStatus
-from evflow.watch.survey import Survey
-from evflow.watch.tables import notes_of
+from evflow.watch.survey import Survey, rates
+from evflow.watch.view import notes_of
 
 __all__ = ["chosen", "picture"]
 

@@ -20,9 +20,9 @@ from evflow.watch.contract import Client, Opener
 from evflow.watch.diagnosis import Diagnosis, diagnose
 from evflow.watch.probe import Probe
 from evflow.watch.probe import probe as probe_contact
-from evflow.watch.status import DeploymentStatus, LinkStatus, NodeStatus
+from evflow.watch.status import DeploymentStatus, LinkStatus, NodeStatus, StoneStatus
 
-__all__ = ["Place", "Seen", "Survey", "Watcher"]
+__all__ = ["Place", "Rate", "Seen", "Survey", "Watcher", "rates"]
 
 _AT_ONCE = 32
 
@@ -143,6 +143,58 @@ def _dead_member(name: str, deployment: DeploymentStatus, member: str, state: st
             plain(f"is its process there? On its host: evflow doctor --listen {contact or 'CONTACT'}"),
             "start it again with the same name and storage folder: it takes up its stones again",
         ),
+    )
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What a stone did a second.
+
+    Attributes:
+        taken, left: events a second.
+        lost: events a second that were dropped, failed or fitted no input.
+        busy: the part of the time it was busy, 0 to 1.
+    """
+
+    taken: float = 0.0
+    left: float = 0.0
+    lost: float = 0.0
+    busy: float = 0.0
+
+
+def rates(before: Survey | None, after: Survey, seconds: float | None = None) -> dict[tuple[str, str], Rate]:
+    """What each stone did a second between two looks: (node, stone) → rate.
+
+    Stones that were not there before are left out, and all of a node that was restarted meanwhile: nobody
+    knows since when they count.
+
+    Args:
+        before: the first look; None if there was none.
+        after: the second.
+        seconds: between the two; by default by their clock.
+    """
+    passed = 0.0 if before is None else after.at - before.at if seconds is None else seconds
+    if before is None or passed <= 0:
+        return {}
+    earlier = before.alive
+    return {
+        (node, name): _rate(earlier[node].stones[name], stone, passed)
+        for node, now in after.alive.items()
+        if node in earlier and earlier[node].pid == now.pid and earlier[node].uptime <= now.uptime
+        for name, stone in now.stones.items()
+        if name in earlier[node].stones
+    }
+
+
+def _rate(before: StoneStatus, after: StoneStatus, seconds: float) -> Rate:
+    # A stone that was removed and added again counts from 0.
+    start = before if before.taken <= after.taken and before.left <= after.left else StoneStatus("")
+    lost = after.dropped + after.errors + after.unmatched - start.dropped - start.errors - start.unmatched
+    return Rate(
+        taken=(after.taken - start.taken) / seconds,
+        left=(after.left - start.left) / seconds,
+        lost=max(0, lost) / seconds,
+        busy=min(1.0, max(0.0, after.busy - start.busy) / seconds),
     )
 
 

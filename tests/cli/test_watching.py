@@ -100,7 +100,7 @@ def test_help_loads_none_of_what_the_commands_need(run: Run) -> None:
     assert ev.__file__ is not None
     code = (
         "import sys\nfrom evflow.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "print([n for n in ('zmq', 'rich', 'llvmlite', 'evflow.watch.top') if n in sys.modules])"
+        "print([n for n in ('zmq', 'rich', 'llvmlite', 'evflow.watch.view') if n in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -154,7 +154,6 @@ def test_without_any_contact_it_says_what_to_give(run: Run) -> None:
 
 
 def test_top_prints_a_frame_with_rates(run: Run, edge: FakeClient) -> None:
-    pytest.importorskip("rich")
     done = run("top", AT, "--once", "--every", "0.1")
     assert done.exit_code == 0, done.output
     row = next(line.split() for line in done.output.splitlines() if line.startswith("trades/high"))

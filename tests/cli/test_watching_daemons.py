@@ -149,7 +149,6 @@ def test_record_keeps_what_passes(run: Run, fed: None, tmp_path: Path) -> None:
 
 
 def test_top_shows_rates_of_real_nodes(run: Run, fed: None) -> None:
-    pytest.importorskip("rich")
     done = run("top", "--once", "--every", "0.5")
     assert done.exit_code == 0, done.output
     row = next(line.split() for line in done.output.splitlines() if line.startswith("trades/trades"))

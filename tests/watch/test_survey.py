@@ -10,10 +10,9 @@ import pytest
 
 from evflow.errors import LinkError
 from evflow.watch.probe import Probe
-from evflow.watch.rates import Rate, rates
 from evflow.watch.status import NodeStatus
-from evflow.watch.survey import Watcher
-from evflow.watch.tables import status_data, status_text
+from evflow.watch.survey import Rate, Watcher, rates
+from evflow.watch.view import status_data, status_text
 from tests.watch.fake import FakeClient, deployment, link, nobody, place, says, status, stone, survey
 
 

@@ -1,22 +1,17 @@
 from __future__ import annotations
 
-import builtins
-import io
-import sys
 from typing import Any
 
-import pytest
+import click
 
-from evflow.errors import FlowError
+from evflow import report
 from evflow.watch.survey import Survey
-from evflow.watch.top import frame, need_rich, screen
+from evflow.watch.view import frame
 from tests.watch.fake import link, status, stone, survey
 
 
 def shown(before: Survey | None, after: Survey, seconds: float | None = None, **more: Any) -> str:
-    file = io.StringIO()
-    screen(file, 200).print(frame(before, after, seconds, **more))
-    return file.getvalue()
+    return click.unstyle(report.text(frame(before, after, seconds, **more)))
 
 
 def row(text: str, first: str) -> list[str]:
@@ -76,17 +71,3 @@ def test_names_are_no_markup_and_do_nothing_to_the_terminal() -> None:
     text = shown(None, survey(status(stones={"t/[red]x[/red]": stone(), "t/\x1b[2Jy": stone()})))
     assert "t/[red]x[/red]" in text
     assert "\x1b[2J" not in text
-
-
-def test_without_rich_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *arguments: Any, **options: Any) -> Any:
-        if name.partition(".")[0] == "rich":
-            raise ImportError(name)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setitem(sys.modules, "rich", None)
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(FlowError, match=r"pip install 'evflow\[demo\]'"):
-        need_rich()
