@@ -16,8 +16,7 @@ from evflow.deploy.hosts import Hosts
 from evflow.errors import LinkError
 from evflow.node.contact import named_contact
 from evflow.watch.contract import Client
-from evflow.watch.diagnosis import diagnose
-from evflow.watch.probe import probe
+from evflow.watch.diagnosis import diagnose, probe
 from evflow.watch.status import LinkStatus
 from evflow.watch.survey import Place
 

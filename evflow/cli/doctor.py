@@ -12,8 +12,8 @@ import click
 from evflow.cli.asking import open_client
 from evflow.cli.tidy import flagged, tidy
 from evflow.report import plain
+from evflow.watch.diagnosis import probe
 from evflow.watch.doctor import Check, Finding, checked, host_checks, listen_check, verdict
-from evflow.watch.probe import probe
 
 __all__ = ["doctor"]
 

@@ -12,9 +12,8 @@ from evflow.errors import EvflowError, LinkError
 from evflow.node.keyfile import key_paths, read_public, read_secret, stamp_of
 from evflow.node.node import Node
 from evflow.watch.contract import Opener
-from evflow.watch.diagnosis import diagnose
+from evflow.watch.diagnosis import Probe, diagnose
 from evflow.watch.doctor import Finding
-from evflow.watch.probe import Probe
 from evflow.watch.status import LinkStatus
 
 __all__ = ["clock_check", "greet", "hello_check", "keys_check", "peer_check"]

@@ -17,9 +17,8 @@ from typing import Any
 from evflow.errors import DeployError, LinkError
 from evflow.report import plain
 from evflow.watch.contract import Client, Opener
-from evflow.watch.diagnosis import Diagnosis, diagnose
-from evflow.watch.probe import Probe
-from evflow.watch.probe import probe as probe_contact
+from evflow.watch.diagnosis import Diagnosis, Probe, diagnose
+from evflow.watch.diagnosis import probe as probe_contact
 from evflow.watch.status import DeploymentStatus, LinkStatus, NodeStatus, StoneStatus
 
 __all__ = ["Place", "Rate", "Seen", "Survey", "Watcher", "rates"]

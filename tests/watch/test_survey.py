@@ -9,7 +9,7 @@ import click
 import pytest
 
 from evflow.errors import LinkError
-from evflow.watch.probe import Probe
+from evflow.watch.diagnosis import Probe
 from evflow.watch.status import NodeStatus
 from evflow.watch.survey import Rate, Watcher, rates
 from evflow.watch.view import status_data, status_text
