@@ -97,7 +97,7 @@ def first_of_process() -> table.Row:
 def compiling(turns: int) -> list[table.Row]:
     """From source to callable; a call is one function."""
 
-    ir = compiled(figure_6()).dump_ir()
+    ir = compiled(figure_6()).code.dump_ir()
     few = max(1, turns // 20)
     return table.measure(
         [

@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from evflow.codgen.library import LIBRARY
 from evflow.codgen.tree import (
     Attribute,
     Binary,
@@ -49,13 +50,6 @@ _LEAST_WORK = 1_000_000
 _BRANCH = 10
 """Steps up to which a branch is paid for with what stands around it."""
 
-_CALLS = {
-    **dict.fromkeys("floor ceil trunc round fabs copysign fmin fmax abs isnan isfinite".split(), 2),
-    **dict.fromkeys("sqrt exp exp2 expm1 log log2 asin acos".split(), 20),
-    **dict.fromkeys("sinh cosh tanh log10 log1p hypot fmod".split(), 30),
-    **dict.fromkeys("sin cos tan atan atan2 cbrt".split(), 50),
-    "pow": 80,
-}
 _DIVISION, _FLOAT_REMAINDER = 6, 40
 _PER_STATEMENT = {SetAttribute: 20, Submit: 60, Discard: 20}
 
@@ -133,7 +127,7 @@ def _steps(node: Any) -> int:
             return 2 if node.type[0] == "f" else 1
         return _DIVISION if node.type[0] != "f" or node.op == "div" else _FLOAT_REMAINDER
     if isinstance(node, Call):
-        return _CALLS.get(node.name, 4)
+        return LIBRARY[node.name].steps if node.name in LIBRARY else 4
     if isinstance(node, Convert):
         truncated = node.operand.type[0] == "f" and node.type[0] in "iu"
         return 4 if node.checked or truncated else 1

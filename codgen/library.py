@@ -1,4 +1,8 @@
-"""The functions that stone code may call, and the system values it may read."""
+"""The functions that stone code may call, and the system values it may read: a row each.
+
+The front ends, the costs and the machine code of a function follow from its row; what it computes is in the
+oracle of the tests (``tests/codgen/functions.py``).
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,40 @@ __all__ = ["LIBRARY", "SYSTEM", "LibraryFunction"]
 
 
 class LibraryFunction(NamedTuple):
-    """Parameter types and result type, each one of ``tree.VALUE_TYPES``."""
+    """A function of the library.
+
+    Attributes:
+        parameters, result: types, each one of ``tree.VALUE_TYPES``.
+        steps: what a call costs (``costs.py``), besides what depends on the length of texts.
+        native: "C" for a function of the C library, "llvm" for an intrinsic of LLVM; "" where the back end
+            has code for it (``llvm/maths.py``, ``llvm/texts.py``).
+    """
 
     parameters: tuple[str, ...]
     result: str
+    steps: int = 4
+    native: str = ""
 
 
-_UNARY = (
-    "sin cos tan asin acos atan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p "
-    "sqrt cbrt floor ceil trunc round fabs"
-).split()
-_BINARY = "pow fmod atan2 hypot copysign fmin fmax".split()
+def _floats(names: str, steps: int, native: str = "", parameters: int = 1) -> dict[str, LibraryFunction]:
+    """Functions of f64 that give f64."""
+    return {name: LibraryFunction(("f64",) * parameters, "f64", steps, native) for name in names.split()}
+
 
 LIBRARY: dict[str, LibraryFunction] = {
-    **{name: LibraryFunction(("f64",), "f64") for name in _UNARY},
-    **{name: LibraryFunction(("f64", "f64"), "f64") for name in _BINARY},
-    "abs": LibraryFunction(("i64",), "i64"),  # wraps for the least i64
-    "isnan": LibraryFunction(("f64",), "bool"),
-    "isfinite": LibraryFunction(("f64",), "bool"),
+    **_floats("floor ceil trunc round fabs", 2, "llvm"),
+    **_floats("sqrt", 20, "llvm"),
+    **_floats("exp exp2 expm1 log log2 asin acos", 20, "C"),
+    **_floats("sinh cosh tanh log10 log1p", 30, "C"),
+    **_floats("sin cos tan atan cbrt", 50, "C"),
+    **_floats("copysign", 2, "llvm", 2),
+    **_floats("fmin fmax", 2, "", 2),
+    **_floats("hypot fmod", 30, "C", 2),
+    **_floats("atan2", 50, "C", 2),
+    **_floats("pow", 80, "C", 2),
+    "abs": LibraryFunction(("i64",), "i64", 2),  # wraps for the least i64
+    "isnan": LibraryFunction(("f64",), "bool", 2),
+    "isfinite": LibraryFunction(("f64",), "bool", 2),
     "starts_with": LibraryFunction(("str", "str"), "bool"),
     "ends_with": LibraryFunction(("str", "str"), "bool"),
     "contains": LibraryFunction(("str", "str"), "bool"),

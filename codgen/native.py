@@ -232,21 +232,11 @@ class Code:
         """LLVM IR: as it was written, or as the optimiser leaves it."""
         if not optimised:
             return self.ir
-        return str(self._optimised()[0])
-
-    def dump_asm(self) -> str:
-        """Assembly of the optimised code."""
-        module, machine = self._optimised()
-        text: str = machine.emit_assembly(module)
-        return text
-
-    def _optimised(self) -> tuple[Any, Any]:
         with LOCK:
-            machine = _machine(optimised=True)
             module = _parsed(self.ir)
             module.verify()
-            _optimise(module, machine)
-            return module, machine
+            _optimise(module, _machine(optimised=True))
+            return str(module)
 
 
 _HELD = ctypes.PYFUNCTYPE(None, ctypes.c_int64)

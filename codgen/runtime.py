@@ -233,10 +233,6 @@ class Runtime:
     def _enlarge(self, vector: int, need: int) -> None:
         self._vectors.grow(vector, need)
 
-    def dump_ir(self, *, optimised: bool = False) -> str:
-        """LLVM IR of the code: as it was written, or as the optimiser leaves it."""
-        return self.code.dump_ir(optimised=optimised)
-
 
 _NOTHING = np.zeros(3, np.int64).data
 

@@ -7,20 +7,14 @@ otherwise.
 
 from __future__ import annotations
 
+from evflow.codgen.library import LIBRARY
 from evflow.codgen.llvm.emitter import Emitter
 from evflow.codgen.llvm.ir import Body, number
 from evflow.codgen.tree import Pos
 
 __all__ = ["C_FUNCTIONS", "call_math", "charge_remainder", "floor_divide_float", "modulo_float"]
 
-_INTRINSICS = {
-    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round", "fabs": "fabs",
-    "copysign": "copysign",
-}  # fmt: skip
-
-C_FUNCTIONS = (
-    "sin cos tan asin acos atan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p cbrt pow fmod atan2 hypot"
-).split()
+C_FUNCTIONS = tuple(name for name, function in LIBRARY.items() if function.native == "C")
 """Functions of the C library, which the code calls as ``ev_`` and their name."""
 
 
@@ -30,10 +24,8 @@ def call_math(body: Body, name: str, args: tuple[str, ...]) -> str:
         # Which sign a NaN has depends on how it was computed; it counts as positive.
         nan = body.let(f"fcmp uno double {args[1]}, {args[1]}")
         args = (args[0], body.let(f"select i1 {nan}, double {number('f64', 0)}, double {args[1]}"))
-    if name in _INTRINSICS:
-        return _external(body, f"llvm.{_INTRINSICS[name]}.f64", args)
-    if name in C_FUNCTIONS:
-        return _external(body, f"ev_{name}", args)
+    if native := LIBRARY[name].native:
+        return _external(body, f"ev_{name}" if native == "C" else f"llvm.{name}.f64", args)
     if name in ("fmin", "fmax"):
         return _least_or_greatest(body, "olt" if name == "fmin" else "ogt", *args)
     if name == "abs":

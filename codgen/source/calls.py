@@ -94,7 +94,7 @@ class Calls(Access):
             )
 
     def _library(self, name: str, args: list[Argument], pos: Pos) -> Expr:
-        parameters, result = LIBRARY[name]
+        parameters, result, *_ = LIBRARY[name]
         self._count(name, args, len(parameters), len(parameters), pos)
         values = []
         for argument, kind in zip(args, parameters, strict=True):

@@ -52,6 +52,7 @@ from evflow.codgen.tree import (
     Variable,
 )
 from evflow.schema.types import Array, Maybe
+from tests.codgen.functions import FUNCTIONS, checked_cast
 from tests.codgen.records import stored_text, utf8_text, zero_event
 
 __all__ = ["Emitted", "Outcome", "State", "interpret", "interpret_queue", "new_state"]
@@ -412,12 +413,12 @@ class _Call:
         if not node.checked:
             return semantics.cast(value, node.type)
         try:
-            return semantics.checked_cast(value, node.type)
+            return checked_cast(value, node.type)
         except Halt as halt:
             raise _Stop(halt.fault, node.pos) from None
 
     def _call(self, node: Call) -> Any:
-        function = semantics.FUNCTIONS.get(node.name)
+        function = FUNCTIONS.get(node.name)
         if function is None:
             return float(self.system.get(node.name, 0.0))
         return function(*(self.eval(a) for a in node.args))

@@ -153,7 +153,7 @@ def run(
     """Runs a tree with new states."""
     stages = stages if isinstance(stages, tuple) else (stages,)
     compiled = kernel(stages, batch.schema)
-    llvm.parse_assembly(compiled.dump_ir()).verify()
+    llvm.parse_assembly(compiled.code.dump_ir()).verify()
     return run_kernel(compiled, batch, attributes, stone_attributes)
 
 

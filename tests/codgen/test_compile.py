@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evflow.codgen.compile import compile
 from evflow.codgen.tree import Fault
 from evflow.errors import CodeError
 from evflow.events.batch import EventBatch
@@ -13,6 +12,7 @@ from evflow.events.decode import decode
 from evflow.events.encode import encode_dict
 from evflow.schema import Schema
 from evflow.schema.types import TEXT, Str, f64, i64
+from tests.codgen.compiling import compile
 
 TRADE = Schema("Trade", {"symbol": Str[8], "trade_price": f64, "size": i64})
 NOTE = Schema("Note", {"text": TEXT, "n": i64})
@@ -92,7 +92,7 @@ def test_stone_attributes_and_system_values_are_given() -> None:
     assert made(trade(1.0), {"n": 5}, {"time": 100.0}).result == 105
 
 
-def test_same_text_is_compiled_once_with_statics_of_its_own() -> None:
+def test_same_text_is_built_once_and_has_statics_of_its_own() -> None:
     text = "{ static int n = 0; n++; return n; }"
     first, second = compile(text, TRADE), compile(text, TRADE)
     assert [first(trade(1.0)).result, first(trade(1.0)).result, second(trade(1.0)).result] == [1, 2, 1]
@@ -107,14 +107,3 @@ def test_python_function_is_compiled() -> None:
 def test_bad_code_is_refused_with_its_place() -> None:
     with pytest.raises(CodeError, match="line 1, column"):
         compile("input.prize > 3", TRADE)
-
-
-def test_queue_is_refused() -> None:
-    with pytest.raises(CodeError, match="kind 'queue'"):
-        compile("{}", TRADE, kind="queue")
-
-
-def test_dumps_show_the_code() -> None:
-    made = compile("input.size > 3", TRADE)
-    assert "define void @run" in made.dump_ir()
-    assert "ret" in made.dump_asm()

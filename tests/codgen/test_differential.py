@@ -42,7 +42,7 @@ def check(seed: int, *, optimised: bool) -> bool:
         return False
     events = [random_event(random, schema) for _ in range(6)]
     attributes = [random_attributes(random) for _ in events]
-    llvm.parse_assembly(kernel((Stage(function, 0),), schema).dump_ir()).verify()
+    llvm.parse_assembly(kernel((Stage(function, 0),), schema).code.dump_ir()).verify()
     wanted = expected(function, events, attributes, schema)
     assert native(function, events, attributes, schema, optimised=optimised) == wanted, text
     return True

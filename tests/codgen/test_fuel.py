@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from evflow import Bytes, Schema
-from evflow.codgen.compile import Compiled
 from evflow.codgen.front import Input, build
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Port, Stage
 from evflow.codgen.tree import Fault
 from evflow.events.encode import encode_dict
+from tests.codgen.compiling import Compiled
 from tests.codgen.interpret import interpret
 
 SCHEMA = Schema("Rec", {"n": int, "x": float, "items": list[str], "text": str})

@@ -19,6 +19,7 @@ from evflow.codgen.library import LIBRARY
 from evflow.codgen.semantics import Halt
 from evflow.codgen.tree import Fault
 from evflow.schema.types import NUMBERS, Array, Bytes, ListOf, Maybe, Record, Str, f64, i32
+from tests.codgen.functions import FUNCTIONS, checked_cast
 from tests.codgen.interpret import interpret, interpret_queue, new_state
 
 SUB = Schema("sub", {"x": float})
@@ -92,11 +93,11 @@ def test_library_function_gives_what_libm_gives(name: str) -> None:
     for x in values:
         for y in values if arity == 2 else [None]:
             args = (x,) if y is None else (x, y)
-            assert _same(semantics.FUNCTIONS[name](*args), function(*args)), args
+            assert _same(FUNCTIONS[name](*args), function(*args)), args
 
 
 def test_least_and_greatest_prefer_a_number_to_nan() -> None:
-    least, greatest = semantics.FUNCTIONS["fmin"], semantics.FUNCTIONS["fmax"]
+    least, greatest = FUNCTIONS["fmin"], FUNCTIONS["fmax"]
     assert (least(math.nan, 2.0), least(2.0, math.nan), least(2.0, 1.0)) == (2.0, 2.0, 1.0)
     assert (greatest(math.nan, 2.0), greatest(2.0, math.nan), greatest(2.0, 1.0)) == (2.0, 2.0, 2.0)
 
@@ -181,10 +182,10 @@ def test_division_by_zero_is_a_fault_of_integers_and_of_pythons_operators() -> N
 def test_cast_and_checked_conversion(value: Any, kind: str, result: Any, exact: bool) -> None:
     assert semantics.cast(value, kind) == result
     if exact:
-        assert semantics.checked_cast(value, kind) == result
+        assert checked_cast(value, kind) == result
     else:
         with pytest.raises(Halt) as caught:
-            semantics.checked_cast(value, kind)
+            checked_cast(value, kind)
         assert caught.value.fault == Fault.RANGE
 
 

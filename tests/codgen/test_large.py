@@ -8,13 +8,13 @@ from random import Random
 import pytest
 
 import evflow as ev
-from evflow.codgen.compile import compile
 from evflow.codgen.front import Input, build
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Port, Stage
 from evflow.errors import CodeError
 from evflow.events.encode import encode_dict
 from tests.codgen import interpret
+from tests.codgen.compiling import compile
 
 EVENT = ev.Schema("Numbers", {"a": int, "b": float, "s": str, "t": ev.Str[8]})
 VALUES = {"a": 7, "b": 0.5, "s": "text", "t": "x"}

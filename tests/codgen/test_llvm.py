@@ -100,7 +100,7 @@ def choice(schema: Schema, which: int, **results: Expr) -> Function:
 def tiers(function: Function) -> Iterator[Kernel]:
     """A kernel in its first tier, then the same in its second one."""
     made = kernel((Stage(function, 0, (Port((), 0),)),), function.inputs[0][1])
-    llvm.parse_assembly(made.dump_ir()).verify()
+    llvm.parse_assembly(made.code.dump_ir()).verify()
     assert not made.code.optimised
     yield made
     made.code.saw(1 << 30)
@@ -308,7 +308,7 @@ def test_float_to_integer_saturates() -> None:
 
 @pytest.mark.parametrize("name", [n for n, f in LIBRARY.items() if set(f.parameters) == {"f64"}])
 def test_function_of_floats(name: str) -> None:
-    parameters, result = LIBRARY[name]
+    parameters, result, *_ = LIBRARY[name]
     schema = schema_of(*parameters)
     call = Call(type=result, pos=POS, name=name, args=tuple(load(schema, i) for i in range(len(parameters))))
     rows = (

@@ -125,9 +125,8 @@ def test_threads_may_compile_and_run_at_once() -> None:
 
 def test_dumps_show_the_code() -> None:
     made = kernel((stage("input.price > 1.5"),), REC)
-    assert "fcmp ogt double" in made.dump_ir()
-    assert "@s0" not in made.dump_ir(optimised=True)
-    assert "run:" in made.code.dump_asm()
+    assert "fcmp ogt double" in made.code.dump_ir()
+    assert "@s0" not in made.code.dump_ir(optimised=True)
 
 
 def test_module_that_is_no_ir_is_an_error() -> None:

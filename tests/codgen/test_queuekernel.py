@@ -52,7 +52,7 @@ class Harness:
     def __init__(self, code: str, limit: int = 1000) -> None:
         self.function = queue_function(code)
         self.kernel: QueueKernel = queue_kernel(self.function)
-        llvm.parse_assembly(self.kernel.dump_ir()).verify()
+        llvm.parse_assembly(self.kernel.code.dump_ir()).verify()
         self.queues = QueueState(SCHEMAS, limit)
         self.state = new_state(self.function)
 

@@ -142,7 +142,7 @@ def compare_tree(seed: int, *, optimised: bool) -> None:
         reference.arrive(position, event, own)
     batch = EventBatch.from_encoded(tree.schema, [encode_dict(tree.schema, event) for event in events])
     compiled = kernel(tree.stages, tree.schema)
-    llvm.parse_assembly(compiled.dump_ir()).verify()
+    llvm.parse_assembly(compiled.code.dump_ir()).verify()
     if optimised:
         compiled.code.saw(1 << 30)
     given_ = Attributes.from_rows(attributes)

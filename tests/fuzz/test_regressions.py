@@ -12,12 +12,12 @@ import pytest
 
 from evflow import CodeError, EventBatch, Schema, SchemaError
 from evflow.codgen import native
-from evflow.codgen.compile import compile
 from evflow.codgen.front import Input, build, source_of
 from evflow.codgen.kernel import Kernel, KernelCode, Port, Stage, new_state
 from evflow.codgen.tree import Fault, Function
 from evflow.events.attributes import Attributes
 from evflow.schema.types import BLOB, TEXT, Bytes, Maybe, Record, Str
+from tests.codgen.compiling import compile
 from tests.fuzz import differential, guard
 from tests.fuzz.differential import Inputs
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evflow as ev
-from evflow.codgen.compile import compile
 from evflow.engine.host import NETWORK, system_values, use_network
 from evflow.errors import CodeError, GraphError, LinkError
 from evflow.events.attributes import Attributes
@@ -21,6 +20,7 @@ from evflow.link.congestion import Congestion, compiled_handler, python_handler,
 from evflow.link.waiting import Entry, Waiting
 from evflow.schema import Schema
 from evflow.schema.types import TEXT, f64, i64
+from tests.codgen.compiling import compile
 from tests.examples import tried
 
 some = settings(deadline=None, max_examples=tried(20))

@@ -1,8 +1,7 @@
-"""One function compiled by itself: to try it, to look at its code, or to filter a batch without a graph."""
+"""One function compiled by itself: to try it on an event, or to filter a batch without a graph."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,14 +12,11 @@ from evflow.codgen.front import Input, build
 from evflow.codgen.jit import kernel
 from evflow.codgen.kernel import Kernel, KernelCode, Port, Result, Segment, Stage, new_state
 from evflow.codgen.memory import Array
-from evflow.codgen.native import LOCK
 from evflow.codgen.tree import Const, Fault, Function, Submit, walk
-from evflow.errors import CodeError
 from evflow.schema import Schema
 
 __all__ = ["Compiled", "Outcome", "Sent", "compile"]
 
-_COMPILED = 1024
 _MAX_PORTS = 64
 
 
@@ -73,10 +69,6 @@ class Compiled:
         self._width = None if schema is None else schema.width
         self._state = [new_state(function)]
 
-    def copy(self) -> Compiled:
-        """The same function with static variables of its own, at their initial values."""
-        return Compiled(self.function, self._kernel.code)
-
     def __call__(
         self,
         event: bytes,
@@ -126,14 +118,6 @@ class Compiled:
             data, offsets, None, rows, None, self._state, [attributes or {}], system or {}
         )
 
-    def dump_ir(self, *, optimised: bool = False) -> str:
-        """LLVM IR: as it was written, or as the optimiser leaves it."""
-        return self._kernel.dump_ir(optimised=optimised)
-
-    def dump_asm(self) -> str:
-        """Assembly of the optimised code."""
-        return self._kernel.code.dump_asm()
-
 
 def _ports(function: Function) -> int:
     """How many ports a function can be seen to use; all there are, where it computes them."""
@@ -159,16 +143,13 @@ def _events(result: Result, segment: Segment, event: bytes) -> list[bytes]:
     return [data[row * width : (row + 1) * width] for row in rows]
 
 
-_cache: OrderedDict[tuple[str, str, str, str], Compiled] = OrderedDict()
-
-
 def compile(
     code: str | Callable[..., object],
     input: Schema | None = None,
     output: Schema | None = None,
     kind: str | None = None,
 ) -> Compiled:
-    """Compiles a stone function; one and the same text is compiled once.
+    """Compiles a stone function.
 
     Args:
         code: Cod or a Python function, as a stone takes it.
@@ -180,27 +161,8 @@ def compile(
     Raises:
         CodeError: the code is refused.
     """
-    kind = kind or ("filter" if output is None else "transform")
-    if kind not in ("filter", "transform", "router"):
-        raise CodeError(f"a function of kind {kind!r}: expected filter, transform or router")
-    if not isinstance(code, str):
-        return _compiled(code, input, output, kind)
-    key = (code, kind, input.fingerprint if input else "", output.fingerprint if output else "")
-    with LOCK:
-        known = _cache.get(key)
-        if known is None:
-            known = _cache[key] = _compiled(code, input, output, kind)
-            if len(_cache) > _COMPILED:
-                _cache.popitem(last=False)
-        else:
-            _cache.move_to_end(key)
-    return known.copy()
-
-
-def _compiled(
-    code: str | Callable[..., object], input: Schema | None, output: Schema | None, kind: str
-) -> Compiled:
     outputs = [] if output is None else [("output", output)]
+    kind = kind or ("filter" if output is None else "transform")
     function = build(code, kind, [Input("input", input)], outputs)
     ports = tuple(Port((), n) for n in range(_ports(function)))
     return Compiled(function, kernel((Stage(function, 0, ports),), input).code)
