@@ -13,31 +13,9 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from evflow.codgen import tree
 from evflow.codgen.library import LIBRARY
-from evflow.codgen.tree import (
-    Attribute,
-    Binary,
-    Block,
-    Call,
-    Const,
-    Convert,
-    Copy,
-    Declare,
-    Discard,
-    Element,
-    Function,
-    If,
-    Loop,
-    Path,
-    Root,
-    Run,
-    SetAttribute,
-    Spend,
-    Step,
-    Stmt,
-    Submit,
-    walk,
-)
+from evflow.codgen.tree import Function, Stmt, walk
 from evflow.schema.types import NUMBERS, Str
 
 __all__ = ["STEPS", "metered", "tank", "work_tank"]
@@ -51,7 +29,7 @@ _BRANCH = 10
 """Steps up to which a branch is paid for with what stands around it."""
 
 _DIVISION, _FLOAT_REMAINDER = 6, 40
-_PER_STATEMENT = {SetAttribute: 20, Submit: 60, Discard: 20}
+_PER_STATEMENT = {tree.SetAttribute: 20, tree.Submit: 60, tree.Discard: 20}
 
 
 def tank(function: Function) -> int:
@@ -64,14 +42,14 @@ def work_tank(function: Function) -> int:
     return max(tank(function) // 2, _LEAST_WORK)
 
 
-def metered(body: Block) -> Block:
+def metered(body: tree.Block) -> tree.Block:
     """The same statements, each loop of which pays for its turns."""
-    if not any(isinstance(node, Loop) for node in walk(body)):
+    if not any(isinstance(node, tree.Loop) for node in walk(body)):
         return body
     return _paid(body)[0]
 
 
-def _paid(block: Block) -> tuple[Block, int]:
+def _paid(block: tree.Block) -> tuple[tree.Block, int]:
     """A block whose loops and larger branches pay for themselves, and the steps of what is left."""
     statements, steps = [], 0
     for stmt in block.body:
@@ -82,13 +60,13 @@ def _paid(block: Block) -> tuple[Block, int]:
 
 
 def _paid_statement(stmt: Stmt) -> tuple[Stmt, int]:
-    if isinstance(stmt, Block):
+    if isinstance(stmt, tree.Block):
         return _paid(stmt)
-    if isinstance(stmt, If):
+    if isinstance(stmt, tree.If):
         then, steps = _branch(stmt.then, stmt)
         otherwise, more = (None, 0) if stmt.otherwise is None else _branch(stmt.otherwise, stmt)
         return replace(stmt, then=then, otherwise=otherwise), max(steps, more) + 1 + _steps_of(stmt.condition)
-    if isinstance(stmt, Loop):
+    if isinstance(stmt, tree.Loop):
         body, steps = _paid(stmt.body)
         tested = 1 + _steps_of(stmt.condition)
         turn = steps + tested + (0 if stmt.step is None else _steps_of(stmt.step))
@@ -96,14 +74,14 @@ def _paid_statement(stmt: Stmt) -> tuple[Stmt, int]:
     return stmt, _steps_of(stmt)
 
 
-def _branch(block: Block, stmt: If) -> tuple[Block, int]:
+def _branch(block: tree.Block, stmt: tree.If) -> tuple[tree.Block, int]:
     """A branch, and what is paid for it where it begins if that is not in it."""
     paid, steps = _paid(block)
     return (paid, steps) if steps <= _BRANCH else (_paying(paid, steps, stmt), 0)
 
 
-def _paying(block: Block, steps: int, stmt: Stmt) -> Block:
-    return replace(block, body=(Spend(pos=stmt.pos, steps=steps), *block.body))
+def _paying(block: tree.Block, steps: int, stmt: Stmt) -> tree.Block:
+    return replace(block, body=(tree.Spend(pos=stmt.pos, steps=steps), *block.body))
 
 
 def _steps_of(node: object) -> int:
@@ -113,29 +91,29 @@ def _steps_of(node: object) -> int:
 
 def _steps(node: Any) -> int:
     """The steps of a node without those beneath it."""
-    if isinstance(node, (Block, Const, Run)):
+    if isinstance(node, (tree.Block, tree.Const, tree.Run)):
         return 0
-    if isinstance(node, (Element, Step)):
-        return isinstance(node, Step) + 3 * len(node.indexes)
-    if isinstance(node, Root):
+    if isinstance(node, (tree.Element, tree.Step)):
+        return isinstance(node, tree.Step) + 3 * len(node.indexes)
+    if isinstance(node, tree.Root):
         return 6 if node.kind == "queue" else 0
-    if isinstance(node, Path):
+    if isinstance(node, tree.Path):
         kind = node.type.held
         return kind.capacity if isinstance(kind, Str) else 0
-    if isinstance(node, Binary):
+    if isinstance(node, tree.Binary):
         if node.op not in ("div", "rem", "floordiv", "mod"):
             return 2 if node.type[0] == "f" else 1
         return _DIVISION if node.type[0] != "f" or node.op == "div" else _FLOAT_REMAINDER
-    if isinstance(node, Call):
+    if isinstance(node, tree.Call):
         return LIBRARY[node.name].steps if node.name in LIBRARY else 4
-    if isinstance(node, Convert):
+    if isinstance(node, tree.Convert):
         truncated = node.operand.type[0] == "f" and node.type[0] in "iu"
         return 4 if node.checked or truncated else 1
-    if isinstance(node, Attribute):
+    if isinstance(node, tree.Attribute):
         return 10
-    if isinstance(node, Declare):
+    if isinstance(node, tree.Declare):
         size = prod(node.variable.shape) * NUMBERS[node.variable.type].size if node.variable.shape else 0
         return 1 + size // 8
-    if isinstance(node, Copy):
+    if isinstance(node, tree.Copy):
         return 4 + (node.target.type.width or 0) // 4
     return _PER_STATEMENT.get(type(node), 1)

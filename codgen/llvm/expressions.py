@@ -5,30 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from evflow.codgen import tree
 from evflow.codgen.library import SYSTEM
 from evflow.codgen.llvm import layout, texts
 from evflow.codgen.llvm.emitter import Emitter
 from evflow.codgen.llvm.ir import LLVM_TYPES, number
 from evflow.codgen.llvm.maths import call_math, charge_remainder, floor_divide_float, modulo_float
 from evflow.codgen.llvm.numbers import bits_of, is_float, is_signed, read_number
-from evflow.codgen.tree import (
-    Assign,
-    Attribute,
-    Binary,
-    Call,
-    Compare,
-    Const,
-    Convert,
-    Element,
-    Expr,
-    Fault,
-    Length,
-    Load,
-    Logical,
-    Present,
-    Select,
-    Unary,
-)
+from evflow.codgen.tree import Expr, Fault
 from evflow.schema.types import Maybe
 
 __all__ = ["number_value"]
@@ -44,29 +28,29 @@ def number_value(e: Emitter, expr: Expr) -> str:
     return _VALUES[type(expr)](e, expr)
 
 
-def _const(e: Emitter, expr: Const) -> str:
+def _const(e: Emitter, expr: tree.Const) -> str:
     return number(expr.type, expr.value)
 
 
-def _load(e: Emitter, expr: Load) -> str:
-    if isinstance(expr.place, Element):
+def _load(e: Emitter, expr: tree.Load) -> str:
+    if isinstance(expr.place, tree.Element):
         pointer = e.element(expr.place, expr.pos)
         return e.body.load(LLVM_TYPES[expr.type], pointer)
     written = expr.place.root.kind == "output"
     return read_number(e, e.place(expr.place, expr.pos), "" if written else e.host.invariant)
 
 
-def _assign(e: Emitter, expr: Assign) -> str:
+def _assign(e: Emitter, expr: tree.Assign) -> str:
     return e.assign(expr)
 
 
-def _length(e: Emitter, expr: Length) -> str:
+def _length(e: Emitter, expr: tree.Length) -> str:
     if isinstance(expr.what, int):
         return e.host.queue_length(e, expr.what)
     return layout.item_count(e.body, e.place(expr.what, expr.pos), expr.axis)
 
 
-def _present(e: Emitter, expr: Present) -> str:
+def _present(e: Emitter, expr: tree.Present) -> str:
     place = e.place(expr.path, expr.pos, inside=False)
     if not isinstance(place.type, Maybe):
         return "true"
@@ -74,7 +58,7 @@ def _present(e: Emitter, expr: Present) -> str:
     return e.body.let(f"icmp ne i8 {marker}, {layout.NIL - 256}")
 
 
-def _attribute(e: Emitter, expr: Attribute) -> str:
+def _attribute(e: Emitter, expr: tree.Attribute) -> str:
     kind, bits, _ = e.host.attribute(e, expr.scope, expr.name)
     body = e.body
     if expr.exists:
@@ -92,7 +76,7 @@ def _attribute(e: Emitter, expr: Attribute) -> str:
     return body.let(f"select i1 {known}, {same} {found}, {same} {default}")
 
 
-def _unary(e: Emitter, expr: Unary) -> str:
+def _unary(e: Emitter, expr: tree.Unary) -> str:
     operand, kind = e.value(expr.operand), LLVM_TYPES[expr.type]
     if expr.op == "not":
         return e.body.let(f"xor i1 {operand}, true")
@@ -103,7 +87,7 @@ def _unary(e: Emitter, expr: Unary) -> str:
     return e.body.let(f"sub {kind} 0, {operand}")
 
 
-def _binary(e: Emitter, expr: Binary) -> str:
+def _binary(e: Emitter, expr: tree.Binary) -> str:
     left, right = e.value(expr.left), e.value(expr.right)
     if is_float(expr.type):
         return _float_binary(e, expr, left, right)
@@ -117,7 +101,7 @@ def _binary(e: Emitter, expr: Binary) -> str:
     return _divide(e, expr, left, right)
 
 
-def _float_binary(e: Emitter, expr: Binary, left: str, right: str) -> str:
+def _float_binary(e: Emitter, expr: tree.Binary, left: str, right: str) -> str:
     body, kind = e.body, LLVM_TYPES[expr.type]
     if expr.op in _FLOAT_ARITHMETIC:
         return body.let(f"{_FLOAT_ARITHMETIC[expr.op]} {kind} {left}, {right}")
@@ -135,10 +119,10 @@ def _fmod(e: Emitter, left: str, right: str) -> str:
     return call_math(e.body, "fmod", (left, right))
 
 
-def _divide(e: Emitter, expr: Binary, left: str, right: str) -> str:
+def _divide(e: Emitter, expr: tree.Binary, left: str, right: str) -> str:
     """Integer ``div rem floordiv mod``; the divisor -1 is set aside, since MIN / -1 traps in hardware."""
     body, kind, op = e.body, LLVM_TYPES[expr.type], expr.op
-    known = expr.right.value if isinstance(expr.right, Const) else None
+    known = expr.right.value if isinstance(expr.right, tree.Const) else None
     if not known:
         e.fault_if(body.let(f"icmp eq {kind} {right}, 0"), Fault.DIVISION, expr.pos)
     if not is_signed(expr.type):
@@ -171,7 +155,7 @@ def _negated_if(e: Emitter, condition: str, kind: str, value: str, otherwise: st
     return e.body.let(f"select i1 {condition}, {kind} {negated}, {kind} {otherwise}")
 
 
-def _compare(e: Emitter, expr: Compare) -> str:
+def _compare(e: Emitter, expr: tree.Compare) -> str:
     if expr.left.type == "str":
         return texts.compare(e, expr)
     left, right = e.value(expr.left), e.value(expr.right)
@@ -184,7 +168,7 @@ def _compare(e: Emitter, expr: Compare) -> str:
     return e.body.let(f"icmp {test} {kind} {left}, {right}")
 
 
-def _logical(e: Emitter, expr: Logical) -> str:
+def _logical(e: Emitter, expr: tree.Logical) -> str:
     body = e.body
     left = e.value(expr.left)
     rest, done, first = body.label(), body.label(), body.block
@@ -196,7 +180,7 @@ def _logical(e: Emitter, expr: Logical) -> str:
     return body.phi("i1", [("false" if expr.op == "and" else "true", first), (right, last)])
 
 
-def _select(e: Emitter, expr: Select) -> str:
+def _select(e: Emitter, expr: tree.Select) -> str:
     body = e.body
     yes, no, done = body.label(), body.label(), body.label()
     body.branch(e.value(expr.condition), yes, no)
@@ -209,7 +193,7 @@ def _select(e: Emitter, expr: Select) -> str:
     return body.phi(LLVM_TYPES[expr.type], [first, second])
 
 
-def _convert(e: Emitter, expr: Convert) -> str:
+def _convert(e: Emitter, expr: tree.Convert) -> str:
     value = e.value(expr.operand)
     source, target = expr.operand.type, expr.type
     if source == target:
@@ -244,7 +228,7 @@ def _saturated(e: Emitter, value: str, source: str, target: str) -> str:
     return e.body.call(new, name, f"{old} {value}")
 
 
-def _check(e: Emitter, expr: Convert, value: str, source: str, result: str, target: str) -> None:
+def _check(e: Emitter, expr: tree.Convert, value: str, source: str, result: str, target: str) -> None:
     """A RANGE fault where a cast changed the value: it must come back the same, and with the same sign."""
     body, old, new = e.body, LLVM_TYPES[source], LLVM_TYPES[target]
     if source == "bool":
@@ -297,7 +281,7 @@ def _check_truncated(e: Emitter, value: str, source: str, result: str, target: s
     return body.let(f"or i1 {differs}, {body.let(f'fcmp oge {old} {value}, {limit}')}")
 
 
-def _call(e: Emitter, expr: Call) -> str:
+def _call(e: Emitter, expr: tree.Call) -> str:
     if expr.name in texts.FUNCTIONS:
         return texts.FUNCTIONS[expr.name](e, expr)
     if expr.name in SYSTEM:
@@ -309,17 +293,17 @@ def _call(e: Emitter, expr: Call) -> str:
 
 
 _VALUES: dict[type, Callable[[Emitter, Any], str]] = {
-    Const: _const,
-    Load: _load,
-    Assign: _assign,
-    Length: _length,
-    Present: _present,
-    Attribute: _attribute,
-    Unary: _unary,
-    Binary: _binary,
-    Compare: _compare,
-    Logical: _logical,
-    Select: _select,
-    Convert: _convert,
-    Call: _call,
+    tree.Const: _const,
+    tree.Load: _load,
+    tree.Assign: _assign,
+    tree.Length: _length,
+    tree.Present: _present,
+    tree.Attribute: _attribute,
+    tree.Unary: _unary,
+    tree.Binary: _binary,
+    tree.Compare: _compare,
+    tree.Logical: _logical,
+    tree.Select: _select,
+    tree.Convert: _convert,
+    tree.Call: _call,
 }

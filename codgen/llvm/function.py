@@ -11,35 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from evflow.codgen import tree
 from evflow.codgen.llvm import layout
 from evflow.codgen.llvm.emitter import Emitter, Failure, Host, Place, Text
 from evflow.codgen.llvm.expressions import number_value
 from evflow.codgen.llvm.ir import LLVM_TYPES, Body, number
 from evflow.codgen.llvm.outputs import Output
 from evflow.codgen.llvm.texts import require_utf8, text_value
-from evflow.codgen.tree import (
-    Assign,
-    Block,
-    Break,
-    Continue,
-    Copy,
-    Declare,
-    Discard,
-    Element,
-    Expr,
-    Function,
-    If,
-    Loop,
-    Path,
-    Pos,
-    Return,
-    Run,
-    SetAttribute,
-    Spend,
-    Stmt,
-    Submit,
-    Variable,
-)
+from evflow.codgen.tree import Expr, Function, Pos, Stmt
 from evflow.schema.types import NUMBERS, Blob, Bytes, Maybe, Record
 
 __all__ = ["Exits", "FunctionEmitter", "write_function"]
@@ -97,7 +76,7 @@ class FunctionEmitter(Emitter):
             self.body.begin(self.body.label())
         _STATEMENTS[type(stmt)](self, stmt)
 
-    def place(self, path: Path, pos: Pos, *, inside: bool = True) -> Place:
+    def place(self, path: tree.Path, pos: Pos, *, inside: bool = True) -> Place:
         """Where a path leads; ``inside``: into the optional at its end."""
         if path.root.kind == "output":
             return self.outputs[path.root.slot].place(path, pos)
@@ -107,7 +86,7 @@ class FunctionEmitter(Emitter):
         name = self.function.inputs[path.root.slot][0]
         return layout.walk(self, path, pos, start, name, inside=inside)
 
-    def element(self, place: Element, pos: Pos) -> str:
+    def element(self, place: tree.Element, pos: Pos) -> str:
         """A pointer to a variable, or to an element of an array."""
         variable = place.variable
         base = self._variable(variable)
@@ -118,7 +97,7 @@ class FunctionEmitter(Emitter):
         )
         return self.body.at(base, self.body.let(f"mul i64 {linear}, {_item_size(variable)}"))
 
-    def _variable(self, variable: Variable) -> str:
+    def _variable(self, variable: tree.Variable) -> str:
         if variable.static:
             return self.host.static(self, self._statics[variable.index])
         known = self._locals.get(variable.index)
@@ -126,7 +105,7 @@ class FunctionEmitter(Emitter):
             known = self._locals[variable.index] = self._new_local(variable)
         return known
 
-    def _new_local(self, variable: Variable) -> str:
+    def _new_local(self, variable: tree.Variable) -> str:
         if variable.type == "str":
             pair = self.body.alloca("{ ptr, i64 }", "zeroinitializer")
             return pair
@@ -137,11 +116,11 @@ class FunctionEmitter(Emitter):
             return self.host.scratch(self, size)
         return self.body.alloca(f"[{size} x i8]", "zeroinitializer")
 
-    def assign(self, expr: Assign) -> str:
+    def assign(self, expr: tree.Assign) -> str:
         """Writes an assignment of a number; gives its value."""
         value = self.value(expr.value)
         kind = LLVM_TYPES[expr.type]
-        if isinstance(expr.place, Element):
+        if isinstance(expr.place, tree.Element):
             pointer = self.element(expr.place, expr.pos)
             before = self.body.load(kind, pointer) if expr.old else value
             self.body.store(kind, value, pointer)
@@ -149,10 +128,10 @@ class FunctionEmitter(Emitter):
         output = self.outputs[expr.place.root.slot]
         return output.assign_number(expr.place, value, expr.pos, old=expr.old)
 
-    def assign_text(self, expr: Assign) -> Text:
+    def assign_text(self, expr: tree.Assign) -> Text:
         """Writes an assignment of a text; gives its value."""
         value = self.text(expr.value)
-        if isinstance(expr.place, Path):
+        if isinstance(expr.place, tree.Path):
             if not isinstance(expr.place.type.held, (Bytes, Blob)):
                 require_utf8(self, expr.value, value, expr.pos)
             self.outputs[expr.place.root.slot].assign_text(expr.place, value, expr.pos)
@@ -163,7 +142,7 @@ class FunctionEmitter(Emitter):
         self.body.store("i64", value[1], pointer, 8)
         return before
 
-    def declare(self, stmt: Declare) -> None:
+    def declare(self, stmt: tree.Declare) -> None:
         """Zeroes a local, then gives it its value."""
         variable = stmt.variable
         pointer = self._variable(variable)
@@ -174,8 +153,8 @@ class FunctionEmitter(Emitter):
         else:
             self.body.store(LLVM_TYPES[variable.type], number(variable.type, 0), pointer)
         if stmt.value is not None:
-            place = Element(variable)
-            self._effect(Assign(type=variable.type, pos=stmt.pos, place=place, value=stmt.value))
+            place = tree.Element(variable)
+            self._effect(tree.Assign(type=variable.type, pos=stmt.pos, place=place, value=stmt.value))
 
     def _effect(self, expr: Expr) -> None:
         if expr.type == "str":
@@ -183,18 +162,18 @@ class FunctionEmitter(Emitter):
         else:
             self.value(expr)
 
-    def evaluate(self, stmt: Run) -> None:
+    def evaluate(self, stmt: tree.Run) -> None:
         """Runs an expression for its effect."""
         self._effect(stmt.value)
 
-    def block(self, stmt: Block) -> None:
+    def block(self, stmt: tree.Block) -> None:
         """Runs statements in order."""
         for inner in stmt.body:
             self.run(inner)
             if self.body.open:
                 self.body.split()
 
-    def branch(self, stmt: If) -> None:
+    def branch(self, stmt: tree.If) -> None:
         """Writes an ``if``."""
         body = self.body
         then, otherwise, done = body.label(), body.label(), body.label()
@@ -210,7 +189,7 @@ class FunctionEmitter(Emitter):
                 body.jump(done)
         body.begin(done)
 
-    def loop(self, stmt: Loop) -> None:
+    def loop(self, stmt: tree.Loop) -> None:
         """Writes a loop."""
         body = self.body
         test, turn, step, done = (body.label() for _ in range(4))
@@ -230,28 +209,28 @@ class FunctionEmitter(Emitter):
         self.loops -= 1
         body.begin(done)
 
-    def pay(self, stmt: Spend) -> None:
+    def pay(self, stmt: tree.Spend) -> None:
         """Takes fuel."""
         self.spend(stmt.steps, stmt.pos)
 
-    def leave(self, stmt: Break | Continue) -> None:
+    def leave(self, stmt: tree.Break | tree.Continue) -> None:
         """Jumps to the end or the next turn of the innermost loop."""
         step, done = self._loop[-1]
-        self.body.jump(done if isinstance(stmt, Break) else step)
+        self.body.jump(done if isinstance(stmt, tree.Break) else step)
 
-    def give(self, stmt: Return) -> None:
+    def give(self, stmt: tree.Return) -> None:
         """Ends the function with a value."""
         value = self.value(stmt.value)
         self.returns.append((value, self.body.block))
         self.body.jump("return")
 
-    def copy(self, stmt: Copy) -> None:
+    def copy(self, stmt: tree.Copy) -> None:
         """Copies a value from an event into an output."""
         inside = not isinstance(stmt.target.type, Maybe)
         source = self.place(stmt.source, stmt.pos, inside=inside)
         self.outputs[stmt.target.root.slot].copy(stmt.target, source, stmt.pos)
 
-    def set_attribute(self, stmt: SetAttribute) -> None:
+    def set_attribute(self, stmt: tree.SetAttribute) -> None:
         """Sets an attribute of what leaves the stone."""
         body, kind = self.body, stmt.value.type
         if kind == "str":
@@ -264,7 +243,7 @@ class FunctionEmitter(Emitter):
             value = ("1", self.value(stmt.value), "0")
         self.host.set_attribute(self, stmt.name, value)
 
-    def submit(self, stmt: Submit) -> None:
+    def submit(self, stmt: tree.Submit) -> None:
         """Sends a record, or an event, out of a port."""
         port = self.value(stmt.port)
         if stmt.output is not None:
@@ -275,16 +254,16 @@ class FunctionEmitter(Emitter):
             assert stmt.event is not None
             self.host.submit_event(self, port, stmt.event, stmt.pos)
 
-    def discard(self, stmt: Discard) -> None:
+    def discard(self, stmt: tree.Discard) -> None:
         """Takes an event out of a queue."""
         self.host.discard(self, stmt.queue, self.value(stmt.index), stmt.pos)
 
 
-def _item_size(variable: Variable) -> int:
+def _item_size(variable: tree.Variable) -> int:
     return 16 if variable.type == "str" else max(NUMBERS[variable.type].size, 1)
 
 
-def _array_size(variable: Variable) -> int:
+def _array_size(variable: tree.Variable) -> int:
     size = _item_size(variable)
     for n in variable.shape:
         size *= n
@@ -292,17 +271,17 @@ def _array_size(variable: Variable) -> int:
 
 
 _STATEMENTS: dict[type, Callable[[FunctionEmitter, Any], None]] = {
-    Block: FunctionEmitter.block,
-    Declare: FunctionEmitter.declare,
-    Run: FunctionEmitter.evaluate,
-    If: FunctionEmitter.branch,
-    Loop: FunctionEmitter.loop,
-    Spend: FunctionEmitter.pay,
-    Break: FunctionEmitter.leave,
-    Continue: FunctionEmitter.leave,
-    Return: FunctionEmitter.give,
-    Copy: FunctionEmitter.copy,
-    SetAttribute: FunctionEmitter.set_attribute,
-    Submit: FunctionEmitter.submit,
-    Discard: FunctionEmitter.discard,
+    tree.Block: FunctionEmitter.block,
+    tree.Declare: FunctionEmitter.declare,
+    tree.Run: FunctionEmitter.evaluate,
+    tree.If: FunctionEmitter.branch,
+    tree.Loop: FunctionEmitter.loop,
+    tree.Spend: FunctionEmitter.pay,
+    tree.Break: FunctionEmitter.leave,
+    tree.Continue: FunctionEmitter.leave,
+    tree.Return: FunctionEmitter.give,
+    tree.Copy: FunctionEmitter.copy,
+    tree.SetAttribute: FunctionEmitter.set_attribute,
+    tree.Submit: FunctionEmitter.submit,
+    tree.Discard: FunctionEmitter.discard,
 }

@@ -6,24 +6,8 @@ that is cheap, changes nothing and cannot fault is therefore run without a branc
 
 from __future__ import annotations
 
-from evflow.codgen.tree import (
-    Assign,
-    Attribute,
-    Binary,
-    Call,
-    Const,
-    Convert,
-    Copy,
-    Discard,
-    Element,
-    Expr,
-    Function,
-    Loop,
-    Path,
-    SetAttribute,
-    Submit,
-    walk,
-)
+from evflow.codgen import tree
+from evflow.codgen.tree import Expr, Function, walk
 
 __all__ = ["is_quiet"]
 
@@ -40,17 +24,19 @@ def is_quiet(function: Function) -> bool:
 
 
 def _harmless(node: object) -> bool:
-    if isinstance(node, (Attribute, Call, Copy, Discard, Loop, SetAttribute, Submit)):
+    if isinstance(
+        node, (tree.Attribute, tree.Call, tree.Copy, tree.Discard, tree.Loop, tree.SetAttribute, tree.Submit)
+    ):
         return False
-    if isinstance(node, Assign) and (isinstance(node.place, Path) or node.place.variable.static):
+    if isinstance(node, tree.Assign) and (isinstance(node.place, tree.Path) or node.place.variable.static):
         return False
-    if isinstance(node, Path) and any(step.indexes for step in node.steps):
+    if isinstance(node, tree.Path) and any(step.indexes for step in node.steps):
         return False
-    if isinstance(node, Element) and node.indexes:
+    if isinstance(node, tree.Element) and node.indexes:
         return False
-    if isinstance(node, Convert) and node.checked:
+    if isinstance(node, tree.Convert) and node.checked:
         return False
-    if isinstance(node, Binary) and node.op in _DIVISIONS:
+    if isinstance(node, tree.Binary) and node.op in _DIVISIONS:
         float_division = node.op in ("div", "rem") and node.type[0] == "f"
-        return float_division or (isinstance(node.right, Const) and node.right.value != 0)
+        return float_division or (isinstance(node.right, tree.Const) and node.right.value != 0)
     return not isinstance(node, Expr) or node.type != "str"

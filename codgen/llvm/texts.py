@@ -9,24 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from evflow.codgen import tree
 from evflow.codgen.llvm import layout
 from evflow.codgen.llvm.emitter import Emitter, Place, Text
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.codgen.llvm.utf8_ir import utf8
-from evflow.codgen.tree import (
-    Assign,
-    Attribute,
-    Call,
-    Compare,
-    Const,
-    Element,
-    Expr,
-    Fault,
-    Load,
-    Path,
-    Pos,
-    Select,
-)
+from evflow.codgen.tree import Expr, Fault, Pos
 from evflow.schema.types import Blob, Bytes, Str
 from evflow.schema.types import Text as TextType
 
@@ -81,22 +69,22 @@ def _write_trimmed(module: Module) -> None:
     body.finish()
 
 
-def _const(e: Emitter, expr: Const) -> Text:
+def _const(e: Emitter, expr: tree.Const) -> Text:
     return e.body.module.constant(expr.value), str(len(expr.value))
 
 
-def _load(e: Emitter, expr: Load) -> Text:
-    if isinstance(expr.place, Element):
+def _load(e: Emitter, expr: tree.Load) -> Text:
+    if isinstance(expr.place, tree.Element):
         pointer = e.element(expr.place, expr.pos)
         return e.body.load("ptr", pointer), e.body.load("i64", pointer, 8)
     return read_text(e, e.place(expr.place, expr.pos), expr.pos)
 
 
-def _assign(e: Emitter, expr: Assign) -> Text:
+def _assign(e: Emitter, expr: tree.Assign) -> Text:
     return e.assign_text(expr)
 
 
-def _attribute(e: Emitter, expr: Attribute) -> Text:
+def _attribute(e: Emitter, expr: tree.Attribute) -> Text:
     kind, bits, size = e.host.attribute(e, expr.scope, expr.name)
     body = e.body
     is_text = body.let(f"icmp eq i64 {kind}, 3")
@@ -108,7 +96,7 @@ def _attribute(e: Emitter, expr: Attribute) -> Text:
     )
 
 
-def _select(e: Emitter, expr: Select) -> Text:
+def _select(e: Emitter, expr: tree.Select) -> Text:
     body = e.body
     yes, no, done = body.label(), body.label(), body.label()
     body.branch(e.value(expr.condition), yes, no)
@@ -123,11 +111,11 @@ def _select(e: Emitter, expr: Select) -> Text:
 
 
 _TEXTS: dict[type, Callable[[Emitter, Any], Text]] = {
-    Const: _const,
-    Load: _load,
-    Assign: _assign,
-    Attribute: _attribute,
-    Select: _select,
+    tree.Const: _const,
+    tree.Load: _load,
+    tree.Assign: _assign,
+    tree.Attribute: _attribute,
+    tree.Select: _select,
 }
 
 
@@ -142,11 +130,11 @@ def require_utf8(e: Emitter, expr: Expr, value: Text, pos: Pos) -> None:
 
 def _is_utf8(expr: Expr) -> bool:
     """Whether a text is UTF-8 for certain: what comes from a text field, or is a literal."""
-    if isinstance(expr, Const):
+    if isinstance(expr, tree.Const):
         return _decodes(expr.value)
-    if isinstance(expr, Load) and isinstance(expr.place, Path):
+    if isinstance(expr, tree.Load) and isinstance(expr.place, tree.Path):
         return isinstance(expr.place.type.held, (Str, TextType))
-    return isinstance(expr, Select) and _is_utf8(expr.yes) and _is_utf8(expr.no)
+    return isinstance(expr, tree.Select) and _is_utf8(expr.yes) and _is_utf8(expr.no)
 
 
 def _decodes(value: bytes) -> bool:
@@ -157,7 +145,7 @@ def _decodes(value: bytes) -> bool:
     return True
 
 
-def compare(e: Emitter, expr: Compare) -> str:
+def compare(e: Emitter, expr: tree.Compare) -> str:
     """A comparison of two texts by bytes (i1)."""
     if expr.op in ("eq", "ne"):
         equal = _padded_equal(e, expr.left, expr.right) or _padded_equal(e, expr.right, expr.left)
@@ -177,7 +165,11 @@ def compare(e: Emitter, expr: Compare) -> str:
 
 def _padded_equal(e: Emitter, field: Expr, literal: Expr) -> str | None:
     """Whether a short ``Str`` field equals a literal, by one load; None where it takes another way."""
-    if not (isinstance(field, Load) and isinstance(field.place, Path) and isinstance(literal, Const)):
+    if not (
+        isinstance(field, tree.Load)
+        and isinstance(field.place, tree.Path)
+        and isinstance(literal, tree.Const)
+    ):
         return None
     # Loading comes first, since the way to the field may fault.
     place = e.place(field.place, field.pos) if isinstance(field.place.type.held, Str) else None
@@ -213,7 +205,7 @@ def _memcmp(body: Body, p: str, q: str, n: str) -> str:
     return body.call("i32", "@memcmp", f"ptr {p}", f"ptr {q}", f"i64 {n}")
 
 
-def _equal(e: Emitter, left: Text, right: Text, expr: Compare) -> str:
+def _equal(e: Emitter, left: Text, right: Text, expr: tree.Compare) -> str:
     """Whether two texts are equal; bytes are compared only where the lengths agree."""
     return _matches(
         e, e.body.let(f"icmp eq i64 {left[1]}, {right[1]}"), left[0], right, expr.left, expr.right
@@ -240,24 +232,24 @@ def _charge_compared(e: Emitter, size: str, *of: Expr) -> None:
 
 
 def _is_short(expr: Expr) -> bool:
-    if isinstance(expr, Const):
+    if isinstance(expr, tree.Const):
         return len(expr.value) <= _SHORT
-    if not (isinstance(expr, Load) and isinstance(expr.place, Path)):
+    if not (isinstance(expr, tree.Load) and isinstance(expr.place, tree.Path)):
         return False
     kind = expr.place.type.held
     return isinstance(kind, (Str, Bytes)) and kind.capacity <= _SHORT
 
 
-def _two_texts(e: Emitter, expr: Call) -> tuple[Text, Text]:
+def _two_texts(e: Emitter, expr: tree.Call) -> tuple[Text, Text]:
     return e.text(expr.args[0]), e.text(expr.args[1])
 
 
-def _starts_with(e: Emitter, expr: Call) -> str:
+def _starts_with(e: Emitter, expr: tree.Call) -> str:
     text, part = _two_texts(e, expr)
     return _matches(e, e.body.let(f"icmp uge i64 {text[1]}, {part[1]}"), text[0], part, *expr.args)
 
 
-def _ends_with(e: Emitter, expr: Call) -> str:
+def _ends_with(e: Emitter, expr: tree.Call) -> str:
     text, part = _two_texts(e, expr)
     behind = e.body.let(f"sub i64 {text[1]}, {part[1]}")
     return _matches(
@@ -265,7 +257,7 @@ def _ends_with(e: Emitter, expr: Call) -> str:
     )
 
 
-def _contains(e: Emitter, expr: Call) -> str:
+def _contains(e: Emitter, expr: tree.Call) -> str:
     (p, n), (q, m) = _two_texts(e, expr)
     body = e.body
     # memmem takes time linear in the lengths, whatever the bytes are; eight nanoseconds a byte at worst.
@@ -276,11 +268,11 @@ def _contains(e: Emitter, expr: Call) -> str:
     return body.let(f"or i1 {empty}, {body.let(f'icmp ne ptr {found}, null')}")
 
 
-def _length(e: Emitter, expr: Call) -> str:
+def _length(e: Emitter, expr: tree.Call) -> str:
     return e.text(expr.args[0])[1]
 
 
-FUNCTIONS: dict[str, Callable[[Emitter, Call], str]] = {
+FUNCTIONS: dict[str, Callable[[Emitter, tree.Call], str]] = {
     "starts_with": _starts_with,
     "ends_with": _ends_with,
     "contains": _contains,

@@ -11,29 +11,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from evflow.choices import suggestion
+from evflow.codgen import tree
 from evflow.codgen.library import LIBRARY, SYSTEM
 from evflow.codgen.semantics import FLOATS, INTEGERS
 from evflow.codgen.source.access import Access, Attributes, Operand, Queue, Ref
 from evflow.codgen.source.arithmetic import common_type, spelled
-from evflow.codgen.tree import (
-    REQUEST,
-    Assign,
-    Attribute,
-    Block,
-    Call,
-    Const,
-    Discard,
-    Element,
-    Expr,
-    If,
-    Load,
-    Pos,
-    Run,
-    SetAttribute,
-    Stmt,
-    Submit,
-    Variable,
-)
+from evflow.codgen.tree import REQUEST, Expr, Pos, Stmt
 
 __all__ = ["Argument", "Calls"]
 
@@ -63,7 +46,7 @@ class Calls(Access):
         super().__init__(source)
         self.attributes: dict[str, None] = {}
         self.system: dict[str, None] = {}
-        self._request: Variable | None = None
+        self._request: tree.Variable | None = None
 
     def call(self, name: str, args: list[Argument], pos: Pos) -> Expr | Stmt:
         """The call of function ``name``.
@@ -82,7 +65,7 @@ class Calls(Access):
         if name in SYSTEM:
             self._count(name, args, 0, 0, pos)
             self.system[name] = None
-            return Call(type="f64", pos=pos, name=name, args=())
+            return tree.Call(type="f64", pos=pos, name=name, args=())
         known = [*_SPECIAL, *LIBRARY, *SYSTEM, *_ALIASES]
         raise self.error(f"there is no function '{name}'{suggestion(name, known)}", pos)
 
@@ -104,15 +87,15 @@ class Calls(Access):
                 found = "a text" if value.type == "str" else "a number"
                 raise self.error(f"{name}(...) takes {wanted} here, found {found}", argument.pos)
             values.append(self.convert(value, kind))
-        return Call(type=result, pos=pos, name=name, args=tuple(values))
+        return tree.Call(type=result, pos=pos, name=name, args=tuple(values))
 
     def hidden(self, value: Expr) -> tuple[Expr, Expr]:
         """The value as an expression to evaluate first, and one that gives it again without its effects."""
-        if isinstance(value, Const):
+        if isinstance(value, tree.Const):
             return value, value
-        place = Element(self.new_local("", value.type))
-        first = Assign(type=value.type, pos=value.pos, place=place, value=value)
-        return first, Load(type=value.type, pos=value.pos, place=place)
+        place = tree.Element(self.new_local("", value.type))
+        first = tree.Assign(type=value.type, pos=value.pos, place=place, value=value)
+        return first, tree.Load(type=value.type, pos=value.pos, place=place)
 
     def _least_or_greatest(self, name: str, args: list[Argument], pos: Pos) -> Expr:
         best = self.value(*args[0])
@@ -149,7 +132,7 @@ class Calls(Access):
         axis = 0
         if len(args) == 2:
             number = self.value(*args[1])
-            if not isinstance(number, Const) or not isinstance(number.value, int):
+            if not isinstance(number, tree.Const) or not isinstance(number.value, int):
                 raise self.error("the dimension must be a constant", args[1].pos)
             axis = number.value
         if self.is_value(operand) and len(args) == 1 and self.value(*args[0]).type == "str":
@@ -169,7 +152,7 @@ class Calls(Access):
 
     def _discard(self, name: str, args: list[Argument], pos: Pos) -> Stmt:
         queue = self._queue(name, args[0])
-        return Discard(pos=pos, queue=queue.slot, index=self.as_index(self.value(*args[1])))
+        return tree.Discard(pos=pos, queue=queue.slot, index=self.as_index(self.value(*args[1])))
 
     def _submit(self, name: str, args: list[Argument], pos: Pos) -> Stmt:
         port = self.as_index(self.value(*args[0]))
@@ -179,15 +162,15 @@ class Calls(Access):
                 "submit(port, event) takes an event: the input, a queued one, or an output", args[1].pos
             )
         if event.root.kind == "output":
-            return Submit(pos=pos, port=port, output=event.root.slot)
-        return Submit(pos=pos, port=port, event=event.root)
+            return tree.Submit(pos=pos, port=port, output=event.root.slot)
+        return tree.Submit(pos=pos, port=port, event=event.root)
 
     def _attribute_name(self, args: list[Argument], name: str) -> tuple[str, str]:
         scope = args[0].operand
         if not isinstance(scope, Attributes):
             raise self.error(f"{name}(...) takes event_attrs or stone_attrs first", args[0].pos)
         key = args[1].operand
-        if not isinstance(key, Const) or key.type != "str":
+        if not isinstance(key, tree.Const) or key.type != "str":
             raise self.error("the name of an attribute must be a literal text", args[1].pos)
         try:
             text: str = key.value.decode()
@@ -201,14 +184,14 @@ class Calls(Access):
         scope, key = self._attribute_name(args, name)
         kind = _READERS[name]
         default = self.convert(self.value(*args[2]), kind) if len(args) == 3 else None
-        if default is not None and not isinstance(default, Const):
+        if default is not None and not isinstance(default, tree.Const):
             raise self.error("the default of an attribute must be a constant", args[2].pos)
-        return Attribute(type=kind, pos=pos, scope=scope, name=key, default=default)
+        return tree.Attribute(type=kind, pos=pos, scope=scope, name=key, default=default)
 
     def attribute_exists(self, name: str, args: list[Argument], pos: Pos) -> Expr:
         """Whether an attribute is set (bool)."""
         scope, key = self._attribute_name(args, name)
-        return Attribute(type="bool", pos=pos, scope=scope, name=key, exists=True)
+        return tree.Attribute(type="bool", pos=pos, scope=scope, name=key, exists=True)
 
     def _set_attribute(self, name: str, args: list[Argument], pos: Pos) -> Stmt:
         scope, key = self._attribute_name(args, name)
@@ -217,7 +200,7 @@ class Calls(Access):
                 "the attributes of a stone can only be read; set those of the event", args[0].pos
             )
         value = self.value(*args[2])
-        return SetAttribute(pos=pos, name=key, value=self.convert(value, _WRITERS[name]))
+        return tree.SetAttribute(pos=pos, name=key, value=self.convert(value, _WRITERS[name]))
 
     def _reconfigure(self, name: str, args: list[Argument], pos: Pos) -> Stmt:
         """Stores the request, if it is one, in a static that the code cannot name."""
@@ -227,14 +210,14 @@ class Calls(Access):
                 f"reconfigure(...) takes the number of a request, found {spelled(value.type)}", args[0].pos
             )
         if self._request is None:
-            self._request = Variable(REQUEST, "i64", len(self.statics), static=True)
+            self._request = tree.Variable(REQUEST, "i64", len(self.statics), static=True)
             self.statics.append(self._request)
         first, again = self.hidden(self.convert(value, "i64"))
-        note = Assign(type="i64", pos=pos, place=Element(self._request), value=again)
-        return If(
+        note = tree.Assign(type="i64", pos=pos, place=tree.Element(self._request), value=again)
+        return tree.If(
             pos=pos,
             condition=self.compare("gt", first, self.const("i64", 0, pos), pos),
-            then=Block(pos=pos, body=(Run(pos=pos, value=note),)),
+            then=tree.Block(pos=pos, body=(tree.Run(pos=pos, value=note),)),
         )
 
 

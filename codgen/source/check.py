@@ -15,33 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from evflow.choices import suggestion
+from evflow.codgen import tree
 from evflow.codgen.costs import metered
 from evflow.codgen.semantics import FLOATS, INTEGERS
 from evflow.codgen.source.access import Attributes, Operand, Queue, Ref, Slice, value_type
 from evflow.codgen.source.arithmetic import enumeration, spelled
 from evflow.codgen.source.calls import Calls
 from evflow.codgen.source.transfer import Transfer
-from evflow.codgen.tree import (
-    Assign,
-    Block,
-    Const,
-    Convert,
-    Declare,
-    Element,
-    Expr,
-    Function,
-    Load,
-    Place,
-    Pos,
-    Return,
-    Root,
-    Run,
-    Step,
-    Stmt,
-    Submit,
-    Variable,
-    deepest,
-)
+from evflow.codgen.tree import Expr, Function, Pos, Stmt, deepest
 from evflow.errors import CodeError
 from evflow.schema import Schema
 from evflow.schema.types import Logical, Maybe
@@ -99,7 +80,7 @@ class Builder(Calls):
         self.returns = False
         self.submits = False
         self._copied = 0
-        self.fixed: set[Variable] = set()
+        self.fixed: set[tree.Variable] = set()
         names = [*(i[0] for i in inputs), *(o[0] for o in outputs)]
         for name in names:
             if names.count(name) > 1:
@@ -114,11 +95,11 @@ class Builder(Calls):
             if kind == "queue":
                 roots[name] = Queue(name, slot, declared, actual)
             else:
-                roots[name] = self.event(name, Root("input", slot), declared, actual)
+                roots[name] = self.event(name, tree.Root("input", slot), declared, actual)
         for slot, (name, schema) in enumerate(outputs):
-            roots[name] = self.event(name, Root("output", slot), schema, schema)
+            roots[name] = self.event(name, tree.Root("output", slot), schema, schema)
         self.roots = roots
-        self.scopes: list[dict[str, Variable]] = [{}]
+        self.scopes: list[dict[str, tree.Variable]] = [{}]
 
     def knows(self, name: str) -> bool:
         """Whether a name means something here."""
@@ -161,7 +142,7 @@ class Builder(Calls):
         *,
         static: bool = False,
         initial: object = 0,
-    ) -> Variable:
+    ) -> tree.Variable:
         """A new variable in the innermost scope.
 
         Raises:
@@ -176,7 +157,7 @@ class Builder(Calls):
         if len(shape) > _MAX_DIMENSIONS:
             raise self.error(f"'{name}' has {len(shape)} dimensions: expected at most {_MAX_DIMENSIONS}", pos)
         if static:
-            variable = Variable(name, kind, len(self.statics), True, shape, initial)
+            variable = tree.Variable(name, kind, len(self.statics), True, shape, initial)
             self.statics.append(variable)
             self._check_memory(self.statics, _MAX_STATIC_BYTES, pos)
         else:
@@ -185,7 +166,7 @@ class Builder(Calls):
         self.scopes[-1][name] = variable
         return variable
 
-    def _check_memory(self, variables: list[Variable], limit: int, pos: Pos) -> None:
+    def _check_memory(self, variables: list[tree.Variable], limit: int, pos: Pos) -> None:
         used = sum(8 * math.prod(v.shape) for v in variables if v.shape)
         if used > limit:
             raise self.error(f"arrays of {used} bytes (8 an element): expected at most {limit} in all", pos)
@@ -216,27 +197,31 @@ class Builder(Calls):
             CodeError: the target cannot be assigned to.
         """
         place, kind, name = self._place(target, pos)
-        return Assign(type=kind, pos=pos, place=place, value=self._kept(value, place, kind, name, pos))
+        return tree.Assign(type=kind, pos=pos, place=place, value=self._kept(value, place, kind, name, pos))
 
-    def _kept(self, value: Expr, place: Place, kind: str, name: str, pos: Pos) -> Expr:
+    def _kept(self, value: Expr, place: tree.Place, kind: str, name: str, pos: Pos) -> Expr:
         """What a place keeps of a value: of an enumeration the position of a name, or else a RANGE fault."""
         names = enumeration(place)
         if names is None:
             return self.stored(value, kind, name, pos)
         value = self.number_of(value, names, pos)
-        if isinstance(value, Load) and enumeration(value.place) == names:
+        if isinstance(value, tree.Load) and enumeration(value.place) == names:
             return value
-        if isinstance(value, Const) and value.type != "str" and not 0 <= int(value.value) < len(names.names):
+        if (
+            isinstance(value, tree.Const)
+            and value.type != "str"
+            and not 0 <= int(value.value) < len(names.names)
+        ):
             raise self.error(f"{value.value} is not the position of a name of {names.text}", pos)
         first, again = self.hidden(self.stored(value, "i64", name, pos))
         ends = (self.const("i64", 0, pos), self.const("i64", len(names.names) - 1, pos))
         inside = self.logical(
             "and", [self.compare("ge", first, ends[0], pos), self.compare("le", again, ends[1], pos)], pos
         )
-        outside = Convert(type="u8", pos=pos, operand=self.const("i64", 256, pos), checked=True)
+        outside = tree.Convert(type="u8", pos=pos, operand=self.const("i64", 256, pos), checked=True)
         return self.select(inside, self.convert(again, "u8"), outside, pos)
 
-    def _place(self, target: Operand, pos: Pos) -> tuple[Place, str, str]:
+    def _place(self, target: Operand, pos: Pos) -> tuple[tree.Place, str, str]:
         """A target as a place, the type of its value, and its name."""
         if isinstance(target, Slice):
             name = target.variable.name
@@ -272,7 +257,7 @@ class Builder(Calls):
         place, kind, name = self._place(again, pos)
         result = combine(self.value(first, pos))
         kept = self._kept(result, place, kind, name, pos)
-        return Assign(type=kind, pos=pos, place=place, value=kept, old=old)
+        return tree.Assign(type=kind, pos=pos, place=place, value=kept, old=old)
 
     def _steady(self, target: Operand) -> tuple[Operand, Operand]:
         """A place to read first, and the same place to write then, without evaluating its indexes again."""
@@ -284,8 +269,8 @@ class Builder(Calls):
         first_steps, again_steps = [], []
         for step in target.steps:
             firsts, agains = self._steady_indexes(step.indexes)
-            first_steps.append(Step(step.field, firsts))
-            again_steps.append(Step(step.field, agains))
+            first_steps.append(tree.Step(step.field, firsts))
+            again_steps.append(tree.Step(step.field, agains))
         return replace(target, steps=tuple(first_steps)), replace(target, steps=tuple(again_steps))
 
     def _steady_indexes(self, indexes: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
@@ -297,11 +282,11 @@ class Builder(Calls):
         if isinstance(target, Ref) and isinstance(source, Ref):
             held = None if target.declared is None else target.declared.held
             if self.is_value(target) and not isinstance(held, Logical) and self.is_decimal(source):
-                return [Run(pos=pos, value=self.assign(target, self.value(source, pos), pos))]
+                return [tree.Run(pos=pos, value=self.assign(target, self.value(source, pos), pos))]
             same_optional = isinstance(target.declared, Maybe) and source.actual in (None, target.declared)
             if same_optional or not (self.is_value(target) and self.is_value(source)):
                 return self.copy(target, source, pos)
-        return [Run(pos=pos, value=self.assign(target, self.value(source, pos), pos))]
+        return [tree.Run(pos=pos, value=self.assign(target, self.value(source, pos), pos))]
 
     def copy(self, target: Ref, source: Ref, pos: Pos) -> list[Stmt]:
         """The statements that copy a whole record, array, list or optional from an event into an output."""
@@ -327,16 +312,16 @@ class Builder(Calls):
             if _is_simple(index):
                 return index
             first, again = self.hidden(index)
-            statements.append(Run(pos=index.pos, value=first))
+            statements.append(tree.Run(pos=index.pos, value=first))
             return again
 
         root = source.root
         if root.index is not None:
             root = replace(root, index=settle(root.index))
-        steps = tuple(Step(s.field, tuple(settle(i) for i in s.indexes)) for s in source.steps)
+        steps = tuple(tree.Step(s.field, tuple(settle(i) for i in s.indexes)) for s in source.steps)
         return statements, replace(source, root=root, steps=steps)
 
-    def returned(self, value: Operand | None, pos: Pos) -> Return:
+    def returned(self, value: Operand | None, pos: Pos) -> tree.Return:
         """``return value``: as the function's kind wants it, an i64.
 
         Raises:
@@ -345,7 +330,7 @@ class Builder(Calls):
         self.returns = True
         if value is None:
             if self.kind == "queue":
-                return Return(pos=pos, value=self.const("i64", 0, pos))
+                return tree.Return(pos=pos, value=self.const("i64", 0, pos))
             raise self.error(f"'return' needs a value here: {_RESULTS[self.kind]}", pos)
         result = self.value(value, pos)
         if result.type == "str" and not (self.strict and self.kind in ("filter", "transform")):
@@ -354,7 +339,7 @@ class Builder(Calls):
             result = self.truth(result, text_is_condition=self.strict)
         if self.strict and self.kind == "router" and result.type in FLOATS:
             raise self.error("the result is a float; expected the number of a port, write int(...)", pos)
-        return Return(pos=pos, value=self.convert(result, "i64"))
+        return tree.Return(pos=pos, value=self.convert(result, "i64"))
 
     def finish(self, body: list[Stmt], fuel: int) -> Function:
         """The whole function.
@@ -364,8 +349,8 @@ class Builder(Calls):
         """
         if not (self.returns or self.submits or self.kind == "queue"):
             raise self.error(f"this function never returns a value: {_RESULTS[self.kind]}", _START)
-        hidden: list[Stmt] = [Declare(pos=_START, variable=v) for v in self.locals if not v.name]
-        whole = Block(pos=_START, body=tuple(hidden + body))
+        hidden: list[Stmt] = [tree.Declare(pos=_START, variable=v) for v in self.locals if not v.name]
+        whole = tree.Block(pos=_START, body=tuple(hidden + body))
         levels, nodes, pos = deepest(whole, _MAX_LEVELS, _MAX_NODES)
         if levels > _MAX_LEVELS:
             raise self.error(
@@ -396,9 +381,9 @@ class Builder(Calls):
     def effect(self, result: Expr | Stmt, pos: Pos) -> Stmt:
         """A call as a statement."""
         if isinstance(result, Stmt):
-            self.submits = self.submits or isinstance(result, Submit)
+            self.submits = self.submits or isinstance(result, tree.Submit)
             return result
-        return Run(pos=pos, value=result)
+        return tree.Run(pos=pos, value=result)
 
     def only_value(self, result: Expr | Stmt, name: str, pos: Pos) -> Expr:
         """A call as a value.
@@ -421,10 +406,10 @@ _RESULTS = {
 
 def _is_simple(index: Expr) -> bool:
     """Whether an index may stand twice in the tree: a constant or a scalar variable."""
-    if isinstance(index, Convert):
+    if isinstance(index, tree.Convert):
         return _is_simple(index.operand)
-    return isinstance(index, Const) or (
-        isinstance(index, Load) and isinstance(index.place, Element) and not index.place.indexes
+    return isinstance(index, tree.Const) or (
+        isinstance(index, tree.Load) and isinstance(index.place, tree.Element) and not index.place.indexes
     )
 
 

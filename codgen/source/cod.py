@@ -13,27 +13,12 @@ from typing import Any
 
 from pycparser import c_ast
 
+from evflow.codgen import tree
 from evflow.codgen.source.access import Operand, Slice
 from evflow.codgen.source.check import Builder
 from evflow.codgen.source.codexpr import CONSTANTS, Expressions
 from evflow.codgen.source.codtext import parse
-from evflow.codgen.tree import (
-    Block,
-    Break,
-    Const,
-    Continue,
-    Declare,
-    Element,
-    Expr,
-    Function,
-    If,
-    Load,
-    Loop,
-    Pos,
-    Run,
-    Stmt,
-    Variable,
-)
+from evflow.codgen.tree import Expr, Function, Pos, Stmt
 from evflow.schema import Schema
 
 __all__ = ["build_cod"]
@@ -66,7 +51,7 @@ def build_cod(
 class _Switch:
     """A ``switch`` that encloses a statement; ``resumed`` is set where it is left by ``continue``."""
 
-    resumed: Variable | None = None
+    resumed: tree.Variable | None = None
 
 
 class _Statements(Expressions):
@@ -88,8 +73,8 @@ class _Statements(Expressions):
         self.builder.scopes.pop()
         return statements
 
-    def _body(self, node: Any) -> Block:
-        return Block(pos=self.pos(node), body=tuple(self.block(node)))
+    def _body(self, node: Any) -> tree.Block:
+        return tree.Block(pos=self.pos(node), body=tuple(self.block(node)))
 
     def statement(self, node: Any) -> list[Stmt]:
         """One statement or declaration."""
@@ -109,11 +94,11 @@ class _Statements(Expressions):
 
     def _if(self, node: Any) -> list[Stmt]:
         condition = self.condition(node.cond)
-        then = self._body(node.iftrue) if node.iftrue is not None else Block(pos=self.pos(node), body=())
+        then = self._body(node.iftrue) if node.iftrue is not None else tree.Block(pos=self.pos(node), body=())
         otherwise = None if node.iffalse is None else self._body(node.iffalse)
-        return [If(pos=self.pos(node), condition=condition, then=then, otherwise=otherwise)]
+        return [tree.If(pos=self.pos(node), condition=condition, then=then, otherwise=otherwise)]
 
-    def _loop_body(self, node: Any) -> Block:
+    def _loop_body(self, node: Any) -> tree.Block:
         self.enclosing.append(None)
         body = self._body(node)
         self.enclosing.pop()
@@ -123,7 +108,9 @@ class _Statements(Expressions):
         condition = self.condition(node.cond)
         last = isinstance(node, c_ast.DoWhile)
         return [
-            Loop(pos=self.pos(node), condition=condition, body=self._loop_body(node.stmt), test_last=last)
+            tree.Loop(
+                pos=self.pos(node), condition=condition, body=self._loop_body(node.stmt), test_last=last
+            )
         ]
 
     def _for(self, node: Any) -> list[Stmt]:
@@ -138,16 +125,16 @@ class _Statements(Expressions):
         step = (
             None
             if node.next is None
-            else Block(pos=self.pos(node.next, pos), body=tuple(self.effect(node.next)))
+            else tree.Block(pos=self.pos(node.next, pos), body=tuple(self.effect(node.next)))
         )
-        statements.append(Loop(pos=pos, condition=condition, body=self._loop_body(node.stmt), step=step))
+        statements.append(tree.Loop(pos=pos, condition=condition, body=self._loop_body(node.stmt), step=step))
         self.builder.scopes.pop()
-        return [Block(pos=pos, body=tuple(statements))]
+        return [tree.Block(pos=pos, body=tuple(statements))]
 
     def _break(self, node: Any) -> list[Stmt]:
         if not self.enclosing:
             raise self.error("'break' stands in no loop and no switch", node)
-        return [Break(pos=self.pos(node))]
+        return [tree.Break(pos=self.pos(node))]
 
     def _continue(self, node: Any) -> list[Stmt]:
         if None not in self.enclosing:
@@ -158,13 +145,13 @@ class _Statements(Expressions):
         """``continue``; a switch around it is a loop of one turn in the tree, and is left with a note."""
         switch = self.enclosing[-1]
         if switch is None:
-            return [Continue(pos=pos)]
+            return [tree.Continue(pos=pos)]
         if switch.resumed is None:
             switch.resumed = self.builder.new_local("", "bool")
-        return [self._set(switch.resumed, self.builder.const("bool", True, pos), pos), Break(pos=pos)]
+        return [self._set(switch.resumed, self.builder.const("bool", True, pos), pos), tree.Break(pos=pos)]
 
-    def _set(self, variable: Variable, value: Expr, pos: Pos) -> Stmt:
-        return Run(pos=pos, value=self.builder.assign(Slice(variable), value, pos))
+    def _set(self, variable: tree.Variable, value: Expr, pos: Pos) -> Stmt:
+        return tree.Run(pos=pos, value=self.builder.assign(Slice(variable), value, pos))
 
     def _return(self, node: Any) -> list[Stmt]:
         value = None if node.expr is None else self.operand(node.expr)
@@ -185,22 +172,24 @@ class _Statements(Expressions):
         choice, turn = self._sections(sections, value, chosen)
         self.builder.scopes.pop()
         self.enclosing.pop()
-        loop = Loop(
+        loop = tree.Loop(
             pos=pos,
             condition=self.builder.const("bool", False, pos),
-            body=Block(pos=pos, body=tuple(turn)),
+            body=tree.Block(pos=pos, body=tuple(turn)),
             test_last=True,
         )
         statements = [self._set(value, subject, pos), *choice, loop]
         if switch.resumed is not None:
             clear = self._set(switch.resumed, self.builder.const("bool", False, pos), pos)
-            resumed = Load(type="bool", pos=pos, place=Element(switch.resumed))
-            again = If(pos=pos, condition=resumed, then=Block(pos=pos, body=tuple(self._resume(pos))))
+            resumed = tree.Load(type="bool", pos=pos, place=tree.Element(switch.resumed))
+            again = tree.If(
+                pos=pos, condition=resumed, then=tree.Block(pos=pos, body=tuple(self._resume(pos)))
+            )
             statements = [clear, *statements, again]
-        return [Block(pos=pos, body=tuple(statements))]
+        return [tree.Block(pos=pos, body=tuple(statements))]
 
     def _sections(
-        self, sections: list[Any], value: Variable, chosen: Variable
+        self, sections: list[Any], value: tree.Variable, chosen: tree.Variable
     ) -> tuple[list[Stmt], list[Stmt]]:
         """The statements that choose a section by its number, and the guarded sections themselves."""
         default, choice, turn = len(sections), list[Stmt](), list[Stmt]()
@@ -213,24 +202,24 @@ class _Statements(Expressions):
                     raise self.error(f"case {label.value} stands there twice", section)
                 seen.add(label.value)
                 matches = self.builder.compare(
-                    "eq", Load(type=value.type, pos=pos, place=Element(value)), label, pos
+                    "eq", tree.Load(type=value.type, pos=pos, place=tree.Element(value)), label, pos
                 )
                 here = self._set(chosen, self.builder.const("i32", number, pos), pos)
-                choice.append(If(pos=pos, condition=matches, then=Block(pos=pos, body=(here,))))
+                choice.append(tree.If(pos=pos, condition=matches, then=tree.Block(pos=pos, body=(here,))))
             elif isinstance(section, c_ast.Default) and default == len(sections):
                 default = number
             else:
                 raise self.error("expected 'case' or one 'default' in a switch", section)
-            now = Load(type="i32", pos=pos, place=Element(chosen))
+            now = tree.Load(type="i32", pos=pos, place=tree.Element(chosen))
             reached = self.builder.compare("le", now, self.builder.const("i32", number, pos), pos)
             body = tuple(s for item in section.stmts or [] for s in self.statement(item))
-            turn.append(If(pos=pos, condition=reached, then=Block(pos=pos, body=body)))
+            turn.append(tree.If(pos=pos, condition=reached, then=tree.Block(pos=pos, body=body)))
         first = self.builder.const("i32", default, Pos(1, 1))
         return [self._set(chosen, first, first.pos), *choice], turn
 
-    def _label(self, section: Any, kind: str) -> Const:
+    def _label(self, section: Any, kind: str) -> tree.Const:
         label = self.builder.convert(self.value(section.expr), kind)
-        if not isinstance(label, Const) or label.type in ("f32", "f64"):
+        if not isinstance(label, tree.Const) or label.type in ("f32", "f64"):
             raise self.error("the value of a case must be a constant integer", section.expr)
         return label
 
@@ -251,11 +240,11 @@ class _Statements(Expressions):
                 (at, self.builder.stored(self.value(n), kind, node.name, self.pos(n))) for at, n in items
             ]
             variable = self.builder.declare(node.name, kind, shape, pos)
-            statements = [Declare(pos=pos, variable=variable), *self._fill(variable, values, pos)]
+            statements = [tree.Declare(pos=pos, variable=variable), *self._fill(variable, values, pos)]
         else:
             value = None if node.init is None else self._initial(node, kind)
             variable = self.builder.declare(node.name, kind, shape, pos)
-            statements = [Declare(pos=pos, variable=variable, value=value)]
+            statements = [tree.Declare(pos=pos, variable=variable, value=value)]
         if "const" in node.quals:
             self.builder.fixed.add(variable)
         return statements
@@ -274,7 +263,7 @@ class _Statements(Expressions):
 
     def _dimension(self, kind: Any, node: Any) -> int:
         size = None if kind.dim is None else self.value(kind.dim)
-        if not isinstance(size, Const) or not isinstance(size.value, int) or size.type == "bool":
+        if not isinstance(size, tree.Const) or not isinstance(size.value, int) or size.type == "bool":
             raise self.error("the size of an array must be a constant integer", kind.dim or node)
         if not 1 <= size.value <= 1 << 20:
             raise self.error(f"an array of {size.value} elements: expected 1 to {1 << 20}", kind.dim)
@@ -297,7 +286,7 @@ class _Statements(Expressions):
         return tuple(values)
 
     def _constant_value(self, value: Expr, node: Any) -> object:
-        if not isinstance(value, Const):
+        if not isinstance(value, tree.Const):
             raise self.error(
                 "a static variable starts with a constant; assign what changes in a statement", node
             )
@@ -319,7 +308,7 @@ class _Statements(Expressions):
             at += part if nested else 1
         return items
 
-    def _fill(self, variable: Variable, values: list[tuple[int, Expr]], pos: Pos) -> list[Stmt]:
+    def _fill(self, variable: tree.Variable, values: list[tuple[int, Expr]], pos: Pos) -> list[Stmt]:
         statements: list[Stmt] = []
         for at, value in values:
             indexes: list[Expr] = []
@@ -327,7 +316,7 @@ class _Statements(Expressions):
                 at, index = divmod(at, size)
                 indexes.insert(0, self.builder.const("i64", index, pos))
             place: Operand = Slice(variable, tuple(indexes))
-            statements.append(Run(pos=value.pos, value=self.builder.assign(place, value, value.pos)))
+            statements.append(tree.Run(pos=value.pos, value=self.builder.assign(place, value, value.pos)))
         return statements
 
     def _refused(self, node: Any) -> list[Stmt]:

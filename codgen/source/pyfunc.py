@@ -11,28 +11,14 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from evflow.codgen import tree
 from evflow.codgen.source.access import Operand, Ref, Slice
 from evflow.codgen.source.arithmetic import spelled
 from evflow.codgen.source.check import Builder
 from evflow.codgen.source.pyexpr import Expressions
 from evflow.codgen.source.pyoperators import OPERATIONS
 from evflow.codgen.source.pysource import FunctionNode, PythonSource, parse_python, plain_text, python_source
-from evflow.codgen.tree import (
-    Block,
-    Break,
-    Const,
-    Continue,
-    Declare,
-    Expr,
-    Function,
-    If,
-    Loop,
-    Pos,
-    Return,
-    Run,
-    Stmt,
-    Variable,
-)
+from evflow.codgen.tree import Expr, Function, Pos, Stmt
 from evflow.errors import CodeError
 from evflow.schema import Schema
 
@@ -103,7 +89,7 @@ class _Statements(Expressions):
     def __init__(self, builder: Builder, source: PythonSource, lines: int, columns: int) -> None:
         super().__init__(builder, source, lines, columns)
         self.breaks: list[list[set[str]]] = []
-        self.variables: list[Variable] = []
+        self.variables: list[tree.Variable] = []
 
     def function(self, node: FunctionNode) -> list[Stmt]:
         """The whole body."""
@@ -112,14 +98,14 @@ class _Statements(Expressions):
         body = self._statements(node.body)
         if self.assigned is not None and self.builder.kind == "router":
             body.append(self._nothing(Pos(1, 1)))
-        declared: list[Stmt] = [Declare(pos=Pos(1, 1), variable=v) for v in self.variables]
+        declared: list[Stmt] = [tree.Declare(pos=Pos(1, 1), variable=v) for v in self.variables]
         return declared + body
 
     def _statements(self, nodes: list[ast.stmt]) -> list[Stmt]:
         return [s for node in nodes for s in self.statement(node)]
 
-    def _block(self, nodes: list[ast.stmt], pos: Pos) -> Block:
-        return Block(pos=pos, body=tuple(self._statements(nodes)))
+    def _block(self, nodes: list[ast.stmt], pos: Pos) -> tree.Block:
+        return tree.Block(pos=pos, body=tuple(self._statements(nodes)))
 
     def statement(self, node: ast.stmt) -> list[Stmt]:
         """One statement.
@@ -144,7 +130,7 @@ class _Statements(Expressions):
         pos = self.pos(node)
         if isinstance(node.value, ast.Call):
             return [self.builder.effect(self.called(node.value), pos)]
-        return [Run(pos=pos, value=self.value(node.value))]
+        return [tree.Run(pos=pos, value=self.value(node.value))]
 
     def _assign(self, node: ast.Assign) -> list[Stmt]:
         if isinstance(node.targets[0], ast.Tuple):
@@ -160,7 +146,7 @@ class _Statements(Expressions):
         if len(values) != len(targets.elts) or len(node.targets) > 1:
             raise self.error("several targets need as many values: a, b = x, y", node)
         held = [self.builder.hidden(self.value(v)) for v in values]
-        statements: list[Stmt] = [Run(pos=first.pos, value=first) for first, _ in held]
+        statements: list[Stmt] = [tree.Run(pos=first.pos, value=first) for first, _ in held]
         for target, (_, again) in zip(targets.elts, held, strict=True):
             statements += self._store_value(target, again, self.pos(target))
         return statements
@@ -205,7 +191,7 @@ class _Statements(Expressions):
             stored = self.builder.assign(place, value, pos)
             if self.assigned is not None:
                 self.assigned.add(target.id)
-            return [Run(pos=pos, value=stored)]
+            return [tree.Run(pos=pos, value=stored)]
         if isinstance(target, (ast.Attribute, ast.Subscript)):
             return self.builder.store(self.target(target), value, pos)
         raise self.builder.error("expected a variable or a field of an output on the left", pos)
@@ -229,7 +215,7 @@ class _Statements(Expressions):
         updated = self.builder.update(
             target, lambda before: operation(self.builder, self.wide(before), value, pos), pos
         )
-        return [Run(pos=pos, value=updated)]
+        return [tree.Run(pos=pos, value=updated)]
 
     def _if(self, node: ast.If) -> list[Stmt]:
         pos = self.pos(node)
@@ -240,9 +226,9 @@ class _Statements(Expressions):
         after_then, self.assigned = self.assigned, _copied(before)
         otherwise = self._block(node.orelse, pos) if node.orelse else None
         self.assigned = _either(after_then, self.assigned)
-        return [If(pos=pos, condition=condition, then=then, otherwise=otherwise)]
+        return [tree.If(pos=pos, condition=condition, then=then, otherwise=otherwise)]
 
-    def _loop_body(self, nodes: list[ast.stmt], pos: Pos, *, endless: bool = False) -> Block:
+    def _loop_body(self, nodes: list[ast.stmt], pos: Pos, *, endless: bool = False) -> tree.Block:
         """The body of a loop; afterwards ``assigned`` is what holds behind the loop."""
         before = _copied(self.assigned)
         self.breaks.append([])
@@ -257,8 +243,10 @@ class _Statements(Expressions):
         self._no_else(node.orelse)
         pos = self.pos(node)
         condition = self.condition(node.test)
-        endless = isinstance(condition, Const) and bool(condition.value)
-        return [Loop(pos=pos, condition=condition, body=self._loop_body(node.body, pos, endless=endless))]
+        endless = isinstance(condition, tree.Const) and bool(condition.value)
+        return [
+            tree.Loop(pos=pos, condition=condition, body=self._loop_body(node.body, pos, endless=endless))
+        ]
 
     def _for(self, node: ast.For) -> list[Stmt]:
         """``for name in range(…)``: a hidden counter, since the name may be assigned in the body."""
@@ -275,24 +263,27 @@ class _Statements(Expressions):
             self.assigned.add(node.target.id)
         inside = self._loop_body(node.body, pos)
         self.assigned = before
-        named = Run(pos=pos, value=self.builder.assign(variable, self.builder.value(counter, pos), pos))
-        body = Block(pos=pos, body=(named, *inside.body))
+        named = tree.Run(pos=pos, value=self.builder.assign(variable, self.builder.value(counter, pos), pos))
+        body = tree.Block(pos=pos, body=(named, *inside.body))
         up = step.value > 0
         more = self.builder.compare(
             "lt" if up else "gt", self.builder.value(counter, pos), self.builder.value(end, pos), pos
         )
         advance = self.builder.update(counter, lambda v: self.builder.binary("add", v, step, pos), pos)
-        loop = Loop(
-            pos=pos, condition=more, body=body, step=Block(pos=pos, body=(Run(pos=pos, value=advance),))
+        loop = tree.Loop(
+            pos=pos,
+            condition=more,
+            body=body,
+            step=tree.Block(pos=pos, body=(tree.Run(pos=pos, value=advance),)),
         )
         return [*first, *second, loop]
 
     def _held(self, value: Expr) -> tuple[list[Stmt], Slice]:
         """A hidden variable with this value."""
         place = Slice(self.builder.new_local("", "i64"))
-        return [Run(pos=value.pos, value=self.builder.assign(place, value, value.pos))], place
+        return [tree.Run(pos=value.pos, value=self.builder.assign(place, value, value.pos))], place
 
-    def _range(self, node: ast.expr) -> tuple[Expr, Expr, Const]:
+    def _range(self, node: ast.expr) -> tuple[Expr, Expr, tree.Const]:
         is_range = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range"
         if not is_range or not isinstance(node, ast.Call) or node.keywords or not 1 <= len(node.args) <= 3:
             raise self.error(
@@ -301,7 +292,7 @@ class _Statements(Expressions):
         values = [self.builder.as_index(self.value(a)) for a in node.args]
         pos = self.pos(node)
         step = values[2] if len(values) == 3 else self.builder.const("i64", 1, pos)
-        if not isinstance(step, Const) or step.value == 0:
+        if not isinstance(step, tree.Const) or step.value == 0:
             raise self.error("the step of a range must be a constant that is not zero", node)
         start = values[0] if len(values) > 1 else self.builder.const("i64", 0, pos)
         return start, values[0] if len(values) == 1 else values[1], step
@@ -314,11 +305,11 @@ class _Statements(Expressions):
         if self.assigned is not None:
             self.breaks[-1].append(self.assigned)
         self.assigned = None
-        return [Break(pos=self.pos(node))]
+        return [tree.Break(pos=self.pos(node))]
 
     def _continue(self, node: ast.Continue) -> list[Stmt]:
         self.assigned = None
-        return [Continue(pos=self.pos(node))]
+        return [tree.Continue(pos=self.pos(node))]
 
     def _return(self, node: ast.Return) -> list[Stmt]:
         is_none = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
@@ -329,16 +320,16 @@ class _Statements(Expressions):
         self.assigned = None
         return [statement]
 
-    def _result(self, node: ast.expr, pos: Pos) -> Return:
+    def _result(self, node: ast.expr, pos: Pos) -> tree.Return:
         if self.builder.kind in ("filter", "transform"):
             return self.builder.returned(self.condition(node), pos)
         return self.builder.returned(self.value(node), pos)
 
-    def _nothing(self, pos: Pos) -> Return:
+    def _nothing(self, pos: Pos) -> tree.Return:
         """``return None``: no event is passed on."""
         value = -1 if self.builder.kind == "router" else 0
         self.builder.returns = True
-        return Return(pos=pos, value=self.builder.const("i64", value, pos))
+        return tree.Return(pos=pos, value=self.builder.const("i64", value, pos))
 
 
 def _copied(names: set[str] | None) -> set[str] | None:

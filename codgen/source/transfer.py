@@ -8,27 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from evflow.codgen import tree
 from evflow.codgen.source.access import Ref, converts, value_type
-from evflow.codgen.tree import (
-    Assign,
-    Block,
-    Compare,
-    Const,
-    Copy,
-    Declare,
-    Element,
-    Expr,
-    If,
-    Load,
-    Loop,
-    Path,
-    Pos,
-    Present,
-    Run,
-    Step,
-    Stmt,
-    Variable,
-)
+from evflow.codgen.tree import Expr, Pos, Stmt
 from evflow.schema.types import Array, FieldType, Logical, Maybe, Record
 
 if TYPE_CHECKING:
@@ -70,7 +52,9 @@ class Transfer:
         self._check_logical(target, source, into, actual)
         whole = isinstance(into, Maybe) or value_type(into) is None
         if whole and target.steps and source.steps and into == actual:
-            return [Copy(pos=self.pos, target=self.builder.path(target), source=self.builder.path(source))]
+            return [
+                tree.Copy(pos=self.pos, target=self.builder.path(target), source=self.builder.path(source))
+            ]
         both_optional = isinstance(into, Maybe) and isinstance(actual, Maybe)
         # In code a target may hold a value that nothing could take away, so there both must be of one type.
         if (
@@ -113,19 +97,21 @@ class Transfer:
         value = self.builder.const(kind, source.default, self.pos)
         return [self._set(self.builder.path(target), kind, value)]
 
-    def _set(self, path: Path, kind: str, value: Expr) -> Stmt:
-        return Run(pos=self.pos, value=Assign(type=kind, pos=self.pos, place=path, value=value))
+    def _set(self, path: tree.Path, kind: str, value: Expr) -> Stmt:
+        return tree.Run(pos=self.pos, value=tree.Assign(type=kind, pos=self.pos, place=path, value=value))
 
     def _value(self, target: Ref, source: Ref, actual: FieldType) -> list[Stmt]:
         kind, found = value_type(target.declared), value_type(actual)
         assert kind is not None and found is not None
-        loaded = Load(type=found, pos=self.pos, place=self.builder.path(source))
+        loaded = tree.Load(type=found, pos=self.pos, place=self.builder.path(source))
         assignment = self._set(
             self.builder.path(target), kind, self.builder.convert(loaded, kind, checked=self.checked)
         )
         if isinstance(target.declared, Maybe) and isinstance(actual, Maybe):
-            condition = Present(type="bool", pos=self.pos, path=self.builder.path(source))
-            return [If(pos=self.pos, condition=condition, then=Block(pos=self.pos, body=(assignment,)))]
+            condition = tree.Present(type="bool", pos=self.pos, path=self.builder.path(source))
+            return [
+                tree.If(pos=self.pos, condition=condition, then=tree.Block(pos=self.pos, body=(assignment,)))
+            ]
         return [assignment]
 
     def _record(self, target: Ref, source: Ref, into: Record) -> list[Stmt]:
@@ -147,25 +133,30 @@ class Transfer:
     def _array(self, target: Ref, source: Ref, into: Array, actual: Array) -> list[Stmt]:
         """Loops over the elements, one for each dimension."""
         counters = [self.builder.new_local("", "i64") for _ in into.shape]
-        indexes = tuple(Load(type="i64", pos=self.pos, place=Element(c)) for c in counters)
-        read = Load(type=actual.element.name, pos=self.pos, place=self._element(source, indexes, actual))
+        indexes = tuple(tree.Load(type="i64", pos=self.pos, place=tree.Element(c)) for c in counters)
+        read = tree.Load(type=actual.element.name, pos=self.pos, place=self._element(source, indexes, actual))
         value = self.builder.convert(read, into.element.name, checked=self.checked)
         statement: Stmt = self._set(self._element(target, indexes, into), into.element.name, value)
         for counter, size in zip(reversed(counters), reversed(into.shape), strict=True):
             statement = self._counted(counter, size or 0, statement)
         return [statement]
 
-    def _element(self, of: Ref, indexes: tuple[Expr, ...], kind: Array) -> Path:
+    def _element(self, of: Ref, indexes: tuple[Expr, ...], kind: Array) -> tree.Path:
         last = of.steps[-1]
-        return Path(of.root, (*of.steps[:-1], Step(last.field, indexes)), kind.element)
+        return tree.Path(of.root, (*of.steps[:-1], tree.Step(last.field, indexes)), kind.element)
 
-    def _counted(self, counter: Variable, size: int, body: Stmt) -> Stmt:
-        pos, place = self.pos, Element(counter)
-        now = Load(type="i64", pos=pos, place=place)
-        more = Compare(type="bool", pos=pos, op="lt", left=now, right=self.builder.const("i64", size, pos))
-        one = self.builder.binary("add", now, Const(type="i64", pos=pos, value=1), pos)
-        step = Run(pos=pos, value=Assign(type="i64", pos=pos, place=place, value=one))
-        loop = Loop(
-            pos=pos, condition=more, body=Block(pos=pos, body=(body,)), step=Block(pos=pos, body=(step,))
+    def _counted(self, counter: tree.Variable, size: int, body: Stmt) -> Stmt:
+        pos, place = self.pos, tree.Element(counter)
+        now = tree.Load(type="i64", pos=pos, place=place)
+        more = tree.Compare(
+            type="bool", pos=pos, op="lt", left=now, right=self.builder.const("i64", size, pos)
         )
-        return Block(pos=pos, body=(Declare(pos=pos, variable=counter), loop))
+        one = self.builder.binary("add", now, tree.Const(type="i64", pos=pos, value=1), pos)
+        step = tree.Run(pos=pos, value=tree.Assign(type="i64", pos=pos, place=place, value=one))
+        loop = tree.Loop(
+            pos=pos,
+            condition=more,
+            body=tree.Block(pos=pos, body=(body,)),
+            step=tree.Block(pos=pos, body=(step,)),
+        )
+        return tree.Block(pos=pos, body=(tree.Declare(pos=pos, variable=counter), loop))

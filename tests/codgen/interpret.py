@@ -11,46 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from evflow.codgen import semantics
+from evflow.codgen import semantics, tree
 from evflow.codgen.costs import tank
 from evflow.codgen.semantics import ZERO, Halt
-from evflow.codgen.tree import (
-    Assign,
-    Attribute,
-    Binary,
-    Block,
-    Break,
-    Call,
-    Compare,
-    Const,
-    Continue,
-    Convert,
-    Copy,
-    Declare,
-    Discard,
-    Element,
-    Expr,
-    Fault,
-    Function,
-    If,
-    Length,
-    Load,
-    Logical,
-    Loop,
-    Path,
-    Pos,
-    Present,
-    Return,
-    Root,
-    Run,
-    Select,
-    SetAttribute,
-    Spend,
-    Stmt,
-    Submit,
-    Unary,
-    Variable,
-)
+from evflow.codgen.tree import Expr, Fault, Function, Pos, Stmt
 from evflow.schema.types import Array, Maybe
 from tests.codgen.functions import FUNCTIONS, checked_cast
 from tests.codgen.records import stored_text, utf8_text, zero_event
@@ -210,28 +174,28 @@ class _Call:
 
     # Statements return None at their end, or a jump.
 
-    def _block(self, block: Block) -> _Jump | None:
+    def _block(self, block: tree.Block) -> _Jump | None:
         for statement in block.body:
             jump = _STATEMENTS[type(statement)](self, statement)
             if jump is not None:
                 return jump
         return None
 
-    def _declare(self, node: Declare) -> None:
+    def _declare(self, node: tree.Declare) -> None:
         variable = node.variable
         self.locals[variable.index] = _initial(variable)
         if node.value is not None:
             self.locals[variable.index] = self.eval(node.value)
 
-    def _run(self, node: Run) -> None:
+    def _run(self, node: tree.Run) -> None:
         self.eval(node.value)
 
-    def _if(self, node: If) -> _Jump | None:
+    def _if(self, node: tree.If) -> _Jump | None:
         if self.eval(node.condition):
             return self._block(node.then)
         return None if node.otherwise is None else self._block(node.otherwise)
 
-    def _loop(self, node: Loop) -> _Jump | None:
+    def _loop(self, node: tree.Loop) -> _Jump | None:
         untested = node.test_last
         while untested or self.eval(node.condition):
             untested = False
@@ -244,33 +208,33 @@ class _Call:
                 self._block(node.step)
         return None
 
-    def _spend(self, node: Spend) -> None:
+    def _spend(self, node: tree.Spend) -> None:
         self.fuel -= node.steps
         if self.fuel < 0:
             raise _Stop(Fault.FUEL, node.pos)
 
-    def _break(self, node: Break) -> _Jump:
+    def _break(self, node: tree.Break) -> _Jump:
         return _BREAK
 
-    def _continue(self, node: Continue) -> _Jump:
+    def _continue(self, node: tree.Continue) -> _Jump:
         return _CONTINUE
 
-    def _return(self, node: Return) -> _Jump:
+    def _return(self, node: tree.Return) -> _Jump:
         return _Jump(self.eval(node.value))
 
-    def _copy(self, node: Copy) -> None:
+    def _copy(self, node: tree.Copy) -> None:
         value = copy.deepcopy(self._walk(node.source, node.pos))
         holder, key = self._holder(node.target, node.pos)
         holder[key] = value
 
-    def _set_attribute(self, node: SetAttribute) -> None:
+    def _set_attribute(self, node: tree.SetAttribute) -> None:
         value = self.eval(node.value)
         try:
             self.attributes["event"][node.name] = utf8_text(value) if isinstance(value, bytes) else value
         except Halt as halt:
             raise _Stop(halt.fault, node.pos) from None
 
-    def _submit(self, node: Submit) -> None:
+    def _submit(self, node: tree.Submit) -> None:
         port = self.eval(node.port)
         if len(self.emitted) >= _MAX_SUBMITS:
             raise _Stop(Fault.LIMIT, node.pos)
@@ -282,7 +246,7 @@ class _Call:
                 Emitted(port, (node.event.kind, node.event.slot), self._root(node.event, node.pos))
             )
 
-    def _discard(self, node: Discard) -> None:
+    def _discard(self, node: tree.Discard) -> None:
         index = self.eval(node.index)
         queue = self.queues[node.queue]
         if not 0 <= index < len(queue):
@@ -291,7 +255,7 @@ class _Call:
 
     # Places.
 
-    def _root(self, root: Root, pos: Pos) -> Any:
+    def _root(self, root: tree.Root, pos: Pos) -> Any:
         if root.kind == "input":
             return self.events[root.slot]
         if root.kind == "output":
@@ -308,7 +272,7 @@ class _Call:
             raise _Stop(Fault.INDEX, pos)
         return at
 
-    def _walk(self, path: Path, pos: Pos) -> Any:
+    def _walk(self, path: tree.Path, pos: Pos) -> Any:
         """The decoded value at the end of a path; None for an absent optional."""
         value = self._root(path.root, pos)
         for step in path.steps:
@@ -323,17 +287,17 @@ class _Call:
             raise _Stop(Fault.ABSENT, pos)
         return value
 
-    def _holder(self, path: Path, pos: Pos) -> tuple[Any, Any]:
+    def _holder(self, path: tree.Path, pos: Pos) -> tuple[Any, Any]:
         """The container that a place of an output is in, and its key there."""
         *steps, last = path.steps
-        holder = self._walk(Path(path.root, tuple(steps), path.type), pos)
+        holder = self._walk(tree.Path(path.root, tuple(steps), path.type), pos)
         key: Any = last.field
         for index in last.indexes:
             holder = holder[key]
             key = self._inside(holder, index, pos)
         return holder, key
 
-    def _variable(self, element: Element, pos: Pos) -> tuple[list[Any], int]:
+    def _variable(self, element: tree.Element, pos: Pos) -> tuple[list[Any], int]:
         """The list that a variable's value is in, and its index there."""
         variable = element.variable
         values = self.statics if variable.static else self.locals
@@ -350,16 +314,16 @@ class _Call:
         """The value of an expression, in the normal form of its type."""
         return _EXPRESSIONS[type(node)](self, node)
 
-    def _const(self, node: Const) -> Any:
+    def _const(self, node: tree.Const) -> Any:
         return node.value
 
-    def _load(self, node: Load) -> Any:
-        if isinstance(node.place, Element):
+    def _load(self, node: tree.Load) -> Any:
+        if isinstance(node.place, tree.Element):
             values, at = self._variable(node.place, node.pos)
             return values[at]
         return semantics.normal(self._there(self._walk(node.place, node.pos), node.pos), node.type)
 
-    def _length(self, node: Length) -> int:
+    def _length(self, node: tree.Length) -> int:
         if isinstance(node.what, int):
             return len(self.queues[node.what])
         value = self._there(self._walk(node.what, node.pos), node.pos)
@@ -375,10 +339,10 @@ class _Call:
             value = value[0]
         return len(value)
 
-    def _present(self, node: Present) -> bool:
+    def _present(self, node: tree.Present) -> bool:
         return self._walk(node.path, node.pos) is not None
 
-    def _attribute(self, node: Attribute) -> Any:
+    def _attribute(self, node: tree.Attribute) -> Any:
         held = self.attributes[node.scope].get(node.name)
         if node.exists:
             return held is not None
@@ -386,29 +350,29 @@ class _Call:
             return ZERO[node.type] if node.default is None else self.eval(node.default)
         return semantics.normal(held, "str") if node.type == "str" else semantics.cast(held, node.type)
 
-    def _unary(self, node: Unary) -> Any:
+    def _unary(self, node: tree.Unary) -> Any:
         return semantics.unary(node.op, self.eval(node.operand), node.type)
 
-    def _binary(self, node: Binary) -> Any:
+    def _binary(self, node: tree.Binary) -> Any:
         left, right = self.eval(node.left), self.eval(node.right)
         try:
             return semantics.binary(node.op, left, right, node.type)
         except Halt as halt:
             raise _Stop(halt.fault, node.pos) from None
 
-    def _compare(self, node: Compare) -> bool:
+    def _compare(self, node: tree.Compare) -> bool:
         left, right = self.eval(node.left), self.eval(node.right)
         return semantics.compare(node.op, left, right)
 
-    def _logical(self, node: Logical) -> bool:
+    def _logical(self, node: tree.Logical) -> bool:
         if node.op == "and":
             return bool(self.eval(node.left) and self.eval(node.right))
         return bool(self.eval(node.left) or self.eval(node.right))
 
-    def _select(self, node: Select) -> Any:
+    def _select(self, node: tree.Select) -> Any:
         return self.eval(node.yes if self.eval(node.condition) else node.no)
 
-    def _convert(self, node: Convert) -> Any:
+    def _convert(self, node: tree.Convert) -> Any:
         value = self.eval(node.operand)
         if not node.checked:
             return semantics.cast(value, node.type)
@@ -417,15 +381,15 @@ class _Call:
         except Halt as halt:
             raise _Stop(halt.fault, node.pos) from None
 
-    def _call(self, node: Call) -> Any:
+    def _call(self, node: tree.Call) -> Any:
         function = FUNCTIONS.get(node.name)
         if function is None:
             return float(self.system.get(node.name, 0.0))
         return function(*(self.eval(a) for a in node.args))
 
-    def _assign(self, node: Assign) -> Any:
+    def _assign(self, node: tree.Assign) -> Any:
         value = self.eval(node.value)
-        if isinstance(node.place, Element):
+        if isinstance(node.place, tree.Element):
             values, at = self._variable(node.place, node.pos)
             before, values[at] = values[at], value
             return before if node.old else value
@@ -438,7 +402,7 @@ class _Call:
         return before if node.old else value
 
 
-def _initial(variable: Variable) -> Any:
+def _initial(variable: tree.Variable) -> Any:
     """The first value of a variable; an array is a flat list in C order."""
     if not variable.shape:
         return variable.initial if variable.initial else ZERO[variable.type]
@@ -449,32 +413,32 @@ def _initial(variable: Variable) -> Any:
 
 
 _STATEMENTS: dict[type[Stmt], Callable[[_Call, Any], _Jump | None]] = {
-    Block: _Call._block,
-    Declare: _Call._declare,
-    Run: _Call._run,
-    If: _Call._if,
-    Loop: _Call._loop,
-    Spend: _Call._spend,
-    Break: _Call._break,
-    Continue: _Call._continue,
-    Return: _Call._return,
-    Copy: _Call._copy,
-    SetAttribute: _Call._set_attribute,
-    Submit: _Call._submit,
-    Discard: _Call._discard,
+    tree.Block: _Call._block,
+    tree.Declare: _Call._declare,
+    tree.Run: _Call._run,
+    tree.If: _Call._if,
+    tree.Loop: _Call._loop,
+    tree.Spend: _Call._spend,
+    tree.Break: _Call._break,
+    tree.Continue: _Call._continue,
+    tree.Return: _Call._return,
+    tree.Copy: _Call._copy,
+    tree.SetAttribute: _Call._set_attribute,
+    tree.Submit: _Call._submit,
+    tree.Discard: _Call._discard,
 }
 _EXPRESSIONS: dict[type[Expr], Callable[[_Call, Any], Any]] = {
-    Const: _Call._const,
-    Load: _Call._load,
-    Length: _Call._length,
-    Present: _Call._present,
-    Attribute: _Call._attribute,
-    Unary: _Call._unary,
-    Binary: _Call._binary,
-    Compare: _Call._compare,
-    Logical: _Call._logical,
-    Select: _Call._select,
-    Convert: _Call._convert,
-    Call: _Call._call,
-    Assign: _Call._assign,
+    tree.Const: _Call._const,
+    tree.Load: _Call._load,
+    tree.Length: _Call._length,
+    tree.Present: _Call._present,
+    tree.Attribute: _Call._attribute,
+    tree.Unary: _Call._unary,
+    tree.Binary: _Call._binary,
+    tree.Compare: _Call._compare,
+    tree.Logical: _Call._logical,
+    tree.Select: _Call._select,
+    tree.Convert: _Call._convert,
+    tree.Call: _Call._call,
+    tree.Assign: _Call._assign,
 }
