@@ -249,7 +249,9 @@ class Worker:
             except EvflowError as error:
                 outcome.append((None, error))
             except CONTAINED as error:
-                outcome.append((None, self._failed(error)))
+                failure = FlowError(f"flow {self._name}: what was asked for failed: {named(error)}")
+                failure.__cause__ = error
+                outcome.append((None, failure))
             done.set()
 
         (self._link_tasks if links else self._tasks).append(work)
@@ -278,12 +280,6 @@ class Worker:
             _log.error("%s", error)
         except CONTAINED as error:
             mishaps.tell(_log, f"flow {self._name}", "a task was not done", error)
-
-    def _failed(self, error: BaseException) -> FlowError:
-        """What failed in the thread, for who has asked for it."""
-        failure = FlowError(f"flow {self._name}: what was asked for failed: {named(error)}")
-        failure.__cause__ = error
-        return failure
 
     def drain(self, timeout: float | None) -> None:
         """Waits until all that was submitted before has been handled, on other nodes too.
