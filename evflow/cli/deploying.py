@@ -1,16 +1,16 @@
-"""``evflow deploy`` and ``evflow change``: graphs on daemons."""
+"""``evflow deploy``, ``undeploy`` and ``change``: graphs on daemons."""
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from evflow.cli.asking import Asked, speaking
+from evflow.cli.options import FILE, Asked, graph_option, speaking
 
 if TYPE_CHECKING:
     from evflow.deploy.handle import Deployment
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["change", "deploy", "undeploy"]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command()
-@click.argument("file", type=_FILE)
-@click.option("--graph", metavar="NAME", help="The graph's name, or its variable's.")
+@click.argument("file", type=FILE)
+@graph_option
 @click.option("--replace", is_flag=True, help="Let it take the place of the deployment of its name.")
 @speaking
 def deploy(file: Path, graph: str | None, replace: bool, asked: Asked) -> None:
@@ -33,19 +31,15 @@ def deploy(file: Path, graph: str | None, replace: bool, asked: Asked) -> None:
     the hosts, and goes on when this command has ended. FILE may define feed(flow): it is called with a handle
     of the deployment, and may submit events.
     """
-    from evflow.cli.program import load, located
+    from evflow.cli.program import load
 
     program = load(file, graph)
-    hosts = _contacts(asked)
-    with program.graph.deploy(hosts, replace=replace, **asked.settings) as handle:
+    with program.graph.deploy(_contacts(asked), replace=replace, **asked.settings) as handle:
         stones = program.graph.stones
         placed = ", ".join(sorted({str(stone.on) for stone in stones.values()}))
         click.echo(f"deployed {handle.name}, version {handle.version}: {len(stones)} stones on {placed}")
         if program.feed is not None:
-            try:
-                program.feed(handle)  # type: ignore[arg-type]
-            except Exception as error:
-                raise located(file, error) from error
+            program.call_feed(handle)
             handle.drain()
 
 
@@ -54,7 +48,10 @@ def deploy(file: Path, graph: str | None, replace: bool, asked: Asked) -> None:
 @click.option("--drain/--now", default=True, show_default=True, help="Handle first all that is under way.")
 @speaking
 def undeploy(deployment: str, drain: bool, asked: Asked) -> None:
-    """Take a deployment off its hosts, and print what happened at each stone."""
+    """Take a deployment off its hosts.
+
+    Prints what happened at each stone.
+    """
     from evflow.report import stats_table
 
     with _handle(deployment, asked) as handle:
@@ -68,116 +65,101 @@ def undeploy(deployment: str, drain: bool, asked: Asked) -> None:
 
 @click.group()
 def change() -> None:
-    """Change a deployment while events flow: all of a change is made, or nothing."""
+    """Change a deployment while events flow.
+
+    All of a change is made, or nothing.
+    """
 
 
-@change.command()
-@click.argument("deployment")
-@click.argument("stone")
-@click.argument("host")
-@speaking
-def move(deployment: str, stone: str, host: str, asked: Asked) -> None:
+def _changing(name: str, *arguments: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command of ``change``: calls the function with a handle of the deployment and its arguments, and says
+    at the end which version that made.
+
+    Args:
+        name: the command.
+        arguments: what follows the deployment.
+    """
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        @functools.wraps(function)
+        def command(asked: Asked, deployment: str, **given: Any) -> None:
+            with _handle(deployment, asked) as handle:
+                function(handle, **given)
+                click.echo(f"{handle.name} is at version {handle.version}")
+
+        for argument in (*reversed(arguments), "deployment"):
+            command = click.argument(argument)(command)
+        return change.command(name)(speaking(command))
+
+    return decorate
+
+
+@_changing("move", "stone", "host")
+def _move(handle: Deployment, stone: str, host: str) -> None:
     """Move a stone to another host, with its queue and state."""
-    with _changing(deployment, asked) as handle:
-        handle.move(stone, host)
+    handle.move(stone, host)
 
 
-@change.command()
-@click.argument("deployment")
-@click.argument("stone")
+@_changing("insert", "stone")
 @click.option("--after", required=True, help="The stone before it.")
 @click.option("--before", required=True, help="The stone behind it.")
 @click.option("--port", type=click.IntRange(0), default=0, show_default=True, help="The output of --after.")
-@speaking
-def insert(deployment: str, stone: str, after: str, before: str, port: int, asked: Asked) -> None:
+def _insert(handle: Deployment, stone: str, after: str, before: str, port: int) -> None:
     """Put a stone between two that are linked.
 
     STONE is the code of a filter, or FILE.py:NAME, a stone that a Python file makes.
     """
-    with _changing(deployment, asked) as handle:
-        name = handle.insert(_stone(stone), after=after, before=before, port=port)
-        click.echo(f"inserted {name}")
+    click.echo(f"inserted {handle.insert(_stone(stone), after=after, before=before, port=port)}")
 
 
-@change.command()
-@click.argument("deployment")
-@click.argument("stone")
-@click.argument("new")
-@speaking
-def replace(deployment: str, stone: str, new: str, asked: Asked) -> None:
+@_changing("replace", "stone", "new")
+def _replace(handle: Deployment, stone: str, new: str) -> None:
     """Put another stone in the place of STONE.
 
     NEW is the code of a filter, or FILE.py:NAME, a stone that a Python file makes.
     """
-    with _changing(deployment, asked) as handle:
-        handle.replace(stone, _stone(new))
+    handle.replace(stone, _stone(new))
 
 
-@change.command()
-@click.argument("deployment")
-@click.argument("stone")
-@speaking
-def remove(deployment: str, stone: str, asked: Asked) -> None:
+@_changing("remove", "stone")
+def _remove(handle: Deployment, stone: str) -> None:
     """Take a stone out; what led to it leads to what is behind it."""
-    with _changing(deployment, asked) as handle:
-        handle.remove(stone)
+    handle.remove(stone)
 
 
-@change.command()
-@click.argument("deployment")
-@click.argument("source")
-@click.argument("target")
+@_changing("link", "source", "target")
 @click.option("--port", type=click.IntRange(0), default=0, show_default=True, help="The output of SOURCE.")
-@speaking
-def link(deployment: str, source: str, target: str, port: int, asked: Asked) -> None:
+def _link(handle: Deployment, source: str, target: str, port: int) -> None:
     """Link a stone to another one, or to FILE.py:NAME, a new one."""
-    with _changing(deployment, asked) as handle:
-        handle.link(source, _stone(target) if ":" in target else target, port)
+    handle.link(source, _stone(target) if ":" in target else target, port)
 
 
-@change.command()
-@click.argument("deployment")
-@click.argument("source")
-@click.argument("target")
-@speaking
-def unlink(deployment: str, source: str, target: str, asked: Asked) -> None:
+@_changing("unlink", "source", "target")
+def _unlink(handle: Deployment, source: str, target: str) -> None:
     """Take a link away."""
-    with _changing(deployment, asked) as handle:
-        handle.unlink(source, target)
+    handle.unlink(source, target)
 
 
-@change.command()
-@click.argument("deployment")
-@click.argument("stone")
-@speaking
-def freeze(deployment: str, stone: str, asked: Asked) -> None:
+@_changing("freeze", "stone")
+def _freeze(handle: Deployment, stone: str) -> None:
     """Let a stone queue what arrives."""
-    with _changing(deployment, asked) as handle:
-        handle.freeze(stone)
+    handle.freeze(stone)
 
 
-@change.command()
-@click.argument("deployment")
-@click.argument("stone")
-@speaking
-def unfreeze(deployment: str, stone: str, asked: Asked) -> None:
+@_changing("unfreeze", "stone")
+def _unfreeze(handle: Deployment, stone: str) -> None:
     """Let a frozen stone go on."""
-    with _changing(deployment, asked) as handle:
-        handle.unfreeze(stone)
+    handle.unfreeze(stone)
 
 
-@change.command("host")
-@click.argument("deployment")
-@click.argument("host")
+@_changing("host", "host")
 @click.argument("contact", required=False)
-@speaking
-def change_host(deployment: str, host: str, contact: str | None, asked: Asked) -> None:
+def _host(handle: Deployment, host: str, contact: str | None) -> None:
     """Let a host join, at CONTACT; without one, let it leave."""
-    with _changing(deployment, asked) as handle:
-        if contact is None:
-            handle.remove_host(host)
-        else:
-            handle.add_host(host, contact)
+    if contact is None:
+        handle.remove_host(host)
+    else:
+        handle.add_host(host, contact)
 
 
 @change.command()
@@ -213,14 +195,6 @@ def _handle(deployment: str, asked: Asked) -> Deployment:
     from evflow.deploy.handle import Deployment
 
     return Deployment(deployment, _contacts(asked), **asked.settings)
-
-
-@contextmanager
-def _changing(deployment: str, asked: Asked) -> Iterator[Deployment]:
-    """A handle for a change; says at the end which version that made."""
-    with _handle(deployment, asked) as handle:
-        yield handle
-        click.echo(f"{handle.name} is at version {handle.version}")
 
 
 def _stone(text: str) -> Stone:

@@ -1,34 +1,167 @@
-"""``evflow draw`` and ``evflow validate``: a graph that does not run, or that runs elsewhere."""
+"""Commands about a graph: ``run``, ``draw``, ``validate``; ``demo``, ``keygen`` and ``gpu``."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from evflow.cli.asking import Asked, asked, hosts_option
-from evflow.cli.tidy import tidy
+from evflow.cli.options import (
+    DIR,
+    FILE,
+    OUT,
+    Asked,
+    NamedContact,
+    asked,
+    graph_option,
+    hosts_option,
+    keys_option,
+    log_format,
+    plain_option,
+)  # fmt: skip
 from evflow.errors import GraphError
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
 
-__all__ = ["draw", "validate"]
+__all__ = ["demo", "draw", "gpu", "keygen", "run", "validate"]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_OUT = click.Path(dir_okay=False, path_type=Path)
-_graph_option = click.option(
-    "--graph", metavar="NAME", help="The graph's name, or its variable's; needed if FILE makes several."
+_ENDINGS = ".svg, .png or .pdf"
+_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print the results as one JSON object and nothing else."
 )
+_quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")
+
+
+@click.group(invoke_without_command=True)
+@_json_option
+@click.option(
+    "--picture", type=OUT, show_default="./evflow-demo.svg", help=f"Draw the graph to FILE: {_ENDINGS}."
+)
+@_quiet_option
+@click.option(
+    "--processes", type=click.IntRange(1, 3), default=1, show_default=True,
+    help="Place the stones on so many nodes, each in a process of its own.",
+)  # fmt: skip
+@click.pass_context
+def demo(context: click.Context, as_json: bool, picture: Path | None, quiet: bool, processes: int) -> None:
+    """Send a year of real flights through a graph.
+
+    The 336,776 flights that left New York in 2013: how many were late at which airport, and how fast did the
+    others fly, by the hour? Draws the graph with its counts. With --json it draws only where --picture says.
+    """
+    if context.invoked_subcommand is not None:
+        if any(context.get_parameter_source(name) is not ParameterSource.DEFAULT for name in context.params):
+            raise click.UsageError(f"options stand last: evflow demo {context.invoked_subcommand} --json")
+        return
+    from evflow.demo.show import show
+
+    show(as_json=as_json, picture=picture, quiet=quiet or as_json, processes=processes)
+
+
+@demo.command()
+@_json_option
+@click.option(
+    "--picture", type=OUT, show_default="./evflow-matching.svg", help="Draw the map to FILE, as SVG."
+)
+@_quiet_option
+def matching(as_json: bool, picture: Path | None, quiet: bool) -> None:
+    """Match the flights with 100,000 subscriptions.
+
+    The subscribers are invented: they are near airports of the United States and want to know of flights to
+    within some kilometres that are late, or of their airline. Draws a map of where matches fell. With --json
+    it draws only where --picture says.
+    """
+    from evflow.demo.matching import show
+
+    show(as_json=as_json, picture=picture, quiet=quiet or as_json)
+
+
+@demo.command()
+@_json_option
+@_quiet_option
+def spark(as_json: bool, quiet: bool) -> None:
+    """Have Spark clean the flights and send them to subscribers.
+
+    A job of Spark, which starts for it, joins the flights with the places they are bound for, and streams
+    them into a graph that matches them with 100,000 subscriptions. Needs Java.
+    """
+    from evflow.demo.spark import show
+
+    show(as_json=as_json, quiet=quiet or as_json)
 
 
 @click.command()
-@click.option("-o", "--output", type=_OUT, show_default="./NAME.svg", help="Where to: .svg, .png or .pdf.")
-@_graph_option
+@click.argument("file", type=FILE)
+@graph_option
+@click.option("--draw", "picture", type=OUT, help=f"Draw the graph with its counts to FILE: {_ENDINGS}.")
+@click.option("--node", metavar="NAME", help="Run only the stones that are placed on this node.")
+@click.option(
+    "--listen", metavar="CONTACT", multiple=True,
+    help="Where other nodes can dial this one: tcp://127.0.0.1:7000.",
+)  # fmt: skip
+@click.option("--peer", "peers", type=NamedContact(), multiple=True, help="Where to dial another node.")
+@keys_option
+@plain_option
+@click.option("--journal", type=OUT, help="A file that keeps which events were handled, over restarts.")
+@click.option(
+    "--memory", metavar="MIB", type=click.IntRange(1), show_default="256",
+    help="MiB of memory for events of other nodes that wait here.",
+)  # fmt: skip
+@click.option("--keep-going", is_flag=True, help="Exit with 0 though stones have failed on events.")
+@log_format
+@click.pass_context
+def run(
+    context: click.Context,
+    /,
+    file: Path,
+    graph: str | None,
+    picture: Path | None,
+    node: str | None,
+    keep_going: bool,
+    log_format: str,
+    memory: int | None,
+    **options: Any,
+) -> None:
+    """Run a graph, or a node of it.
+
+    Prints what happened at each stone. FILE may define feed(flow), which submits events. The graph runs
+    until feed returns, or until Ctrl-C or SIGTERM; in any case all that was submitted is handled first.
+    The exit code is 1 if a stone failed on an event, also if only a handler raised; else it is 130
+    after Ctrl-C.
+
+    With --node only the stones on that node run, and their events cross to the other nodes, which run by
+    commands of their own. feed is called where a source is (flow.node.name says on which node); other nodes
+    run until Ctrl-C or SIGTERM. A node that gets events listens; one that sends names it with --peer.
+    """
+    from evflow.cli.program import load
+    from evflow.cli.run import make_node, run_program
+    from evflow.watch.logs import printed
+
+    if node is None and (memory or any(options.values())):
+        raise click.UsageError(
+            "--listen, --peer, --keys, --plain, --journal and --memory are of a node: add --node NAME"
+        )
+    # By itself Python prints warnings as text.
+    with nullcontext() if log_format == "text" else printed("WARNING", log_format):
+        program = load(file, graph)
+        if memory is not None:
+            options["memory"] = memory << 20
+        made = None if node is None else make_node(program.graph, node, **options)
+        code = run_program(program, picture, made, keep_going)
+    context.exit(code)
+
+
+@click.command()
+@click.option("-o", "--output", type=OUT, show_default="./NAME.svg", help=f"Where to: {_ENDINGS}.")
+@graph_option
 @click.option("--live", is_flag=True, help="Draw what runs on nodes: give CONTACT… or --hosts, and no FILE.")
 @click.option("--deployment", metavar="NAME", help="Which; needed if the nodes have several.")
 @click.option(
@@ -45,10 +178,11 @@ def draw(
     every: float,
     once: bool,
 ) -> None:
-    """Draw a graph FILE, which need not be complete; or with --live a deployment.
+    """Draw a graph, or a deployment as it runs.
 
-    A live picture has the nodes as frames, with counts and rates, and is drawn again and again until Ctrl-C:
-    a browser that shows it need only load it anew.
+    A graph FILE need not be complete; with --live it is a deployment. A live picture has the nodes as
+    frames, with counts and rates, and is drawn again and again until Ctrl-C: a browser that shows it
+    need only load it anew.
     """
     if live:
         _draw_live(asked, output, deployment, every, once)
@@ -60,10 +194,9 @@ def draw(
         raise click.UsageError(f"there is no file {file}; to draw what runs on nodes, add --live")
     from evflow.cli.program import load
 
-    with tidy(file):
-        path = output or Path(file.with_suffix(".svg").name)
-        load(file, graph).graph.draw(str(path))
-        click.echo(path)
+    path = output or Path(file.with_suffix(".svg").name)
+    load(file, graph).graph.draw(str(path))
+    click.echo(path)
 
 
 def _draw_live(asked: Asked, output: Path | None, deployment: str | None, every: float, once: bool) -> None:
@@ -93,8 +226,8 @@ def _draw_live(asked: Asked, output: Path | None, deployment: str | None, every:
 
 
 @click.command()
-@click.argument("file", type=_FILE)
-@_graph_option
+@click.argument("file", type=FILE)
+@graph_option
 @hosts_option
 def validate(file: Path, graph: str | None, hosts: Path | None) -> None:
     """Check a graph and its functions without running it.
@@ -104,16 +237,13 @@ def validate(file: Path, graph: str | None, hosts: Path | None) -> None:
     """
     from evflow.cli.program import load
 
-    with tidy(file):
-        found = load(file, graph).graph
-        if hosts is None:
-            found.check()
-            shown = ""
-        else:
-            shown = f"\n\n{_placed(found, hosts)}"
-        click.echo(
-            f"{found.name}: {len(found.stones)} stones, {len(found.links)} links, nothing wrong{shown}"
-        )
+    found = load(file, graph).graph
+    shown = ""
+    if hosts is None:
+        found.check()
+    else:
+        shown = f"\n\n{_placed(found, hosts)}"
+    click.echo(f"{found.name}: {len(found.stones)} stones, {len(found.links)} links, nothing wrong{shown}")
 
 
 def _placed(graph: Graph, file: Path) -> str:
@@ -124,3 +254,84 @@ def _placed(graph: Graph, file: Path) -> str:
     if problems := placement_problems(graph, hosts):
         raise GraphError(*problems)
     return placement_table(graph, hosts)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--dir", "folder", type=DIR, default="keys", show_default=True, help="Where to put them.")
+def keygen(name: str, folder: Path) -> None:
+    """Make the keys of a node.
+
+    NAME.key is its secret key; NAME.pub goes to the nodes that it talks to. Keys that are there are not
+    overwritten.
+    """
+    from evflow.node.keyfile import generate
+
+    secret, public = generate(folder, name)
+    click.echo(
+        f"{secret}  the secret key of {name}: it stays on the host of {name}\n"
+        f"{public}  its public key: copy it into the folder of keys of every node that {name} talks to\n"
+        f"The .pub of each of those nodes goes into {folder} on the host of {name}."
+    )
+
+
+@click.group()
+def gpu() -> None:
+    """Check and time matching on a CUDA device."""
+
+
+_device_option = click.option(
+    "--device", type=click.IntRange(0), default=0, show_default=True, help="Which device."
+)
+
+
+@gpu.command()
+@click.option("--full", is_flag=True, help="At the papers' size: 250,000 and 2,500,000 filters.")
+@click.option("--events", type=click.IntRange(1), default=50, show_default=True, help="Events a scenario.")
+@_device_option
+def selftest(full: bool, events: int, device: int) -> None:
+    """Compare the engines on a device with the CPU.
+
+    Needs a card from Turing on, NVIDIA's driver and PyCUDA: docs/gpu.md tells how to get them, also without
+    internet. Takes nearly all memory of the card for a moment. The exit code is 1 if something is wrong.
+    """
+    from evflow.gpu.selftest import selftest as run
+
+    line = ""
+    for line in run(full=full, events=events, device=device):
+        click.echo(line)
+    if line != "0 wrong":
+        raise SystemExit(1)
+
+
+@gpu.command()
+@click.option("--json", "file", type=OUT, help="Write all figures here.")
+@click.option(
+    "--seconds", type=click.FloatRange(0), default=540, show_default=True,
+    help="Begin nothing more after so many.",
+)  # fmt: skip
+@click.option(
+    "--scale", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+    help="Share of the papers' sizes, 250,000 and 2,500,000 filters.",
+)  # fmt: skip
+@click.option("--events", type=click.IntRange(1), default=4096, show_default=True, help="Events a scenario.")
+@_device_option
+def bench(file: Path | None, **settings: Any) -> None:
+    """Time the engines on a device beside the CPU, and check each answer.
+
+    Needs a card from Turing on, NVIDIA's driver and PyCUDA, and numba for the CPU's side: docs/gpu.md tells
+    how to get them, also without internet. The exit code is 1 if an answer is wrong.
+    """
+    from evflow.gpu.bench import Bench
+
+    run = Bench(**settings)
+    for line in run.run():
+        click.echo(line)
+        if file is not None:
+            # After each step, so that a run that breaks off leaves what it has found.
+            try:
+                file.write_text(json.dumps(run.report, indent=1) + "\n")
+            except OSError as error:
+                raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
+    if run.report["wrong"]:
+        raise SystemExit(1)

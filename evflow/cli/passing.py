@@ -5,19 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from evflow.cli.asking import Asked, speaking
-from evflow.errors import UnwrittenError
-from evflow.trouble import AGAIN, Trouble
+from evflow.cli.options import FILE, OUT, Asked, speaking
 
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
-    from evflow.watch.contract import Tap
     from evflow.watch.recording import Recorder
 
 __all__ = ["record", "replay", "tap"]
@@ -28,6 +25,21 @@ _AT = click.option(
     "--at", "contact", required=True, metavar="CONTACT", help="The node; or its name in the file of --hosts."
 )
 _COUNT = click.option("--count", type=click.IntRange(1), help="End after so many events.")
+
+
+class _Speed(click.ParamType):  # type: ignore[type-arg]
+    """A number above 0, or "max", which is None."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
+        """The factor."""
+        if value == "max":
+            return None
+        with suppress(ValueError):
+            if 0 < float(value) < 1e9:
+                return float(value)
+        self.fail(f"expected a number above 0, or max, found {value!r}", param, ctx)
 
 
 @contextmanager
@@ -69,34 +81,38 @@ def tap(asked: Asked, stone: str, contact: str, count: int | None, rate: float |
     """
     from evflow.watch.tap import Lines, Rows, Watched, watch
 
-    shower = Lines(click.echo) if how == "json" else Rows(click.echo)
+    show = (Lines if how == "json" else Rows)(click.echo).show
     done = Watched()
     with (
         asked.client(contact) as client,
         closing(client.tap(stone)) as tapped,
         _until_interrupted(lambda: done.passed, lambda: str(done)),
     ):
-        watch(tapped, shower.show, count=count, rate=rate, done=done)
+        watch(tapped, show, count=count, rate=rate, done=done)
 
 
 @click.command()
 @click.argument("stone")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=OUT)
 @_AT
 @_COUNT
 @speaking
 def record(asked: Asked, stone: str, file: Path, contact: str, count: int | None) -> None:
-    """Write the events that pass a stone to a file, with the times they came at, until Ctrl-C.
+    """Write the events that pass a stone to a file.
 
-    STONE is DEPLOYMENT/STONE. A recording that is there is continued. It survives a kill at any moment.
+    STONE is DEPLOYMENT/STONE. Events are written with the times they came at, until Ctrl-C. A recording
+    that is there is continued. It survives a kill at any moment.
     """
     from evflow.watch.recording import Recorder
+
+    def summary() -> str:
+        return f"{recorder.events:,} events recorded in {file}, {tapped.missed:,} left out"
 
     with (
         asked.client(contact) as client,
         closing(client.tap(stone)) as tapped,
         Recorder(file, stone=stone, node=client.node) as recorder,
-        _until_interrupted(lambda: recorder.events, lambda: _recorded(recorder, file, tapped)),
+        _until_interrupted(lambda: recorder.events, summary),
     ):
         while count is None or recorder.events < count:
             batch = tapped.next(0.25)
@@ -107,6 +123,9 @@ def record(asked: Asked, stone: str, file: Path, contact: str, count: int | None
 
 def _write(recorder: Recorder, batch: EventBatch) -> None:
     """Writes events; while the file cannot be written they wait, and others are left out and counted."""
+    from evflow.errors import UnwrittenError
+    from evflow.trouble import AGAIN, Trouble
+
     trouble = Trouble(_log)
     while True:
         try:
@@ -120,36 +139,23 @@ def _write(recorder: Recorder, batch: EventBatch) -> None:
             return
 
 
-def _recorded(recorder: Recorder, file: Path, tapped: Tap) -> str:
-    return f"{recorder.events:,} events recorded in {file}, {tapped.missed:,} left out"
-
-
-def _speed(context: click.Context, parameter: click.Parameter, text: str) -> float | None:
-    if text == "max":
-        return None
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 0 < speed < 1e9:
-        raise click.BadParameter(f"expected a number above 0, or max, found {text!r}")
-    return speed
-
-
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @click.argument("stone")
 @_AT
-@click.option("--speed", callback=_speed, default="1", show_default=True, help="2.0: twice as fast; or max.")
+@click.option(
+    "--speed", type=_Speed(), default="1", show_default=True,
+    help="2.0: twice as fast; or max.",
+)  # fmt: skip
 @click.option("--loop", is_flag=True, help="Begin again at the end, until Ctrl-C.")
 @speaking
 def replay(asked: Asked, file: Path, stone: str, contact: str, speed: float | None, loop: bool) -> None:
-    """Submit the events of a recording to a stone, as far apart in time as they came.
+    """Submit the events of a recording to a stone.
 
-    STONE is DEPLOYMENT/STONE, one that others may send to. All events are handed over before this ends.
+    They are submitted as far apart in time as they came. STONE is DEPLOYMENT/STONE, one that others may
+    send to. All events are handed over before this ends.
     """
-    from evflow.watch.recording import Recording
-    from evflow.watch.replay import Replayed, replay
+    from evflow.watch.recording import Recording, Replayed, replay
 
     recording, done = Recording(file), Replayed()
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.graph import Graph
 from evflow.mishaps import named, sound
@@ -19,6 +21,7 @@ from evflow.outside import from_json
 from evflow.stone import Stone
 
 if TYPE_CHECKING:
+    from evflow.deploy.handle import Deployment
     from evflow.flow.flow import Flow
 
 __all__ = ["Program", "load", "located", "variable", "where"]
@@ -38,7 +41,19 @@ class Program:
 
     file: Path
     graph: Graph
-    feed: Callable[[Flow], object] | None = None
+    feed: Callable[[Any], object] | None = None
+
+    def call_feed(self, flow: Flow | Deployment) -> None:
+        """Calls ``feed``.
+
+        Raises:
+            EvflowError: it fails; names the line of the file.
+        """
+        assert self.feed is not None
+        try:
+            self.feed(flow)
+        except Exception as error:
+            raise located(self.file, error) from error
 
 
 def load(file: Path, name: str | None = None) -> Program:
@@ -51,6 +66,9 @@ def load(file: Path, name: str | None = None) -> Program:
     Raises:
         EvflowError: the file fails, or holds no such graph.
     """
+    if (context := click.get_current_context(silent=True)) is not None:
+        # Where the functions are that an error may be about: see ``Main``.
+        context.meta["evflow.file"] = file
     if file.suffix == ".json":
         try:
             return Program(file, Graph.from_dict(from_json(file.read_text(encoding="utf-8"))))
@@ -125,9 +143,9 @@ def located(file: Path, error: BaseException) -> EvflowError:
     return GraphError(f"{place}: {text or named(error)}")
 
 
-def where(file: Path, error: EvflowError) -> str:
-    """The place in a user's file of the function that a ``CodeError`` is about, if it stands there once."""
-    if not isinstance(error, CodeError) or file.suffix == ".json":
+def where(file: Path, error: CodeError) -> str:
+    """The place in a user's file of the function that an error is about, if it stands there once."""
+    if file.suffix == ".json":
         return ""
     with tokenize.open(file) as source:
         text = source.read()

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from evflow.cli.program import Program, located
+from evflow.cli.program import Program
 from evflow.engine.letters import DeadLetters
-from evflow.errors import EvflowError, GraphError
+from evflow.engine.topology import crossing_of
+from evflow.errors import EvflowError, GraphError, LinkError
 from evflow.flow.flow import Flow
+from evflow.graph import Graph
 from evflow.kinds import own_kind
 from evflow.outside import shown
+from evflow.placement import bridged
 from evflow.report import stats_table
 
 if TYPE_CHECKING:
     from evflow.node.node import Node
 
-__all__ = ["run_program"]
+__all__ = ["make_node", "run_program"]
 
 _SHOWN = 10
 _HINT_AFTER = 2.0
@@ -59,19 +63,26 @@ def run_program(
     if (
         node is None
         and program.feed is None
-        and not any(own_kind(s) == "generator" for s in program.graph.stones.values())
+        and not any(own_kind(stone) == "generator" for stone in program.graph.stones.values())
     ):
         raise GraphError(
             f"{program.file} defines no feed(flow), and its graph has no generator: no event would enter it"
         )
     interrupted, failure = False, None
     with _ended_by_sigterm():
-        flow = _begun(program, node)
+        with ExitStack() as unused:
+            if node is not None:
+                unused.callback(node.close)
+            flow = program.graph.run(node=node)
+            unused.pop_all()
         try:
             with _ended_by_failure(flow):
-                _announce(node)
+                if node is not None:
+                    for contact in node.contacts:
+                        click.echo(f"node {node.name} listens at {contact}")
                 _feed(program, flow)
-                _drain(flow, node)
+                with _hints(node):
+                    flow.drain()
         except KeyboardInterrupt as cause:
             interrupted = not isinstance(cause, _Terminated)
             what = "interrupted" if interrupted else "asked to end"
@@ -80,21 +91,17 @@ def run_program(
         except EvflowError as error:
             failure = error
         flow.close(timeout=_PATIENCE)
-    _report(flow, picture)
+    click.echo(stats_table(flow.stats(), {name: stone.kind for name, stone in flow.graph.stones.items()}))
+    if letters := flow.dead_letters():
+        click.echo("\n" + "\n".join(_letter_lines(letters)))
+    if picture is not None:
+        flow.draw(str(picture))
+        click.echo(f"\ngraph drawn to {picture}")
     if failure is not None:
         raise failure
     if flow.failed and not keep_going:
         return 1
     return 130 if interrupted else 0
-
-
-def _begun(program: Program, node: Node | None) -> Flow:
-    try:
-        return program.graph.run(node=node)
-    except BaseException:
-        if node is not None:
-            node.close()
-        raise
 
 
 @contextmanager
@@ -116,19 +123,14 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def _ended_by_failure(flow: Flow) -> Iterator[None]:
-    """Within the ``with`` block a flow that breaks ends what the main thread does, as SIGTERM would."""
+def _beside(look: Callable[[], bool], seconds: float) -> Iterator[None]:
+    """Within the ``with`` block a thread calls ``look`` every so many seconds, until that returns False."""
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(_GLANCE):
-            if flow.failure is not None:
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
-                return
+        while not done.wait(seconds) and look():
+            pass
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     watcher = threading.Thread(target=watch, name="evflow watch", daemon=True)
     watcher.start()
     try:
@@ -138,45 +140,42 @@ def _ended_by_failure(flow: Flow) -> Iterator[None]:
         watcher.join()
 
 
-def _announce(node: Node | None) -> None:
-    for contact in () if node is None else node.contacts:
-        assert node is not None
-        click.echo(f"node {node.name} listens at {contact}")
+@contextmanager
+def _ended_by_failure(flow: Flow) -> Iterator[None]:
+    """Within the ``with`` block a flow that breaks ends what the main thread does, as SIGTERM would."""
+
+    def look() -> bool:
+        if flow.failure is not None:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        return flow.failure is None
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with _beside(look, _GLANCE):
+        yield
 
 
 def _feed(program: Program, flow: Flow) -> None:
     has_source = any(own_kind(flow.graph.stones[name]) == "source" for name in flow.stats())
-    if program.feed is None or not has_source:
-        click.echo("running until Ctrl-C", err=True)
-        # In short waits, since a signal that comes just before a wait does not end it.
-        forever = threading.Event()
-        while not forever.wait(0.5):
-            pass
-    try:
-        assert program.feed is not None
-        program.feed(flow)
-    except Exception as error:
-        raise located(program.file, error) from error
-
-
-def _drain(flow: Flow, node: Node | None) -> None:
-    """Waits until all is handled; tells after a while which nodes it waits for."""
-    if node is None:
-        flow.drain()
+    if program.feed is not None and has_source:
+        program.call_feed(flow)
         return
-    done = threading.Event()
-    hints = threading.Thread(target=_hint, args=(node, done), daemon=True)
-    hints.start()
-    try:
-        flow.drain()
-    finally:
-        done.set()
-        hints.join()
+    click.echo("running until Ctrl-C", err=True)
+    # In short waits, since a signal that comes just before a wait does not end it.
+    forever = threading.Event()
+    while not forever.wait(0.5):
+        pass
 
 
-def _hint(node: Node, done: threading.Event) -> None:
+@contextmanager
+def _hints(node: Node | None) -> Iterator[None]:
+    """Within the ``with`` block it is told after a while which nodes are waited for."""
     told = ""
-    while not done.wait(_HINT_AFTER):
+
+    def look() -> bool:
+        nonlocal told
+        assert node is not None
         missing = [
             f"{peer} ({link['waiting']:,} events{', ' + link['trouble'] if link['trouble'] else ''})"
             for peer, link in node.links().items()
@@ -186,16 +185,13 @@ def _hint(node: Node, done: threading.Event) -> None:
         if missing and text != told:
             told = text
             click.echo(text, err=True)
+        return True
 
-
-def _report(flow: Flow, picture: Path | None) -> None:
-    kinds = {name: stone.kind for name, stone in flow.graph.stones.items()}
-    click.echo(stats_table(flow.stats(), kinds))
-    if letters := flow.dead_letters():
-        click.echo("\n" + "\n".join(_letter_lines(letters)))
-    if picture is not None:
-        flow.draw(str(picture))
-        click.echo(f"\ngraph drawn to {picture}")
+    if node is None:
+        yield
+        return
+    with _beside(look, _HINT_AFTER):
+        yield
 
 
 def _letter_lines(letters: DeadLetters) -> Iterable[str]:
@@ -205,9 +201,66 @@ def _letter_lines(letters: DeadLetters) -> Iterable[str]:
         yield f"  {letter.stone}: {letter.reason}"
         yield f"    {shown(letter.event, 160)}"
     if len(letters) > _SHOWN:
-        groups: dict[str, int] = {}
-        for letter in letters:
-            groups[letter.stone] = groups.get(letter.stone, 0) + 1
+        groups = Counter(letter.stone for letter in letters)
         yield "  … in all: " + ", ".join(f"{count:,} at {stone}" for stone, count in groups.items())
     if letters.lost:
         yield f"  {letters.lost:,} of them were no longer kept"
+
+
+# --- a node of a graph
+
+
+def make_node(
+    graph: Graph,
+    name: str,
+    listen: tuple[str, ...] = (),
+    peers: Iterable[tuple[str, str]] = (),
+    **settings: Any,
+) -> Node:
+    """The node that runs its part of a graph.
+
+    Args:
+        graph: the graph.
+        name: the node.
+        listen: contacts to listen at.
+        peers: names of nodes, and where they listen.
+        settings: keys, plain, journal and memory; see ``evflow.Node``.
+
+    Raises:
+        EvflowError: the graph has no such node, an option is wrong, or a peer could not be reached.
+    """
+    from evflow.node.node import Node
+
+    contacts, stones = dict(peers), graph.stones.values()
+    # The nodes of the graph, and those that its bridges lead out to by name.
+    known = {crossing.peer for crossing in map(crossing_of, stones) if crossing is not None}
+    known |= {stone.on for stone in stones if stone.on is not None}
+    if name not in known:
+        raise LinkError(f"graph {graph.name} has no stone on node {name!r}; {_listed(known)}")
+    for peer in contacts:
+        if peer not in known:
+            raise LinkError(f"--peer {peer}: graph {graph.name} has no node {peer!r}; {_listed(known)}")
+    # A node that neither dials a peer nor can be dialled would wait forever.
+    sent_to, sent_by = _neighbours(graph, name)
+    for peer in sorted(sent_to - contacts.keys()) if not listen else ():
+        raise LinkError(f"node {name} sends to {peer}: give --peer {peer}=CONTACT, where {peer} listens")
+    for peer in sorted(sent_by - contacts.keys()) if not listen else ():
+        raise LinkError(
+            f"node {name} gets events of {peer}: give --listen CONTACT, and --peer {name}=CONTACT there"
+        )
+    return Node(name, listen, peers=contacts, **settings)
+
+
+def _neighbours(graph: Graph, node: str) -> tuple[set[str], set[str]]:
+    """The nodes that a node sends to, and those that send to it, by name."""
+    whole = bridged(graph)
+    ends = {(whole.stones[link.source].on, whole.stones[link.target].on) for link in whole.links}
+    sent_to = {end for start, end in ends if start == node != end and end is not None}
+    sent_by = {start for start, end in ends if end == node != start and start is not None}
+    crossings = [crossing_of(stone) for stone in whole.stones.values() if stone.on == node]
+    return sent_to | {c.peer for c in crossings if c is not None and "://" not in c.peer}, sent_by
+
+
+def _listed(nodes: set[str]) -> str:
+    names = ", ".join(sorted(name for name in nodes if "://" not in name))
+    return f"its nodes are {names}" if names else "it places no stone; do it with 'with g.on(NAME):'"

@@ -1,39 +1,50 @@
-"""Doctor: checks of this host, each a function that returns what it found and what to do about it."""
+"""Doctor: checks of this host, of keys, ports and peers; each says what it found and what to do about it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import platform
+import re
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from evflow.errors import LinkError
+import zmq
+
+from evflow.errors import EvflowError, LinkError
 from evflow.node.contact import Contact
+from evflow.node.keyfile import key_paths, read_public, read_secret, stamp_of
+from evflow.node.node import Node
 from evflow.outside import shown
 from evflow.report import duration, size
+from evflow.watch.diagnosis import Probe, diagnose
+from evflow.watch.diagnosis import probe as probe_contact
+from evflow.watch.status import LinkStatus
 
-__all__ = ["Finding", "checked", "host_checks", "listen_check", "verdict"]
+if TYPE_CHECKING:
+    from evflow.watch.survey import Opener
+
+__all__ = [
+    "Finding", "checked", "clock_check", "examine", "greet", "hello_check", "host_checks", "keys_check",
+    "listen_check", "peer_check", "verdict",
+]  # fmt: skip
 
 _PYTHON = (3, 11)
-_PACKAGES = {
-    "numpy": (2, 0),
-    "llvmlite": (0, 45),
-    "msgpack": (1, 0),
-    "msgspec": (0, 19),
-    "pycparser": (3, 0),
-    "pyzmq": (26, 0),
-    "rich": (13, 0),
-}
 _OPTIONAL = ("pygraphviz", "prometheus-client")
 _LITTLE_MEMORY = 256 << 20
 _FEW_FILES = 1024
+_PATIENCE = 5.0
+_FAR = 1.0
+"""Seconds that clocks may differ without anybody minding."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +77,46 @@ def checked(about: str, check: Check) -> list[Finding]:
     try:
         return list(check())
     except Exception as error:  # noqa: BLE001  whoever asks what is wrong needs an answer, not a traceback
-        return [
-            Finding(about, "wrong", f"it cannot be checked: {shown(error, 300)}", "tell the makers of evflow")
-        ]
+        text = f"it cannot be checked: {shown(error, 300)}"
+        return [Finding(about, "wrong", text, "tell the makers of evflow")]
 
 
 def verdict(findings: Iterable[Finding]) -> str:
     """The worst level among findings."""
     found = {finding.level for finding in findings}
     return next((level for level in ("wrong", "warning") if level in found), "ok")
+
+
+def examine(
+    listen: Iterable[str] = (),
+    peers: Iterable[tuple[str, str]] = (),
+    *,
+    keys: Path | None = None,
+    name: str | None = None,
+    plain: bool = False,
+    open: Callable[..., Any],
+) -> Iterator[Finding]:
+    """All that there is to find.
+
+    Args:
+        listen: contacts at which a node could be to listen.
+        peers: names and contacts of nodes to be reached.
+        keys: a folder of keys.
+        name: whose key to use.
+        plain: whether tcp may go beyond this host without keys.
+        open: makes a connection to "NAME=CONTACT", as ``evflow.deploy.client.Client`` does.
+    """
+    checks: list[tuple[str, Check]] = list(host_checks().items())
+    if keys is not None:
+        checks.append(("keys", partial(keys_check, keys, name)))
+    checks += [(text, partial(_listen, text, keys is not None, plain)) for text in listen]
+    settings = {"name": name, "keys": keys, "plain": plain}
+    checks += [(peer, partial(_peer, peer, contact, settings, open)) for peer, contact in peers]
+    for about, check in checks:
+        yield from checked(about, check)
+
+
+# --- this host
 
 
 def host_checks() -> dict[str, Check]:
@@ -86,18 +128,17 @@ def host_checks() -> dict[str, Check]:
         "eventfd, memfd": lambda: kernel(("eventfd", "memfd_create")),
         "memory": lambda: [memory(Path("/proc/meminfo").read_text())],
         "open files": _open_files,
-        "clock": lambda: [ticks(Path("/proc/uptime").read_text())],
+        "clock": lambda: [uptime(Path("/proc/uptime").read_text())],
         "java, cuda": lambda: others(shutil.which),
     }
 
 
 def python(version: tuple[int, ...], implementation: str) -> Finding:
     """Whether this Python is one that evflow runs on."""
-    shown = f"{implementation} {'.'.join(map(str, version))}"
-    if version < _PYTHON or implementation != "cpython":
-        wanted = ".".join(map(str, _PYTHON))
-        return Finding("python", "wrong", shown, f"use CPython {wanted} or newer")
-    return Finding("python", "ok", shown)
+    right = version >= _PYTHON and implementation == "cpython"
+    advice = "" if right else f"use CPython {'.'.join(map(str, _PYTHON))} or newer"
+    found = f"{implementation} {'.'.join(map(str, version))}"
+    return Finding("python", "ok" if right else "wrong", found, advice)
 
 
 def _installed(package: str) -> str | None:
@@ -112,35 +153,28 @@ def packages(installed: Callable[[str], str | None]) -> Iterator[Finding]:
     Args:
         installed: package → version, or None.
     """
-    for package, least in _PACKAGES.items():
-        found = installed(package)
-        needed = f"{package}>={'.'.join(map(str, least))}"
-        if found is None:
-            yield Finding(package, "wrong", "not installed", f"pip install '{needed}'")
-        elif _numbers(found) < least:
-            yield Finding(package, "wrong", f"version {found}", f"pip install '{needed}'")
-        else:
-            yield Finding(package, "ok", f"version {found}")
+    for needed in metadata.requires("evflow") or ():
+        if found := re.fullmatch(r"([\w.-]+)>=([\d.]+)", needed):
+            package, least = found.groups()
+            version = installed(package)
+            right = version is not None and _numbers(version) >= _numbers(least)
+            text = "not installed" if version is None else f"version {version}"
+            yield Finding(
+                package, "ok" if right else "wrong", text, "" if right else f"pip install '{needed}'"
+            )
     for package in _OPTIONAL:
-        found = installed(package)
-        yield Finding(package, "note", f"version {found}" if found else "not installed; it is optional")
+        version = installed(package)
+        yield Finding(package, "note", f"version {version}" if version else "not installed; it is optional")
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    parts = []
-    for part in version.split(".")[:2]:
-        digits = "".join(c for c in part if c.isdecimal())
-        parts.append(int(digits) if digits else 0)
-    return tuple(parts)
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 
 def system(name: str, release: str) -> Finding:
     """Whether nodes can run on this system."""
-    if name != "Linux":
-        return Finding(
-            "system", "wrong", f"{name} {release}", "nodes need Linux; elsewhere a graph runs in one process"
-        )
-    return Finding("system", "ok", f"{name} {release}")
+    advice = "" if name == "Linux" else "nodes need Linux; elsewhere a graph runs in one process"
+    return Finding("system", "wrong" if advice else "ok", f"{name} {release}", advice)
 
 
 def kernel(calls: Iterable[str]) -> Iterator[Finding]:
@@ -157,48 +191,42 @@ def kernel(calls: Iterable[str]) -> Iterator[Finding]:
         try:
             os.close(made("evflow doctor") if call == "memfd_create" else made(0))
         except OSError as error:
-            yield Finding(
-                call, "wrong", f"not permitted: {error.strerror}",
-                "in a container: does its seccomp profile allow it?",
-            )  # fmt: skip
+            advice = "in a container: does its seccomp profile allow it?"
+            yield Finding(call, "wrong", f"not permitted: {error.strerror}", advice)
         else:
             yield Finding(call, "ok", "there")
 
 
 def memory(meminfo: str) -> Finding:
     """Whether there is memory left, from the text of /proc/meminfo."""
-    for line in meminfo.splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            left = int(value.split()[0]) * 1024
-            if left < _LITTLE_MEMORY:
-                advice = "a node needs about 100 MB, and what its queues may hold; end something"
-                return Finding("memory", "warning", f"{size(left)} available", advice)
-            return Finding("memory", "ok", f"{size(left)} available")
-    return Finding("memory", "note", "the system does not say how much is available")
+    found = re.search(r"^MemAvailable:\s*(\d+)", meminfo, re.MULTILINE)
+    if found is None:
+        return Finding("memory", "note", "the system does not say how much is available")
+    left = int(found[1]) * 1024
+    if left < _LITTLE_MEMORY:
+        advice = "a node needs about 100 MB, and what its queues may hold; end something"
+        return Finding("memory", "warning", f"{size(left)} available", advice)
+    return Finding("memory", "ok", f"{size(left)} available")
 
 
 def _open_files() -> Iterator[Finding]:
     import resource
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield open_files(soft, hard)
+    yield open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 def open_files(soft: int, hard: int) -> Finding:
     """Whether a process may have enough files open, from its limits (-1 for none)."""
-    shown = "no limit" if soft == -1 else f"at most {soft:,}"
-    if 0 <= soft < _FEW_FILES:
-        return Finding(
-            "open files", "warning", shown,
-            f"each link takes about three: ulimit -n {_FEW_FILES if hard < 0 else min(hard, _FEW_FILES)}",
-        )  # fmt: skip
-    return Finding("open files", "ok", shown)
+    text = "no limit" if soft == -1 else f"at most {soft:,}"
+    if not 0 <= soft < _FEW_FILES:
+        return Finding("open files", "ok", text)
+    wanted = _FEW_FILES if hard < 0 else min(hard, _FEW_FILES)
+    return Finding("open files", "warning", text, f"each link takes about three: ulimit -n {wanted}")
 
 
-def ticks(uptime: str) -> Finding:
+def uptime(text: str) -> Finding:
     """How long the host runs, from the text of /proc/uptime."""
-    return Finding("clock", "ok", f"the host is up for {duration(float(uptime.split()[0]))}")
+    return Finding("clock", "ok", f"the host is up for {duration(float(text.split()[0]))}")
 
 
 def others(which: Callable[[str], str | None]) -> Iterator[Finding]:
@@ -211,8 +239,16 @@ def others(which: Callable[[str], str | None]) -> Iterator[Finding]:
         ("java", "java", "Spark needs it"),
         ("cuda", "nvidia-smi", "stones on a GPU need its driver"),
     ):
-        path = which(program)
-        yield Finding(about, "note", path if path else f"no {program}; only {use}")
+        yield Finding(about, "note", which(program) or f"no {program}; only {use}")
+
+
+# --- where a node could listen
+
+_FREE = ("ok", "a node can listen there", "")
+
+
+def _listen(text: str, keys: bool, plain: bool) -> Iterator[Finding]:
+    yield listen_check(text, keys, plain)
 
 
 def listen_check(text: str, keys: bool, plain: bool = False) -> Finding:
@@ -228,50 +264,41 @@ def listen_check(text: str, keys: bool, plain: bool = False) -> Finding:
         contact = Contact.parse(text, listening=True)
     except LinkError as error:
         return Finding(about, "wrong", str(error), "write it as tcp://10.0.0.1:7000 or ipc:///run/edge")
-    if contact.scheme == "tcp" and not contact.is_local and not keys and not plain:
-        return Finding(
-            about, "wrong", "it is beyond this host, and there are no keys",
-            "make keys with evflow keygen and give --keys, or say --plain",
-        )  # fmt: skip
-    found = _bound_ipc(contact) if contact.scheme == "ipc" else _bound_tcp(contact)
-    level, said, advice = found
-    if level == "ok" and contact.is_local and contact.scheme == "tcp":
-        said += "; only from this host"
-    return Finding(about, level, said, advice)
+    if contact.scheme == "ipc":
+        return Finding(about, *_bound_ipc(contact))
+    if not contact.is_local and not keys and not plain:
+        advice = "make keys with evflow keygen and give --keys, or say --plain"
+        return Finding(about, "wrong", "it is beyond this host, and there are no keys", advice)
+    level, said, advice = _bound_tcp(contact)
+    only = "; only from this host" if level == "ok" and contact.is_local else ""
+    return Finding(about, level, said + only, advice)
 
 
-_Said = tuple[str, str, str]
-
-
-def _bound_tcp(contact: Contact) -> _Said:
-    host = "" if contact.host == "*" else contact.host
+def _bound_tcp(contact: Contact) -> tuple[str, str, str]:
+    host, port = "" if contact.host == "*" else contact.host, contact.port
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as tried:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
             # As ZeroMQ does: a port whose last connections linger can be had.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tried.bind((host, contact.port))
+            tried.bind((host, port))
             tried.listen(1)
     except OSError as error:
-        return _not_bound(contact, error)
-    return "ok", "a node can listen there", ""
+        said, advice = {
+            errno.EADDRINUSE: (
+                f"port {port} is taken",
+                f"who has it: ss -ltnp 'sport = :{port}'; or take another",
+            ),
+            errno.EADDRNOTAVAIL: (
+                f"{host} is no address of this host",
+                f"its addresses: ip -brief address; or tcp://*:{port} for all of them",
+            ),
+            errno.EACCES: (f"this user may not listen at port {port}", "take a port from 1024 on"),
+        }.get(error.errno or 0, (f"it cannot be listened at: {error.strerror or error}", "is it right?"))
+        return "wrong", said, advice
+    return _FREE
 
 
-def _not_bound(contact: Contact, error: OSError) -> _Said:
-    port = contact.port
-    if error.errno == errno.EADDRINUSE:
-        return "wrong", f"port {port} is taken", f"who has it: ss -ltnp 'sport = :{port}'; or take another"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return (
-            "wrong", f"{contact.host} is no address of this host",
-            f"its addresses: ip -brief address; or tcp://*:{port} for all of them",
-        )  # fmt: skip
-    if error.errno == errno.EACCES:
-        return "wrong", f"this user may not listen at port {port}", "take a port from 1024 on"
-    return "wrong", f"it cannot be listened at: {error.strerror or error}", "is it right?"
-
-
-def _bound_ipc(contact: Contact) -> _Said:
+def _bound_ipc(contact: Contact) -> tuple[str, str, str]:
     if contact.path.startswith("@"):
         return "ok", "a name without a file, which a node can have if no other has", ""
     path = Path(contact.path)
@@ -284,9 +311,190 @@ def _bound_ipc(contact: Contact) -> _Said:
             "choose another folder, or change its mode",
         )
     if path.is_socket():
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tried, suppress(OSError):
-            tried.connect(contact.path)
+        if probe_contact(str(contact)).outcome == "answers":
             return "wrong", "another process listens there", "end it, or take another path"
     elif path.exists():
         return "wrong", f"{path} is there and is no socket", "remove it, or take another path"
-    return "ok", "a node can listen there", ""
+    return _FREE
+
+
+# --- keys
+
+
+def keys_check(folder: Path, name: str | None = None) -> Iterator[Finding]:
+    """Whether the keys in a folder can be used: readable, private, and belonging together.
+
+    Args:
+        folder: the folder.
+        name: the node whose secret key has to be there; None if nobody said.
+    """
+    about = f"keys {folder}"
+    try:
+        stamp = stamp_of(folder)
+        mode = folder.stat().st_mode & 0o777
+    except (LinkError, OSError) as error:
+        yield Finding(about, "wrong", str(error), f"make keys: evflow keygen NAME --dir {folder}")
+        return
+    if mode & 0o022:
+        text = f"others may write to it, its mode is {mode:04o}: they could let anybody in"
+        yield Finding(about, "warning", text, f"chmod 700 {folder}")
+    public, problems = read_public(folder, stamp)
+    for problem in problems:
+        yield Finding(about, "wrong", problem, "copy it anew from its host")
+    names = sorted(path.stem for path in folder.glob("*.key"))
+    for each in names:
+        yield Finding(f"key of {each}", *_pair(folder, each, public))
+    if name is not None and name not in names:
+        advice = f"evflow keygen {name} --dir {folder}"
+        yield Finding(f"key of {name}", "wrong", f"there is no {key_paths(folder, name)[0]}", advice)
+    peers = ", ".join(each for each in sorted(public) if each not in names)
+    advice = "" if peers else "copy the .pub of each peer into it"
+    yield Finding(about, "ok" if peers else "warning", f"peers that may connect: {peers or 'none'}", advice)
+
+
+def _pair(folder: Path, name: str, public: Mapping[str, str]) -> tuple[str, str, str]:
+    make = f"evflow keygen {name} --dir {folder}"
+    try:
+        own = zmq.curve_public(read_secret(folder, name).encode()).decode()
+    except (LinkError, zmq.ZMQError, ValueError) as error:
+        # Its own message, never what is in the file.
+        text = str(error) if isinstance(error, LinkError) else "it is no key"
+        return "wrong", text, f"remove it, and make another: {make}"
+    if name not in public:
+        advice = "its peers need it; copy it back from one of them"
+        return "warning", f"there is no {key_paths(folder, name)[1]}", advice
+    if public[name] != own:
+        advice = f"remove both, and make new ones: {make}"
+        return "wrong", f"{name}.pub does not belong to {name}.key", advice
+    return "ok", "a pair, readable by its owner only", ""
+
+
+# --- peers
+
+
+def _peer(
+    peer: str, contact: str, settings: Mapping[str, Any], open: Callable[..., Any]
+) -> Iterator[Finding]:
+    """What there is to find of a peer, each only if what it needs is right."""
+    here = socket.gethostname()
+    yield (reached := peer_check(peer, contact, probe_contact, here))
+    if reached.level != "ok":
+        return
+    if settings["keys"] is not None and settings["name"] is None:
+        advice = "give --name NAME, where NAME.key is in the folder and no node of that name runs"
+        yield Finding(f"link to {peer}", "note", "not tried: with keys a node needs a name", advice)
+        return
+    yield (greeted := hello_check(peer, contact, here=here, **settings))
+    if greeted.level == "ok":
+        yield clock_check(peer, partial(open, f"{peer}={contact}", timeout=3.0, **settings))
+
+
+def peer_check(peer: str, contact: str, probe: Callable[[str], Probe], here: str = "") -> Finding:
+    """Whether anything listens at a contact, as seen from this host.
+
+    Args:
+        peer: the name of who should.
+        contact: where.
+        probe: tries it.
+        here: the name of this host.
+    """
+    tried = probe(contact)
+    if tried.outcome == "answers":
+        return Finding(f"reach {peer}", "ok", f"{tried.detail}, after {tried.seconds * 1e3:.1f} ms")
+    found = diagnose("", peer, LinkStatus("down", "", contact), host=here, probe=tried)
+    return Finding(f"reach {peer}", "wrong", found.what, "\n".join(found.checks))
+
+
+def greet(
+    peer: str, contact: str, *, name: str | None, keys: Path | None, plain: bool, patience: float = _PATIENCE
+) -> LinkStatus:
+    """What a link to a peer says of itself after a real greeting, with a node made for that alone.
+
+    Args:
+        peer: its name.
+        contact: where it is.
+        name: the node's own name; None for one that nobody else has.
+        keys: its folder of keys.
+        plain: whether it may go without beyond this host.
+        patience: seconds to wait for the answer.
+
+    Raises:
+        LinkError: there cannot be such a node: a key is missing, or a contact wrong.
+    """
+    node = Node(name, peers={peer: contact}, keys=keys, plain=plain)
+    links = node.attach("doctor")
+    end = time.monotonic() + patience
+    try:
+        while True:
+            now = time.monotonic()
+            links.receive(now)
+            links.finish(now)
+            report = node.links()[peer]
+            # Whoever refuses says why at once.
+            known = report["state"] == "up" or not _waiting(str(report["trouble"]))
+            if known or now >= end:
+                break
+            due = links.next_due(now)
+            links.bell.sleep(lambda: False, 0.1 if due is None else min(0.1, max(0.0, due - now)))
+    finally:
+        links.close()
+    return LinkStatus(str(report["state"]), str(report["trouble"]), str(report["contact"]))
+
+
+def _waiting(trouble: str) -> bool:
+    return trouble in ("", "not connected yet") or trouble.startswith("no answer")
+
+
+def hello_check(
+    peer: str,
+    contact: str,
+    *,
+    name: str | None,
+    keys: Path | None,
+    plain: bool,
+    here: str = "",
+    patience: float = _PATIENCE,
+) -> Finding:
+    """Whether a node answers at a contact, is the one that is meant, and lets this one in.
+
+    Args:
+        here: the name of this host.
+        peer, contact, name, keys, plain, patience: see ``greet``.
+    """
+    about = f"link to {peer}"
+    try:
+        report = greet(peer, contact, name=name, keys=keys, plain=plain, patience=patience)
+    except LinkError as error:
+        return Finding(about, "wrong", str(error), "put that right first")
+    if report.state == "up":
+        return Finding(about, "ok", f"{peer} answers and lets {name or 'this node'} in")
+    # That something listens there was seen before.
+    found = diagnose(name or "", peer, report, host=here, probe=Probe("answers", ""))
+    return Finding(about, "wrong", found.what, "\n".join(found.checks))
+
+
+def clock_check(peer: str, open: Opener, wall: Callable[[], float] = time.time) -> Finding:
+    """How much the clock of a node's host differs from that of this one.
+
+    Args:
+        peer: the node's name.
+        open: makes a connection to it.
+        wall: this host's clock, seconds since 1970.
+    """
+    about = f"clock of {peer}"
+    try:
+        with open() as client:
+            before = wall()
+            theirs = float(client.ask("status")["wall"])
+            after = wall()
+    except (EvflowError, KeyError, TypeError, ValueError) as error:
+        said = " ".join(str(error).split())
+        return Finding(about, "note", f"not known, as it is no daemon or does not say: {said:.200}")
+    ahead, doubt = theirs - (before + after) / 2, (after - before) / 2
+    way = "ahead of" if ahead > 0 else "behind"
+    text = f"{abs(ahead):.3f} s {way} that of this host, give or take {doubt:.3f} s"
+    if abs(ahead) <= _FAR + doubt:
+        return Finding(about, "ok", text)
+    return Finding(
+        about, "warning", text, "set both by NTP: timedatectl set-ntp true; logs are hard to compare"
+    )

@@ -1,4 +1,4 @@
-"""Recordings: files of events with the times they came at.
+"""Recordings: files of events with the times they came at, and how they are submitted again.
 
 A recording is a file of ``pieces``. Whoever opens it to record begins a session, and a session describes each
 schema before the first batch of it, so that a file needs nothing else to be read:
@@ -17,6 +17,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +34,7 @@ from evflow.schema import Schema
 from evflow.trouble import advice, unusable
 from evflow.watch.pieces import MAGIC, Piece, begin, pieces, put
 
-__all__ = ["Recorded", "Recorder", "Recording", "Session"]
+__all__ = ["Recorded", "Recorder", "Recording", "Replayed", "Session", "replay"]
 
 _LARGE = 16 << 20
 """Bytes of events from which a batch becomes several pieces."""
@@ -293,3 +294,62 @@ def _batch(piece: Piece, schema: Schema | None, count: int, attributes: object) 
     batch = EventBatch.from_bytes(schema, piece.body, count)
     told = unpack(encode(attributes), count)
     return batch if told is None else batch.with_attributes(told)
+
+
+@dataclass
+class Replayed:
+    """What was replayed so far.
+
+    Attributes:
+        events: submitted.
+        rounds: how often the recording was gone through.
+        late: seconds that it is behind the recording's own times: the flow took events more slowly.
+    """
+
+    events: int = 0
+    rounds: int = 0
+    late: float = 0.0
+
+
+def replay(
+    recording: Recording,
+    submit: Callable[[EventBatch], object],
+    *,
+    speed: float | None = 1.0,
+    loop: bool = False,
+    done: Replayed | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], object] = time.sleep,
+) -> Replayed:
+    """Submits the events of a recording, each batch when its time has come.
+
+    Args:
+        recording: the events.
+        submit: takes each batch; it may block, then what follows is late, and not lost.
+        speed: 2.0 for twice as fast; None for as fast as they are taken.
+        loop: begin again at the end, until there is an exception.
+        done: is brought up to date meanwhile, for whoever has to tell after an interruption.
+        clock: seconds, only forward.
+        wait: waits for so many seconds.
+
+    Raises:
+        FlowError: the speed is none, or the recording cannot be read.
+    """
+    if speed is not None and not 0 < speed < 1e9:
+        raise FlowError(f"speed {speed!r}: expected a number above 0, or None for as fast as possible")
+    done = Replayed() if done is None else done
+    while True:
+        before = done.events
+        began = clock()
+        for seconds, batch in recording:
+            if speed is not None:
+                left = began + seconds / speed - clock()
+                if left > 0:
+                    wait(left)
+                done.late = max(0.0, -left)
+            submit(batch)
+            done.events += len(batch)
+        done.rounds += 1
+        # A recording of nothing would be gone through without an end.
+        if not loop or done.events == before:
+            return done

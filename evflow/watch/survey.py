@@ -9,21 +9,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evflow.errors import DeployError, LinkError
 from evflow.report import plain
-from evflow.watch.contract import Client, Opener
 from evflow.watch.diagnosis import Diagnosis, Probe, diagnose
 from evflow.watch.diagnosis import probe as probe_contact
 from evflow.watch.status import DeploymentStatus, LinkStatus, NodeStatus, StoneStatus
 
-__all__ = ["Place", "Rate", "Seen", "Survey", "Watcher", "rates"]
+if TYPE_CHECKING:
+    from evflow.deploy.client import Client
+
+__all__ = ["Opener", "Place", "Rate", "Seen", "Survey", "Watcher", "rates"]
 
 _AT_ONCE = 32
+
+Opener = Callable[[], AbstractContextManager["Client"]]
+"""Makes a connection to a node; raises a ``LinkError`` where there is none."""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from evflow.deploy.client import Tap
 from evflow.events.fields import as_json
 from evflow.events.view import View
 from evflow.report import plain
-from evflow.watch.contract import Tap
 
 __all__ = ["Lines", "Rows", "Watched", "plain_value", "watch"]
 

@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import evflow as ev
-from evflow.cli import asking, main
-from evflow.cli.lazy import COMMANDS
+from evflow.cli import main, options
 from evflow.errors import LinkError
 from evflow.watch.recording import Recorder, Recording
 from tests.watch.fake import FakeClient, FakeSource, FakeTap, Trade, deployment, status, stone
@@ -46,7 +45,7 @@ class Nodes:
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
     """No nodes; a test puts some there."""
     nodes = Nodes()
-    monkeypatch.setattr(asking, "open_client", nodes.open)
+    monkeypatch.setattr(options, "open_client", nodes.open)
     return nodes
 
 
@@ -86,9 +85,9 @@ def closed_port() -> Iterator[str]:
         yield f"tcp://127.0.0.1:{held.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_lazy_command_is_there_with_help(run: Run, command: str) -> None:
-    assert COMMANDS[command][1] in " ".join(run("--help").output.split())
+@pytest.mark.parametrize("command", sorted(main.commands))
+def test_every_command_is_told_and_has_help(run: Run, command: str) -> None:
+    assert f"\n  {command} " in run("--help").output
     done = run(command, "--help")
     assert done.exit_code == 0, done.output
     assert len(done.output.splitlines()) > 5
@@ -412,10 +411,7 @@ def test_doctor_says_how_a_peer_is_written(run: Run) -> None:
     assert "expected NAME=CONTACT" in done.output
 
 
-def test_doctor_greets_a_node_and_knows_no_clock_of_one_that_is_no_daemon(
-    run: Run, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("evflow.cli.doctor.open_client", nodes.open)
+def test_doctor_greets_a_node_and_knows_no_clock_of_one_that_is_no_daemon(run: Run, nodes: Nodes) -> None:
     node = ev.Node("office", listen="tcp://127.0.0.1:0")
     g = ev.Graph("served")
     g.source("trades", Trade, on="office") >> ev.Terminal(print, on="office")

@@ -11,7 +11,7 @@ import pytest
 import evflow as ev
 from evflow.link.messages import VERSION
 from evflow.watch.diagnosis import Probe, diagnose, probe
-from evflow.watch.doctor_links import greet
+from evflow.watch.doctor import greet
 from evflow.watch.status import LinkStatus
 
 AT = "tcp://10.0.0.3:7000"

@@ -15,8 +15,17 @@ from evflow.errors import LinkError
 from evflow.node.keyfile import generate
 from evflow.watch import doctor
 from evflow.watch.diagnosis import Probe
-from evflow.watch.doctor import Finding, checked, host_checks, listen_check, verdict
-from evflow.watch.doctor_links import clock_check, hello_check, keys_check, peer_check
+from evflow.watch.doctor import (
+    Finding,
+    checked,
+    clock_check,
+    hello_check,
+    host_checks,
+    keys_check,
+    listen_check,
+    peer_check,
+    verdict,
+)  # fmt: skip
 from tests.watch.fake import FakeClient
 
 

@@ -25,8 +25,7 @@ from evflow.errors import FlowError
 from evflow.events.attributes import Attributes
 from evflow.watch import recording as recording_module
 from evflow.watch.pieces import MAGIC
-from evflow.watch.recording import Recorder, Recording
-from evflow.watch.replay import Replayed, replay
+from evflow.watch.recording import Recorder, Recording, Replayed, replay
 from tests.examples import tried
 
 
