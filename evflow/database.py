@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from evflow.disk import private_file
 from evflow.forked import leave_to_parent
-from evflow.ownfile import private_file
 
 __all__ = ["beside", "connect", "making", "sync", "sync_file", "transaction"]
 

@@ -15,15 +15,14 @@ import msgpack
 import numpy as np
 
 from evflow.database import connect, sync, transaction
+from evflow.disk import OwnFile, Trouble, unusable
 from evflow.errors import GraphError, UnwrittenError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.joining import MANY, join_last, joined
 from evflow.outside import from_json, from_msgpack
-from evflow.ownfile import OwnFile
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arrivals, checked_integer, titled
-from evflow.trouble import Trouble, unusable
 
 __all__ = ["Storage"]
 

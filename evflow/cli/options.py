@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from evflow.errors import CodeError, EvflowError, GraphError, LinkError
-from evflow.trouble import advice
+from evflow.disk.trouble import advice
 
 if TYPE_CHECKING:
     from evflow.deploy.client import Client

@@ -124,7 +124,7 @@ def record(asked: Asked, stone: str, file: Path, contact: str, count: int | None
 def _write(recorder: Recorder, batch: EventBatch) -> None:
     """Writes events; while the file cannot be written they wait, and others are left out and counted."""
     from evflow.errors import UnwrittenError
-    from evflow.trouble import AGAIN, Trouble
+    from evflow.disk import AGAIN, Trouble
 
     trouble = Trouble(_log)
     while True:

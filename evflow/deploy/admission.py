@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from evflow.disk import advice, private_folder
 from evflow.errors import DeployError, GraphError
 from evflow.handlers import is_handler_text, is_made_in
 from evflow.kinds import announced, checked_class, place_of, stone_class
 from evflow.outside import shown
-from evflow.ownfile import private_folder
 from evflow.stone import Stone
-from evflow.trouble import advice
 
 __all__ = ["Admission"]
 

@@ -25,6 +25,7 @@ from evflow.deploy.site import Site
 from evflow.deploy.steward import Steward
 from evflow.deploy.store import FileStore
 from evflow.deploy.verbs import Verbs
+from evflow.disk import AGAIN, advice, private_file, read_file
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.flow.flow import Flow
 from evflow.handlers import missing_module
@@ -33,8 +34,6 @@ from evflow.mishaps import CONTAINED, named
 from evflow.node.contact import node_name
 from evflow.node.node import Node
 from evflow.outside import shown, shown_path
-from evflow.ownfile import private_file, read_file
-from evflow.trouble import AGAIN, advice
 
 if TYPE_CHECKING:
     from evflow.node.node import Contacts

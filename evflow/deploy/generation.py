@@ -13,7 +13,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from evflow.ownfile import private_file, read_file
+from evflow.disk import private_file, read_file
 
 __all__ = ["Generation"]
 

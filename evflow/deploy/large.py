@@ -15,8 +15,8 @@ from io import FileIO
 from pathlib import Path
 from weakref import finalize
 
+from evflow.disk import private_folder
 from evflow.outside import shown
-from evflow.ownfile import private_folder
 
 __all__ = ["Draft", "LargeValues"]
 

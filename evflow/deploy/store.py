@@ -21,10 +21,10 @@ from evflow.database import connect, transaction
 from evflow.deploy.generation import Generation
 from evflow.deploy.growing import Growing
 from evflow.deploy.large import LargeValues
+from evflow.disk import Lock, private_folder
+from evflow.disk.trouble import Trouble, advice, of_the_disk
 from evflow.errors import DeployError
 from evflow.outside import shown, shown_path
-from evflow.ownfile import Lock, private_folder
-from evflow.trouble import Trouble, advice, of_the_disk
 
 __all__ = ["FileStore", "Store"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from evflow.disk import Trouble
 from evflow.engine.topology import Slot
 from evflow.errors import UnwrittenError
 from evflow.mishaps import CONTAINED, sound
 from evflow.stone import Actor
-from evflow.trouble import Trouble
 
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine

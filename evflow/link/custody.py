@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
+from evflow.disk import Trouble
 from evflow.engine.topology import Slot
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
@@ -24,7 +25,6 @@ from evflow.link.inlet import Arrived, Inlet, Pending
 from evflow.link.outlet import Outlet
 from evflow.link.reach import Reach
 from evflow.link.tags import Known, Seen, Tag, next_route
-from evflow.trouble import Trouble
 
 if TYPE_CHECKING:
     from evflow.stone import Actor

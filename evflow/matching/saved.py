@@ -16,10 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from evflow.disk import advice, private_file, private_folder
 from evflow.errors import SubscriptionError
 from evflow.outside import from_json
-from evflow.ownfile import private_file, private_folder
-from evflow.trouble import advice
 
 __all__ = ["read", "write"]
 

@@ -28,12 +28,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evflow.disk import advice
 from evflow.errors import LinkError
 from evflow.events.gather import ByteArray, Place, address_of, interface_of, write_parts
 from evflow.forked import renew
 from evflow.node.room import Room
 from evflow.node.seats import seat_taken
-from evflow.trouble import advice
 
 __all__ = ["DEFAULT_SIZE", "Arena", "Offer"]
 

@@ -11,12 +11,11 @@ from typing import Any
 import msgpack
 
 from evflow.database import connect, transaction
+from evflow.disk import OwnFile, advice
 from evflow.errors import LinkError
 from evflow.link.custody import Gone, Paths
 from evflow.link.tags import Tag
 from evflow.outside import from_msgpack, shown_path
-from evflow.ownfile import OwnFile
-from evflow.trouble import advice
 
 __all__ = ["FileJournal"]
 

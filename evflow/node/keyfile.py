@@ -14,9 +14,8 @@ from pathlib import Path
 import zmq
 from zmq.utils import z85
 
+from evflow.disk import advice, private_folder, read_file
 from evflow.errors import LinkError
-from evflow.ownfile import private_folder, read_file
-from evflow.trouble import advice
 
 __all__ = [
     "Stamp",

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from evflow.disk import unusable
 from evflow.errors import EvflowError, FlowError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.gather import ByteArray, Offsets, frozen
 from evflow.outside import from_json
 from evflow.schema import Schema
 from evflow.schema.values import describe
-from evflow.trouble import unusable
 
 __all__ = ["RowFile"]
 

@@ -26,12 +26,12 @@ from typing import Any, BinaryIO, NamedTuple
 from msgspec.msgpack import encode
 
 import evflow
+from evflow.disk import advice, unusable
 from evflow.errors import EvflowError, FlowError, LinkError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.link.attributes import pack, unpack
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
-from evflow.trouble import advice, unusable
 from evflow.watch.pieces import MAGIC, Piece, begin, pieces, put
 
 __all__ = ["Recorded", "Recorder", "Recording", "Replayed", "Session", "replay"]

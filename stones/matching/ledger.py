@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import msgpack
 
 from evflow.database import connect, making, sync, transaction
+from evflow.disk import OwnFile, unusable
 from evflow.errors import FlowError
 from evflow.outside import from_msgpack, shown
-from evflow.ownfile import OwnFile
-from evflow.trouble import unusable
 
 __all__ = ["ALL", "Entry", "Ledger", "Moved", "unpack"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import evflow as ev
-from evflow.ownfile import OwnFile
+from evflow.disk import OwnFile
 from evflow.stone import Stone
 
 
@@ -203,7 +203,7 @@ def test_a_file_is_had_by_one_at_a_time(tmp_path: Path) -> None:
 COUNTING = """
 import sys
 from pathlib import Path
-from evflow.ownfile import OwnFile
+from evflow.disk import OwnFile
 
 number = Path(sys.argv[1])
 for _ in range(200):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgpack
 import numpy as np
 
+from evflow.disk import Trouble
 from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.outside import from_msgpack, shown
@@ -18,7 +19,6 @@ from evflow.spark.holding.log import Frame, Log
 from evflow.spark.holding.logbook import END, Book, Origin
 from evflow.spark.holding.queries import Queries
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
-from evflow.trouble import Trouble
 
 if TYPE_CHECKING:
     from evflow.spark.sink import SparkSink

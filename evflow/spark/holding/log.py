@@ -12,14 +12,13 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from evflow.disk import OwnFile, unusable
 from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.forked import remove_folder, temporary_folder
-from evflow.ownfile import OwnFile
 from evflow.schema import Schema
 from evflow.spark.holding.logbook import Book, Logbook, Origin
 from evflow.spark.holding.segments import Segments, clear_segments
-from evflow.trouble import unusable
 
 __all__ = ["Frame", "Log"]
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import msgpack
 
 from evflow.database import beside, connect, making, require, sync
+from evflow.disk import unusable
 from evflow.errors import FlowError, SchemaError
 from evflow.outside import from_json, from_msgpack
 from evflow.schema import Schema
-from evflow.trouble import unusable
 
 __all__ = ["END", "Book", "Logbook", "Origin", "check_version"]
 

@@ -14,10 +14,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from evflow.disk import Lock, advice, private_folder
 from evflow.errors import FlowError
-from evflow.ownfile import Lock, private_folder
 from evflow.spark.rowfile import RowFile
-from evflow.trouble import advice
 
 __all__ = ["LEDGER", "Folder"]
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from evflow.database import connect, making, transaction
+from evflow.disk import unusable
 from evflow.errors import FlowError
 from evflow.outside import shown
-from evflow.trouble import unusable
 
 __all__ = ["MOST_JOBS", "Epochs", "Ledger", "Place", "TaskEntry", "Waiting"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evflow.forked import leave_to_parent
 
-__all__ = ["Lock", "OwnFile", "private_file", "private_folder", "read_file"]
+__all__ = ["Lock", "OwnFile", "private_file", "private_folder", "read_file", "tell_if_open"]
 
 _log = logging.getLogger("evflow")
 
@@ -68,8 +68,7 @@ class Lock:
 class OwnFile:
     """That nobody else has a file, in this process or another, until ``close`` or the end of the process.
 
-    The lock is on a file beside it, with ``-lock`` behind its name: SQLite has locks of its own on a
-    database, and a new database may take its place.
+    The lock is on a file beside it, with ``-lock`` behind its name: a new file may take its place.
 
     Args:
         path: the file, which need not be there.
@@ -161,7 +160,12 @@ def private_file(path: Path) -> None:
     try:
         os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        _tell_if_open(path, 0o066, "file", "read or change", "600")
+        tell_if_open(path)
+
+
+def tell_if_open(path: Path) -> None:
+    """Has the log say so, once, if others can read or change a file."""
+    _tell_if_open(path, 0o066, "file", "read or change", "600")
 
 
 def _tell_if_open(path: Path, bits: int, what: str, may: str, mode: str) -> None:
