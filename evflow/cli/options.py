@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from evflow.disk import advice
 from evflow.errors import CodeError, EvflowError, GraphError, LinkError
-from evflow.disk.trouble import advice
 
 if TYPE_CHECKING:
     from evflow.deploy.client import Client

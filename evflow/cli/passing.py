@@ -123,8 +123,8 @@ def record(asked: Asked, stone: str, file: Path, contact: str, count: int | None
 
 def _write(recorder: Recorder, batch: EventBatch) -> None:
     """Writes events; while the file cannot be written they wait, and others are left out and counted."""
-    from evflow.errors import UnwrittenError
     from evflow.disk import AGAIN, Trouble
+    from evflow.errors import UnwrittenError
 
     trouble = Trouble(_log)
     while True:
