@@ -83,10 +83,8 @@ class Append:
         for signature in PYTHON_FUNCTIONS.values():
             module.declare(signature)
         self.body = Body(module, "ptr @run(ptr %self, ptr %event) nounwind")
-        self.target = self._first = ""
+        self.target = ""
         self._refuse = self.body.label()
-        self._constant = b""
-        self._at = 0
         self._mark = ""
         # Whether an event is so large that other threads run meanwhile; "" if none can be.
         self._much = ""
@@ -113,7 +111,7 @@ class Append:
             self._require(body.let(f"icmp ult i64 {self._mark}, {self._word('marks')}"))
         here = body.call("i64", "@ev_PyThread_get_thread_ident")
         self._require(body.let(f"icmp ne i64 {here}, {thread}"))
-        self.target = self._first = body.let(f"inttoptr i64 {at} to ptr")
+        self.target = body.let(f"inttoptr i64 {at} to ptr")
 
     def _word(self, name: str) -> str:
         return self.body.load("i64", self._words, 8 * WORDS.index(name))
@@ -127,12 +125,11 @@ class Append:
         A gate looks at numbers alone (see ``evflow.codgen.gate``), so it is asked before arrays are copied.
         """
         body = self.body
-        self._flush()
         gate = self._gate()
         ask, reject, keep, done = (body.label() for _ in range(4))
         body.branch(body.let(f"icmp eq ptr {gate}, null"), keep, ask)
         body.begin(ask)
-        passed = body.call("i64", gate, f"ptr {self._first}")
+        passed = body.call("i64", gate, f"ptr {self.target}")
         body.branch(body.let(f"icmp eq i64 {passed}, 0"), reject, keep)
         body.begin(reject)
         self._set_word("rejected", body.let(f"add i64 {self._word('rejected')}, 1"))
@@ -209,23 +206,3 @@ class Append:
     def require_type(self, value: str, kind: type) -> None:
         """Goes on only if an object is of this very type."""
         self._require(self._is_type(value, kind))
-
-    def _flush(self) -> None:
-        if self._constant:
-            data, size = self._constant, len(self._constant)
-            self.body.copy(self.body.at(self.target, self._at), self.body.module.constant(data), size)
-            self._at += size
-            self._constant = b""
-
-    def _place(self, size: int) -> str:
-        """Where the next bytes of the event go."""
-        self._flush()
-        at = self.body.at(self.target, self._at)
-        self._at += size
-        return at
-
-    def _copy(self, value: str, source: str, size: str) -> None:
-        """Writes bytes of an object, of which it is known only now how many there are."""
-        target = self._place(0)
-        self._copies.append((target, source, size, value))
-        self.target, self._at = self.body.at(target, size), 0

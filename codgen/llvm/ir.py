@@ -194,6 +194,27 @@ class Body:
         """The value that comes with the block it was reached from: (value, label) pairs."""
         return self.let(f"phi {kind} " + ", ".join(f"[ {v}, %{label} ]" for v, label in incoming))
 
+    def loop(self, end: str, turn: Callable[[str], None], start: str = "0", step: int = 1) -> None:
+        """Does something for each index (i64) from ``start`` up to ``end``.
+
+        Args:
+            end: the first index that is not meant.
+            turn: writes what is done for an index.
+            start: the first index.
+            step: from one index to the next.
+        """
+        index = self.alloca("i64")
+        self.do(f"store i64 {start}, ptr {index}")
+        test, go, done = self.label(), self.label(), self.label()
+        self.begin(test)
+        i = self.let(f"load i64, ptr {index}")
+        self.branch(self.let(f"icmp slt i64 {i}, {end}"), go, done)
+        self.begin(go)
+        turn(i)
+        self.do(f"store i64 {self.let(f'add i64 {i}, {step}')}, ptr {index}")
+        self.jump(test)
+        self.begin(done)
+
     def at(self, pointer: str, offset: int | str) -> str:
         """A pointer ``offset`` bytes further."""
         return pointer if offset == 0 else self.let(f"getelementptr i8, ptr {pointer}, i64 {offset}")

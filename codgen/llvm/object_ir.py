@@ -8,10 +8,9 @@ written.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +26,9 @@ from evflow.codgen.llvm.append_ir import (
     Append,
     pointer,
 )
-from evflow.schema import Schema
-from evflow.schema.program import head, varying
-from evflow.schema.types import Array, Blob, Bytes, FieldType, Logical, Number, Record, Str, Text
+from evflow.codgen.llvm.writer_ir import Piece, Source, Writer
+from evflow.schema import Field, Schema
+from evflow.schema.types import Array, Blob, FieldType, Logical, Number, Record, Str, Text
 
 __all__ = ["Layout", "can_encode", "write_encoder"]
 
@@ -77,55 +76,96 @@ def write_encoder(schema: Schema, layouts: Mapping[Schema, Layout]) -> str:
         A module whose entry ``run`` is a ``PyCFunction``; it gives True if it has taken the event, also where
         the gate has rejected it.
     """
-    writer = _Writer(layouts)
-    writer.require_type("%event", layouts[schema].kind)
-    writer.begin(writer.size_of(schema, "%event"), schema.width)
-    writer.record(schema, "%event")
-    return writer.finish()
+    source = _Objects(layouts)
+    source.require_type("%event", layouts[schema].kind)
+    size = str(schema.width)
+    if schema.width is None:
+        size = Writer(source.body, source, measuring=True).record(schema, (schema, "%event"), "0")
+    source.begin(size, schema.width)
+    Writer(source.body, source).record(schema, (schema, "%event"), source.target)
+    return source.finish()
 
 
-class _Writer(Append):
-    """Writes the function that takes objects: each value is checked, then stored behind the one before."""
+class _Objects(Append, Source):
+    """Objects of Python, of which a value is its address.
+
+    What is found out while a value is measured holds when it is written.
+    """
 
     def __init__(self, layouts: Mapping[Schema, Layout]) -> None:
         super().__init__()
         self._layouts = layouts
-        # What writes the fields of varying width, whose sizes were found out, in the order of the wire.
-        self._sized: deque[Callable[[], None]] = deque()
+        # What is known of values: their fields, their UTF-8, their shapes.
+        self._known: dict[tuple[str, str], Any] = {}
         # Where functions of Python put a second result.
         self._second = self.body.alloca("i64")
 
-    def size_of(self, schema: Schema, value: str) -> str:
-        """Bytes of an event of the right class, whose fields of varying width are checked."""
-        size = str(schema.fixed_width)
-        for field in varying(schema):
-            more = self._size(field.type, self._field(schema, field.name, value))
-            size = self.body.let(f"add i64 {size}, {more}")
+    def _once(self, what: str, value: str, find: Callable[[], Any]) -> Any:
+        if (what, value) not in self._known:
+            self._known[what, value] = find()
+        return self._known[what, value]
+
+    def require(self, condition: str, value: str, reason: str) -> None:
+        self._require(condition)
+
+    def field(self, holder: tuple[Schema, str], field: Field) -> str:
+        schema, value = holder
+        return str(self._once(f".{field.name}", value, lambda: self._field(schema, field.name, value)))
+
+    def holder(self, kind: Record, value: str) -> tuple[Schema, str]:
+        schema = kind.schema
+        self._once("type", value, lambda: self.require_type(value, self._layouts[schema].kind))
+        return schema, value
+
+    def number(self, kind: Number, value: str) -> str:
+        if kind.kind == "b":
+            return self._boolean(value)
+        bits = 8 * kind.size
+        if kind.kind != "f":
+            number = self._integer(value)
+            self._within(number, kind)
+            return number if bits == 64 else self.body.let(f"trunc i64 {number} to i{bits}")
+        number = self._float(value, 2**53 if kind.size == 8 else 2**24)
+        if kind.size == 8:
+            return self.body.let(f"bitcast double {number} to i64")
+        return self.body.let(f"bitcast float {self._narrowed(number)} to i32")
+
+    def piece(self, kind: FieldType, value: str) -> Piece:
+        pointer, size = self._once("piece", value, lambda: self._piece(kind, value))
+        return pointer, size, size
+
+    def _piece(self, kind: FieldType, value: str) -> tuple[str, str]:
+        if isinstance(kind, Str | Text):
+            pointer, size = self._utf8(value)
+        else:
+            self.require_type(value, bytes)
+            pointer, size = self.body.at(value, BYTES_DATA), self.body.load("i64", value, BYTES_SIZE)
+        self._require(self.body.let(f"icmp ule i64 {size}, {_MOST}"))
+        return pointer, size
+
+    def copy_short(self, piece: Piece, target: str, capacity: int) -> None:
+        self.body.copy(target, piece[0], piece[1])
+
+    def copy(self, value: str, piece: Piece, target: str) -> None:
+        self._copies.append((target, piece[0], piece[1], value))
+
+    def shape(self, kind: Array, value: str) -> list[str]:
+        shape: list[str] = self._once("shape", value, lambda: self._require_shape(kind, value))
+        return shape
+
+    def size(self, kind: Array, value: str) -> str:
+        return str(self._once("size", value, lambda: self._size(kind, value)))
+
+    def _size(self, kind: Array, value: str) -> str:
+        size = str(kind.item_size)
+        for n in self.shape(kind, value):
+            size = self.body.let(f"mul i64 {size}, {n}")
+        said = self.body.let(f"add i64 {size}, {1 + 4 * len(kind.shape)}")
+        self._require(self.body.let(f"icmp ule i64 {said}, {_MOST}"))
         return size
 
-    def _size(self, kind: FieldType, value: str) -> str:
-        if isinstance(kind, Text):
-            return self._sized_bytes(0xDB, value, *self._utf8(value))
-        if isinstance(kind, Blob):
-            self.require_type(value, bytes)
-            data, size = self.body.at(value, BYTES_DATA), self.body.load("i64", value, BYTES_SIZE)
-            return self._sized_bytes(0xC6, value, data, size)
-        if isinstance(kind, Array):
-            return self._sized_array(kind, value)
-        assert isinstance(kind, Record)
-        record = kind.schema
-        self.require_type(value, self._layouts[record].kind)
-        self._sized.append(lambda: self.record(record, value))
-        return self.size_of(record, value)
-
-    def record(self, schema: Schema, value: str) -> None:
-        """Writes the fields of an event of the right class; ``size_of`` was called before."""
-        self._constant += schema.header
-        for field in schema.wire_fields:
-            if field.offset is None:
-                self._sized.popleft()()
-            else:
-                self._value(field.type, self._field(schema, field.name, value))
+    def copy_elements(self, kind: Array, value: str, size: str, target: str) -> None:
+        self._copies.append((target, self.body.load("ptr", value, ARRAY_DATA), size, value))
 
     def _field(self, schema: Schema, name: str, value: str) -> str:
         held = self.body.load("ptr", value, self._layouts[schema].slots[name])
@@ -133,55 +173,11 @@ class _Writer(Append):
         self._require(self.body.let(f"icmp ne ptr {held}, null"))
         return held
 
-    def _value(self, kind: FieldType, value: str) -> None:
-        if not isinstance(kind, Record):
-            self._constant += head(kind)
-        if isinstance(kind, Number):
-            self._boolean(value) if kind.kind == "b" else self._number(kind, value)
-        elif isinstance(kind, Str):
-            self._str(kind, value)
-        elif isinstance(kind, Bytes):
-            self._bytes(kind, value)
-        elif isinstance(kind, Array):
-            self._array(kind, value)
-        else:
-            assert isinstance(kind, Record)
-            self.require_type(value, self._layouts[kind.schema].kind)
-            self.record(kind.schema, value)
-
-    def _sized_bytes(self, marker: int, value: str, source: str, size: str) -> str:
-        self._require(self.body.let(f"icmp ule i64 {size}, {_MOST}"))
-
-        def write() -> None:
-            self._constant += bytes([marker])
-            self._store(32, self.body.let(f"trunc i64 {size} to i32"))
-            self._copy(value, source, size)
-
-        self._sized.append(write)
-        return self.body.let(f"add i64 {size}, 5")
-
-    def _store(self, bits: int, value: str) -> None:
-        self.body.store(f"i{bits}", self.body.swap(bits, value), self._place(bits // 8))
-
-    def _boolean(self, value: str) -> None:
+    def _boolean(self, value: str) -> str:
         body = self.body
         true, false = (body.let(f"icmp eq ptr {value}, {pointer(known)}") for known in (True, False))
         self._require(body.let(f"or i1 {true}, {false}"))
-        self._store(8, body.let(f"select i1 {true}, i8 -61, i8 -62"))
-
-    def _number(self, kind: Number, value: str) -> None:
-        bits = 8 * kind.size
-        if kind.kind == "f":
-            number = self._float(value, 2**53 if kind.size == 8 else 2**24)
-            if kind.size == 4:
-                number = self._narrowed(number)
-            self._store(
-                bits, self.body.let(f"bitcast {'double' if bits == 64 else 'float'} {number} to i{bits}")
-            )
-            return
-        number = self._integer(value)
-        self._within(number, kind)
-        self._store(bits, number if bits == 64 else self.body.let(f"trunc i64 {number} to i{bits}"))
+        return body.let(f"zext i1 {true} to i8")
 
     def _within(self, number: str, kind: Number) -> None:
         bits = 8 * kind.size
@@ -230,12 +226,6 @@ class _Writer(Append):
         self._require(body.let(f"xor i1 {body.let(f'and i1 {lost}, {was}')}, true"))
         return narrow
 
-    def _padded(self, source: str, size: str, capacity: int) -> None:
-        """Bytes that may be fewer than there is room for, with zeros behind."""
-        target = self._place(capacity)
-        self.body.zero(target, capacity)
-        self.body.copy(target, source, size)
-
     def _utf8(self, value: str) -> tuple[str, str]:
         """Where the UTF-8 of a str is, and how long."""
         body = self.body
@@ -248,52 +238,6 @@ class _Writer(Append):
         body.jump(self._refuse)
         body.begin(right)
         return text, body.load("i64", self._second)
-
-    def _str(self, kind: Str, value: str) -> None:
-        body = self.body
-        text, size = self._utf8(value)
-        self._require(body.let(f"icmp ule i64 {size}, {kind.capacity}"))
-        # Padding is NUL, so a text must not end with one.
-        last = body.let(f"call i64 @llvm.usub.sat.i64(i64 {size}, i64 1)")
-        body.module.declare("i64 @llvm.usub.sat.i64(i64, i64)")
-        ends = body.let(f"icmp ne i8 {body.load('i8', text, last)}, 0")
-        self._require(body.let(f"or i1 {ends}, {body.let(f'icmp eq i64 {size}, 0')}"))
-        self._padded(text, size, kind.capacity)
-
-    def _bytes(self, kind: Bytes, value: str) -> None:
-        body = self.body
-        self.require_type(value, bytes)
-        size = body.load("i64", value, BYTES_SIZE)
-        self._require(body.let(f"icmp ule i64 {size}, {kind.capacity}"))
-        body.store("i16", body.let(f"trunc i64 {size} to i16"), self._place(2))
-        self._padded(body.at(value, BYTES_DATA), size, kind.capacity)
-
-    def _array(self, kind: Array, value: str) -> None:
-        body = self.body
-        shape = [n or 0 for n in kind.shape]
-        self._require_shape(kind, value)
-        size = kind.item_size * prod(shape)
-        self._copies.append((self._place(size), body.load("ptr", value, ARRAY_DATA), str(size), value))
-
-    def _sized_array(self, kind: Array, value: str) -> str:
-        body = self.body
-        shape = self._require_shape(kind, value)
-        size = str(kind.item_size)
-        for n in shape:
-            size = body.let(f"mul i64 {size}, {n}")
-        said = body.let(f"add i64 {size}, {1 + 4 * len(shape)}")
-        self._require(body.let(f"icmp ule i64 {said}, {_MOST}"))
-
-        def write() -> None:
-            self._constant += b"\xc9"
-            self._store(32, body.let(f"trunc i64 {said} to i32"))
-            self._constant += bytes([kind.element.code, len(shape)])
-            for n in shape:
-                body.store("i32", body.let(f"trunc i64 {n} to i32"), self._place(4))
-            self._copy(value, body.load("ptr", value, ARRAY_DATA), size)
-
-        self._sized.append(write)
-        return body.let(f"add i64 {said}, {Array.HEAD}")
 
     def _require_shape(self, kind: Array, value: str) -> list[str]:
         """Goes on only with an array of the very type, whose elements lie in order; gives its shape."""

@@ -6,12 +6,13 @@ same place of a page.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from evflow.codgen.llvm.ir import Body, Module
-from evflow.schema import Schema
+from evflow.codgen.llvm.writer_ir import Source, Writer
+from evflow.schema import Field, Schema
 from evflow.schema.program import head, image
-from evflow.schema.types import Array, FieldType, Number, Str
+from evflow.schema.types import Array, Number, Str
 
 __all__ = ["can_encode_rows", "write_rows_encoder"]
 
@@ -44,40 +45,37 @@ def write_rows_encoder(schema: Schema) -> str:
     body = Body(Module(), "void @run(ptr %words) nounwind")
     body.module.declare("i64 @llvm.umin.i64(i64, i64)")
     rows, target = (body.load("i64", "%words", at) for at in (0, 8))
-    columns = []
-    offset, header = 0, schema.header
-    for number, field in enumerate(schema.wire_fields):
-        address, step = (body.load("i64", "%words", 16 * number + at) for at in (16, 24))
-        columns.append(_Column(body, field.type, header, offset, address, step))
-        offset += len(header) + (field.type.width or 0)
-        header = b""
+    columns = [
+        [body.load("i64", "%words", 16 * number + at) for at in (16, 24)] for number in range(len(schema))
+    ]
+    writer = Writer(body, _Column(body))
     block = max(1, _BLOCK // width)
 
     def write_block(start: str) -> None:
-        last = body.let(f"add i64 {start}, {block}")
-        end = body.let(f"call i64 @llvm.umin.i64(i64 {last}, i64 {rows})")
-        for column in columns:
-            column.write(start, end, target, width)
+        end = body.call(
+            "i64", "@llvm.umin.i64", f"i64 {body.let(f'add i64 {start}, {block}')}", f"i64 {rows}"
+        )
+        for field, column in zip(schema.wire_fields, columns, strict=True):
+            body.loop(end, partial(write_one, field, *column), start)
 
-    _loop(body, "0", rows, block, write_block)
+    def write_one(field: Field, address: str, step: str, number: str) -> None:
+        kind = field.type
+        out = body.at(
+            _pointer(body, target, width, number), 0 if field.wire_index == 0 else field.offset or 0
+        )
+        # An empty text is constant, too.
+        constant = image(kind) if isinstance(kind, Str) else head(kind)
+        if field.wire_index == 0:
+            constant = schema.header + constant
+        if constant:
+            body.copy(out, body.module.constant(constant), len(constant))
+        if not isinstance(kind, Str):
+            writer.content(kind, _pointer(body, address, step, number), out, len(constant))
+
+    body.loop(rows, write_block, step=block)
     body.ret()
     body.finish()
     return body.module.text()
-
-
-def _loop(body: Body, start: str, end: str, step: int, write: Callable[[str], None]) -> None:
-    """Does something for each number from ``start`` up to ``end``."""
-    counter = body.alloca("i64")
-    body.store("i64", start, counter)
-    again, each, done = (body.label() for _ in range(3))
-    body.begin(again)
-    number = body.load("i64", counter)
-    body.branch(body.let(f"icmp ult i64 {number}, {end}"), each, done)
-    body.begin(each)
-    write(number)
-    body.store("i64", body.let(f"add i64 {number}, {step}"), counter)
-    body.jump(again)
-    body.begin(done)
 
 
 def _pointer(body: Body, start: str, step: str | int, number: str) -> str:
@@ -85,49 +83,17 @@ def _pointer(body: Body, start: str, step: str | int, number: str) -> str:
     return body.let(f"inttoptr i64 {address} to ptr")
 
 
-class _Column:
-    """Writes the code for a column: of each value constant bytes before it, and its own.
+class _Column(Source):
+    """Columns of numpy, of which a value is its address."""
 
-    Args:
-        body: the function.
-        kind: the column's type.
-        header: bytes of the event before the field, if it is the first.
-        offset: bytes of the row before these.
-        address: of the first value.
-        step: bytes from one value to the next.
-    """
+    def __init__(self, body: Body) -> None:
+        self._body = body
 
-    def __init__(
-        self, body: Body, kind: FieldType, header: bytes, offset: int, address: str, step: str
-    ) -> None:
-        self._body, self._kind, self._offset = body, kind, offset
-        self._address, self._step = address, step
-        # An empty text is constant, too.
-        constant = image(kind) if isinstance(kind, Str) else head(kind)
-        self._size = (kind.width or 0) - len(constant)
-        self._constant = header + constant
+    def number(self, kind: Number, value: str) -> str:
+        return self._body.load(f"i{8 * max(kind.size, 1)}", value)
 
-    def write(self, start: str, end: str, target: str, width: int) -> None:
-        """Writes the values from one number up to another to rows of some width, of which the first begins at
-        an address."""
-        body = self._body
+    def shape(self, kind: Array, value: str) -> list[str]:
+        return [str(n) for n in kind.shape]
 
-        def write_one(number: str) -> None:
-            row = _pointer(body, target, width, number)
-            self._write_one(_pointer(body, self._address, self._step, number), body.at(row, self._offset))
-
-        _loop(body, start, end, 1, write_one)
-
-    def _write_one(self, source: str, target: str) -> None:
-        body, kind = self._body, self._kind
-        if self._constant:
-            body.copy(target, body.module.constant(self._constant), len(self._constant))
-        place = body.at(target, len(self._constant))
-        if isinstance(kind, Array):
-            body.copy(place, source, self._size)
-        elif isinstance(kind, Number):
-            bits = 8 * self._size
-            value = body.load(f"i{bits}", source)
-            if kind.kind == "b":
-                value = body.let(f"add i8 {value}, {kind.marker - 256}")
-            body.store(f"i{bits}", body.swap(bits, value), place)
+    def copy_elements(self, kind: Array, value: str, size: str, target: str) -> None:
+        self._body.copy(target, value, size)

@@ -12,7 +12,6 @@ from evflow.schema import Schema
 from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Number, Record, Str, Text
 from evflow.spark.columns.bytes_ir import copy_bytes, padded_size
 from evflow.spark.columns.forms import Form, Forms
-from evflow.spark.columns.native import loop
 
 __all__ = ["COLUMN", "HEAD", "counts", "write_decoder"]
 
@@ -112,7 +111,7 @@ class _Decoder:
                 start = body.let(f"mul i64 {row}, {schema.width}")
             self._record(schema, self._forms.fields, index, body.at(data, start))
 
-        loop(body, head["rows"], turn)
+        body.loop(head["rows"], turn)
 
     # Small things.
 
@@ -208,7 +207,7 @@ class _Decoder:
             behind = self._value(element, body.let(f"add i64 {before}, {i}"), here)
             body.do(f"store ptr {behind}, ptr {cursor}")
 
-        loop(body, count, take)
+        body.loop(count, take)
         return body.let(f"load ptr, ptr {cursor}")
 
     def _array(self, form: Form, index: str, at: str) -> str:
@@ -238,7 +237,7 @@ class _Decoder:
             end = body.let(f"add i64 {before}, {elements}")
             self._ends(form, body.let(f"add i64 {index}, {i}"), end)
 
-        loop(body, lists, put)
+        body.loop(lists, put)
 
     def _numbers(self, form: Form, index: str, count: str, at: str) -> None:
         """Elements of an array, which stand little-endian without markers."""
@@ -254,7 +253,7 @@ class _Decoder:
             value = body.load(f"i{bits}", at, body.let(f"mul i64 {i}, {bits // 8}"))
             self._put(form, kind, body.let(f"add i64 {index}, {i}"), value)
 
-        loop(body, count, put)
+        body.loop(count, put)
 
     def _fixed(self, form: Form, index: str, at: str) -> None:
         """Reads a value of fixed width that is there."""

@@ -7,17 +7,15 @@ is noted as the number of a ``Site`` and a row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from evflow.codgen.llvm.ir import Body, Module
-from evflow.schema import Schema
-from evflow.schema.program import fixed_image, image
-from evflow.schema.types import Array, Blob, Bytes, ListOf, Number, Record, Str, Text
+from evflow.codgen.llvm.writer_ir import Piece, Source, Writer
+from evflow.schema import Field
+from evflow.schema.types import Array, FieldType, ListOf, Maybe, Number, Record
 from evflow.spark.columns.bytes_ir import copy_bytes, copy_short
-from evflow.spark.columns.columns_ir import Columns
-from evflow.spark.columns.forms import Form, Forms
-from evflow.spark.columns.measure_ir import record_size
-from evflow.spark.columns.native import loop
+from evflow.spark.columns.forms import WORDS, Form, Forms
 
 __all__ = ["HEAD", "Site", "write_encoder"]
 
@@ -36,271 +34,246 @@ class Site:
 
 def write_encoder(forms: Forms) -> tuple[str, list[Site]]:
     """The module of a schema, whose entry is ``void run(ptr context)``, and what can be wrong by number."""
-    module = Module()
+    module, schema = Module(), forms.schema
     body = Body(module, "void @run(ptr noalias %ctx) nounwind")
-    writer = _Encoder(body, forms)
-    writer.write()
-    return module.text(), writer.sites
+    measure, rows, out, offsets = (body.load("i64", "%ctx", 8 * at) for at in range(4))
+    out, offsets = (body.let(f"inttoptr i64 {address} to ptr") for address in (out, offsets))
+    columns = _Columns(body, forms)
+    if schema.width is None:
+        measuring, writing = body.label(), body.label()
+        body.branch(body.let(f"icmp ne i64 {measure}, 0"), measuring, writing)
+        body.begin(measuring)
+        total = body.alloca("i64", "0")
+
+        def measure_row(row: str) -> None:
+            columns.row = row
+            before = body.let(f"load i64, ptr {total}")
+            behind = Writer(body, columns, measuring=True).record(schema, (forms.fields, row), before)
+            body.do(f"store i64 {behind}, ptr {total}")
+            body.store("i64", behind, offsets, body.let(f"shl i64 {body.let(f'add i64 {row}, 1')}, 3"))
+
+        columns.checking = False
+        body.loop(rows, measure_row)
+        columns.checking = True
+        body.ret()
+        body.begin(writing)
+    cursor = body.alloca("ptr")
+    body.do(f"store ptr {out}, ptr {cursor}")
+
+    def write_row(row: str) -> None:
+        columns.row = row
+        start = body.let(f"load ptr, ptr {cursor}")
+        behind = Writer(body, columns).record(schema, (forms.fields, row), start)
+        body.do(f"store ptr {behind}, ptr {cursor}")
+
+    body.loop(rows, write_row)
+    body.ret()
+    body.finish()
+    return module.text(), columns.sites
 
 
-class _Encoder:
-    """Writes the function. An index is that of a row or element, as an i64 operand; so are sizes."""
+_Value = tuple[Form, str]
+_Holder = tuple[tuple[Form, ...], str]
+
+
+class _Columns(Source):
+    """Columns of Arrow: a value is its form, and its index (i64) there.
+
+    Attributes:
+        sites: what can be wrong.
+        row: the row that is being written.
+        checking: whether to look for what is wrong.
+    """
 
     def __init__(self, body: Body, forms: Forms) -> None:
         self.sites: list[Site] = []
+        self.row = "0"
+        self.checking = True
         self._body = body
-        self._forms = forms
-        self._row = "0"
-        self._columns = Columns(body, forms, len(HEAD))
+        self._words: dict[tuple[int, str], str] = {}
+        for form in (form for field in forms.fields for form in field.walk()):
+            for at, word in enumerate(WORDS):
+                where = 8 * (len(HEAD) + len(WORDS) * form.number + at)
+                self._words[form.number, word] = body.load("i64", "%ctx", where)
 
-    def write(self) -> None:
-        """Writes the whole."""
-        body, schema = self._body, self._forms.schema
-        head = {name: body.load("i64", "%ctx", 8 * at) for at, name in enumerate(HEAD)}
-        out, offsets = (body.let(f"inttoptr i64 {head[name]} to ptr") for name in ("out", "offsets"))
-        total = body.alloca("i64", "0")
-        if schema.width is None:
-            measure, writing = body.label(), body.label()
-            body.branch(body.let(f"icmp ne i64 {head['measure']}, 0"), measure, writing)
-            body.begin(measure)
-            loop(body, head["rows"], lambda row: self._measure_row(row, total, offsets))
-            body.ret()
-            body.begin(writing)
-        cursor = body.alloca("ptr")
-        body.do(f"store ptr {out}, ptr {cursor}")
-        loop(body, head["rows"], lambda row: self._write_row(row, cursor))
-        body.ret()
-        body.finish()
+    def _word(self, form: Form, name: str) -> str:
+        """A word of a form (i64)."""
+        return self._words[form.number, name]
 
-    def _measure_row(self, row: str, total: str, offsets: str) -> None:
+    def _pointer(self, form: Form, name: str) -> str:
+        """A word of a form that is an address."""
+        return self._body.let(f"inttoptr i64 {self._word(form, name)} to ptr")
+
+    def _bit(self, address: str, first: str, index: str) -> str:
+        """Bit ``first + index`` of those at an address (i1)."""
         body = self._body
-        size = record_size(self._columns, body, self._forms.schema, self._forms.fields, row)
-        behind = body.let(f"add i64 {body.let(f'load i64, ptr {total}')}, {size}")
-        body.do(f"store i64 {behind}, ptr {total}")
-        body.store("i64", behind, offsets, body.let(f"shl i64 {body.let(f'add i64 {row}, 1')}, 3"))
+        at = body.let(f"add i64 {index}, {first}")
+        byte = body.load("i8", address, body.let(f"lshr i64 {at}, 3"))
+        shift = body.let(f"trunc i64 {body.let(f'and i64 {at}, 7')} to i8")
+        return body.let(f"trunc i8 {body.let(f'lshr i8 {byte}, {shift}')} to i1")
 
-    def _write_row(self, row: str, cursor: str) -> None:
-        self._row = row
-        start = self._body.let(f"load ptr, ptr {cursor}")
-        behind = self._record(self._forms.schema, self._forms.fields, row, start)
-        self._body.do(f"store ptr {behind}, ptr {cursor}")
+    def _range(self, form: Form, index: str) -> tuple[str, str]:
+        """Where the bytes or elements of a value begin, and how many they are."""
+        body = self._body
+        bits = 64 if form.wide else 32
+        at = body.let(f"add i64 {index}, {self._word(form, 'first')}")
+        place = self._pointer(form, "values")
+        scaled = body.let(f"shl i64 {at}, {3 if form.wide else 2}")
+        ends = [body.load(f"i{bits}", place, scaled)]
+        ends.append(body.load(f"i{bits}", place, body.let(f"add i64 {scaled}, {bits // 8}")))
+        if not form.wide:
+            ends = [body.let(f"sext i32 {end} to i64") for end in ends]
+        return ends[0], body.let(f"sub i64 {ends[1]}, {ends[0]}")
 
-    def _require(self, condition: str, form: Form, reason: str) -> None:
+    def require(self, condition: str, value: _Value, reason: str) -> None:
+        if not self.checking:
+            return
         body = self._body
         bad, on = body.label(), body.label()
         body.branch(condition, on, bad)
         body.begin(bad)
-        self.sites.append(Site(form, reason))
-        body.do(f"call void {_fail(body.module)}(ptr %ctx, i64 {len(self.sites) - 1}, i64 {self._row})")
+        self.sites.append(Site(value[0], reason))
+        body.do(f"call void {_fail(body.module)}(ptr %ctx, i64 {len(self.sites) - 1}, i64 {self.row})")
         body.ret()
         body.begin(on)
 
-    def _record(self, schema: Schema, forms: tuple[Form, ...], index: str, out: str) -> str:
-        """Writes a record; gives where it ends."""
-        self._put_image(schema, out)
-        self._fill_record(schema, forms, index, out)
-        out = self._body.at(out, schema.fixed_width)
-        for field in schema.wire_fields:
-            if field.offset is None:
-                out = self._value(forms[field.index], index, out)
-        return out
+    def _there(self, kind: FieldType, form: Form, index: str) -> _Value:
+        """A value that is there, unless it is optional."""
+        value = form, index
+        if self.checking and not isinstance(kind, Maybe):
+            self.require(self.present(value), value, "null")
+        return value
 
-    def _put_image(self, schema: Schema, out: str) -> None:
-        self._body.copy(out, self._body.module.constant(fixed_image(schema)), schema.fixed_width)
+    def field(self, holder: _Holder, field: Field) -> _Value:
+        forms, index = holder
+        return self._there(field.type, forms[field.index], index)
 
-    def _fill_record(self, schema: Schema, forms: tuple[Form, ...], index: str, out: str) -> None:
-        for field in schema.wire_fields:
-            if field.offset is not None:
-                self._body.split()
-                self._require(self._columns.present(forms[field.index], index), forms[field.index], "null")
-                self._fill(forms[field.index], index, self._body.at(out, field.offset))
+    def holder(self, kind: Record, value: _Value) -> _Holder:
+        form, index = value
+        return form.children, index
 
-    def _value(self, form: Form, index: str, out: str) -> str:
-        """Writes a value of any type; gives where it ends."""
+    def items(self, kind: ListOf, value: _Value) -> tuple[str, Callable[[str], _Value]]:
+        start, count = self._range(*value)
+        element = value[0].children[0]
+        return count, lambda i: self._there(kind.element, element, self._body.let(f"add i64 {start}, {i}"))
+
+    def present(self, value: _Value) -> str:
+        form, index = value
         body = self._body
-        there = self._columns.present(form, index)
-        if not form.optional:
-            self._require(there, form, "null")
-            return self._held(form, index, out)
-        some, nil, done = body.label(), body.label(), body.label()
-        body.branch(there, some, nil)
-        body.begin(nil)
-        body.store("i8", str(0xC0 - 256), out)
-        behind_nil = body.at(out, 1)
-        body.jump(done)
-        body.begin(some)
-        behind = self._held(form, index, out)
-        written = body.block
+        look, done = body.label(), body.label()
+        before = body.block
+        body.branch(body.let(f"icmp eq i64 {self._word(form, 'validity')}, 0"), done, look)
+        body.begin(look)
+        bit = self._bit(self._pointer(form, "validity"), self._word(form, "bits"), index)
+        looked = body.block
         body.begin(done)
-        return body.phi("ptr", [(behind_nil, nil), (behind, written)])
+        return body.phi("i1", [("true", before), (bit, looked)])
 
-    def _held(self, form: Form, index: str, out: str) -> str:
-        body, kind = self._body, form.kind
-        if isinstance(kind, Record):
-            return self._record(kind.schema, form.children, index, out)
-        if kind.width is not None:
-            zeros = image(kind)
-            body.copy(out, body.module.constant(zeros), len(zeros))
-            self._fill(form, index, out)
-            return body.at(out, kind.width)
-        if isinstance(kind, ListOf):
-            return self._list(form, index, out)
-        if isinstance(kind, Array):
-            return self._array(form, index, out)
-        assert isinstance(kind, (Text, Blob))
-        start, size = self._columns.range(form, index)
-        self._head(0xDB if isinstance(kind, Text) else 0xC6, size, out)
-        target = body.at(out, 5)
-        source, room = self._content(form, start)
-        copy_bytes(body, target, source, size, room)
-        return body.at(target, size)
+    def number(self, kind: Number, value: _Value) -> str:
+        form, index = value
+        body, values = self._body, self._pointer(form, "values")
+        if kind.kind == "b":
+            return body.let(f"zext i1 {self._bit(values, self._word(form, 'first'), index)} to i8")
+        at = body.let(f"add i64 {index}, {self._word(form, 'first')}")
+        return body.load(f"i{8 * kind.size}", values, body.let(f"mul i64 {at}, {kind.size}"))
 
-    def _head(self, marker: int, size: str, out: str) -> None:
-        body = self._body
-        body.store("i8", str(marker - 256), out)
-        body.store("i32", body.swap(32, body.let(f"trunc i64 {size} to i32")), out, 1)
+    def piece(self, kind: FieldType, value: _Value) -> Piece:
+        form, index = value
+        start, size = self._range(form, index)
+        source = self._body.at(self._pointer(form, "content"), start)
+        return source, size, self._body.let(f"sub i64 {self._word(form, 'size')}, {start}")
 
-    def _list(self, form: Form, index: str, out: str) -> str:
-        body = self._body
-        start, count = self._columns.range(form, index)
-        self._head(0xDD, count, out)
-        cursor = body.alloca("ptr")
-        body.do(f"store ptr {body.at(out, 5)}, ptr {cursor}")
+    def copy(self, value: _Value, piece: Piece, target: str) -> None:
+        copy_bytes(self._body, target, *piece)
 
-        def put(i: str) -> None:
-            here = body.let(f"load ptr, ptr {cursor}")
-            behind = self._value(form.children[0], body.let(f"add i64 {start}, {i}"), here)
-            body.do(f"store ptr {behind}, ptr {cursor}")
+    def copy_short(self, piece: Piece, target: str, capacity: int) -> None:
+        copy_short(self._body, target, *piece, capacity)
 
-        loop(body, count, put)
-        return body.let(f"load ptr, ptr {cursor}")
+    def size(self, kind: Array, value: _Value) -> str:
+        _, count = self._elements(*value)
+        return self._body.let(f"mul i64 {count}, {kind.item_size}")
 
-    def _array(self, form: Form, index: str, out: str) -> str:
-        """An array of varying shape."""
-        body, kind = self._body, form.kind
-        assert isinstance(kind, Array)
-        first, size = self._columns.elements(form, index)
-        self._check_shape(form, index, out)
-        rank = len(kind.shape)
-        self._head(0xC9, body.let(f"add i64 {size}, {1 + 4 * rank}"), out)
-        body.store("i8", str(kind.element.code), out, 5)
-        body.store("i8", str(rank), out, 6)
-        target = body.at(out, kind.data_offset)
-        self._copy_numbers(form.leaf, first, size, target)
-        return body.at(target, size)
+    def shape(self, kind: Array, value: _Value) -> list[str]:
+        """The lengths of lists in lists, of which those of one depth have one length."""
+        inner, index = value
+        start, count = self._range(inner, index)
+        lengths = [count]
+        if kind.shape[0] is not None:
+            self.require(self._body.let(f"icmp eq i64 {count}, {kind.shape[0]}"), value, "shape")
+        for wanted in kind.shape[1:]:
+            inner = inner.children[0]
+            start, count, length = self._even(value, inner, start, count, wanted)
+            lengths.append(length)
+        return lengths
 
-    def _check_shape(self, form: Form, index: str, out: str) -> None:
-        """Requires that lists of one depth have one length; writes the lengths as the array's dimensions."""
-        body, kind = self._body, form.kind
-        assert isinstance(kind, Array)
-        start, count = self._columns.range(form, index)
-        inner = form
-        for axis, wanted in enumerate(kind.shape):
-            if axis:
-                inner = inner.children[0]
-                start, count = self._even(form, inner, start, count, wanted)
-            elif wanted is not None:
-                self._require(body.let(f"icmp eq i64 {count}, {wanted}"), form, "shape")
-            size = count if not axis else self._last
-            body.store("i32", body.let(f"trunc i64 {size} to i32"), out, Array.HEAD + 1 + 4 * axis)
-
-    _last = "0"
-
-    def _even(self, form: Form, inner: Form, start: str, count: str, wanted: int | None) -> tuple[str, str]:
+    def _even(
+        self, value: _Value, inner: Form, start: str, count: str, wanted: int | None
+    ) -> tuple[str, str, str]:
         """Requires ``count`` lists from ``start`` on to be of one length; gives the first of all their
-        elements, and how many there are."""
+        elements, how many there are, and the length."""
         body = self._body
         some, done = body.label(), body.label()
         before = body.block
         body.branch(body.let(f"icmp eq i64 {count}, 0"), done, some)
         body.begin(some)
-        first, length = self._columns.range(inner, start)
+        first, length = self._range(inner, start)
         if wanted is not None:
-            self._require(body.let(f"icmp eq i64 {length}, {wanted}"), form, "shape")
+            self.require(body.let(f"icmp eq i64 {length}, {wanted}"), value, "shape")
 
         def check(i: str) -> None:
             at = body.let(f"add i64 {start}, {i}")
-            self._require(self._columns.present(inner, at), form, "null")
-            _, found = self._columns.range(inner, at)
-            self._require(body.let(f"icmp eq i64 {found}, {length}"), form, "shape")
+            self.require(self.present((inner, at)), value, "null")
+            _, found = self._range(inner, at)
+            self.require(body.let(f"icmp eq i64 {found}, {length}"), value, "shape")
 
-        loop(body, count, check)
+        body.loop(count, check)
         whole = body.let(f"mul i64 {count}, {length}")
         after = body.block
         body.begin(done)
         none = "0" if wanted is None else str(wanted)
-        self._last = body.phi("i64", [(none, before), (length, after)])
         return (
             body.phi("i64", [("0", before), (first, after)]),
             body.phi("i64", [("0", before), (whole, after)]),
+            body.phi("i64", [(none, before), (length, after)]),
         )
 
-    def _fill(self, form: Form, index: str, out: str) -> None:
-        """Writes a value of fixed width behind the markers that stand there; it is no null."""
-        body, kind = self._body, form.kind
-        if isinstance(kind, Record):
-            self._fill_record(kind.schema, form.children, index, out)
-        elif isinstance(kind, Number) and kind.kind == "b":
-            bit = self._columns.bit(
-                self._columns.pointer(form, "values"), self._columns.word(form, "first"), index
-            )
-            marker = body.let(f"add i8 {body.let(f'zext i1 {bit} to i8')}, {0xC2 - 256}")
-            body.store("i8", marker, out)
-        elif isinstance(kind, Number):
-            at = body.let(f"add i64 {index}, {self._columns.word(form, 'first')}")
-            where = body.let(f"mul i64 {at}, {kind.size}")
-            bits = 8 * kind.size
-            value = body.load(f"i{bits}", self._columns.pointer(form, "values"), where)
-            body.store(f"i{bits}", body.swap(bits, value), out, 1)
-        elif isinstance(kind, Array):
-            first, size = self._columns.elements(form, index)
-            self._check_shape(form, index, out)
-            self._copy_numbers(form.leaf, first, size, body.at(out, kind.data_offset))
-        else:
-            assert isinstance(kind, (Str, Bytes))
-            self._fill_bytes(form, kind, index, out)
-
-    def _fill_bytes(self, form: Form, kind: Str | Bytes, index: str, out: str) -> None:
+    def _elements(self, form: Form, index: str) -> tuple[str, str]:
+        """The first element of an array of numbers, and how many there are."""
         body = self._body
-        start, size = self._columns.range(form, index)
-        self._require(body.let(f"icmp ule i64 {size}, {kind.capacity}"), form, "long")
-        source, room = self._content(form, start)
-        if isinstance(kind, Bytes):
-            body.store("i16", body.let(f"trunc i64 {size} to i16"), out, kind.head)
-            copy_short(body, body.at(out, kind.head + 2), source, size, room, kind.capacity)
-            return
-        copy_short(body, body.at(out, kind.head), source, size, room, kind.capacity)
-        # Of an empty text it is the byte before, which is never zero: the head.
-        last = body.let(f"sub i64 {body.let(f'add i64 {size}, {kind.head}')}, 1")
-        byte = body.load("i8", out, last)
-        filled = body.let(f"icmp ne i8 {byte}, 0")
-        empty = body.let(f"icmp eq i64 {size}, 0")
-        self._require(body.let(f"or i1 {filled}, {empty}"), form, "nul")
+        first, count = self._range(form, index)
+        inner = form.children[0]
+        while inner.children:
+            behind = body.let(f"add i64 {first}, {count}")
+            empty = body.let(f"icmp eq i64 {count}, 0")
+            some, done = body.label(), body.label()
+            before = body.block
+            body.branch(empty, done, some)
+            body.begin(some)
+            start, _ = self._range(inner, first)
+            last, size = self._range(inner, body.let(f"sub i64 {behind}, 1"))
+            whole = body.let(f"sub i64 {body.let(f'add i64 {last}, {size}')}, {start}")
+            after = body.block
+            body.begin(done)
+            first = body.phi("i64", [("0", before), (start, after)])
+            count = body.phi("i64", [("0", before), (whole, after)])
+            inner = inner.children[0]
+        return first, count
 
-    def _content(self, form: Form, start: str) -> tuple[str, str]:
-        """Where bytes are, and how many there are from there on."""
-        source = self._body.at(self._columns.pointer(form, "content"), start)
-        return source, self._body.let(f"sub i64 {self._columns.word(form, 'size')}, {start}")
-
-    def _copy_numbers(self, leaf: Form, first: str, size: str, target: str) -> None:
-        body = self._body
-        assert isinstance(leaf.kind, Number)
-        if leaf.kind.kind != "b":
-            at = body.let(f"add i64 {first}, {self._columns.word(leaf, 'first')}")
-            source = body.at(
-                self._columns.pointer(leaf, "values"), body.let(f"mul i64 {at}, {leaf.kind.size}")
-            )
+    def copy_elements(self, kind: Array, value: _Value, size: str, target: str) -> None:
+        body, leaf = self._body, value[0].leaf
+        first, _ = self._elements(*value)
+        values = self._pointer(leaf, "values")
+        if kind.element.kind != "b":
+            at = body.let(f"add i64 {first}, {self._word(leaf, 'first')}")
+            source = body.at(values, body.let(f"mul i64 {at}, {kind.item_size}"))
             body.copy(target, source, size)
             return
 
         def put(i: str) -> None:
-            at = body.let(f"add i64 {first}, {i}")
-            bit = self._columns.bit(
-                self._columns.pointer(leaf, "values"), self._columns.word(leaf, "first"), at
-            )
+            bit = self._bit(values, self._word(leaf, "first"), body.let(f"add i64 {first}, {i}"))
             body.store("i8", body.let(f"zext i1 {bit} to i8"), target, i)
 
-        loop(body, size, put)
+        body.loop(size, put)
 
 
 def _fail(module: Module) -> str:
