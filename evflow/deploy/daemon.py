@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from evflow import mishaps
 from evflow.deploy.admission import Admission
 from evflow.deploy.client import Closing
+from evflow.deploy.controller import Controller
 from evflow.deploy.messages import TOPIC
 from evflow.deploy.outbox import Outbox
 from evflow.deploy.requests import Requests
 from evflow.deploy.site import Site
-from evflow.deploy.steward import Steward
 from evflow.deploy.store import FileStore
 from evflow.deploy.verbs import Verbs
 from evflow.disk import AGAIN, advice, private_file, read_file
@@ -169,13 +169,13 @@ class Daemon(Closing):
         self.site.released = lambda deployment, stone: self._tasks.put(
             lambda: self._released.add((deployment, stone))
         )
-        self.steward = Steward(
+        self.controller = Controller(
             self.node.name, self.site, self._store, self._send, os.urandom, time.monotonic(),
             permits=lambda peer, what: not self._refusal(peer, what), dead_after=self._dead_after,
         )  # fmt: skip
-        self.site.thought_dead = lambda node: self.steward.watchman.is_dead(node, time.monotonic())
+        self.site.thought_dead = lambda node: self.controller.detector.is_dead(node, time.monotonic())
         self.site.go()
-        self.requests = Requests(self.steward)
+        self.requests = Requests(self.controller)
         self.verbs = Verbs(self)
         self._answers = Answers(self.verbs.table, self._refusal, self._note)
         self._outbox = Outbox(links.tell)
@@ -262,7 +262,7 @@ class Daemon(Closing):
 
     def _tick(self, now: float) -> float:
         for key in list(self._released):
-            self.steward.released(*key)
+            self.controller.released(*key)
             self._released.discard(key)
         if now >= self._look_at:
             self._look_at = now + _LOOK
@@ -271,7 +271,7 @@ class Daemon(Closing):
                 self.flow.post(self._look)
             self._store.tidy()
             self._connect()
-        return min(self.steward.tick(now), self._look_at)
+        return min(self.controller.tick(now), self._look_at)
 
     def _look(self) -> None:
         """Looks, in the flow's thread, what stones have let go and asked for: the control does not wait for
@@ -290,7 +290,7 @@ class Daemon(Closing):
         self.requests.look(asked, time.time())
 
     def _on_deploy(self, peer: str, body: memoryview) -> None:
-        self.steward.receive(peer, body, time.monotonic())
+        self.controller.receive(peer, body, time.monotonic())
 
     def _on_ask(self, peer: str, body: memoryview) -> None:
         self._answers.receive(peer, body)
@@ -311,7 +311,7 @@ class Daemon(Closing):
 
     def _connect(self) -> None:
         """Keeps connections to the other members of all deployments, and learns whom they let hear of."""
-        hosts = {name: contact for name, contact in self.steward.hosts.items() if name != self.node.name}
+        hosts = {name: contact for name, contact in self.controller.hosts.items() if name != self.node.name}
         if hosts != self._known:
             before, self._known = self._known, hosts
             self.flow.post(lambda: self._keep(hosts, before), links=True)
@@ -330,7 +330,7 @@ class Daemon(Closing):
 
     def _heard(self, heard: list[tuple[str, float]]) -> None:
         for name, at in heard:
-            self.steward.heard(name, at)
+            self.controller.heard(name, at)
 
     def close(self, timeout: float = 3.0) -> None:
         """Ends the daemon. Its deployments wait for it, and go on when it is started again.
@@ -353,7 +353,7 @@ class Daemon(Closing):
         self._thread.join(_LOOK if broken else None)
         try:
             if not broken:
-                self.steward.put_away(self.site.put_away(timeout))
+                self.controller.put_away(self.site.put_away(timeout))
         finally:
             try:
                 self.flow.stop()

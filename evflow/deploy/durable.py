@@ -1,4 +1,4 @@
-"""What a steward keeps over restarts, as its store has it: all of it is written before it is acted on."""
+"""What a controller keeps over restarts, as its store has it: all of it is written before it is acted on."""
 
 from __future__ import annotations
 

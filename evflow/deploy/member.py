@@ -10,11 +10,16 @@ is prepared lets no event pass before it knows more.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from evflow.deploy import messages as m
 from evflow.deploy.durable import Prepared, Replica
-from evflow.deploy.prepare import Home, PreparePhase
+from evflow.deploy.prepare import PreparePhase
 from evflow.deploy.record import Record, stones_on
 from evflow.deploy.register import Register
+
+if TYPE_CHECKING:
+    from evflow.deploy.controller import Controller
 
 __all__ = ["SILENCE", "Member"]
 
@@ -29,7 +34,7 @@ class Member:
 
     Args:
         deployment, birth: which one.
-        home: the node's steward.
+        controller: the node's controller.
         now: the time.
 
     Attributes:
@@ -37,22 +42,22 @@ class Member:
         heard: when the proposer of what is under way was last heard.
     """
 
-    def __init__(self, deployment: str, birth: str, home: Home, now: float) -> None:
+    def __init__(self, deployment: str, birth: str, controller: Controller, now: float) -> None:
         self.deployment = deployment
         self.birth = birth
         self.preparing: PreparePhase | None = None
         self.heard = now
         self._finishing = _NEVER
         self._until = _NEVER
-        self._home = home
+        self._controller = controller
         replica = self.replica
         if replica.prepared is not None:
-            self.preparing = PreparePhase(home, replica.record, replica.prepared, again=True)
+            self.preparing = PreparePhase(controller, replica.record, replica.prepared, again=True)
 
     @property
     def replica(self) -> Replica:
         """What is kept of it."""
-        return self._home.durable.replica(self.birth)
+        return self._controller.durable.replica(self.birth)
 
     def knows(self, peer: str) -> bool:
         """Whether a node is, or would be, a member of it."""
@@ -64,7 +69,7 @@ class Member:
         """Whether a version is the next one to be decided; who is behind is told what was decided."""
         record = self.replica.record
         if record is not None and at.version <= record.version:
-            self._home.tell(peer, m.Chosen(record))
+            self._controller.tell(peer, m.Chosen(record))
         return at.version == self.replica.version + 1
 
     # --- voting
@@ -72,10 +77,10 @@ class Member:
     def _vote(self, peer: str, asked: m.Prepare | m.Accept, vote: Register[Record], now: float) -> bool:
         """Keeps a vote on a ballot; if a greater one was promised, says so and gives False."""
         if vote.promised > asked.ballot:
-            self._home.tell(peer, m.Outbid(asked.at, asked.ballot, vote.promised))
+            self._controller.tell(peer, m.Outbid(asked.at, asked.ballot, vote.promised))
             return False
         if vote is not self.replica.register:
-            self._home.durable.vote(self.birth, vote)
+            self._controller.durable.vote(self.birth, vote)
         self.heard = now
         return True
 
@@ -88,13 +93,13 @@ class Member:
         register = self.replica.register
         refusal = "" if asked.record is None else self._other(asked.ballot, register, now)
         if refusal:
-            self._home.tell(peer, m.Unable(asked.at, asked.ballot, refusal))
+            self._controller.tell(peer, m.Unable(asked.at, asked.ballot, refusal))
             return
         if not self._vote(peer, asked, register.promise(asked.ballot), now):
             return
         self._until = now + asked.left / 1000
         before = None if register.accepted is None else register.ballot
-        self._home.tell(peer, m.Promise(asked.at, asked.ballot, before, register.accepted))
+        self._controller.tell(peer, m.Promise(asked.at, asked.ballot, before, register.accepted))
         if asked.record is None:
             self._finishing = now
         else:
@@ -128,14 +133,14 @@ class Member:
 
     def _drop(self, phase: PreparePhase) -> None:
         """Forgets a change that this node is not prepared for, so that it may never have heard of it."""
-        self._home.durable.forget_arriving(self.birth)
+        self._controller.durable.forget_arriving(self.birth)
         self.preparing = None
         phase.end()
 
     def _prepare(self, prepared: Prepared, now: float) -> None:
         phase = self.preparing
         if phase is None:
-            phase = self.preparing = PreparePhase(self._home, self.replica.record, prepared)
+            phase = self.preparing = PreparePhase(self._controller, self.replica.record, prepared)
         phase.ballot = prepared.ballot
         phase.tick(now)
         phase.report()
@@ -160,7 +165,7 @@ class Member:
         if not self._is_next(peer, asked.at):
             return
         if self._vote(peer, asked, self.replica.register.accept(asked.ballot, asked.record), now):
-            self._home.tell(peer, m.Accepted(asked.at, asked.ballot))
+            self._controller.tell(peer, m.Accepted(asked.at, asked.ballot))
 
     def cancel(self, said: m.Cancel) -> None:
         """Abort: reject this ballot and all lower ones, also in late messages."""
@@ -171,41 +176,41 @@ class Member:
             return
         rejects = register.promise(said.ballot.above())
         if phase is not None and phase.change == change:
-            self._home.durable.abort(self.birth, rejects)
+            self._controller.durable.abort(self.birth, rejects)
             self.preparing = None
             phase.end()
         elif phase is None and register.promised.change in ("", change):
             # A vote that is promised to another change is not taken back, or whoever tries again and again
             # would keep the members from finishing what a proposer has left.
-            self._home.durable.vote(self.birth, rejects)
+            self._controller.durable.vote(self.birth, rejects)
 
     # --- what was decided
 
     def learn(self, record: Record) -> None:
         """Does what was decided, unless the node is at that version or a later one."""
-        home, replica, phase = self._home, self.replica, self.preparing
+        controller, replica, phase = self._controller, self.replica, self.preparing
         if record.version <= replica.version:
             return
-        comes = record.graph is not None and home.name in record.hosts
+        comes = record.graph is not None and controller.name in record.hosts
         prepared = phase if phase is not None and phase.prepared else None
-        if comes and prepared is None and home.namesake(record.deployment, record.birth):
+        if comes and prepared is None and controller.namesake(record.deployment, record.birth):
             return
         # Whatever came between: if nothing touched this node since, the change it is prepared for came about.
-        mine = prepared is not None and record.parts.get(home.name) == prepared.change
-        here = stones_on(record, home.name).keys()
+        mine = prepared is not None and record.parts.get(controller.name) == prepared.change
+        here = stones_on(record, controller.name).keys()
         came = prepared.came if prepared is not None and mine else {}
         arrived = {stone: data for stone, data in came.items() if stone in here}
-        home.durable.conclude(record, "" if phase is None else phase.change, set(arrived), set(here))
+        controller.durable.conclude(record, "" if phase is None else phase.change, set(arrived), set(here))
         self.preparing = None
         self._finishing = _NEVER
         if mine:
-            home.ground.commit(record, arrived)
+            controller.site.commit(record, arrived)
             return
         if phase is not None:
             phase.end()
-        before = None if replica.record is None else replica.record.parts.get(home.name)
-        if (comes or home.durable.is_member(replica)) and record.parts.get(home.name) != before:
-            home.ground.overtake(record)
+        before = None if replica.record is None else replica.record.parts.get(controller.name)
+        if (comes or controller.durable.is_member(replica)) and record.parts.get(controller.name) != before:
+            controller.site.overtake(record)
 
     # --- time
 

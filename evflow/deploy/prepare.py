@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from evflow.deploy import messages as m
-from evflow.deploy.durable import DurableState, Prepared
+from evflow.deploy.durable import Prepared
 from evflow.deploy.record import Record, moves, touched
 from evflow.deploy.snapshots import Arrivals, Departure
 
 if TYPE_CHECKING:
-    from evflow.deploy.ground import Ground
+    from evflow.deploy.controller import Controller
     from evflow.engine.snapshot import Snapshot
 
-__all__ = ["Home", "PreparePhase"]
+__all__ = ["PreparePhase"]
 
 _POLL = 0.01
 """Seconds after which it is looked again whether all is quiet, at most."""
@@ -28,33 +28,11 @@ _POLL = 0.01
 _MOST_REASON = 4000
 
 
-class Home(Protocol):
-    """What a steward offers.
-
-    Attributes:
-        name: the node's name.
-        durable: what it keeps.
-        ground: what deployments do to it.
-        entropy: gives so many random bytes.
-    """
-
-    name: str
-    durable: DurableState
-    ground: Ground
-    entropy: Callable[[int], bytes]
-
-    def tell(self, peer: str, message: m.Message) -> None:
-        """Says something to a node, perhaps to itself."""
-
-    def namesake(self, deployment: str, birth: str) -> str:
-        """Why this node cannot have a deployment, because of another one of its name; "" if it can."""
-
-
 class PreparePhase:
     """The prepare phase of a change, at one node: from the vote on it to its outcome.
 
     Args:
-        home: the node's steward.
+        controller: the node's controller.
         base: the version before; None if there is none.
         prepared: what is kept of it, or would be.
         again: whether the node was prepared for it before a restart.
@@ -65,19 +43,21 @@ class PreparePhase:
         record: what it would make.
         touched: whether it does something here.
         refusal: why this node will not get ready for it; "" if it may.
-        begun: whether the ground has begun it.
+        begun: whether the node has begun it.
         prepared: whether it is kept that this node is quiet for it.
     """
 
-    def __init__(self, home: Home, base: Record | None, prepared: Prepared, again: bool = False) -> None:
+    def __init__(
+        self, controller: Controller, base: Record | None, prepared: Prepared, again: bool = False
+    ) -> None:
         self.ballot = prepared.ballot
         self.record = prepared.record
         self.change = self.record.change
-        self.touched = home.name in touched(base, self.record) and home.name not in prepared.lost
+        self.touched = controller.name in touched(base, self.record) and controller.name not in prepared.lost
         self.refusal = ""
         self.begun = False
         self.prepared = again
-        self._home = home
+        self._controller = controller
         self._base = base
         self._kept = prepared
         self._at = m.Decision(self.record.deployment, self.record.birth, self.record.version)
@@ -98,12 +78,12 @@ class PreparePhase:
     def _check(self) -> None:
         """Sees whether this node can do its part."""
         if self.touched and not self.refusal:
-            self.refusal = self._home.namesake(self._at.deployment, self._at.birth)
-            self.refusal = self.refusal or self._home.ground.check(self._base, self.record)
+            self.refusal = self._controller.namesake(self._at.deployment, self._at.birth)
+            self.refusal = self.refusal or self._controller.site.check(self._base, self.record)
 
     def _begin(self) -> None:
         self.begun = True
-        self._home.ground.begin(self._base, self.record, settled=self.prepared)
+        self._controller.site.begin(self._base, self.record, settled=self.prepared)
 
     def close(self) -> bool:
         """All nodes can make the change. Returns True if this node begins now."""
@@ -118,17 +98,17 @@ class PreparePhase:
     @property
     def came(self) -> Mapping[str, Snapshot]:
         """Stone → the snapshot with which it came here, of those that have."""
-        return self._home.durable.arriving.get((self._at.birth, self.change), {})
+        return self._controller.durable.arriving.get((self._at.birth, self.change), {})
 
     def _expected(self) -> Arrivals:
-        home, came = self._home, self.came
+        controller, came = self._controller, self.came
         sources = {
             stone: start
             for stone, (start, end) in self._moves.items()
-            if end == home.name and start not in self._kept.lost and stone not in came
+            if end == controller.name and start not in self._kept.lost and stone not in came
         }
-        keep = partial(home.durable.keep, self._at.birth, self.change)
-        return Arrivals(self._at, self.change, sources, home.tell, home.durable.growing, keep)
+        keep = partial(controller.durable.keep, self._at.birth, self.change)
+        return Arrivals(self._at, self.change, sources, controller.tell, controller.durable.growing, keep)
 
     def tick(self, now: float) -> float | None:
         """Goes on with it as far as possible; gives when to be called again."""
@@ -147,7 +127,7 @@ class PreparePhase:
             self._ready = True
             self._answer(m.Ready)
             # While the others are asked for their votes.
-            self._home.ground.expect(self.record, self.came)
+            self._controller.site.expect(self.record, self.came)
         return asks
 
     @property
@@ -159,12 +139,12 @@ class PreparePhase:
         """Checks whether this node is quiet, and goes on once all are."""
         if self._rests:
             return
-        ground, deployment = self._home.ground, self._at.deployment
+        site, deployment = self._controller.site, self._at.deployment
         if self._settled and not self._sealed:
             self._sealed = True
-            self._waits = ground.settle(deployment)
+            self._waits = site.settle(deployment)
         else:
-            self._waits = ground.waiting(deployment)
+            self._waits = site.waiting(deployment)
         if not self._waits and self._settled:
             self._depart()
         elif not self._waits and not self._quiet:
@@ -180,24 +160,24 @@ class PreparePhase:
         """It is quiet: from now on it is prepared, so its stones can be given away."""
         if not self.prepared:
             # A node that gave a snapshot away, and then let events pass after a restart, would lose them.
-            self._home.durable.prepare(self._at.birth, self._kept)
+            self._controller.durable.prepare(self._at.birth, self._kept)
             self.prepared = True
-        snapshots = self._home.ground.leaving(self._at.deployment)
+        snapshots = self._controller.site.leaving(self._at.deployment)
         self._departures = {
-            stone: Departure(self._at, self.change, stone, parts, self._home.entropy(16))
+            stone: Departure(self._at, self.change, stone, parts, self._controller.entropy(16))
             for stone, parts in snapshots.items()
         }
         for stone, departure in self._departures.items():
             if stone in self._moves:
                 for piece in departure.asked():
-                    self._home.tell(self._moves[stone][1], piece)
+                    self._controller.tell(self._moves[stone][1], piece)
 
     def fetch(self, peer: str, wanted: m.Fetch) -> None:
         """Sends a piece of a snapshot to the node that the stone goes to, once there is one."""
         departure = (self._departures or {}).get(wanted.stone)
         if departure is not None and wanted.change == self.change and self._moves[wanted.stone][1] == peer:
             for piece in departure.asked(wanted.offset):
-                self._home.tell(peer, piece)
+                self._controller.tell(peer, piece)
 
     def take(self, peer: str, piece: m.Piece, now: float) -> None:
         """Takes a piece of a snapshot."""
@@ -210,7 +190,7 @@ class PreparePhase:
             return
         if self._rests:
             # It may have had to take something since.
-            self._waits = self._home.ground.waiting(self._at.deployment)
+            self._waits = self._controller.site.waiting(self._at.deployment)
             self._quiet = not self._waits
         if self.refusal:
             self._answer(m.Unable, self.refusal[:_MOST_REASON])
@@ -224,7 +204,7 @@ class PreparePhase:
             self._answer(m.Busy, (self._waits or self._arrivals.waiting)[:_MOST_REASON])
 
     def _answer(self, kind: Callable[..., m.Answer], *reason: str) -> None:
-        self._home.tell(self.ballot.node, kind(self._at, self.ballot, *reason))
+        self._controller.tell(self.ballot.node, kind(self._at, self.ballot, *reason))
 
     def describe(self) -> str:
         """What it is and how far, for people."""
@@ -234,4 +214,4 @@ class PreparePhase:
     def end(self) -> None:
         """It will not be."""
         if self.begun:
-            self._home.ground.cancel(self._at.deployment)
+            self._controller.site.cancel(self._at.deployment)

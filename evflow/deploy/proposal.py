@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from evflow.deploy import messages as m
 from evflow.deploy.record import Record, touched
 from evflow.deploy.register import Proposer
 from evflow.errors import DeployError
 
-__all__ = ["Outcome", "Proposal", "Speaker"]
+if TYPE_CHECKING:
+    from evflow.deploy.controller import Controller
+
+__all__ = ["Outcome", "Proposal"]
 
 _AGAIN = 0.5
 _OTHERS = 0.5
@@ -41,16 +44,6 @@ class Outcome:
     record: Record | None
     error: DeployError | None = None
     missing: tuple[str, ...] = ()
-
-
-class Speaker(Protocol):
-    """What a steward offers its proposals."""
-
-    def tell(self, peer: str, message: m.Message) -> None:
-        """Says something to a node, perhaps to itself."""
-
-    def is_dead(self, node: str) -> bool:
-        """Whether a node was not heard for long."""
 
 
 @dataclass
@@ -78,7 +71,7 @@ class Proposal:
     """One try.
 
     Args:
-        steward: its steward.
+        controller: the controller of its node.
         base: the version before; None if there is none.
         record: what is proposed; for a proposal without one, what it may have been.
         ballot: the first ballot.
@@ -96,7 +89,7 @@ class Proposal:
 
     def __init__(
         self,
-        steward: Speaker,
+        controller: Controller,
         base: Record | None,
         record: Record,
         ballot: m.Ballot,
@@ -112,7 +105,7 @@ class Proposal:
         self.record = record
         self.finishes = finishes
         self.proposer: Proposer[Record] = Proposer(ballot, (record if base is None else base).hosts.keys())
-        self._steward = steward
+        self._controller = controller
         self._base = base
         self._done: Callable[[Outcome], None] | None = done
         self._lost = sorted(lost)
@@ -267,7 +260,7 @@ class Proposal:
     def _say(self, now: float) -> None:
         """Says again what its phase has to say."""
         self._again = now + _AGAIN
-        tell = self._steward.tell
+        tell = self._controller.tell
         if self.phase == "cancelling":
             self._cancels += 1
             if self._cancels == _CANCELS:
@@ -286,7 +279,7 @@ class Proposal:
             self._ask(now)
 
     def _ask(self, now: float) -> None:
-        tell = self._steward.tell
+        tell = self._controller.tell
         record = None if self.finishes else self.record
         left = max(0, int(1000 * ((self._deadline if self.finishes else self._limit) - now)))
         for node in sorted(self._heard):
@@ -301,16 +294,16 @@ class Proposal:
     def _tell_acceptors(self) -> None:
         for node in self.proposer.acceptors:
             if node not in self.proposer.accepted:
-                self._steward.tell(node, m.Accept(self.at, self.proposer.ballot, self.record))
+                self._controller.tell(node, m.Accept(self.at, self.proposer.ballot, self.record))
 
     def _tell_touched(self, kind: type[m.Close | m.Settle]) -> None:
         for node in sorted(self._touched):
             if not self._heard[node].ready:
-                self._steward.tell(node, kind(self.at, self.proposer.ballot))
+                self._controller.tell(node, kind(self.at, self.proposer.ballot))
 
     def _check_told(self, now: float) -> None:
         missing = tuple(node for node, heard in self._heard.items() if not heard.applied)
-        waits = [n for n in missing if n not in self._lost and not self._steward.is_dead(n)]
+        waits = [n for n in missing if n not in self._lost and not self._controller.is_dead(n)]
         late = now >= self._deadline
         if not waits or late:
             self._report(Outcome(self.record, None, missing))

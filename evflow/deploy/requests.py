@@ -1,6 +1,6 @@
 """Requests: what the stones of a node have asked for, and the changes that are proposed because of it.
 
-Sans-I/O: it is told what was asked, and proposes through the node's steward. A request for which the graph
+Sans-I/O: it is told what was asked, and proposes through the node's controller. A request for which the graph
 has a rule becomes one change of its deployment; others are only kept, to be looked at.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record
@@ -19,28 +19,15 @@ from evflow.edit import split_name
 from evflow.errors import DeployError, GraphError
 from evflow.rules import Rule, rules_of
 
-__all__ = ["Controller", "Requests", "obeyed"]
+if TYPE_CHECKING:
+    from evflow.deploy.controller import Controller
+
+__all__ = ["Requests", "obeyed"]
 
 _log = logging.getLogger("evflow.deploy")
 
 _KEPT = 100
 _TRIES = 2
-
-
-class Controller(Protocol):
-    """What of a steward is needed."""
-
-    name: str
-
-    @property
-    def records(self) -> Mapping[str, Record]:
-        """Deployment → the version that it is at."""
-
-    def changing(self, deployment: str) -> str:
-        """Which change of a deployment is under way here; "" if none is."""
-
-    def propose(self, wanted: Record, *, done: Callable[[Outcome], None]) -> None:
-        """Tries to have a record decided."""
 
 
 @dataclass
@@ -57,14 +44,14 @@ class _Wish:
 
 
 class Requests:
-    """The requests on one node. Used by one thread, that of the steward.
+    """The requests on one node. Used by one thread, that of the controller.
 
     Args:
-        steward: the node's.
+        controller: the node's controller.
     """
 
-    def __init__(self, steward: Controller) -> None:
-        self._steward = steward
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
         self._kept: dict[str, deque[list[Any]]] = {}
         self._wishes: dict[str, dict[str, _Wish]] = {}
         self._proposed: set[str] = set()
@@ -80,7 +67,7 @@ class Requests:
             asked: stones, as ``deployment/stone``, and numbers, as ``Engine.requests`` gives them.
             wall: seconds since 1970 (UTC).
         """
-        records = self._steward.records
+        records = self._controller.records
         for known in (self._kept, self._wishes):
             for deployment in known.keys() - records.keys():
                 del known[deployment]
@@ -106,7 +93,7 @@ class Requests:
 
     def _propose(self, record: Record, wishes: dict[str, _Wish]) -> None:
         """Proposes the oldest wish that changes anything, unless another change is under way."""
-        while wishes and not self._steward.changing(record.deployment):
+        while wishes and not self._controller.changing(record.deployment):
             stone, wish = next(iter(wishes.items()))
             rule = _rule(record, stone, wish.request)
             wish.tries += 1
@@ -116,7 +103,7 @@ class Requests:
                     del wishes[stone]
                     continue
                 self._proposed.add(record.deployment)
-                self._steward.propose(wanted, done=partial(self._done, record.deployment, stone, wish))
+                self._controller.propose(wanted, done=partial(self._done, record.deployment, stone, wish))
             except DeployError as error:
                 self._done(record.deployment, stone, wish, Outcome(None, error))
             return

@@ -1,4 +1,9 @@
-"""What deployments do to the flow of their node: the ``Ground`` of a steward.
+"""What deployments do to the flow of their node: a controller decides, its site does.
+
+For a change the controller calls ``check`` and ``begin``, asks ``waiting`` until it is "", calls ``settle``
+when all nodes are quiet, asks ``waiting`` again until it is "", then ``leaving``; ``expect`` when the node is
+ready; and in the end, whenever that is, exactly one of ``commit`` and ``cancel``. A version that changed the
+node's part without it comes by ``overtake``; of one that did not change it, the site is not told.
 
 Called by one thread, that of the daemon's control; what touches the engine is done as a task of the flow's
 own thread.
@@ -62,6 +67,9 @@ class _Told(Actor):
 class Site:
     """The deployments on one node.
 
+    No step of a change raises: ``check`` says all that is wrong in advance. A deployment is named by
+    ``Record.deployment``; a node has one of each name at a time.
+
     Args:
         flow: the node's flow.
         node: the node's name.
@@ -98,7 +106,7 @@ class Site:
     # --- the steps of a change
 
     def check(self, old: Record | None, new: Record) -> str:
-        """Why this node cannot take its part of a record; "" if it can."""
+        """Why this node cannot do its part of a change, naming the stone; "" if it can. It has no effect."""
         try:
             refusal = self._crowded(self._whole(new)) or self._untold(old, new)
             if not refusal:
@@ -151,7 +159,13 @@ class Site:
                     compile_check(schema)
 
     def begin(self, old: Record | None, new: Record, settled: bool = False) -> None:
-        """Closes the entries that lead to what changes."""
+        """Closes, at once, the entries from which events reach what the change touches here.
+
+        Args:
+            old: the version that is.
+            new: the version to be.
+            settled: whether all nodes were quiet for it already, so that no event at all may move.
+        """
         wanted = self._whole(new)
         self._clear_files(new)
         alteration = self._flow.alteration(wanted)
@@ -170,7 +184,10 @@ class Site:
         return known[2]
 
     def waiting(self, deployment: str) -> str:
-        """What is still under way; "" once all is quiet."""
+        """What it waits for until what it has closed is quiet; "" once it is.
+
+        After ``settle`` it stays so; before, it may still have to take what comes from other nodes.
+        """
         alteration, _, _ = self._begun[deployment]
         return self._missing(deployment) or self._flow.call(alteration.waiting) or ""
 
@@ -186,7 +203,11 @@ class Site:
         return ""
 
     def settle(self, deployment: str) -> str:
-        """Closes what was left open until all nodes were quiet."""
+        """Closes what ``begin`` has left open for other nodes that were not quiet yet: now all were.
+
+        Returns:
+            What ``waiting`` would give then.
+        """
         alteration, _, _ = self._begun[deployment]
         self._feeders.pop(deployment, None)
 
@@ -197,7 +218,7 @@ class Site:
         return self._flow.call(settle) or ""
 
     def leaving(self, deployment: str) -> dict[str, Parts]:
-        """The snapshots of the stones that leave this node."""
+        """The snapshots of the stones that leave this node; asked once it is quiet."""
         _, old, new = self._begun[deployment]
 
         def snapshots() -> dict[str, Parts]:
@@ -213,7 +234,7 @@ class Site:
         return take_parts(self._flow.engine, slot, self._links.seen(name))
 
     def expect(self, new: Record, arrived: Mapping[str, Snapshot]) -> None:
-        """Reads the snapshots that have come."""
+        """Reads the snapshots that have come for a ``commit`` that may come; without any effect."""
         # What is wrong with one is told when it is needed.
         with suppress(EvflowError):
             self._parsed[new.deployment] = {
@@ -227,7 +248,12 @@ class Site:
         return parse(data, qualified(new.deployment, stone))
 
     def commit(self, new: Record, arrived: Mapping[str, Snapshot]) -> None:
-        """Makes the change that was begun."""
+        """The change was decided: adopts the new part and opens the entries.
+
+        Args:
+            new: the version to be at; perhaps a later one than ``begin`` told, with the same part here.
+            arrived: the snapshots of the stones that come to this node, but for those of lost nodes.
+        """
         alteration, old, _ = self._begun.pop(new.deployment)
         self._feeders.pop(new.deployment, None)
         moved = [qualified(new.deployment, name) for name in self._moving(old, new)]
@@ -235,14 +261,19 @@ class Site:
         self._parsed.pop(new.deployment, None)
 
     def overtake(self, new: Record) -> None:
-        """Adopts a version that was decided without this node."""
+        """This node's part was changed without it, while it was thought dead: adopts what it is now.
+
+        What is on this node no longer is thrown away: it has gone on elsewhere. A stone that is here as
+        before has been here all the time, so it keeps what it holds. Nothing can have come here without this
+        node's doing, unless it has lost what it knew; then stones begin anew.
+        """
         self._clear_files(new)
         # What its stones hold here has gone on elsewhere, or will.
         own = f"{new.deployment}/"
         self._adopt(new, [name for name in self._flow.stats() if name.startswith(own)], {}, None)
 
     def cancel(self, deployment: str) -> None:
-        """Gives a change up that was begun; all is as before."""
+        """The change was not decided: opens the entries again, as if nothing had been."""
         begun = self._begun.pop(deployment, None)
         self._feeders.pop(deployment, None)
         self._parsed.pop(deployment, None)
@@ -267,7 +298,15 @@ class Site:
                     left.unlink(missing_ok=True)
 
     def start(self, records: Iterable[Record], arrived: Mapping[str, Mapping[str, bytes]]) -> None:
-        """Takes up all there was before a restart; events move once ``go`` is called."""
+        """Takes up all there was before a restart; called once, first.
+
+        Changes that this node is prepared for are begun again (``begin``) before ``go`` is called, from which
+        on events move. They are quiet from the start, since snapshots may have been given away.
+
+        Args:
+            records: the version that each deployment is at.
+            arrived: deployment → stone → the snapshot it came with, of those not yet released.
+        """
         listed = list(records)
         self._starting = [name for record in listed for name in self._entries_of(record)]
         self._flow.call(lambda: self._links.close_entries(self._starting))

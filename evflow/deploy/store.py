@@ -1,4 +1,4 @@
-"""What a steward keeps over restarts: keys and their values, written all or none.
+"""What a controller keeps over restarts: keys and their values, written all or none.
 
 A node must not go on with less than it has promised to others, so damage of any file is found where the store
 is loaded. The database has a sum over its keys and values, and the number of the latest commit, which a file

@@ -76,7 +76,7 @@ class Verbs:
     # --- deployments
 
     def _record(self, peer: str, given: Arguments, reply: Reply) -> None:
-        record, birth = self._daemon.steward.records.get(given["deployment"]), given.get("birth")
+        record, birth = self._daemon.controller.records.get(given["deployment"]), given.get("birth")
         if birth and (record is None or record.birth != birth):
             # Not None, which nodes of earlier versions answer where there is nothing newer.
             return reply({"gone": True})
@@ -88,7 +88,7 @@ class Verbs:
         patience = min(max(float(given["patience"]), 0.1), _MOST_PATIENCE)
         wanted = Record.from_data(given["record"])
         self._daemon.know(wanted.hosts)
-        self._daemon.steward.propose(
+        self._daemon.controller.propose(
             wanted, patience=patience, done=lambda outcome: reply(self._told(peer, outcome, wanted))
         )
 
@@ -124,7 +124,7 @@ class Verbs:
             "budget": node.memory,
             "wall": time.time(),
             "deployments": {
-                name: self._deployment(record) for name, record in daemon.steward.records.items()
+                name: self._deployment(record) for name, record in daemon.controller.records.items()
             },
             "stones": self._stones(),
             "links": node.links(),
@@ -140,10 +140,10 @@ class Verbs:
             "version": record.version,
             "change": record.change,
             "hosts": record.hosts,
-            "members": daemon.steward.health(record.deployment),
+            "members": daemon.controller.health(record.deployment),
             "frozen": record.frozen,
             "requests": daemon.requests.listed(record.deployment),
-            "changing": daemon.steward.changing(record.deployment),
+            "changing": daemon.controller.changing(record.deployment),
             "trouble": daemon.site.troubles.get(record.deployment, ""),
             "graph": record.graph,
         }
@@ -200,7 +200,7 @@ class Verbs:
         """Where a stone is that is not here, or which one may be meant."""
         placed = {
             qualified(record.deployment, stone["name"]): f", which is on node {stone['on']}"
-            for record in self._daemon.steward.records.values()
+            for record in self._daemon.controller.records.values()
             for stone in (record.graph or {}).get("stones", ())
         }
         if name in placed:
@@ -238,7 +238,7 @@ class Verbs:
 
     def _before(self, name: str) -> list[list[str]]:
         """What of other nodes leads to a stone here: node, contact, and the bridge to tap there."""
-        record = self._daemon.steward.records.get(name.partition("/")[0])
+        record = self._daemon.controller.records.get(name.partition("/")[0])
         if record is None:
             return []
         graph = bridged(checked_graph(record))

@@ -51,7 +51,7 @@ class Voter:
         self.name = self.address = name
         self.out: list[tuple[str, bytes]] = []
         self.now = 0.0
-        self.ground = PlainGround(name)
+        self.site = PlainGround(name)
         self.entropy = bytes
         self._touched = name in touched(base, wanted)
         self._base = base

@@ -1,4 +1,4 @@
-"""A few stewards in one thread, with a network that loses nothing and a clock that is set."""
+"""A few controllers in one thread, with a network that loses nothing and a clock that is set."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
+from evflow.deploy.controller import Controller, Outcome
 from evflow.deploy.record import Record, moves, stones_on
-from evflow.deploy.steward import Outcome, Steward
 from evflow.engine.snapshot import Parts, Snapshot
 from tests.deploy.simulation.process import MemoryStore
 
@@ -105,7 +105,7 @@ class PlainGround:
 
 
 class Group:
-    """Stewards that hear each other.
+    """Controllers that hear each other.
 
     Args:
         names: one letter a node.
@@ -123,7 +123,7 @@ class Group:
         self.allowed = allowed
         self.stores = {name: MemoryStore() for name in names}
         self.grounds: dict[str, PlainGround] = {}
-        self.stewards: dict[str, Steward] = {}
+        self.controllers: dict[str, Controller] = {}
         self.notes: deque[tuple[str, str, bytes]] = deque()
         for name in names:
             self.start(name)
@@ -136,7 +136,7 @@ class Group:
             self.notes.append((name, peer, note))
             return True
 
-        self.stewards[name] = Steward(
+        self.controllers[name] = Controller(
             name, ground, self.stores[name], send, os.urandom, self.now,
             permits=lambda peer, what: peer in self.allowed,
         )  # fmt: skip
@@ -147,19 +147,19 @@ class Group:
         while self.now < end:
             while self.notes:
                 start, peer, note = self.notes.popleft()
-                if not {start, peer} & self.down and peer in self.stewards:
-                    self.stewards[peer].receive(start, note, self.now)
-                    self.stewards[peer].tick(self.now)
-            for name, steward in self.stewards.items():
+                if not {start, peer} & self.down and peer in self.controllers:
+                    self.controllers[peer].receive(start, note, self.now)
+                    self.controllers[peer].tick(self.now)
+            for name, controller in self.controllers.items():
                 if name not in self.down:
-                    steward.tick(self.now)
+                    controller.tick(self.now)
             if not self.notes:
                 self.now += 0.05
 
     def propose(self, node: str, wanted: Record, seconds: float = 15.0, **given: Any) -> Outcome:
         """What becomes of a proposal within so many seconds."""
         outcomes: list[Outcome] = []
-        self.stewards[node].propose(wanted, done=outcomes.append, **given)
+        self.controllers[node].propose(wanted, done=outcomes.append, **given)
         end = self.now + seconds
         while not outcomes and self.now < end:
             self.run(0.05)
@@ -168,7 +168,7 @@ class Group:
 
     def versions(self, name: str) -> dict[str, int]:
         """Node → the version of a deployment that it is at."""
-        return {n: s.records[name].version for n, s in self.stewards.items() if name in s.records}
+        return {n: s.records[name].version for n, s in self.controllers.items() if name in s.records}
 
     def stones(self, name: str) -> dict[str, set[str]]:
         """Node → the stones that its ground was told to run."""

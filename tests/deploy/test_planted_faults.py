@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from evflow.deploy import desk, member
+from evflow.deploy import member, proposals
 from evflow.deploy import messages as m
-from evflow.deploy.desk import Desk
+from evflow.deploy.controller import Controller
 from evflow.deploy.durable import DurableState, Prepared
 from evflow.deploy.member import Member
 from evflow.deploy.prepare import PreparePhase
 from evflow.deploy.proposal import Proposal
+from evflow.deploy.proposals import ProposalQueue
 from evflow.deploy.record import Record
 from evflow.deploy.register import Proposer, Register
-from evflow.deploy.steward import Steward
 from evflow.engine.snapshot import Snapshot
 from tests.deploy.simulation.runner import one
 
@@ -69,7 +69,7 @@ def lets_go_in_silence(patch: Patch) -> None:
     def tick(self: Member, now: float) -> float | None:
         e = self.preparing
         if e is not None and e.prepared and now - self.heard > member.SILENCE:
-            self._home.durable.abort(self.birth, self.replica.register)
+            self._controller.durable.abort(self.birth, self.replica.register)
             e.prepared = False
         return original(self, now)
 
@@ -118,15 +118,19 @@ def cancels_what_it_has_asked_for(patch: Patch) -> None:
 
 
 def finishes_nothing(patch: Patch) -> None:
-    patch.setattr(Desk, "_look_at", lambda self, member: None)
+    patch.setattr(ProposalQueue, "_look_at", lambda self, member: None)
 
 
 def never_raises_its_ballot(patch: Patch) -> None:
-    patch.setattr(desk.Desk, "_ballot", lambda self, record, change: m.Ballot(1, self._office.name, change))
+    patch.setattr(
+        proposals.ProposalQueue,
+        "_ballot",
+        lambda self, record, change: m.Ballot(1, self._controller.name, change),
+    )
 
 
 def tells_nobody_what_was_decided(patch: Patch) -> None:
-    patch.setattr(Steward, "_compare", lambda self, peer, versions: None)
+    patch.setattr(Controller, "_compare", lambda self, peer, versions: None)
 
 
 def uses_snapshots_of_another_change(patch: Patch) -> None:
@@ -134,11 +138,11 @@ def uses_snapshots_of_another_change(patch: Patch) -> None:
     kept: dict[tuple[str, str], dict[str, Snapshot]] = {}
 
     def expected(self: PreparePhase) -> Any:
-        durable, at = self._home.durable, self._at
-        known = kept.setdefault((self._home.name, at.birth), {})
+        durable, at = self._controller.durable, self._at
+        known = kept.setdefault((self._controller.name, at.birth), {})
         known.update(durable.arriving.get((at.birth, self.change), {}))
         for stone, (_, end) in self._moves.items():
-            if stone in known and end == self._home.name:
+            if stone in known and end == self._controller.name:
                 snapshot = durable.growing(len(known[stone]))
                 snapshot.add(known[stone])
                 durable.keep(at.birth, self.change, stone, snapshot)
@@ -167,7 +171,7 @@ def overtakes_nothing(patch: Patch) -> None:
     original = Member.learn
 
     def learn(self: Member, record: Record) -> None:
-        ground = self._home.ground
+        ground = self._controller.site
         ground.overtake = lambda new: None  # type: ignore[method-assign]
         original(self, record)
 
@@ -175,13 +179,13 @@ def overtakes_nothing(patch: Patch) -> None:
 
 
 def takes_each_change_for_one_that_touched_all(patch: Patch) -> None:
-    original = desk.Record.made_by
+    original = proposals.Record.made_by
 
     def made_by(self: Record, change: str, old: Record | None) -> Record:
         record = original(self, change, old)
         return replace(record, parts=dict.fromkeys(record.hosts, change))
 
-    patch.setattr(desk.Record, "made_by", made_by)
+    patch.setattr(proposals.Record, "made_by", made_by)
 
 
 _BEGIN = {

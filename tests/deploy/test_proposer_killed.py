@@ -25,7 +25,7 @@ class Killed(BaseException):
 
 def _dies(group: Group, step: int, saving: bool) -> Callable[[], bool]:
     """Kills A at the nth note that it sends, or before or after the nth time that it saves."""
-    steward, store = group.stewards["A"], group.stores["A"]
+    controller, store = group.controllers["A"], group.stores["A"]
     left, dead = [step], [False]
 
     def count() -> None:
@@ -40,13 +40,13 @@ def _dies(group: Group, step: int, saving: bool) -> Callable[[], bool]:
     if saving:
         store.dies = count
     else:
-        send = steward._send
+        send = controller._send
 
         def counted(peer: str, note: bytes) -> bool:
             count()
             return send(peer, note)
 
-        steward._send = counted
+        controller._send = counted
     return lambda: dead[0]
 
 
@@ -61,17 +61,17 @@ def _run(group: Group, seconds: float) -> None:
 
 def _change_by(group: Group, node: str, within: float) -> None:
     """Changes the deployment at a node, again and again, until that succeeds."""
-    end, version = group.now + within, group.stewards[node].records["x"].version
+    end, version = group.now + within, group.controllers[node].records["x"].version
     while group.now < end:
-        base, outcomes = group.stewards[node].records["x"], []
+        base, outcomes = group.controllers[node].records["x"], []
         told: list[Outcome] = outcomes
-        group.stewards[node].propose(
+        group.controllers[node].propose(
             base.edited(graph_of(a="B", b="C", c="C")), patience=2.0, done=told.append
         )
         while not told:
             _run(group, 0.05)
         if told[0].error is None:
-            assert group.stewards[node].records["x"].version > version
+            assert group.controllers[node].records["x"].version > version
             return
     pytest.fail(f"it cannot be changed: {told[0].error}")
 
@@ -86,9 +86,9 @@ def test_others_can_change_a_deployment_whose_proposer_died(saving: bool, return
         assert group.propose("A", record_of("x", "ABC", a="B", b="B", c="C")).error is None
         is_dead = _dies(group, step, saving)
         # A itself has no stone, so that the others can go on without it.
-        wanted = group.stewards["A"].records["x"].edited(graph_of(a="B", b="C", c="B"))
+        wanted = group.controllers["A"].records["x"].edited(graph_of(a="B", b="C", c="B"))
         outcomes: list[Outcome] = []
-        group.stewards["A"].propose(wanted, patience=5.0, done=outcomes.append)
+        group.controllers["A"].propose(wanted, patience=5.0, done=outcomes.append)
         _run(group, 1.5)
         if not is_dead():
             # It was done before the nth step, as all later ones.
@@ -114,11 +114,11 @@ def test_refusal_says_how_long_the_other_change_may_take() -> None:
     assert group.propose("A", record_of("x", "ABC", a="A", b="B", c="C")).error is None
     group.grounds["B"].waits = "events are under way"
     first: list[Outcome] = []
-    moved = group.stewards["A"].records["x"].edited(graph_of(a="A", b="C", c="C"))
-    group.stewards["A"].propose(moved, patience=5.0, done=first.append)
+    moved = group.controllers["A"].records["x"].edited(graph_of(a="A", b="C", c="C"))
+    group.controllers["A"].propose(moved, patience=5.0, done=first.append)
     began = group.now
     group.run(2.0)
-    second = group.propose("C", group.stewards["C"].records["x"].edited(graph_of(a="C", b="B", c="C")))
+    second = group.propose("C", group.controllers["C"].records["x"].edited(graph_of(a="C", b="B", c="C")))
     found = re.search(r"proposed by A, is under way; it ends within (\d+\.\d) s", str(second.error))
     assert found is not None, second.error
     asked = group.now
@@ -136,16 +136,16 @@ def test_change_that_is_cut_off_keeps_its_limit() -> None:
         group = Group("ABC")
         assert group.propose("A", record_of("x", "ABC", a="A", b="B", c="C")).error is None
         told: list[Outcome] = []
-        moved = group.stewards["A"].records["x"].edited(graph_of(a="A", b="C", c="C"))
-        group.stewards["A"].propose(moved, patience=4.0, done=told.append)
+        moved = group.controllers["A"].records["x"].edited(graph_of(a="A", b="C", c="C"))
+        group.controllers["A"].propose(moved, patience=4.0, done=told.append)
         began = group.now
         for _ in range(cut_after):
             if not group.notes:
-                group.stewards["A"].tick(group.now)
+                group.controllers["A"].tick(group.now)
             if group.notes:
                 start, peer, note = group.notes.popleft()
-                group.stewards[peer].receive(start, note, group.now)
-                group.stewards[peer].tick(group.now)
+                group.controllers[peer].receive(start, note, group.now)
+                group.controllers[peer].tick(group.now)
         group.down |= {"B", "C"}
         while not told:
             group.run(0.05)

@@ -1,4 +1,4 @@
-"""What stones ask for becomes changes of their deployment; against a steward that only notes them."""
+"""What stones ask for becomes changes of their deployment; against a controller that only notes them."""
 
 from __future__ import annotations
 
@@ -67,130 +67,130 @@ def placed(known: Record) -> dict[str, str]:
 
 
 def test_a_request_with_a_rule_becomes_one_change() -> None:
-    steward = FakeSteward(record())
-    requests = Requests(steward)
+    controller = FakeSteward(record())
+    requests = Requests(controller)
     requests.look([("g/late", 1)], 5.0)
-    assert len(steward.proposed) == 1
-    made = steward.decide()
+    assert len(controller.proposed) == 1
+    made = controller.decide()
     assert made.version == 2
     assert placed(made) == {"late": "edge", "early": "edge", "agg": "desk", "x": "edge", "y": "edge"}
     assert made.frozen == ["x"]
     requests.look([], 6.0)
-    assert steward.proposed == []
+    assert controller.proposed == []
     assert requests.listed("g") == []
 
 
 def test_a_request_that_changes_nothing_is_ignored() -> None:
-    steward = FakeSteward(record())
-    requests = Requests(steward)
+    controller = FakeSteward(record())
+    requests = Requests(controller)
     requests.look([("g/late", 2)], 5.0)
-    assert steward.proposed == []
+    assert controller.proposed == []
     requests.look([("g/late", 1)], 6.0)
-    steward.decide()
+    controller.decide()
     requests.look([("g/late", 1)], 7.0)
-    assert steward.proposed == []
+    assert controller.proposed == []
 
 
 def test_a_request_while_a_change_is_under_way_waits_for_its_end() -> None:
-    steward = FakeSteward(record())
-    steward.under_way = "version 2"
-    requests = Requests(steward)
+    controller = FakeSteward(record())
+    controller.under_way = "version 2"
+    requests = Requests(controller)
     requests.look([("g/late", 1)], 5.0)
     requests.look([], 6.0)
-    assert steward.proposed == []
-    steward.under_way = ""
-    steward.records["g"] = record(version=2)
+    assert controller.proposed == []
+    controller.under_way = ""
+    controller.records["g"] = record(version=2)
     requests.look([], 7.0)
-    assert [wanted.version for wanted, _ in steward.proposed] == [3]
+    assert [wanted.version for wanted, _ in controller.proposed] == [3]
 
 
 def test_a_change_that_was_refused_is_tried_once_more(caplog: pytest.LogCaptureFixture) -> None:
-    steward = FakeSteward(record())
-    requests = Requests(steward)
+    controller = FakeSteward(record())
+    requests = Requests(controller)
     requests.look([("g/late", 1)], 5.0)
-    steward.refuse()
+    controller.refuse()
     assert caplog.text == ""
     requests.look([], 6.0)
-    steward.refuse()
+    controller.refuse()
     requests.look([], 7.0)
-    assert steward.proposed == []
+    assert controller.proposed == []
     assert "what stone late asked for by 1 was not done: node desk: there is no handler" in caplog.text
 
 
 def test_a_version_that_is_out_of_date_is_tried_once_more(caplog: pytest.LogCaptureFixture) -> None:
-    steward = FakeSteward(record())
-    steward.stale = True
-    requests = Requests(steward)
+    controller = FakeSteward(record())
+    controller.stale = True
+    requests = Requests(controller)
     requests.look([("g/late", 1)], 5.0)
-    steward.stale = False
-    steward.records["g"] = record(version=2)
+    controller.stale = False
+    controller.records["g"] = record(version=2)
     requests.look([], 6.0)
-    assert steward.decide().version == 3
+    assert controller.decide().version == 3
     assert [line for line in caplog.records if line.levelno >= logging.WARNING] == []
 
 
 def test_the_newest_request_of_a_stone_wins() -> None:
-    steward = FakeSteward(record())
-    steward.under_way = "version 2"
-    requests = Requests(steward)
+    controller = FakeSteward(record())
+    controller.under_way = "version 2"
+    requests = Requests(controller)
     requests.look([("g/late", 2)], 5.0)
     requests.look([("g/late", 1)], 6.0)
-    steward.under_way = ""
+    controller.under_way = ""
     requests.look([], 7.0)
-    assert placed(steward.decide())["agg"] == "desk"
+    assert placed(controller.decide())["agg"] == "desk"
     requests.look([], 8.0)
-    assert steward.proposed == []
+    assert controller.proposed == []
 
 
 def test_a_newer_request_than_the_one_proposed_follows_it() -> None:
-    steward = FakeSteward(record())
-    requests = Requests(steward)
+    controller = FakeSteward(record())
+    requests = Requests(controller)
     requests.look([("g/late", 1)], 5.0)
     requests.look([("g/late", 2)], 6.0)
-    assert placed(steward.decide())["agg"] == "desk"
+    assert placed(controller.decide())["agg"] == "desk"
     requests.look([], 7.0)
-    assert placed(steward.decide())["agg"] == "edge"
+    assert placed(controller.decide())["agg"] == "edge"
 
 
 def test_requests_of_several_stones_are_done_one_after_the_other() -> None:
-    steward = FakeSteward(record())
-    requests = Requests(steward)
+    controller = FakeSteward(record())
+    requests = Requests(controller)
     requests.look([("g/late", 1), ("g/early", 1)], 5.0)
-    assert len(steward.proposed) == 1
-    assert steward.decide().frozen == ["x"]
+    assert len(controller.proposed) == 1
+    assert controller.decide().frozen == ["x"]
     requests.look([], 6.0)
-    assert steward.decide().frozen == []
+    assert controller.decide().frozen == []
 
 
 def test_requests_without_a_rule_are_kept_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    steward = FakeSteward(record())
-    requests = Requests(steward)
+    controller = FakeSteward(record())
+    requests = Requests(controller)
     with caplog.at_level(logging.INFO, "evflow.deploy"):
         for number in range(3, 153):
             requests.look([("g/late", number)], float(number))
     assert requests.listed("g") == [["late", number, float(number)] for number in range(53, 153)]
     assert "deployment g: stone late asks for reconfiguration 152, for which there is no rule" in caplog.text
-    assert steward.proposed == []
+    assert controller.proposed == []
 
 
 def test_what_is_no_deployment_is_left_out() -> None:
-    steward = FakeSteward(record())
-    requests = Requests(steward)
+    controller = FakeSteward(record())
+    requests = Requests(controller)
     requests.look([("other/late", 1), ("late", 1)], 5.0)
-    assert (steward.proposed, requests.listed("other"), requests.listed("late")) == ([], [], [])
+    assert (controller.proposed, requests.listed("other"), requests.listed("late")) == ([], [], [])
 
 
 def test_requests_of_a_deployment_end_with_it() -> None:
-    steward = FakeSteward(record())
-    requests = Requests(steward)
-    steward.under_way = "version 2"
+    controller = FakeSteward(record())
+    requests = Requests(controller)
+    controller.under_way = "version 2"
     requests.look([("g/late", 1), ("g/early", 9)], 5.0)
-    known = steward.records.pop("g")
+    known = controller.records.pop("g")
     requests.look([], 6.0)
     assert requests.listed("g") == []
-    steward.records["g"], steward.under_way = known, ""
+    controller.records["g"], controller.under_way = known, ""
     requests.look([], 7.0)
-    assert steward.proposed == []
+    assert controller.proposed == []
 
 
 def test_splits_of_a_stone_move_with_it() -> None:
@@ -226,8 +226,8 @@ def test_records_with_wrong_rules_are_refused(rules: Any, message: str) -> None:
 
 
 def test_a_graph_of_malformed_rules_has_none(caplog: pytest.LogCaptureFixture) -> None:
-    steward = FakeSteward(record(rules=[["late", 1]]))
-    requests = Requests(steward)
+    controller = FakeSteward(record(rules=[["late", 1]]))
+    requests = Requests(controller)
     requests.look([("g/late", 1)], 5.0)
-    assert steward.proposed == []
+    assert controller.proposed == []
     assert "expected [stone, request, move, freeze, unfreeze]" in caplog.text

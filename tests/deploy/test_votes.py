@@ -32,9 +32,9 @@ class Voter:
 
     def hear(self, peer: str, message: m.Message) -> None:
         """The node hears something of B or C."""
-        steward = self.group.stewards["A"]
-        steward.receive(peer, m.pack(message), self.group.now)
-        steward.tick(self.group.now)
+        controller = self.group.controllers["A"]
+        controller.receive(peer, m.pack(message), self.group.now)
+        controller.tick(self.group.now)
 
     def said(self, kind: type[M]) -> M:
         """What the node has said of that kind, once, since it was asked last."""
@@ -128,7 +128,7 @@ def test_node_that_waits_until_it_is_quiet_looks_again_soon() -> None:
     voter.group.grounds["A"].waits = "events are on their way"
     voter.hear("B", m.Close(voter.at, ballot))
     now = voter.group.now
-    assert now < voter.group.stewards["A"].tick(now) <= now + 0.01
+    assert now < voter.group.controllers["A"].tick(now) <= now + 0.01
 
 
 def test_node_that_cannot_do_its_part_any_more_does_not_close() -> None:
@@ -194,7 +194,7 @@ def test_prepared_node_does_what_was_decided(restarts: bool, made: bool) -> None
     voter.hear("C", m.Chosen(second.unchanged(CHANGES[3])))
     calls = voter.group.grounds["A"].calls
     assert ("commit" in calls, "cancel" in calls) == (made, not made)
-    assert voter.group.stewards["A"].records["x"].version == 3
+    assert voter.group.controllers["A"].records["x"].version == 3
 
 
 def test_what_is_kept_of_a_vote_is_read_by_other_versions_of_evflow() -> None:
@@ -254,7 +254,7 @@ def test_who_is_behind_learns_from_the_base_of_a_proposal() -> None:
     voter.at = voter.at._replace(version=3)
     voter.prepare(1, "B", CHANGES[2])
     voter.said(m.Promise)
-    assert voter.group.stewards["A"].records["x"] == voter.base
+    assert voter.group.controllers["A"].records["x"] == voter.base
     assert voter.group.grounds["A"].calls == ["start", "overtake", "overtake"]
 
 
@@ -266,8 +266,8 @@ def test_namesake_that_was_withdrawn_is_closed_where_it_could_not_be() -> None:
     assert "has another deployment 'x' already" in voter.said(m.Unable).reason
     # It may have been made without this node.
     voter.hear("C", m.Chosen(other))
-    assert voter.group.stewards["A"].records == {"x": voter.base} and not voter.group.notes
+    assert voter.group.controllers["A"].records == {"x": voter.base} and not voter.group.notes
     voter.hear("C", m.Chosen(other.withdrawn(CHANGES[6])))
     assert voter.said(m.Applied) == m.Applied(at)
-    assert voter.group.stewards["A"].records == {"x": voter.base}
+    assert voter.group.controllers["A"].records == {"x": voter.base}
     assert voter.group.grounds["A"].calls == ["start", "overtake"]

@@ -1,4 +1,4 @@
-"""A simulated process: one life of a node, its steward and its ground."""
+"""A simulated process: one life of a node, its controller and its ground."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from evflow.deploy import messages as m
+from evflow.deploy.controller import Controller
 from evflow.deploy.growing import Growing
 from evflow.deploy.record import Record
-from evflow.deploy.steward import Steward
 from tests.deploy.simulation.ground import Disk, FakeGround
 from tests.deploy.simulation.network import Killed
 from tests.deploy.simulation.truth import Failure
@@ -74,7 +74,7 @@ class Process:
         self.ground = FakeGround(name, disk, world.truth, world.random)
         self._timer = float("inf")
         self._spins = 0
-        self.steward = Steward(
+        self.controller = Controller(
             name,
             self.ground,
             store,
@@ -105,7 +105,7 @@ class Process:
             return
         try:
             task()
-            due = self.steward.tick(self.world.clock.now)
+            due = self.controller.tick(self.world.clock.now)
         except Killed:
             self.world.kill(self)
             return
@@ -113,11 +113,11 @@ class Process:
         self._sleep(due)
 
     def _check(self) -> None:
-        for replica in self.steward.durable.replicas.values():
+        for replica in self.controller.durable.replicas.values():
             if replica.record is not None:
                 self.world.truth.learn(replica.record)
-        if self.steward.refused:
-            raise Failure(f"{self.name}: something was refused: {self.steward.refused}")
+        if self.controller.refused:
+            raise Failure(f"{self.name}: something was refused: {self.controller.refused}")
 
     def _sleep(self, due: float) -> None:
         now = self.world.clock.now
@@ -146,7 +146,7 @@ class Process:
         ):
             self.ground.save(deployment, stone)
             if self.world.random.random() < 0.5:
-                self.do(lambda: self.steward.released(deployment, stone))
+                self.do(lambda: self.controller.released(deployment, stone))
 
     def died(self) -> None:
         """What was not saved is gone."""
@@ -159,12 +159,12 @@ class Process:
     @property
     def calm(self) -> bool:
         """Whether nothing is to be decided any more."""
-        members = self.steward.members.values()
+        members = self.controller.members.values()
         open = any(member.preparing is not None or member.orphan is not None for member in members)
-        return not open and not self.steward._desk.proposals and not self.ground.closed
+        return not open and not self.controller._proposals.proposals and not self.ground.closed
 
     def records(self) -> dict[str, Record]:
-        return self.steward.records
+        return self.controller.records
 
     def describe(self) -> str:
         """What it still has to do, for a failure."""
@@ -176,9 +176,9 @@ class Process:
                 mb.preparing and mb.preparing.describe(),
                 mb.replica.prepared is not None,
             )
-            for mb in self.steward.members.values()
+            for mb in self.controller.members.values()
         ]
         proposals = [
-            (p.at, p.phase, p.proposer.ballot, p.finishes) for p in self.steward._desk.proposals.values()
+            (p.at, p.phase, p.proposer.ballot, p.finishes) for p in self.controller._proposals.proposals.values()
         ]
         return f"{self.name}: {members} {proposals}"

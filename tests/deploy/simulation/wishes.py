@@ -10,7 +10,7 @@ from evflow.errors import DeployError
 from tests.deploy.simulation.truth import Failure
 
 if TYPE_CHECKING:
-    from evflow.deploy.steward import Outcome
+    from evflow.deploy.controller import Outcome
     from tests.deploy.simulation.process import Process
     from tests.deploy.simulation.world import World
 
@@ -131,7 +131,7 @@ class Wishes:
             began[0] = clock.now
             self._asked[number] = (process, began[0] + patience + LATEST)
             try:
-                process.steward.propose(wanted, patience=patience, done=done)
+                process.controller.propose(wanted, patience=patience, done=done)
             except DeployError:
                 del self._asked[number]
                 self._world.tally.refused += 1

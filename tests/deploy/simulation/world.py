@@ -11,7 +11,7 @@ from random import Random
 from unittest import mock
 
 from evflow import mishaps
-from evflow.deploy import desk, member, messages, snapshots
+from evflow.deploy import member, messages, proposals, snapshots
 from evflow.deploy.record import stones_on
 from tests.deploy.simulation.faults import schedule
 from tests.deploy.simulation.ground import Disk
@@ -110,7 +110,7 @@ class World:
     def _deliver(self, start: str, end: str, note: bytes) -> None:
         process = self.alive.get(end)
         if process is not None:
-            process.do(lambda: process.steward.receive(start, note, self.clock.now))
+            process.do(lambda: process.controller.receive(start, note, self.clock.now))
 
     # --- events
 
@@ -223,7 +223,7 @@ def simulate(seed: int) -> Tally:
             stack.enter_context(mock.patch.object(module, "PIECE", piece))
         # With little patience proposers are often taken for dead that are alive.
         silence = random.choice((3.0, 3.0, 0.7))
-        for module in (member, desk):
+        for module in (member, proposals):
             stack.enter_context(mock.patch.object(module, "SILENCE", silence))
         stack.enter_context(mock.patch.object(mishaps, "tell", _found))
         return World(random).run()

@@ -1,7 +1,7 @@
-"""The steward: all that a node has to do with deployments. Sans-I/O: it is told messages and the time.
+"""The controller: all that a node has to do with deployments. Sans-I/O: it is told messages and the time.
 
-Each node has one. Stewards talk to each other only, by notes that may be lost; what a deployment does to the
-node is the ground's business. Deployments are independent of each other.
+Each node has one. Controllers talk to each other only, by notes that may be lost; what a deployment does to
+the node is the business of its ``Site``. Deployments are independent of each other.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 from evflow import mishaps
 from evflow.choices import choices
 from evflow.deploy import messages as m
-from evflow.deploy.desk import Desk, Done
+from evflow.deploy.detector import DEAD_AFTER, FailureDetector
 from evflow.deploy.durable import DurableState, is_open
 from evflow.deploy.member import Member
 from evflow.deploy.proposal import Outcome
+from evflow.deploy.proposals import Done, ProposalQueue
 from evflow.deploy.record import Record
-from evflow.deploy.watchman import DEAD_AFTER, Watchman
 from evflow.errors import DeployError, EvflowError
 from evflow.mishaps import CONTAINED
 
 if TYPE_CHECKING:
-    from evflow.deploy.ground import Ground
+    from evflow.deploy.site import Site
     from evflow.deploy.store import Store
 
-__all__ = ["Outcome", "Steward"]
+__all__ = ["Outcome", "Controller"]
 
 _log = logging.getLogger("evflow.deploy")
 
@@ -38,12 +38,12 @@ _AFTER_FAILURE = 0.5
 """Seconds until a deployment that has failed has its turn again."""
 
 
-class Steward:
+class Controller:
     """All that a node has to do with deployments. Used by one thread.
 
     Args:
         name: the node's name.
-        ground: what deployments do to the node.
+        site: what deployments do to the node; see ``Site`` for when it is told what.
         store: what is kept over restarts.
         send: sends a note to a node; gives False if that cannot be. It may be lost all the same.
         entropy: gives so many random bytes.
@@ -52,9 +52,9 @@ class Steward:
         dead_after: seconds of silence after which a node is taken for dead.
 
     Attributes:
-        name, ground, entropy: as given.
+        name, site, entropy: as given.
         durable: what the store has.
-        watchman: who was heard.
+        detector: who was heard.
         members: birth → a deployment as this node sees it.
         refused: what came and was refused, by kind: "malformed", "unauthorised".
 
@@ -68,7 +68,7 @@ class Steward:
     def __init__(
         self,
         name: str,
-        ground: Ground,
+        site: Site,
         store: Store,
         send: Callable[[str, bytes], bool],
         entropy: Callable[[int], bytes],
@@ -78,15 +78,15 @@ class Steward:
         dead_after: float = DEAD_AFTER,
     ) -> None:
         self.name = name
-        self.ground = ground
+        self.site = site
         self.entropy = entropy
         self.durable = DurableState(store, name)
         self.refused: Counter[str] = Counter()
-        self.watchman = Watchman(name, dead_after)
+        self.detector = FailureDetector(name, dead_after)
         self.members: dict[str, Member] = {}
         self._send = send
         self._permits = permits
-        self._desk = Desk(self)
+        self._proposals = ProposalQueue(self)
         self._inbox: deque[m.Message] = deque()
         self._now = now
         self._gossip_at = now
@@ -96,7 +96,7 @@ class Steward:
         deployed = self.durable.deployed
         snapshots = self.durable.snapshots
         arrived = {deployed[b].deployment: stones for b, stones in snapshots.items() if b in deployed}
-        self.ground.start(deployed.values(), arrived)
+        self.site.start(deployed.values(), arrived)
         self.durable.snapshots = {}
         for birth, replica in self.durable.replicas.items():
             record = replica.record if replica.prepared is None else replica.prepared.record
@@ -106,7 +106,7 @@ class Steward:
         for birth, _ in list(self.durable.arriving):
             if self.durable.replica(birth).prepared is None:
                 self.durable.forget_arriving(birth)
-        self.watchman.expect(self.hosts, now)
+        self.detector.expect(self.hosts, now)
 
     def _member(self, deployment: str, birth: str, now: float) -> Member:
         if birth not in self.members:
@@ -123,7 +123,7 @@ class Steward:
     @property
     def hosts(self) -> dict[str, str]:
         """Node → contact, of all nodes that this one may have to speak to."""
-        found = dict(h for p in self._desk.proposals.values() for h in p.record.hosts.items())
+        found = dict(h for p in self._proposals.proposals.values() for h in p.record.hosts.items())
         for member in self.members.values():
             if member.preparing is not None:
                 found |= member.preparing.record.hosts
@@ -131,13 +131,17 @@ class Steward:
             found |= record.hosts
         return found
 
+    def is_dead(self, node: str) -> bool:
+        """True if a node was not heard for long."""
+        return self.detector.is_dead(node, self._now)
+
     def health(self, deployment: str) -> dict[str, str]:
         """For each member of a deployment "alive", "dead for … s", or "unknown" before it could be heard.
 
         Raises:
             DeployError: it is not on this node.
         """
-        return self.watchman.health(self._record(deployment).hosts, self._now)
+        return self.detector.health(self._record(deployment).hosts, self._now)
 
     def changing(self, deployment: str) -> str:
         """Which change of a deployment is under way here; "" if none is."""
@@ -175,7 +179,7 @@ class Steward:
         Raises:
             DeployError: it cannot be proposed here: it is not the next version of what is.
         """
-        self._desk.propose(wanted, lost, patience, done)
+        self._proposals.propose(wanted, lost, patience, done)
 
     def released(self, deployment: str, stone: str) -> None:
         """All that came with a stone has gone on safely, so its snapshot can be forgotten."""
@@ -184,7 +188,7 @@ class Steward:
             self.durable.release(record.birth, stone)
 
     def put_away(self, snapshots: Mapping[str, Mapping[str, bytes]]) -> None:
-        """Keeps what stones are, deployment → stone → snapshot, for ``Ground.start`` of the node's next life;
+        """Keeps what stones are, deployment → stone → snapshot, for ``Site.start`` of the node's next life;
         nothing may pass them from now on."""
         for deployment, stones in snapshots.items():
             self.durable.put_away(self._record(deployment).birth, stones)
@@ -193,12 +197,12 @@ class Steward:
 
     def heard(self, peer: str, now: float) -> None:
         """There was another sign of life from a node."""
-        self.watchman.hear(peer, now)
+        self.detector.hear(peer, now)
 
     def receive(self, peer: str, data: bytes | memoryview, now: float) -> None:
         """Takes a note; call ``tick`` soon after. What is wrong with it is counted."""
         self._now = now
-        self.watchman.hear(peer, now)
+        self.detector.hear(peer, now)
         try:
             message = m.unpack(data)
         except DeployError as error:
@@ -231,9 +235,9 @@ class Steward:
             case m.State():
                 self._compare(peer, message.versions)
             case m.Applied():
-                self._desk.applied(peer, message.at.birth, message.at.version)
+                self._proposals.applied(peer, message.at.birth, message.at.version)
             case _ if isinstance(message, m.Answer):
-                self._desk.answer(peer, message, now)
+                self._proposals.answer(peer, message, now)
             case m.Fetch() | m.Piece():
                 self._pass_snapshot(peer, message, now)
             case _:
@@ -298,8 +302,8 @@ class Steward:
         return not known and few and against
 
     def _chosen(self, peer: str, record: Record, now: float) -> None:
-        self._desk.learn(record, now)
-        self._desk.applied(peer, record.birth, record.version)
+        self._proposals.learn(record, now)
+        self._proposals.applied(peer, record.birth, record.version)
         concerns = record.birth in self.durable.replicas or (
             record.graph is not None and self.name in record.hosts
         )
@@ -312,7 +316,7 @@ class Steward:
         """Tells who is behind what was decided, and asks who is ahead."""
         behind = []
         for at in versions:
-            self._desk.applied(peer, at.birth, at.version)
+            self._proposals.applied(peer, at.birth, at.version)
             replica = self.durable.replica(at.birth)
             if replica.record is not None and replica.version > at.version:
                 self.tell(peer, m.Chosen(replica.record))
@@ -354,7 +358,7 @@ class Steward:
             if member.preparing is None and not is_open(replica) and not self.durable.is_member(replica):
                 del self.members[birth]
         self._take_own(now)
-        at = self._desk.tick(now)
+        at = self._proposals.tick(now)
         if at is not None:
             due.append(at)
         if now >= self._gossip_at:
@@ -366,7 +370,7 @@ class Steward:
 
     def _gossip(self, now: float) -> None:
         """Tells all members of all deployments the versions that this node is at."""
-        self.watchman.expect(self.hosts, now)
+        self.detector.expect(self.hosts, now)
         versions: dict[str, list[m.Decision]] = {}
         for record in self.records.values():
             for node in record.hosts:
@@ -375,4 +379,4 @@ class Steward:
         for node, known in versions.items():
             if node != self.name:
                 self.tell(node, m.State(known))
-        self._desk.fall_back(now)
+        self._proposals.fall_back(now)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from evflow.deploy import messages as m
+from evflow.deploy.detector import fallen_back
 from evflow.deploy.member import SILENCE, Member
-from evflow.deploy.prepare import Home
 from evflow.deploy.proposal import Outcome, Proposal
 from evflow.deploy.record import Record, stones_on
-from evflow.deploy.watchman import Watchman, fallen_back
 from evflow.errors import DeployError
 
-__all__ = ["Desk", "Done"]
+if TYPE_CHECKING:
+    from evflow.deploy.controller import Controller
+
+__all__ = ["ProposalQueue", "Done"]
 
 _STAGGER = 0.7
 _LONGER = 1.5
@@ -25,31 +27,19 @@ _FALLBACK_AGAIN = 3.0
 Done = Callable[[Outcome], None]
 
 
-class Office(Home, Protocol):
-    """What a steward offers its desk."""
-
-    watchman: Watchman
-    members: dict[str, Member]
-
-    @property
-    def records(self) -> dict[str, Record]:
-        """What is deployed on the node."""
-
-
-class Desk:
+class ProposalQueue:
     """The proposals of a node.
 
     Args:
-        office: its steward.
+        controller: the node's controller.
 
     Attributes:
         proposals: change → its proposal.
     """
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, controller: Controller) -> None:
         self.proposals: dict[str, Proposal] = {}
-        self._office = office
-        self._entropy = office.entropy
+        self._controller = controller
         self._wanted: list[tuple[Record, tuple[str, ...], float, Done]] = []
         self._tries: Counter[str] = Counter()
         self._highest: dict[str, tuple[int, int]] = {}
@@ -57,31 +47,23 @@ class Desk:
         self._fallbacks: dict[str, float] = {}
         self._now = 0.0
 
-    def tell(self, peer: str, message: m.Message) -> None:
-        """Says something to a node, perhaps to itself."""
-        self._office.tell(peer, message)
-
-    def is_dead(self, node: str) -> bool:
-        """Whether a node was not heard for long."""
-        return self._office.watchman.is_dead(node, self._now)
-
     def propose(self, wanted: Record, lost: Iterable[str], patience: float, done: Done) -> None:
-        """See ``Steward.propose``."""
+        """See ``Controller.propose``."""
         self._base(wanted, tuple(lost))
         self._wanted.append((wanted, tuple(lost), patience, done))
 
     def _base(self, wanted: Record, lost: tuple[str, ...]) -> Record | None:
-        what, office = f"deployment {wanted.deployment}", self._office
+        what, controller = f"deployment {wanted.deployment}", self._controller
         if wanted.version == 1:
             if lost or wanted.graph is None:
                 raise DeployError(f"{what}: its first version needs a graph, and all of its hosts")
-            if refusal := office.namesake(wanted.deployment, ""):
+            if refusal := controller.namesake(wanted.deployment, ""):
                 raise DeployError(refusal)
             return None
-        base = office.records.get(wanted.deployment)
+        base = controller.records.get(wanted.deployment)
         if base is None:
-            known = ", ".join(sorted(office.records)) or "none"
-            raise DeployError(f"node {office.name} has no {what}; it has {known}")
+            known = ", ".join(sorted(controller.records)) or "none"
+            raise DeployError(f"node {controller.name} has no {what}; it has {known}")
         if (wanted.birth, wanted.version) != (base.birth, base.version + 1):
             raise DeployError(
                 f"{what} is at version {base.version}, and the change is one of version "
@@ -128,11 +110,11 @@ class Desk:
                 del due[-1]
                 if proposal.finishes:
                     self._highest[proposal.at.birth] = (proposal.at.version, proposal.proposer.highest)
-        due += [at for member in self._office.members.values() if (at := self._look_at(member)) is not None]
-        return min(due, default=None)
+        looks = map(self._look_at, self._controller.members.values())
+        return min([*due, *(at for at in looks if at is not None)], default=None)
 
     def _begin(self, wanted: Record, lost: tuple[str, ...], patience: float, done: Done) -> None:
-        change = self._entropy(16).hex()
+        change = self._controller.entropy(16).hex()
         try:
             base = self._base(wanted, lost)
             record = wanted.made_by(change, base)
@@ -142,15 +124,15 @@ class Desk:
             done(Outcome(None, error))
             return
         self.proposals[change] = Proposal(
-            self, base, record, ballot, self._now, done=done, lost=lost, patience=patience
+            self._controller, base, record, ballot, self._now, done=done, lost=lost, patience=patience
         )
 
     def _ballot(self, record: Record, change: str) -> m.Ballot:
-        register = self._office.durable.replica(record.birth).register
+        register = self._controller.durable.replica(record.birth).register
         number = register.promised.number if register.version + 1 == record.version else 0
         at, highest = self._highest.get(record.birth, (0, 0))
         number = max(number, highest if at == record.version else 0)
-        return m.Ballot(number + 1, self._office.name, change)
+        return m.Ballot(number + 1, self._controller.name, change)
 
     def _look_at(self, member: Member) -> float | None:
         """Finishes what the proposer of a change has left; gives when to look again."""
@@ -167,9 +149,9 @@ class Desk:
             return at
         self._tries[member.birth] += 1
         self._waits.pop(member.birth, None)
-        change = self._entropy(16).hex()
+        change = self._controller.entropy(16).hex()
         ballot = self._ballot(orphan, change)
-        proposal = Proposal(self, member.replica.record, orphan, ballot, self._now, finishes=True)
+        proposal = Proposal(self._controller, member.replica.record, orphan, ballot, self._now, finishes=True)
         self.proposals[change] = proposal
         return proposal.tick(self._now)
 
@@ -177,19 +159,19 @@ class Desk:
         """How long a proposer has to be silent: longer for later names and further tries."""
         if birth not in self._waits:
             tries = min(self._tries[birth], _MOST_TRIES)
-            self._waits[birth] = self._entropy(1)[0] / 255 * (0.3 + _LONGER * tries)
-        living = [node for node in sorted(record.hosts) if not self.is_dead(node)]
-        rank = sum(node < self._office.name for node in living)
+            self._waits[birth] = self._controller.entropy(1)[0] / 255 * (0.3 + _LONGER * tries)
+        living = [node for node in sorted(record.hosts) if not self._controller.is_dead(node)]
+        rank = sum(node < self._controller.name for node in living)
         # So that of those who wait for one proposer one begins, and the others hear it.
         return SILENCE + _STAGGER * min(rank, _MOST_RANK) + self._waits[birth]
 
     def fall_back(self, now: float) -> None:
         """Proposes what the fallback rules say, if this is the first of the living members."""
-        for name, record in self._office.records.items():
-            watchman = self._office.watchman
-            silent = {n: watchman.silent(n, now) for n in record.hosts if watchman.is_dead(n, now)}
+        for name, record in self._controller.records.items():
+            detector = self._controller.detector
+            silent = {n: detector.silent(n, now) for n in record.hosts if detector.is_dead(n, now)}
             wanted = fallen_back(record, silent) if silent else None
-            if wanted is None or min(n for n in record.hosts if n not in silent) != self._office.name:
+            if wanted is None or min(n for n in record.hosts if n not in silent) != self._controller.name:
                 continue
             if now >= self._fallbacks.get(name, now):
                 self._fallbacks[name] = now + _FALLBACK_AGAIN

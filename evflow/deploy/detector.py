@@ -1,4 +1,4 @@
-"""The watchman: which nodes were heard of late, and where the stones of a dead one go."""
+"""The detector: which nodes were heard of late, and where the stones of a dead one go."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from evflow.deploy.record import Record, stones_on
 
-__all__ = ["DEAD_AFTER", "Watchman", "fallen_back"]
+__all__ = ["DEAD_AFTER", "FailureDetector", "fallen_back"]
 
 DEAD_AFTER = 5.0
 """Seconds of silence after which a node is taken for dead."""
 
 
-class Watchman:
+class FailureDetector:
     """Which nodes were heard of late.
 
     Args:
