@@ -1,4 +1,4 @@
-"""What stewards say to each other, in notes of the topic ``deploy``.
+"""What controllers say to each other, in notes of the topic ``deploy``.
 
 A message is a msgpack array: its number, then its fields. Of a ``Piece`` the last field, which is megabytes,
 lies behind the array, so that it is not copied: there are a byte that msgpack has no use for, four bytes of
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import astuple
 
-from evflow.deploy.record import Record
+from evflow.deploy.record import Identity, Name, Record
 from evflow.deploy.register import NOBODY, Ballot, Number
 from evflow.errors import DeployError
 from evflow.link.messages import MISREAD, MOST_NOTE, Numbered
@@ -73,14 +73,9 @@ _MOST_RECORD_VALUES = MOST_VALUES // 2
 _APART = b"\xc1"
 _LENGTH = 4
 _MOST_BYTES = 24 << 20
-_NAME = 255
 _TEXT = 1 << 16
 _REASON = 4096
 _MOST_STATES = 10_000
-
-
-Name = Annotated[str, Meta(min_length=1, max_length=_NAME)]
-Identity = Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")]
 
 
 class Decision(NamedTuple):

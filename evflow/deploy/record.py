@@ -6,16 +6,19 @@ of them have it. Nothing here checks that the graph can run: that is up to the n
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
 
 from evflow.errors import DeployError, GraphError
+from evflow.link.messages import MISREAD
 from evflow.outside import shown
 from evflow.rules import rules_of
 
-__all__ = ["UNSET", "Record", "is_identity", "moves", "stones_of", "stones_on", "touched"]
+__all__ = ["UNSET", "Identity", "Name", "Record", "moves", "stones_of", "stones_on", "touched"]
 
 MOST_NODES = 1000
 """Nodes that a deployment may have."""
@@ -25,12 +28,36 @@ MOST_STONES = 10_000
 
 _MOST_LINKS = 100_000
 _NAME = 255
-_CONTACT = 4096
 _TEXT = 1 << 16
-_IDENTITY = re.compile("[0-9a-f]{32}")
+
+Name = Annotated[str, Meta(min_length=1, max_length=_NAME, pattern="^[^/]*\\Z")]
+Contact = Annotated[str, Meta(max_length=4096)]
+StoneName = Annotated[str, Meta(max_length=_TEXT)]
+Identity = Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")]
+"""The identity of a change: 32 hexadecimal digits."""
+
+IdentityOrNone = Annotated[str, Meta(pattern="^([0-9a-f]{32})?\\Z")]
 
 UNSET: Any = object()
 """An argument that was not given, where None means something."""
+
+
+class _Stone(Struct):
+    name: Annotated[str, Meta(min_length=1, max_length=_TEXT)]
+    on: Any = None
+
+
+class _Fallback(Struct):
+    to: str
+    after: Annotated[float, Meta(gt=0, lt=1e9)]
+
+
+class _Graph(Struct):
+    """What of a graph has to be read here; all else is for the nodes where its stones run."""
+
+    stones: list[_Stone]
+    links: list[tuple[str, int, str, str]]
+    fallbacks: dict[str, _Fallback] | None = None
 
 
 @dataclass(frozen=True)
@@ -49,14 +76,14 @@ class Record:
         parts: node → the last change that touched what runs there; also for nodes that left by this change.
     """
 
-    deployment: str
-    version: int
+    deployment: Name
+    version: Annotated[int, Meta(gt=0, lt=1 << 62)]
     graph: dict[str, Any] | None
-    hosts: dict[str, str]
-    frozen: list[str] = field(default_factory=list)
-    change: str = ""
-    birth: str = ""
-    parts: dict[str, str] = field(default_factory=dict)
+    hosts: Annotated[dict[Name, Contact], Meta(min_length=1, max_length=MOST_NODES)]
+    frozen: Annotated[list[StoneName], Meta(max_length=MOST_STONES)] = field(default_factory=list)
+    change: IdentityOrNone = ""
+    birth: IdentityOrNone = ""
+    parts: Annotated[dict[Name, Identity], Meta(max_length=2 * MOST_NODES)] = field(default_factory=dict)
 
     @classmethod
     def first(
@@ -67,7 +94,7 @@ class Record:
         Raises:
             DeployError: something is malformed, or a stone is on none of the hosts.
         """
-        if not _is_name(deployment):
+        if not isinstance(deployment, str) or not 0 < len(deployment) <= _NAME or "/" in deployment:
             raise DeployError(
                 f"graph {shown(deployment, 300)} cannot be deployed: a deployment goes by the name of its "
                 f"graph; expected one of 1 to {_NAME} characters without '/'"
@@ -123,7 +150,7 @@ class Record:
 
     def data(self) -> dict[str, Any]:
         """The record as plain data."""
-        return {name: getattr(self, name) for name in _FIELDS}
+        return dict(vars(self))
 
     @classmethod
     def from_data(cls, data: object) -> Record:
@@ -132,12 +159,12 @@ class Record:
         Raises:
             DeployError: it is malformed.
         """
-        if type(data) is not dict or data.keys() != _FIELDS.keys():
-            raise DeployError(f"a record: expected {', '.join(_FIELDS)}, found {shown(data)}")
-        for name, check in _FIELDS.items():
-            if not check(data[name]):
-                raise DeployError(f"a record: {name} cannot be {shown(data[name])}")
-        record = cls(**data)
+        if type(data) is not dict or data.keys() != cls.__annotations__.keys():
+            raise DeployError(f"a record: expected {', '.join(cls.__annotations__)}, found {shown(data)}")
+        try:
+            record = msgspec.convert(data, cls)
+        except MISREAD as error:
+            raise DeployError(f"a record: {error}") from None
         if record.graph is not None:
             _check_graph(record.deployment, record.graph, record.hosts)
         return record
@@ -188,120 +215,41 @@ def _parts(record: Record) -> dict[str, list[Any]]:
     return parts
 
 
-def is_identity(value: object) -> bool:
-    """Whether something is the identity of a change: 32 hexadecimal digits."""
-    return type(value) is str and _IDENTITY.fullmatch(value) is not None
-
-
-def _is_name(value: object) -> bool:
-    return type(value) is str and 0 < len(value) <= _NAME and "/" not in value
-
-
-def _is_identity_or_unset(value: object) -> bool:
-    return value == "" or is_identity(value)
-
-
-def _is_hosts(value: object) -> bool:
-    if type(value) is not dict or not 0 < len(value) <= MOST_NODES:
-        return False
-    contacts = all(type(contact) is str and len(contact) <= _CONTACT for contact in value.values())
-    return contacts and all(map(_is_name, value))
-
-
-def _is_stone_names(value: object) -> bool:
-    if type(value) is not list or len(value) > MOST_STONES:
-        return False
-    return all(type(name) is str and len(name) <= _TEXT for name in value)
-
-
-def _is_parts(value: object) -> bool:
-    if type(value) is not dict or len(value) > 2 * MOST_NODES:
-        return False
-    return all(map(_is_name, value)) and all(map(is_identity, value.values()))
-
-
-_FIELDS: dict[str, Callable[[Any], bool]] = {
-    "deployment": _is_name,
-    "version": lambda value: type(value) is int and 0 < value < 1 << 62,
-    "graph": lambda value: value is None or type(value) is dict,
-    "hosts": _is_hosts,
-    "frozen": _is_stone_names,
-    "change": _is_identity_or_unset,
-    "birth": _is_identity_or_unset,
-    "parts": _is_parts,
-}
-
-
 def _check_graph(deployment: str, graph: dict[str, Any], hosts: dict[str, str]) -> None:
-    """Refuses a graph whose stones, links or fallbacks cannot be told."""
-    stones, links = graph.get("stones"), graph.get("links")
-    if type(stones) is not list or len(stones) > MOST_STONES:
-        found = len(stones) if type(stones) is list else stones
-        raise DeployError(
-            f"deployment {deployment}: expected at most {MOST_STONES} stones, found {shown(found)}"
-        )
-    names: set[str] = set()
-    for stone in stones:
-        names.add(_checked_stone(deployment, stone, names, hosts))
-    if type(links) is not list or len(links) > _MOST_LINKS:
-        raise DeployError(f"deployment {deployment}: expected at most {_MOST_LINKS} links")
-    for link in links:
-        if not (type(link) in (list, tuple) and len(link) == 4 and _are_ends(link, names)):
-            raise DeployError(f"deployment {deployment}: {shown(link, 300)} is no link between its stones")
-    _check_fallbacks(deployment, graph.get("fallbacks"), hosts)
-    _check_rules(deployment, graph, hosts)
-
-
-def _are_ends(link: list[Any], names: set[str]) -> bool:
-    source, port, target, input = link
-    texts = type(source) is str and type(target) is str and type(input) is str
-    return texts and type(port) is int and source in names and target in names
-
-
-def _checked_stone(deployment: str, stone: object, names: set[str], hosts: dict[str, str]) -> str:
-    name = stone.get("name") if type(stone) is dict else None
-    if type(stone) is not dict or type(name) is not str or not 0 < len(name) <= _TEXT or name in names:
-        raise DeployError(f"deployment {deployment}: {shown(stone)} is no stone with a name of its own")
-    node = stone.get("on")
-    if type(node) is not str or node not in hosts:
-        place = "no node" if node is None else f"{shown(node, 300)}"
-        raise DeployError(
-            f"deployment {deployment}: stone {shown(name, 300)} is placed on {place}; "
-            f"expected one of its hosts, {', '.join(sorted(hosts)):.1000}"
-        )
-    return name
-
-
-def _check_rules(deployment: str, graph: dict[str, Any], hosts: dict[str, str]) -> None:
+    """Refuses a graph whose stones, links, fallbacks or rules cannot be told."""
     try:
+        read = msgspec.convert(graph, _Graph)
         rules = rules_of(graph)
-    except GraphError as error:
-        raise DeployError(f"deployment {deployment}: {error}") from None
+    except (*MISREAD, GraphError) as error:
+        raise DeployError(f"deployment {deployment}: its graph: {error}") from None
+    for what, count, most in (
+        ("stones", len(read.stones), MOST_STONES),
+        ("links", len(read.links), _MOST_LINKS),
+    ):
+        if count > most:
+            raise DeployError(f"deployment {deployment}: expected at most {most} {what}, found {count}")
+    known = f"expected one of its hosts, {', '.join(sorted(hosts)):.1000}"
+    names: set[str] = set()
+    for stone in read.stones:
+        if stone.name in names:
+            raise DeployError(f"deployment {deployment}: there are two stones {shown(stone.name, 300)}")
+        if type(stone.on) is not str or stone.on not in hosts:
+            place = "no node" if stone.on is None else shown(stone.on, 300)
+            raise DeployError(
+                f"deployment {deployment}: stone {shown(stone.name, 300)} is placed on {place}; {known}"
+            )
+        names.add(stone.name)
+    for link in read.links:
+        if not names.issuperset((link[0], link[2])):
+            raise DeployError(f"deployment {deployment}: {shown(link, 300)} is not a link between its stones")
+    for node, rule in (read.fallbacks or {}).items():
+        what = f"deployment {deployment}: fallback of {shown(node, 300)}"
+        if node not in hosts:
+            raise DeployError(f"{what}: no stone is placed there; {known}")
+        if rule.to not in hosts or rule.to == node:
+            raise DeployError(f"{what} to {shown(rule.to, 300)}: {known}, and another one")
     for rule in rules.values():
         for name, node in rule.move.items():
             if node not in hosts:
-                raise DeployError(
-                    f"deployment {deployment}: {rule.text:.300} moves {shown(name, 300)} to "
-                    f"{shown(node, 300)}; expected one of its hosts, {', '.join(sorted(hosts)):.1000}"
-                )
-
-
-def _check_fallbacks(deployment: str, rules: object, hosts: dict[str, str]) -> None:
-    if rules is None:
-        return
-    if type(rules) is not dict:
-        raise DeployError(f"deployment {deployment}: fallbacks: expected a table, found {shown(rules)}")
-    for node, rule in rules.items():
-        to, after = (rule.get("to"), rule.get("after")) if type(rule) is dict else (None, None)
-        if node not in hosts:
-            raise DeployError(
-                f"deployment {deployment}: fallback of {shown(node, 300)}: no stone is placed there, as it "
-                f"is none of its hosts, {', '.join(sorted(hosts)):.1000}"
-            )
-        known = type(to) is str and to in hosts and to != node
-        # A comparison also refuses what is not a number of seconds, as NaN.
-        if not known or type(after) not in (int, float) or not 0 < after < 1e9:  # type: ignore[operator]
-            raise DeployError(
-                f"deployment {deployment}: fallback of {shown(node, 300)}: expected {{'to': another host, "
-                f"'after': seconds}}, found {shown(rule, 300)}"
-            )
+                what = f"{rule.text:.300} moves {shown(name, 300)} to {shown(node, 300)}"
+                raise DeployError(f"deployment {deployment}: {what}; {known}")

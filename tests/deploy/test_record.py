@@ -108,19 +108,21 @@ def test_withdrawn_record_has_no_graph() -> None:
             {"stones": [{"name": "a", "on": None}], "links": []},
             "stone 'a' is placed on no node; expected one",
         ),
-        ({"stones": [1], "links": []}, "1 is no stone with a name of its own"),
-        ({"stones": 5}, "expected at most 10000 stones, found 5"),
-        ({"stones": [0] * 10_001}, "expected at most 10000 stones, found 10001"),
-        ({"stones": [], "links": [["a", 0, "b", ""]]}, "is no link between its stones"),
+        ({"stones": [1], "links": []}, "Expected `object`, got `int` - at `$.stones[0]`"),
+        ({"stones": 5}, "Expected `array`, got `int` - at `$.stones`"),
+        ({"stones": [{"name": "a"}] * 10_001, "links": []}, "expected at most 10000 stones, found 10001"),
+        ({"stones": [], "links": [["a", 0, "b", ""]]}, "is not a link between its stones"),
+        ({"stones": [], "links": [["a", 0]]}, "Expected `array` of length 4, got 2 - at `$.links[0]`"),
+        ({"stones": [{"name": "a", "on": "A"}] * 2, "links": []}, "there are two stones 'a'"),
         (
             graph_of() | {"fallbacks": {"A": {"to": "Z", "after": 1}}},
-            "fallback of 'A': expected {'to': another",
+            "fallback of 'A' to 'Z': expected one of its hosts, A, and another one",
         ),
         (
             graph_of() | {"fallbacks": {"zz": {"to": "A", "after": 1}}},
-            "fallback of 'zz': no stone is placed there, as it is none of its hosts, A",
+            "fallback of 'zz': no stone is placed there; expected one of its hosts, A",
         ),
-        (graph_of() | {"fallbacks": 3}, "fallbacks: expected a table, found 3"),
+        (graph_of() | {"fallbacks": 3}, "Expected `object | null`, got `int` - at `$.fallbacks`"),
     ],
 )
 def test_graph_that_cannot_be_told_is_refused(graph: dict[str, Any], why: str) -> None:
@@ -132,7 +134,7 @@ def test_graph_that_cannot_be_told_is_refused(graph: dict[str, Any], why: str) -
 
 @pytest.mark.parametrize("after", [0, -1, True, float("nan"), float("inf"), "5", None])
 def test_fallback_needs_a_number_of_seconds(after: Any) -> None:
-    with pytest.raises(DeployError, match="'after': seconds"):
+    with pytest.raises(DeployError, match=r"Expected `float`.* - at `\$.fallbacks\[\.\.\.\]\.after`"):
         Record.first("x", graph_of() | {"fallbacks": {"A": {"to": "B", "after": after}}}, {"A": "", "B": ""})
 
 
