@@ -45,7 +45,6 @@ T = TypeVar("T")
 _open: set[Flow] = set()
 
 
-@atexit.register
 def _close_all() -> None:
     # Whoever forgets to close loses nothing all the same.
     for flow in list(_open):
@@ -187,6 +186,9 @@ class Flow(Changeable):
         leave_to_parent(self)
         worker.start()
         _open.add(self)
+        # The last that is registered is called first: before pyzmq can send nothing more, for one.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
 
     def _checked(self, graph: Graph, running: bool = True) -> Topology:
         """What of a graph runs here; what is added later is placed here, if nowhere.

@@ -30,7 +30,6 @@ from evflow.node.keys import Gate, KeyRing
 from evflow.node.knock import Knock
 from evflow.node.sharing import Sharing
 from evflow.node.shortcut import Shortcut
-from evflow.node.uncopied import Uncopied
 
 __all__ = ["Dialled", "Guest", "Sockets"]
 
@@ -110,6 +109,8 @@ class Sockets:
     def __init__(self, keys: KeyRing | None, heartbeat: float, shared_memory: bool) -> None:
         self.bell = NetBell()
         self._context: zmq.Context[Socket] = zmq.Context()
+        # Has pyzmq open now what it needs to send without a copy: later there may be no file left to open.
+        zmq.Frame(bytes(_COPY), copy=False, copy_threshold=0)
         self._keys = keys
         self._gate: Gate | None = None
         if keys is not None:
@@ -133,7 +134,6 @@ class Sockets:
         self._flooded: set[int | Dialled] = set()
         # Those that the bell watches, by their descriptors.
         self._watched: dict[int, Conduit] = {}
-        self._uncopied = Uncopied()
         self._closed = False
         self._arena = Arena()
         self.pace, self.reserve, self.spare = self._arena.pace, self._arena.reserve, self._arena.spare
@@ -250,7 +250,7 @@ class Sockets:
                 if body.nbytes < _COPY:
                     _send(socket, body, _NOW)
                 else:
-                    self._uncopied.send(socket, body)
+                    socket.send(body, _NOW, copy=False)
         except zmq.ZMQError as error:
             # The peer is gone (EHOSTUNREACH); its next message will begin a session anew.
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
@@ -412,7 +412,6 @@ class Sockets:
             take: called with connection, header and body (or None) of each, and the time.
             now: the time.
         """
-        self._uncopied.collect()
         for watched in self.bell.ready:
             socket = watched[0]
             if isinstance(socket, int):
