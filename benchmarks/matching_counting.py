@@ -19,7 +19,7 @@ from evflow.matching.twophase.count import Counters
 from evflow.matching.twophase.decide import Attribute, satisfies
 from evflow.matching.twophase.engine import TwoPhaseEngine
 from evflow.matching.twophase.predicates import Arranged, Families
-from evflow.matching.twophase.satisfied import Satisfied, append
+from evflow.matching.twophase.scratch import Satisfied, append
 
 __all__ = ["ConstraintLists", "Counting", "ListArrays", "find_in_lists"]
 

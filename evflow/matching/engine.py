@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import starts_of
+
 if TYPE_CHECKING:
     from evflow.matching.filters import Filters
     from evflow.matching.rows import EventRows
     from evflow.matching.strings import Strings
 
-__all__ = ["ENGINES", "Engine", "Matches", "engine_class"]
+__all__ = ["ENGINES", "Engine", "Matches", "engine_class", "in_pieces"]
 
 ENGINES: dict[str, str] = {
     "index": "evflow.matching.index:Index",
@@ -102,3 +107,31 @@ def engine_class(name: str) -> type[Engine]:
     module, _, attribute = ENGINES[name].partition(":")
     kind: type[Engine] = getattr(importlib.import_module(module), attribute)
     return kind
+
+
+def in_pieces(match: Callable[[int, int], Matches], events: int, threads: int, pieces: int) -> Matches:
+    """What events satisfy, piece by piece, on several threads.
+
+    Args:
+        match: matches the events from a first up to a last one; it releases the interpreter's lock.
+        events: how many there are.
+        threads: how many may work at once.
+        pieces: how many pieces to cut them to; a thread takes the next when it is done with one.
+    """
+    pieces = min(pieces, events)
+    if threads <= 1 or pieces <= 1:
+        return match(0, events)
+    bounds = [events * i // pieces for i in range(pieces + 1)]
+    parts = list(_pool(threads).map(match, bounds[:-1], bounds[1:]))
+    counts = np.concatenate([np.diff(part.offsets) for part in parts])
+    return Matches(starts_of(counts), np.concatenate([part.ids for part in parts]))
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that all engines share."""
+    return ThreadPoolExecutor(threads, "evflow-matching")
+
+
+# A fork has none of the threads.
+os.register_at_fork(after_in_child=_pool.cache_clear)

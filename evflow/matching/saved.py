@@ -22,7 +22,7 @@ from evflow.outside import from_json
 
 __all__ = ["read", "write"]
 
-_FORMAT = 3
+_FORMAT = 4
 _ROUNDED = 2
 _KIND = "evflow matcher"
 _FILE = "matcher.json"

@@ -103,12 +103,12 @@ def arrays(path: Path) -> Path:
 
 
 def cut(path: Path) -> None:
-    file = arrays(path) / "engine" / "name.npy"
+    file = arrays(path) / "engine" / "held_name.npy"
     file.write_bytes(file.read_bytes()[:-1])
 
 
 def spoil(path: Path) -> None:
-    file = arrays(path) / "engine" / "name.npy"
+    file = arrays(path) / "engine" / "held_name.npy"
     file.write_bytes(b"x" * file.stat().st_size)
 
 
@@ -118,7 +118,7 @@ DAMAGE: list[tuple[Any, str]] = [
     (lambda path: (path / "matcher.json").write_bytes(b"\xff"), "cannot be read"),
     (lambda path: (path / "matcher.json").write_text("[1]"), "describes no matcher"),
     (lambda path: described(path, kind="flow"), "describes no matcher"),
-    (lambda path: described(path, format=4), "format 4, this evflow reads 3; load it with the evflow that"),
+    (lambda path: described(path, format=5), "format 5, this evflow reads 4; load it with the evflow that"),
     (lambda path: described(path, engine="later"), "engine 'later'"),
     (lambda path: described(path, options={"depth": 1}), "depth"),
     (lambda path: described(path, names=None), "damaged"),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
-from evflow.matching.engine import Matches
+from evflow.matching.engine import Matches, in_pieces
 from evflow.matching.filters import Filters
 from evflow.matching.index import layout as at
 from evflow.matching.index.change import add, remove
@@ -249,25 +248,11 @@ class Index:
         if count == 1:
             ids = self.match_one(events)
             return Matches(np.array([0, len(ids)], np.int64), ids)
-        pieces = max(1, min(threads, count // 64))
-        if pieces == 1:
-            return self._match(events, 0, count)
-        bounds = [count * i // pieces for i in range(pieces + 1)]
-        parts = list(
-            _pool(threads).map(lambda i: self._match(events, bounds[i], bounds[i + 1]), range(pieces))
-        )
-        offsets = np.zeros(count + 1, np.int64)
-        for i, part in enumerate(parts):
-            start = bounds[i]
-            offsets[start + 1 : bounds[i + 1] + 1] = part.offsets[1:] + offsets[start]
-        return Matches(offsets, np.concatenate([part.ids for part in parts]))
+        return in_pieces(partial(self._match, events), count, threads, min(threads, count // 64))
 
     def match_one(self, events: EventRows) -> NDArray[np.int32]:
         """The subscriptions that the only event of the rows satisfies, sooner than ``match`` tells."""
-        try:
-            scratch = self._scratches.pop()
-        except IndexError:
-            scratch = Scratch()
+        scratch = self._free_scratch()
         try:
             return scratch.run_one(self._at, self._state, events)
         finally:
@@ -336,18 +321,3 @@ class Index:
                 self._state[3 * i + 2] = arena.size // at.UNITS[i]
         self._grow("dirty", int(self._state[at.LISTS_CAPACITY]))
         self._read_texts()
-
-
-_POOL: ThreadPoolExecutor | None = None
-_POOL_SIZE = 0
-_POOL_LOCK = threading.Lock()
-
-
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that all engines share, at least this many."""
-    global _POOL, _POOL_SIZE
-    with _POOL_LOCK:
-        if _POOL is None or threads > _POOL_SIZE:
-            _POOL = ThreadPoolExecutor(threads, "evflow-matching")
-            _POOL_SIZE = threads
-        return _POOL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from evflow.matching.twophase.accounting import Accounting
 from evflow.matching.twophase.engine import TwoPhase
 
-__all__ = ["Accounting", "TwoPhase"]
+__all__ = ["TwoPhase"]

@@ -20,10 +20,16 @@ from numpy.typing import NDArray
 
 from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, compiled, kernel
 from evflow.matching.twophase.count import any_zero_byte
-from evflow.matching.twophase.pairs import UNREACHABLE, Pairs
-from evflow.matching.twophase.predicates import stable_order
-from evflow.matching.twophase.satisfied import Satisfied
-from evflow.matching.twophase.scratch import INCREMENTS, SATISFIED, SCANNED, Scratch, begin_event, report_hits
+from evflow.matching.twophase.predicates import UNREACHABLE, Pairs, stable_order
+from evflow.matching.twophase.scratch import (
+    INCREMENTS,
+    SATISFIED,
+    SCANNED,
+    Satisfied,
+    Scratch,
+    begin_event,
+    report_hits,
+)
 
 __all__ = ["PART", "ClusterArrays", "Clusters", "cluster_matches"]
 

@@ -77,7 +77,7 @@ class Words(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The filters held, as ``Filters`` but for ``test``; the subscription of one that was removed is -1."""
+    """The filters held, as ``Held`` has them, with tests (``codes_of``) in place of operators."""
 
     subscription: NDArray[np.int32]
     start: NDArray[np.int64]

@@ -11,9 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, compiled, kernel
-from evflow.matching.twophase.pairs import Pairs
-from evflow.matching.twophase.satisfied import Satisfied
-from evflow.matching.twophase.scratch import INCREMENTS, SATISFIED, SCANNED, Scratch, begin_event, report_hits
+from evflow.matching.twophase.predicates import Pairs
+from evflow.matching.twophase.scratch import (
+    INCREMENTS,
+    SATISFIED,
+    SCANNED,
+    Satisfied,
+    Scratch,
+    begin_event,
+    report_hits,
+)
 
 __all__ = ["CounterArrays", "Counters", "any_zero_byte", "count_matches"]
 

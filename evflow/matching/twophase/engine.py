@@ -2,7 +2,8 @@
 
 Phase one finds the predicates that an event satisfies, each once however many filters have it. Phase two
 counts them a filter. A filter whose counter reaches its number of predicates is satisfied; its area is tested
-last. Many events are matched at once, each by one thread (ME-IP).
+last. Many events are matched at once, each by one thread (ME-IP, section IV): each thread has counters of its
+own, so nothing is shared that is written to.
 
 The structures are built of all filters at once. Filters that are added stand apart and are tested one by one,
 until they are an eighth as many as those built; removed ones are passed over, until they are the majority.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
-from evflow.matching.engine import Matches
+from evflow.events.gather import starts_of
+from evflow.matching.engine import Matches, in_pieces
 from evflow.matching.filters import Filters
+from evflow.matching.held import Held
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
-from evflow.matching.twophase.accounting import Accounting
 from evflow.matching.twophase.cluster import Clusters
-from evflow.matching.twophase.compiled import load_arrays, nbytes, rows_of, save_arrays, words_of
+from evflow.matching.twophase.compiled import (
+    Columns,
+    Rows,
+    Words,
+    load_arrays,
+    nbytes,
+    rows_of,
+    save_arrays,
+    words_of,
+)  # fmt: skip
 from evflow.matching.twophase.count import Counters
-from evflow.matching.twophase.grow_trie import Trie
-from evflow.matching.twophase.held import Held
-from evflow.matching.twophase.pairs import UNREACHABLE, pairs_of
-from evflow.matching.twophase.parallel import Run, run_parallel
-from evflow.matching.twophase.predicates import NEVER
-from evflow.matching.twophase.scratch import INCREMENTS, MATCHED, SATISFIED, SCANNED
+from evflow.matching.twophase.predicates import NEVER, UNREACHABLE, codes_of, pairs_of
+from evflow.matching.twophase.scratch import (
+    BLOCK,
+    INCREMENTS,
+    MATCHED,
+    SATISFIED,
+    SCANNED,
+    Satisfied,
+    Scratch,
+    new_scratch,
+    room_for,
+)  # fmt: skip
 from evflow.matching.twophase.search_tree import SearchTree
 from evflow.matching.twophase.table import Table
+from evflow.matching.twophase.trie import Trie
 
 __all__ = ["TwoPhase", "TwoPhaseEngine"]
+
+_PIECES = 4
+"""Pieces of a batch for each thread, so that none waits long for the last."""
 
 
 class TwoPhaseEngine:
@@ -65,35 +86,35 @@ class TwoPhaseEngine:
 
     def _build(self) -> None:
         """Makes both structures of all filters."""
-        held = self._held
-        held.compact()
-        columns, filters, constraints = held.columns, held.filters, held.constraints
-        lengths = np.diff(columns.start[: filters + 1])
-        owner = np.repeat(np.arange(filters, dtype=np.int32), lengths)
-        never = np.zeros(filters, bool)
-        never[owner[columns.test[:constraints] == NEVER]] = True
+        self._held.compact()
+        held = self._held.used()
+        lengths = np.diff(held.start)
+        owner = np.repeat(np.arange(len(held), dtype=np.int32), lengths)
+        never = np.zeros(len(held), bool)
+        never[owner[held.op == NEVER]] = True
         wide = lengths >= UNREACHABLE
         countable = ~(never | wide)
         rows = countable[owner]
-        name = columns.name[:constraints][rows]
-        test = columns.test[:constraints][rows]
-        number, text = columns.number[:constraints][rows], columns.text[:constraints][rows]
-        structure = self._structure(name, test, number, text, self._strings, **self._options)
+        name = held.name[rows]
+        structure = self._structure(
+            name, held.op[rows], held.number[rows], held.text[rows], self._strings, **self._options
+        )
         predicates = structure.sizes(structure.arrays)["predicates"]
         pairs = pairs_of(owner[rows], structure.predicate, name, predicates, countable)
         self._one, self._two = structure.arrays, self._lists(pairs).arrays
         self._apart_always = np.flatnonzero(wide & ~never).astype(np.int32)
-        self._built = filters
+        self._built = len(held)
         self._refresh()
 
     def _refresh(self) -> None:
         late = np.arange(self._built, self._held.filters, dtype=np.int32)
         self._apart = np.concatenate([self._apart_always, late])
-        self._free: list[Any] = []
+        # What threads need, made for these structures, and not in use now.
+        self._free: list[tuple[Satisfied, Scratch]] = []
 
     def add(self, filters: Filters) -> None:
         """Takes filters in."""
-        self._held.add(filters)
+        self._held.add(replace(filters, op=codes_of(filters.op, filters.number, filters.text)))
         if self._held.filters - self._built > self._built // 8:
             self._build()
         else:
@@ -116,67 +137,98 @@ class TwoPhaseEngine:
         self._held.move(ids, which, centre, reach)
 
     def match(self, events: EventRows, threads: int = 1) -> Matches:
-        """What these events satisfy, several events at once (ME-IP)."""
-        run = Run(
-            self._structure.find,
-            self._lists.match,
-            rows_of(events),
-            words_of(self._strings),
-            self._held,
-            self._one,
-            self._two,
-            self._apart,
-            self._structure.sizes(self._one)["predicates"],
-            self._lists.counters(self._two),
-            self._free,
+        """What these events satisfy, several events at once (ME-IP); the same whatever ``threads`` is."""
+        rows, words, held = rows_of(events), words_of(self._strings), self._held.columns
+        columns = Columns(
+            held.subscription, held.start, held.name, held.op, held.number, held.text, held.centre, held.reach
         )
-        matches, tally = run_parallel(run, len(events), threads)
-        with self._lock:
-            self._events += len(events)
-            self._tally += tally
-        return matches
+        counts = np.zeros(len(events), np.int64)
 
-    def accounting(self) -> Accounting:
+        def match(begin: int, end: int) -> Matches:
+            ids = self._match(rows, words, columns, begin, end, counts)
+            return Matches(starts_of(counts[begin:end]), ids)
+
+        return in_pieces(match, len(events), threads, _PIECES * threads)
+
+    def _match(
+        self, events: Rows, words: Words, held: Columns, begin: int, end: int, counts: NDArray[np.int64]
+    ) -> NDArray[np.int32]:
+        """The ids that events ``begin`` up to ``end`` match, and in ``counts`` how many each matches."""
+        satisfied, scratch = self._take_scratch()
+        find, match, most = self._structure.find, self._lists.match, self._held.live
+        found: list[NDArray[np.int32]] = []
+        first, used = begin, 0
+        while first < end:
+            stop = find(events, words, self._one, first, min(first + BLOCK, end), satisfied)
+            at = first
+            while at < stop:
+                at, used = match(
+                    events, held, words, self._two, self._apart, satisfied, first, at, stop, scratch, used,
+                    most, counts,
+                )  # fmt: skip
+                if at < stop:
+                    found.append(scratch.ids[:used].copy())
+                    used = 0
+            first = stop
+        found.append(scratch.ids[:used].copy())
+        with self._lock:
+            self._events += end - begin
+            self._tally += scratch.tally
+        scratch.tally[:] = 0
+        self._free.append((satisfied, scratch))
+        return np.concatenate(found)
+
+    def _take_scratch(self) -> tuple[Satisfied, Scratch]:
+        try:
+            return self._free.pop()
+        except IndexError:
+            held, counters = self._held, self._lists.counters(self._two)
+            names = int(held.used().name.max(initial=-1)) + 1
+            predicates = self._structure.sizes(self._one)["predicates"]
+            return room_for(predicates), new_scratch(counters, len(held.first), names, held.live)
+
+    def details(self) -> Mapping[str, int]:
         """What the structures hold, and what events cost so far.
 
+        With A attributes, P predicates and N filters, the paper's matching time in steps (section IV C) is
+        ``satisfied / events * entries / predicates + filters``; an event touched ``(incremented + scanned) /
+        events`` counters.
+
+        Returns:
+            filters: N, those that counters stand for; constraints: theirs, repeats included; predicates: P,
+            distinct constraints; attributes: A; nodes: of a trie or search tree; characters: of predicates as
+            the trie spells them; tables, cells: of tables; entries: of the lists that say which filters have
+            a predicate; clusters: of phase two; apart: filters that are tested one by one; phase1_bytes,
+            phase2_bytes: of the structures; events: how many were matched; satisfied: predicates that they
+            satisfied; incremented: how often a counter was; scanned: counters that were reset and looked at;
+            matched: filters whose counters were complete, before areas were tested.
+
         Example:
-            >>> engine = TwoPhase(Strings(), 2, phase1="trie")
-            >>> engine.accounting().predicates
+            >>> TwoPhase(Strings(), 2, phase1="trie").details()["predicates"]
             0
         """
-        one, two = self._structure.sizes(self._one), self._lists.sizes(self._two)
-        tally = self._tally.tolist()
-        columns, held = self._held.columns, self._held
-        return Accounting(
-            filters=two["filters"],
-            constraints=held.constraints,
-            predicates=one["predicates"],
-            attributes=len(np.unique(columns.name[: held.constraints])),
-            nodes=one.get("nodes", 0),
-            characters=one.get("characters", 0),
-            tables=one.get("tables", 0),
-            cells=one.get("cells", 0),
-            entries=two["entries"],
-            clusters=two["clusters"],
-            apart=len(self._apart),
-            phase1_bytes=nbytes(self._one),
-            phase2_bytes=nbytes(self._two),
-            events=self._events,
-            satisfied=tally[SATISFIED],
-            incremented=tally[INCREMENTS],
-            scanned=tally[SCANNED],
-            matched=tally[MATCHED],
-        )
-
-    def details(self) -> Mapping[str, Any]:
-        """The accounting by name, for ``Matcher.stats``."""
-        return asdict(self.accounting())
+        held, tally = self._held, self._tally.tolist()
+        return {
+            **dict.fromkeys(("nodes", "characters", "tables", "cells"), 0),
+            **self._structure.sizes(self._one),
+            **self._lists.sizes(self._two),
+            "constraints": held.constraints,
+            "attributes": len(np.unique(held.used().name)),
+            "apart": len(self._apart),
+            "phase1_bytes": nbytes(self._one),
+            "phase2_bytes": nbytes(self._two),
+            "events": self._events,
+            "satisfied": tally[SATISFIED],
+            "incremented": tally[INCREMENTS],
+            "scanned": tally[SCANNED],
+            "matched": tally[MATCHED],
+        }
 
     def memory(self) -> Mapping[str, int]:
         """Bytes held, by what for."""
         scratch = sum(nbytes(satisfied) + nbytes(scratch) for satisfied, scratch in list(self._free))
         return {
-            "filters": self._held.nbytes(),
+            "filters": self._held.nbytes,
             "phase one": nbytes(self._one),
             "phase two": nbytes(self._two) + self._apart.nbytes,
             "scratch": scratch,

@@ -3,22 +3,26 @@
 A family is all predicates with the same attribute and test; a test is an operator together with the kind of
 its operand. Where operands have an order, those that a value satisfies stand next to each other: all that is
 to be found is the place of the value among the operands. The ways to find it are the structures of phase one.
+
+Phase two gets pairs: which predicates each filter has, each once.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import starts_of
 from evflow.matching.model import Op
 from evflow.matching.strings import Strings
 
 __all__ = [
     "CONTAINS", "EXISTS", "NEVER", "PREFIX", "SUFFIX", "TEXTS", "Arranged", "Families", "arrange",
-    "number_keys", "codes_of", "stable_order", "text_keys",
+    "UNREACHABLE", "Pairs", "codes_of", "number_keys", "pairs_of", "stable_order", "text_keys",
 ]  # fmt: skip
 
 TEXTS, PREFIX, SUFFIX, CONTAINS, EXISTS, NEVER = 6, 12, 13, 14, 15, 16
@@ -54,10 +58,15 @@ def number_keys(number: NDArray[np.float64]) -> NDArray[np.uint64]:
     return np.where(bits >= _TOP, ~bits, bits | _TOP)
 
 
-def text_keys(text: NDArray[np.int32], strings: Strings) -> NDArray[np.uint64]:
-    """Integers in the order of the bytes of these strings; 0 for -1."""
-    used, inverse = np.unique(text, return_inverse=True)
-    operands = [strings.bytes_of(number) if number >= 0 else b"" for number in used.tolist()]
+def text_keys(
+    text: NDArray[np.int32], strings: Strings, backwards: NDArray[np.bool_] | None = None
+) -> NDArray[np.uint64]:
+    """Integers in the order of the bytes of these strings, of some read backwards; 0 for -1."""
+    code = 2 * text.astype(np.int64)
+    used, inverse = np.unique(code if backwards is None else code + backwards, return_inverse=True)
+    operands = [
+        strings.bytes_of(code >> 1)[:: -1 if code & 1 else 1] if code >= 0 else b"" for code in used.tolist()
+    ]
     keys = np.zeros(len(used), np.uint64)
     keys[sorted(range(len(used)), key=operands.__getitem__)] = np.arange(len(used), dtype=np.uint64)
     return keys[inverse]
@@ -81,14 +90,14 @@ class Families(NamedTuple):
     """F families of P predicates in all, ordered by name and test.
 
     Attributes:
-        name: int32, F: the attribute.
+        name: F: the attribute.
         test: uint8, F: the test.
         first: int32, F + 1: where the predicates of a family start and end.
         number: float64, P: the operand where it is a number.
         text: int32, P: the operand where it is a string.
     """
 
-    name: NDArray[np.int32]
+    name: NDArray[Any]
     test: NDArray[np.uint8]
     first: NDArray[np.int32]
     number: NDArray[np.float64]
@@ -96,18 +105,18 @@ class Families(NamedTuple):
 
 
 def arrange(
-    name: NDArray[np.int32],
+    name: NDArray[Any],
     test: NDArray[np.uint8],
     number: NDArray[np.float64],
     text: NDArray[np.int32],
     strings: Strings,
 ) -> tuple[Families, NDArray[np.int32]]:
-    """Sorts C constraints.
+    """Sorts C constraints; operands of ``endswith`` are in the order of their bytes read backwards.
 
     Returns:
         The families, and of each constraint its predicate.
     """
-    key = np.where(test < TEXTS, number_keys(number), text_keys(text, strings))
+    key = np.where(test < TEXTS, number_keys(number), text_keys(text, strings, test == SUFFIX))
     key[test == EXISTS] = 0
     group = name.astype(np.int64) * NEVER + test
     order = np.lexsort((key, group))
@@ -153,3 +162,66 @@ class Arranged(ABC):
     @abstractmethod
     def _made(families: Families) -> Any:
         """The arrays of these families."""
+
+
+UNREACHABLE = 255
+"""The number of predicates of a filter that no counter is to find; others have fewer: counters are bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """All pairs of a predicate and a filter, ordered by predicate, then filter.
+
+    Attributes:
+        predicate: int32: of each pair.
+        filter: int32: of each pair.
+        predicates: how many predicates there are.
+        needed: uint8, one a filter: how many predicates it has, or ``UNREACHABLE``.
+        attributes: uint8, one a filter: how many attributes these are about.
+    """
+
+    predicate: NDArray[np.int32]
+    filter: NDArray[np.int32]
+    predicates: int
+    needed: NDArray[np.uint8]
+    attributes: NDArray[np.uint8]
+
+    def starts(self) -> NDArray[np.int64]:
+        """Where the pairs of each predicate start and end."""
+        return starts_of(np.bincount(self.predicate, minlength=self.predicates))
+
+
+def pairs_of(
+    filter_: NDArray[np.int32],
+    predicate: NDArray[np.int32],
+    name: NDArray[np.int32],
+    predicates: int,
+    countable: NDArray[np.bool_],
+) -> Pairs:
+    """The pairs of C constraints.
+
+    Args:
+        filter_: the filter of each, ascending.
+        predicate: the predicate of each.
+        name: the attribute of each.
+        predicates: how many predicates there are.
+        countable: of each filter, whether a counter is to find it; the others' constraints are left out here.
+    """
+    predicate, filter_of = _distinct(predicate, filter_, predicates)
+    _, named = _distinct(name, filter_, int(name.max(initial=-1)) + 1)
+    filters = len(countable)
+    needed = np.bincount(filter_of, minlength=filters)
+    needed[~countable] = UNREACHABLE
+    attributes = np.bincount(named, minlength=filters)
+    return Pairs(predicate, filter_of, predicates, needed.astype(np.uint8), attributes.astype(np.uint8))
+
+
+def _distinct(
+    keys: NDArray[np.int32], filter_: NDArray[np.int32], limit: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Keys and filters, ordered by key, then filter, without repeats."""
+    order = stable_order(keys, limit)
+    keys, filter_ = keys[order], filter_[order]
+    new = np.ones(len(keys), bool)
+    new[1:] = (keys[1:] != keys[:-1]) | (filter_[1:] != filter_[:-1])
+    return keys[new], filter_[new]

@@ -17,7 +17,7 @@ from evflow.matching.rows import NUMBER, TEXT
 from evflow.matching.twophase.compiled import Int, Rows, Words, compiled, kernel
 from evflow.matching.twophase.decide import Attribute, order_of, satisfies
 from evflow.matching.twophase.predicates import EXISTS, PREFIX, TEXTS, Arranged, Families
-from evflow.matching.twophase.satisfied import Satisfied, append, emit
+from evflow.matching.twophase.scratch import Satisfied, append, emit
 
 __all__ = ["SearchTree", "SearchTreeArrays", "emit_family", "find_in_tree"]
 

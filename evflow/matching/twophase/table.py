@@ -24,7 +24,7 @@ from evflow.matching.strings import Strings
 from evflow.matching.twophase.compiled import Int, Rows, Words, compiled, kernel
 from evflow.matching.twophase.decide import Attribute
 from evflow.matching.twophase.predicates import TEXTS, arrange
-from evflow.matching.twophase.satisfied import Satisfied, emit
+from evflow.matching.twophase.scratch import Satisfied, emit
 from evflow.matching.twophase.search_tree import emit_family
 
 __all__ = ["Table", "TableArrays", "find_in_tables"]

@@ -17,13 +17,27 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import starts_of
 from evflow.matching.rows import NUMBER, TEXT
+from evflow.matching.strings import Strings
 from evflow.matching.twophase.compiled import Int, Rows, Words, compiled, kernel
 from evflow.matching.twophase.decide import Attribute
-from evflow.matching.twophase.predicates import CONTAINS, EXISTS, PREFIX, SUFFIX, TEXTS
-from evflow.matching.twophase.satisfied import Satisfied, append, emit
+from evflow.matching.twophase.predicates import (
+    CONTAINS,
+    EXISTS,
+    PREFIX,
+    SUFFIX,
+    TEXTS,
+    Families,
+    arrange,
+    number_keys,
+)  # fmt: skip
+from evflow.matching.twophase.scratch import Satisfied, append, emit
 
-__all__ = ["TrieArrays", "digit_at", "digits_of", "find_in_trie"]
+__all__ = ["Trie", "TrieArrays", "find_in_trie"]
+
+_NAME_DIGITS = 11
+_KEY_DIGITS = 16
 
 
 class TrieArrays(NamedTuple):
@@ -34,11 +48,13 @@ class TrieArrays(NamedTuple):
         start: int32, N + 1: the first child of a node; its last is the one before the first of the next.
         low: int32, N + 1: the first predicate in the subtree of a node; at N their number. A node that ends a
             predicate has that one, and its first child the next.
+        length: int64, 1: W, the digits of all predicates together.
     """
 
     digit: NDArray[np.uint8]
     start: NDArray[np.int32]
     low: NDArray[np.int32]
+    length: NDArray[np.int64]
 
 
 _U = np.uint64
@@ -46,7 +62,7 @@ Int32s = NDArray[np.int32]
 
 
 @compiled
-def digit_at(numeric: Any, key: Int, chars: NDArray[np.uint8], at: Int, step: Int, i: Int) -> Int:
+def _digit_at(numeric: Any, key: Int, chars: NDArray[np.uint8], at: Int, step: Int, i: Int) -> Int:
     """Digit ``i`` of a number's key, or of a string that begins ``at`` and goes on by ``step``."""
     if numeric:
         return np.int64((_U(key) >> _U(60 - 4 * i)) & _U(15))
@@ -55,7 +71,7 @@ def digit_at(numeric: Any, key: Int, chars: NDArray[np.uint8], at: Int, step: In
 
 
 @compiled
-def digits_of(key: Int) -> Int:
+def _digits_of(key: Int) -> Int:
     """How many digits the key of a number has, without the zeros at the end."""
     digits = 16
     while digits and not (key >> (64 - 4 * digits)) & 15:
@@ -113,7 +129,7 @@ def _place(
 ) -> tuple[Int, Int]:
     """The first predicate under a node that is not less than a value, and 1 if it is that value."""
     for i in range(length):
-        digit = digit_at(numeric, key, chars, at, 1, i)
+        digit = _digit_at(numeric, key, chars, at, 1, i)
         c, behind = _child(start, digits, node, digit), np.int64(start[node + 1])
         if c == behind:
             return end, 0
@@ -148,7 +164,7 @@ def _along(
             seen[p] = 1
             n = append(p, p + 1, firsts, lasts, n)
         if i < length:
-            wanted = digit_at(False, 0, chars, at, step, i)
+            wanted = _digit_at(False, 0, chars, at, step, i)
             node = _child(start, digit, node, wanted)
             # Behind the last child stands another node's child, whose digit may be the same.
             if node == behind or digit[node] != wanted:
@@ -223,7 +239,7 @@ def find_in_trie(
             key = np.int64(0) if numbers[i] == 0 else bits[i]
             key = ~key if key < 0 else key ^ np.int64(-(1 << 63))
             kind = np.int64(kinds[i])
-            length = digits_of(key) if kind == NUMBER else 2 * np.int64(char_lengths[i])
+            length = _digits_of(key) if kind == NUMBER else 2 * np.int64(char_lengths[i])
             attribute = Attribute(kind, numbers[i], char_starts[i], length)
             before, behind = n, np.int64(start[node + 1])
             for c in range(start[node], behind):
@@ -233,3 +249,112 @@ def find_in_trie(
         satisfied.attributes[e - base] = attributes
         starts[e - base + 1] = n
     return stop
+
+
+class Trie:
+    """The predicates of constraints as a trie.
+
+    Args:
+        name: of constraints, as ``Filters``.
+        test: likewise, by ``codes_of``.
+        number: likewise.
+        text: likewise.
+        strings: the operands.
+
+    Attributes:
+        arrays: the trie.
+        predicate: int32: the predicate of each constraint that it was built of.
+    """
+
+    kind = TrieArrays
+    find = staticmethod(find_in_trie)
+
+    def __init__(
+        self,
+        name: NDArray[np.int32],
+        test: NDArray[np.uint8],
+        number: NDArray[np.float64],
+        text: NDArray[np.int32],
+        strings: Strings,
+    ) -> None:
+        families, self.predicate = arrange(_spelt_names(name), test, number, text, strings)
+        self.arrays = _branched(*_spelt(families, strings))
+
+    @staticmethod
+    def sizes(arrays: TrieArrays) -> dict[str, int]:
+        """What the trie is made of; it has at most one node more than characters, O(W)."""
+        return {
+            "predicates": int(arrays.low[-1]),
+            "nodes": len(arrays.digit),
+            "characters": int(arrays.length[0]),
+        }
+
+
+def _spelt_names(name: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The digits of names, the first in bits 40 to 43, so that they sort as they are spelt."""
+    rest, spelt = name.astype(np.int64), np.zeros(len(name), np.int64)
+    for i in range(_NAME_DIGITS):
+        more = rest > 7
+        spelt |= (rest & 7 | more << 3) << (4 * (_NAME_DIGITS - 1 - i))
+        rest >>= 3
+    return spelt
+
+
+def _spelt(families: Families, strings: Strings) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The digits of all predicates, one after the other, and where those of each start and end."""
+    sizes = np.diff(families.first)
+    name, test = np.repeat(families.name, sizes), np.repeat(families.test, sizes)
+    names = np.stack([name >> (4 * i) & 15 for i in range(_NAME_DIGITS - 1, -1, -1)], axis=1)
+    before = 1 + (names >> 3).sum(axis=1)
+    key = number_keys(families.number)
+    keys = np.stack([(key >> _U(4 * i)) & _U(15) for i in range(_KEY_DIGITS - 1, -1, -1)], axis=1)
+    numeric, textual = test < TEXTS, (test >= TEXTS) & (test < EXISTS)
+    size = np.where(numeric[:, None] & (keys > 0), np.arange(1, _KEY_DIGITS + 1), 0).max(axis=1)
+    numbers, backwards = families.text[textual].tolist(), (test[textual] == SUFFIX).tolist()
+    words = [strings.bytes_of(n)[:: -1 if b else 1] for n, b in zip(numbers, backwards, strict=True)]
+    size[textual] = [2 * len(word) for word in words]
+    bounds = starts_of(before + 1 + size)
+    digits = np.empty(int(bounds[-1]), np.uint8)
+    for i in range(_NAME_DIGITS):
+        rows = before > i
+        digits[bounds[:-1][rows] + i] = names[rows, i]
+    behind = bounds[:-1] + before
+    digits[behind] = test
+    for i in range(_KEY_DIGITS):
+        rows = numeric & (size > i)
+        digits[behind[rows] + 1 + i] = keys[rows, i]
+    chars = np.frombuffer(b"".join(words), np.uint8)
+    digits[_runs(behind[textual] + 1, size[textual])] = np.stack((chars >> 4, chars & 15), axis=1).ravel()
+    return digits, bounds
+
+
+def _runs(start: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
+    """All places of runs, one run after the other."""
+    bounds = starts_of(size)
+    return np.repeat(start - bounds[:-1], size) + np.arange(bounds[-1])
+
+
+def _branched(digits: NDArray[np.uint8], bounds: NDArray[np.int64]) -> TrieArrays:
+    """The trie of predicates that are sorted."""
+    start, size = bounds[:-1], np.diff(bounds)
+    count = len(size)
+    # How many digits each predicate shares with the one before it.
+    shared = np.minimum(size, np.append(0, size[:-1]))[:count]
+    pair = np.repeat(np.arange(count), shared)
+    here = _runs(start, shared)
+    differing = np.flatnonzero(digits[here] != digits[here - start[pair] + start[pair - 1]])
+    pairs, first = np.unique(pair[differing], return_index=True)
+    shared[pairs] = here[differing[first]] - start[pairs]
+    # Each further digit is a node; its subtree begins with the predicate. Level after level:
+    place, low = _runs(start + shared, size - shared), np.repeat(np.arange(count), size - shared)
+    depth = place - start[low] + 1
+    order = np.argsort(depth, kind="stable")
+    depth, low = np.append(0, depth[order]), np.append(0, low[order])
+    level = count + 1
+    child = np.searchsorted(depth * level + low, (depth + 1) * level + low)
+    return TrieArrays(
+        np.append(np.uint8(0), digits[place[order]]),
+        np.append(child, len(depth)).astype(np.int32),
+        np.append(low, count).astype(np.int32),
+        np.array([len(digits)]),
+    )
