@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from evflow.codgen.source.access import Ref, converts, is_text
 from evflow.codgen.source.check import Builder
 from evflow.codgen.source.transfer import Transfer
-from evflow.codgen.tree import Function, Pos
+from evflow.codgen.tree import Function
 from evflow.errors import CodeError, SchemaError
 from evflow.schema import REQUIRED, Schema
 from evflow.schema.types import Array, FieldType, ListOf, Logical, Number, Record
@@ -34,20 +34,19 @@ def adapt(actual: Schema, declared: Schema) -> Function | None:
         SchemaError: ``actual`` does not fit; names every field that is missing or has another type.
     """
     check_fit(actual, declared)
-    pos = Pos(1, 1)
     builder = Builder(
         "transform",
         f"/* {actual.name} as {declared.name} */",
         [("input", declared, actual)],
         [("output", declared)],
     )
-    target, source = builder.lookup("output", pos), builder.lookup("input", pos)
+    target, source = builder.lookup("output"), builder.lookup("input")
     assert isinstance(target, Ref) and isinstance(source, Ref)
     try:
-        body = Transfer(builder, pos, checked=True, whole=True).copied(target, source)
+        body = Transfer(builder, checked=True, whole=True).copied(target, source)
     except CodeError:
         return None
-    return builder.finish([*body, builder.returned(builder.const("i64", 1, pos), pos)], _FUEL)
+    return builder.finish([*body, builder.returned(builder.const("i64", 1))], _FUEL)
 
 
 def needs(actual: Schema, declared: Schema) -> str:

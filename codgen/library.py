@@ -33,7 +33,7 @@ def _floats(names: str, steps: int, native: str = "", parameters: int = 1) -> di
 
 
 LIBRARY: dict[str, LibraryFunction] = {
-    **_floats("floor ceil trunc round fabs", 2, "llvm"),
+    **_floats("floor ceil trunc round rint fabs", 2, "llvm"),
     **_floats("sqrt", 20, "llvm"),
     **_floats("exp exp2 expm1 log log2 asin acos", 20, "C"),
     **_floats("sinh cosh tanh log10 log1p", 30, "C"),
@@ -51,7 +51,8 @@ LIBRARY: dict[str, LibraryFunction] = {
     "contains": LibraryFunction(("str", "str"), "bool"),
     "length": LibraryFunction(("str",), "i64"),  # bytes
 }
-"""The functions by name; math.h's have its meaning and rounding (``round`` halves away from zero)."""
+"""The functions by name; math.h's have its meaning and rounding (``round`` halves away from zero, ``rint`` to
+even)."""
 
 SYSTEM: dict[str, str] = {
     "time": "seconds since 1970-01-01 UTC",

@@ -8,12 +8,31 @@ number type is wrapped in a checked conversion, and a field that the event lacks
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from evflow.choices import suggestion
 from evflow.codgen.semantics import ZERO
 from evflow.codgen.source.arithmetic import Arithmetic, spelled
-from evflow.codgen.tree import Element, Expr, Length, Load, Path, Pos, Present, Root, Select, Step, Variable
+from evflow.codgen.tree import (
+    Assign,
+    Block,
+    Const,
+    Element,
+    Expr,
+    If,
+    Length,
+    Load,
+    Loop,
+    Path,
+    Present,
+    Root,
+    Run,
+    Select,
+    Step,
+    Stmt,
+    Variable,
+)  # fmt: skip
 from evflow.schema import Schema
 from evflow.schema.logical import Decimal, Enum
 from evflow.schema.types import (
@@ -30,17 +49,7 @@ from evflow.schema.types import (
     Text,
 )
 
-__all__ = [
-    "Access",
-    "Attributes",
-    "Operand",
-    "Queue",
-    "Ref",
-    "Slice",
-    "converts",
-    "is_text",
-    "value_type",
-]
+__all__ = ["Access", "Attributes", "Operand", "Queue", "Ref", "Slice", "converts", "is_text", "value_type"]
 
 _EXACT_DIGITS = 15
 """Digits of a decimal that a float64 holds."""
@@ -138,8 +147,8 @@ def _event_type(schema: Schema | None) -> FieldType | None:
 class Access(Arithmetic):
     """Resolves fields and indexes, and takes values."""
 
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
+    def __init__(self, source: str, where: tuple[str, str, int] | None) -> None:
+        super().__init__(source, where)
         self.locals: list[Variable] = []
         self.statics: list[Variable] = []
         self._void: Variable | None = None
@@ -150,40 +159,75 @@ class Access(Arithmetic):
         self.locals.append(variable)
         return variable
 
+    def read(self, variable: Variable) -> Load:
+        """The value of a scalar variable."""
+        return Load(type=variable.type, pos=self.pos, place=Element(variable))
+
+    def set(self, variable: Variable, value: Expr) -> Stmt:
+        """The statement that gives a scalar variable a value of its type."""
+        place = Element(variable)
+        return self.run(Assign(type=variable.type, pos=self.pos, place=place, value=value))
+
+    def hidden(self, value: Expr) -> tuple[Expr, Expr]:
+        """The value as an expression to evaluate first, and one that gives it again without its effects."""
+        if isinstance(value, Const):
+            return value, value
+        place = Element(self.new_local("", value.type))
+        first = Assign(type=value.type, pos=value.pos, place=place, value=value)
+        return first, Load(type=value.type, pos=value.pos, place=place)
+
+    def run(self, value: Expr) -> Stmt:
+        """An expression as a statement."""
+        return Run(pos=self.pos, value=value)
+
+    def block(self, statements: Iterable[Stmt]) -> Block:
+        """Statements in order."""
+        return Block(pos=self.pos, body=tuple(statements))
+
+    def when(self, condition: Expr, then: Iterable[Stmt], otherwise: Block | None = None) -> Stmt:
+        """Statements for where a condition holds, and others for where it does not."""
+        return If(pos=self.pos, condition=condition, then=self.block(then), otherwise=otherwise)
+
+    def loop(
+        self, condition: Expr, body: Block, step: Iterable[Stmt] = (), *, test_last: bool = False
+    ) -> Stmt:
+        """A loop; see ``tree.Loop``."""
+        after = self.block(steps) if (steps := tuple(step)) else None
+        return Loop(pos=self.pos, condition=condition, body=body, step=after, test_last=test_last)
+
     @staticmethod
     def event(text: str, root: Root, declared: Schema | None, actual: Schema | None) -> Ref:
         """An event as a place."""
         return Ref(text, root, _event_type(declared), _event_type(actual))
 
-    def field(self, of: Operand, name: str, pos: Pos) -> Operand:
+    def field(self, of: Operand, name: str) -> Operand:
         """The field ``name`` of a record, or ``attrs`` of an event.
 
         Raises:
             CodeError: it is no record, or has no such field.
         """
         if isinstance(of, Queue):
-            raise self.error(f"'{of.name}' is a queue: write {of.name}[0].{name} or count({of.name})", pos)
+            raise self.error(f"'{of.name}' is a queue: write {of.name}[0].{name} or count({of.name})")
         if not isinstance(of, Ref):
-            raise self.error(f"'.{name}': only an event or a nested record has fields", pos)
+            raise self.error(f"'.{name}': only an event or a nested record has fields")
         if name == "attrs" and not of.steps:
             return Attributes("event")
         if of.declared is None:
             raise self.error(
                 f"'{of.text}' has no declared schema, so its fields are not known; "
-                "only its attributes can be used",
-                pos,
+                "only its attributes can be used"
             )
-        self.complete(of, pos)
+        self.complete(of)
         record = _entered(of.declared)
         if not isinstance(record, Record):
-            raise self.error(f"'{of.text}' is {of.declared.text}; it has no field '{name}'", pos)
+            raise self.error(f"'{of.text}' is {of.declared.text}; it has no field '{name}'")
         schema = record.schema
         if name not in schema:
             names = [f.name for f in schema]
             listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
             hint = suggestion(name, names)
-            raise self.error(f"'{of.text}' has no field '{name}'{hint}; its fields are {listed}", pos)
-        self._enter_output(of, pos)
+            raise self.error(f"'{of.text}' has no field '{name}'{hint}; its fields are {listed}")
+        self._enter_output(of)
         declared = schema[name]
         actual, default = self._actual_field(of, name, declared.stored_default)
         step = Step(name)
@@ -197,29 +241,28 @@ class Access(Arithmetic):
         schema = record.schema
         return (schema[name].type, None) if name in schema else (None, default)
 
-    def _enter_output(self, of: Ref, pos: Pos) -> None:
+    def _enter_output(self, of: Ref) -> None:
         if of.root.kind == "output" and isinstance(of.declared, Maybe):
-            raise self.error(f"'{of.text}' is optional; in an output it can only be copied as a whole", pos)
+            raise self.error(f"'{of.text}' is optional; in an output it can only be copied as a whole")
 
-    def complete(self, of: Ref, pos: Pos) -> None:
+    def complete(self, of: Ref) -> None:
         """Refuses an array or list, or a part of one, where a single element is needed."""
         dimensions = _dimensions(_entered(of.declared))
         if dimensions and of.declared is not None:
             given = len(of.pending)
             raise self.error(
                 f"'{of.text}' is {of.declared.text}: expected {_count(dimensions, 'index', 'indexes')}, "
-                f"found {given}",
-                pos,
+                f"found {given}"
             )
 
-    def index(self, of: Operand, indexes: list[Expr], pos: Pos) -> Operand:
+    def index(self, of: Operand, indexes: list[Expr]) -> Operand:
         """One or more indexes after a place.
 
         Raises:
             CodeError: there is nothing to index, there are too many indexes, or one is no integer.
         """
         for expr in indexes:
-            of = self._index_one(of, self.as_index(expr), pos)
+            of = self._index_one(of, self.as_index(expr))
         return of
 
     def as_index(self, expr: Expr) -> Expr:
@@ -228,24 +271,24 @@ class Access(Arithmetic):
             raise self.error(f"expected an integer here, found {spelled(expr.type)}", expr.pos)
         return self.convert(expr, "i64")
 
-    def _index_one(self, of: Operand, index: Expr, pos: Pos) -> Operand:
+    def _index_one(self, of: Operand, index: Expr) -> Operand:
         if isinstance(of, Queue):
             return self.event(f"{of.name}[…]", Root("queue", of.slot, index), of.declared, of.actual)
         if isinstance(of, Slice) and of.variable.shape:
             if len(of.indexes) == len(of.variable.shape):
                 found = _count(len(of.indexes), "dimension", "dimensions")
-                raise self.error(f"'{of.variable.name}' has {found}; there is one index too many", pos)
+                raise self.error(f"'{of.variable.name}' has {found}; there is one index too many")
             return Slice(of.variable, (*of.indexes, index))
         if not isinstance(of, Ref) or not _dimensions(_entered(of.declared)) or not of.steps:
             name = of.text if isinstance(of, Ref) else of.variable.name if isinstance(of, Slice) else "this"
-            raise self.error(f"'{name}' is no array, list or queue; it cannot be indexed", pos)
-        return self._index_field(of, index, pos)
+            raise self.error(f"'{name}' is no array, list or queue; it cannot be indexed")
+        return self._index_field(of, index)
 
-    def _index_field(self, of: Ref, index: Expr, pos: Pos) -> Ref:
+    def _index_field(self, of: Ref, index: Expr) -> Ref:
         kind = _entered(of.declared)
-        self._check_output_index(of, kind, pos)
+        self._check_output_index(of, kind)
         if of.steps[-1].indexes:
-            raise self.error(f"'{of.text}': a list or array within a list cannot be indexed", pos)
+            raise self.error(f"'{of.text}': a list or array within a list cannot be indexed")
         pending = (*of.pending, index)
         text = f"{of.text}[…]"
         if len(pending) < _dimensions(kind):
@@ -256,14 +299,13 @@ class Access(Arithmetic):
         steps = (*of.steps[:-1], Step(of.steps[-1].field, pending))
         return Ref(text, of.root, kind.element, actual_element, steps, (), of.default)
 
-    def _check_output_index(self, of: Ref, kind: FieldType | None, pos: Pos) -> None:
+    def _check_output_index(self, of: Ref, kind: FieldType | None) -> None:
         if of.root.kind == "output" and not (isinstance(of.declared, Array) and of.declared.static):
             raise self.error(
-                f"'{of.text}' has no fixed size; in an output it can only be copied as a whole from an event",
-                pos,
+                f"'{of.text}' has no fixed size; in an output it can only be copied as a whole from an event"
             )
 
-    def value(self, of: Operand, pos: Pos) -> Expr:
+    def value(self, of: Operand) -> Expr:
         """The value that stands at a place.
 
         Raises:
@@ -272,12 +314,12 @@ class Access(Arithmetic):
         if isinstance(of, Expr):
             return of
         if isinstance(of, Slice):
-            return Load(type=of.variable.type, pos=pos, place=self.element(of, pos))
+            return Load(type=of.variable.type, pos=self.pos, place=self.element(of))
         if isinstance(of, Queue):
-            raise self.error(f"'{of.name}' is a queue: write {of.name}[0].field or count({of.name})", pos)
+            raise self.error(f"'{of.name}' is a queue: write {of.name}[0].field or count({of.name})")
         if isinstance(of, Attributes):
-            raise self.error("attributes are read by attr_ivalue, attr_dvalue or attr_svalue", pos)
-        return self._load(of, pos)
+            raise self.error("attributes are read by attr_ivalue, attr_dvalue or attr_svalue")
+        return self._load(of)
 
     @staticmethod
     def is_value(of: Operand) -> bool:
@@ -292,52 +334,50 @@ class Access(Arithmetic):
         held = _entered(of.declared)
         return isinstance(held, Decimal) and held.precision <= _EXACT_DIGITS and of.root.kind != "output"
 
-    def element(self, of: Slice, pos: Pos) -> Element:
+    def element(self, of: Slice) -> Element:
         """The element of an array variable that a complete slice is."""
         missing, shape = len(of.variable.shape) - len(of.indexes), len(of.variable.shape)
         if missing:
             raise self.error(
                 f"'{of.variable.name}' is an array: expected {_count(shape, 'index', 'indexes')}, "
-                f"found {len(of.indexes)}",
-                pos,
+                f"found {len(of.indexes)}"
             )
         return Element(of.variable, of.indexes)
 
-    def _load(self, of: Ref, pos: Pos) -> Expr:
-        self.complete(of, pos)
+    def _load(self, of: Ref) -> Expr:
+        self.complete(of)
         held = _entered(of.declared)
         if isinstance(held, Decimal) and self.is_decimal(of):
-            return self._decimal(of, held, pos)
+            return self._decimal(of, held)
         kind = value_type(of.declared)
         if isinstance(held, Logical) and kind is None:
             raise self.error(
                 f"'{of.text}' is {held.text}, which functions do not compute with; it can only be copied, to "
-                "a field of the same type",
-                pos,
+                "a field of the same type"
             )
         if kind is None or of.declared is None:
             what = "an event" if not of.steps else f"a record ({of.declared.text if of.declared else '?'})"
-            raise self.error(f"'{of.text}' is {what}, which has no value; name one of its fields", pos)
+            raise self.error(f"'{of.text}' is {what}, which has no value; name one of its fields")
         if of.actual is None and isinstance(held, Enum) and isinstance(of.default, int):
             # As a name, which is the position where one is wanted.
-            return self.const("str", held.load(of.default), pos)
+            return self.const("str", held.load(of.default))
         if of.actual is None:
-            return self._default_value(of, kind, pos)
+            return self._default_value(of, kind)
         if of.root.kind == "output" and kind == "str":
-            raise self.error(f"'{of.text}': the text of an output can only be set, not read", pos)
+            raise self.error(f"'{of.text}': the text of an output can only be set, not read")
         actual = value_type(of.actual)
         assert actual is not None, "front.py refuses schemas that do not fit"
-        loaded = Load(type=actual, pos=pos, place=self.path(of))
+        loaded = Load(type=actual, pos=self.pos, place=self.path(of))
         return self.convert(loaded, kind, checked=True)
 
-    def _decimal(self, of: Ref, kind: Decimal, pos: Pos) -> Expr:
+    def _decimal(self, of: Ref, kind: Decimal) -> Expr:
         """The float64 nearest to a decimal, which has so few digits that it is the nearest of no other."""
         if of.actual is None:
-            unscaled = self._default_value(of, "i64", pos)
+            unscaled = self._default_value(of, "i64")
         else:
-            unscaled = Load(type="i64", pos=pos, place=self.path(of))
-        scale = self.const("f64", 10.0**kind.scale, pos)
-        return self.binary("div", self.convert(unscaled, "f64"), scale, pos)
+            unscaled = Load(type="i64", pos=self.pos, place=self.path(of))
+        scale = self.const("f64", 10.0**kind.scale)
+        return self.binary("div", self.convert(unscaled, "f64"), scale)
 
     @staticmethod
     def path(of: Ref) -> Path:
@@ -345,54 +385,54 @@ class Access(Arithmetic):
         assert of.actual is not None
         return Path(of.root, of.steps, of.actual)
 
-    def _default_value(self, of: Ref, kind: str, pos: Pos) -> Expr:
+    def _default_value(self, of: Ref, kind: str) -> Expr:
         if of.default is None or isinstance(of.default, list):
-            return self._never(kind, pos)
-        return self.const(kind, of.default, pos)
+            return self._never(kind)
+        return self.const(kind, of.default)
 
-    def _never(self, kind: str, pos: Pos) -> Expr:
+    def _never(self, kind: str) -> Expr:
         """A value of something that no event has: an INDEX fault for the event that asks for it."""
         if self._void is None:
             self._void = self.new_local("", "i32", (1,))
-        outside = (self.const("i64", 1, pos),)
-        missing = Load(type="i32", pos=pos, place=Element(self._void, outside))
-        zero = self.const(kind, ZERO[kind], pos)
-        return Select(type=kind, pos=pos, condition=self.truth(missing), yes=zero, no=zero)
+        outside = (self.const("i64", 1),)
+        missing = Load(type="i32", pos=self.pos, place=Element(self._void, outside))
+        zero = self.const(kind, ZERO[kind])
+        return Select(type=kind, pos=self.pos, condition=self.truth(missing), yes=zero, no=zero)
 
-    def present(self, of: Operand, pos: Pos) -> Expr:
+    def present(self, of: Operand) -> Expr:
         """Whether an optional field has a value (bool); always so for a field that is not optional."""
         if not isinstance(of, Ref) or of.declared is None or of.pending:
-            raise self.error("present(...) takes an optional field of an event", pos)
+            raise self.error("present(...) takes an optional field of an event")
         if of.root.kind == "output":
-            raise self.error(f"'{of.text}': whether a field of an output is set cannot be asked", pos)
+            raise self.error(f"'{of.text}': whether a field of an output is set cannot be asked")
         if of.actual is None:
-            return self.const("bool", of.default is not None, pos)
+            return self.const("bool", of.default is not None)
         if not isinstance(of.actual, Maybe):
-            return self.const("bool", True, pos)
-        return Present(type="bool", pos=pos, path=self.path(of))
+            return self.const("bool", True)
+        return Present(type="bool", pos=self.pos, path=self.path(of))
 
-    def length(self, of: Operand, axis: int, pos: Pos) -> Expr:
+    def length(self, of: Operand, axis: int) -> Expr:
         """i64: bytes of a text, elements of a list or of one dimension of an array, or events in a queue."""
         if isinstance(of, Queue):
-            return Length(type="i64", pos=pos, what=of.slot)
+            return Length(type="i64", pos=self.pos, what=of.slot)
         if isinstance(of, Slice) and not of.indexes:
-            return self.const("i64", self._dimension(of.variable.shape, axis, of.variable.name, pos), pos)
+            return self.const("i64", self._dimension(of.variable.shape, axis, of.variable.name))
         kind = _entered(of.declared) if isinstance(of, Ref) else None
         if not isinstance(of, Ref) or of.pending or not isinstance(kind, (Array, ListOf)):
-            raise self.error("length(...) takes a text, an array, a list or a queue", pos)
+            raise self.error("length(...) takes a text, an array, a list or a queue")
         if of.root.kind == "output" and not (isinstance(kind, Array) and kind.static):
-            raise self.error(f"'{of.text}': the length of an output's field cannot be asked", pos)
-        known = self._dimension(kind.shape if isinstance(kind, Array) else (None,), axis, of.text, pos)
+            raise self.error(f"'{of.text}': the length of an output's field cannot be asked")
+        known = self._dimension(kind.shape if isinstance(kind, Array) else (None,), axis, of.text)
         if of.actual is None:
-            return self.const("i64", 0, pos)
+            return self.const("i64", 0)
         if known is not None and not isinstance(of.actual, Maybe):
-            return self.const("i64", known, pos)
-        return Length(type="i64", pos=pos, what=self.path(of), axis=axis)
+            return self.const("i64", known)
+        return Length(type="i64", pos=self.pos, what=self.path(of), axis=axis)
 
-    def _dimension(self, shape: tuple[int | None, ...], axis: int, name: str, pos: Pos) -> int | None:
+    def _dimension(self, shape: tuple[int | None, ...], axis: int, name: str) -> int | None:
         if not 0 <= axis < len(shape):
             raise self.error(
-                f"'{name}' has {_count(len(shape), 'dimension', 'dimensions')}; there is none {axis}", pos
+                f"'{name}' has {_count(len(shape), 'dimension', 'dimensions')}; there is none {axis}"
             )
         return shape[axis]
 

@@ -8,7 +8,8 @@ constants.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from evflow.codgen import semantics
@@ -68,25 +69,43 @@ class Arithmetic:
 
     Args:
         source: the text that positions refer to, shown in errors.
+        where: name, file and first line of the function, named in errors; None for a bare text.
+
+    Attributes:
+        source: as given.
+        pos: where in it the code stands that is being translated; what is made, and what is wrong, is there.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, where: tuple[str, str, int] | None = None) -> None:
         self.source = source
+        self._where = where
+        self.pos = Pos(1, 1)
 
-    def error(self, message: str, pos: Pos) -> CodeError:
-        """The error to raise for what stands at ``pos``."""
+    @contextmanager
+    def at(self, pos: Pos) -> Iterator[None]:
+        """What is made within stands at ``pos``."""
+        before, self.pos = self.pos, pos
+        yield
+        self.pos = before
+
+    def error(self, message: str, pos: Pos | None = None) -> CodeError:
+        """The error to raise for what stands at ``pos``, by default at the current place."""
+        pos = pos or self.pos
+        if self._where is not None:
+            name, file, line = self._where
+            message = f"{message} (in {name}, {file} line {line + pos.line - 1})"
         return CodeError(message, self.source, pos.line, pos.column)
 
-    def const(self, kind: str, value: object, pos: Pos) -> Const:
+    def const(self, kind: str, value: object) -> Const:
         """A constant; ``value`` is brought to the normal form of ``kind``.
 
         Raises:
             CodeError: a text that UTF-8 cannot hold.
         """
         try:
-            return Const(type=kind, pos=pos, value=semantics.normal(value, kind))
+            return Const(type=kind, pos=self.pos, value=semantics.normal(value, kind))
         except UnicodeEncodeError:
-            raise self.error("the text holds half of a surrogate pair, which is no character", pos) from None
+            raise self.error("the text holds half of a surrogate pair, which is no character") from None
 
     def convert(self, expr: Expr, kind: str, *, checked: bool = False) -> Expr:
         """The value as another type; only between numbers.
@@ -108,42 +127,41 @@ class Arithmetic:
         """The value as a condition: a number that is not zero; in Python also a text that is not empty."""
         if expr.type == "bool":
             return expr
-        if expr.type == "str":
-            if not text_is_condition:
-                raise self.error("a text is not a condition; compare it, or test its length(...)", expr.pos)
-            return self.compare("ne", expr, self.const("str", b"", expr.pos), expr.pos)
-        return self.compare("ne", expr, self.const(expr.type, 0, expr.pos), expr.pos)
+        if expr.type == "str" and not text_is_condition:
+            raise self.error("a text is not a condition; compare it, or test its length(...)", expr.pos)
+        with self.at(expr.pos):
+            return self.compare("ne", expr, self.const(expr.type, ZERO[expr.type]))
 
-    def _numbers(self, op: str, pos: Pos, *operands: Expr) -> None:
+    def _numbers(self, op: str, *operands: Expr) -> None:
         for operand in operands:
             if operand.type == "str":
-                raise self.error(f"'{OPERATORS[op]}' needs numbers, found a text", pos)
+                raise self.error(f"'{OPERATORS[op]}' needs numbers, found a text")
             if operand.type in FLOATS and (op in _BITWISE or op == "inv"):
-                raise self.error(f"'{OPERATORS[op]}' needs integers, found {spelled(operand.type)}", pos)
+                raise self.error(f"'{OPERATORS[op]}' needs integers, found {spelled(operand.type)}")
 
-    def unary(self, op: str, operand: Expr, pos: Pos) -> Expr:
+    def unary(self, op: str, operand: Expr) -> Expr:
         """``neg``, ``inv`` or ``pos`` (C's unary plus) of a number, promoted as in C."""
-        self._numbers(op, pos, operand)
+        self._numbers(op, operand)
         operand = self.convert(operand, promoted(operand.type))
         if op == "pos":
             return operand
         if isinstance(operand, Const):
-            return Const(type=operand.type, pos=pos, value=semantics.unary(op, operand.value, operand.type))
-        return Unary(type=operand.type, pos=pos, op=op, operand=operand)
+            return self.const(operand.type, semantics.unary(op, operand.value, operand.type))
+        return Unary(type=operand.type, pos=self.pos, op=op, operand=operand)
 
-    def negation(self, operand: Expr, pos: Pos) -> Expr:
+    def negation(self, operand: Expr) -> Expr:
         """``not`` of a condition."""
         if isinstance(operand, Const):
-            return Const(type="bool", pos=pos, value=not operand.value)
-        return Unary(type="bool", pos=pos, op="not", operand=operand)
+            return self.const("bool", not operand.value)
+        return Unary(type="bool", pos=self.pos, op="not", operand=operand)
 
-    def binary(self, op: str, left: Expr, right: Expr, pos: Pos) -> Expr:
+    def binary(self, op: str, left: Expr, right: Expr) -> Expr:
         """Two numbers combined, in C's common type; a shift in the type of what is shifted."""
-        self._numbers(op, pos, left, right)
+        self._numbers(op, left, right)
         shift = op in ("shl", "shr")
         kind = promoted(left.type) if shift else common_type(left.type, right.type)
         if op == "rem" and kind in FLOATS:
-            raise self.error("'%' needs integers; for floats there is fmod(x, y)", pos)
+            raise self.error("'%' needs integers; for floats there is fmod(x, y)")
         left, right = self.convert(left, kind), self.convert(right, kind)
         if isinstance(left, Const) and isinstance(right, Const):
             try:
@@ -153,16 +171,16 @@ class Arithmetic:
             else:
                 if op in _EXACT and kind in ("i32", "i64") and _EXACT[op](left.value, right.value) != value:
                     more = "; write L behind a number to compute in 64 bits" if kind == "i32" else ""
-                    raise self.error(f"'{OPERATORS[op]}' gives more than {kind} holds{more}", pos)
-                return Const(type=kind, pos=pos, value=value)
-        return Binary(type=kind, pos=pos, op=op, left=left, right=right)
+                    raise self.error(f"'{OPERATORS[op]}' gives more than {kind} holds{more}")
+                return self.const(kind, value)
+        return Binary(type=kind, pos=self.pos, op=op, left=left, right=right)
 
-    def compare(self, op: str, left: Expr, right: Expr, pos: Pos) -> Expr:
+    def compare(self, op: str, left: Expr, right: Expr) -> Expr:
         """Two numbers or two texts compared; a name with what an enumeration is kept as."""
-        left, right = self._named(left, right, pos), self._named(right, left, pos)
+        left, right = self._named(left, right), self._named(right, left)
         if (left.type == "str") != (right.type == "str"):
             found = f"{spelled(left.type)} and {spelled(right.type)}"
-            raise self.error(f"'{OPERATORS[op]}' compares two numbers or two texts, found {found}", pos)
+            raise self.error(f"'{OPERATORS[op]}' compares two numbers or two texts, found {found}")
         if left.type != "str":
             texts = _three_way(left)
             if texts is not None and isinstance(right, Const) and right.value == 0:
@@ -171,15 +189,15 @@ class Arithmetic:
                 kind = common_type(left.type, right.type)
                 left, right = self.convert(left, kind), self.convert(right, kind)
         if isinstance(left, Const) and isinstance(right, Const):
-            return Const(type="bool", pos=pos, value=semantics.compare(op, left.value, right.value))
-        return Compare(type="bool", pos=pos, op=op, left=left, right=right)
+            return self.const("bool", semantics.compare(op, left.value, right.value))
+        return Compare(type="bool", pos=self.pos, op=op, left=left, right=right)
 
-    def _named(self, value: Expr, other: Expr, pos: Pos) -> Expr:
+    def _named(self, value: Expr, other: Expr) -> Expr:
         """The number of a name, where the other value is one of an enumeration."""
         names = enumeration(_place_of(other))
-        return value if names is None else self.number_of(value, names, pos)
+        return value if names is None else self.number_of(value, names)
 
-    def number_of(self, value: Expr, names: Enum, pos: Pos) -> Expr:
+    def number_of(self, value: Expr, names: Enum) -> Expr:
         """What a value is kept as in an enumeration.
 
         Raises:
@@ -187,56 +205,52 @@ class Arithmetic:
         """
         own = enumeration(_place_of(value))
         if own is not None and not names.takes(own):
-            raise self.error(f"{own.text} and {names.text} have different names", pos)
+            raise self.error(f"{own.text} and {names.text} have different names")
         if not isinstance(value, Const) or value.type != "str":
             return value
         name = value.value.decode() if isinstance(value.value, bytes) else str(value.value)
         if name not in names.names:
-            raise self.error(f"'{name}' is not a name of {names.text}", pos)
-        return self.const("u8", names.names.index(name), pos)
+            raise self.error(f"'{name}' is not a name of {names.text}")
+        return self.const("u8", names.names.index(name))
 
-    def three_way(self, left: Expr, right: Expr, pos: Pos) -> Expr:
+    def three_way(self, left: Expr, right: Expr) -> Expr:
         """C's ``strcmp``: -1, 0 or 1 (i32); compared with 0 it becomes the comparison of the texts."""
-        less = Compare(type="bool", pos=pos, op="lt", left=left, right=right)
-        more = Compare(type="bool", pos=pos, op="gt", left=left, right=right)
-        otherwise = Convert(type="i32", pos=pos, operand=more)
-        return Select(type="i32", pos=pos, condition=less, yes=self.const("i32", -1, pos), no=otherwise)
+        less = Compare(type="bool", pos=self.pos, op="lt", left=left, right=right)
+        more = Compare(type="bool", pos=self.pos, op="gt", left=left, right=right)
+        otherwise = Convert(type="i32", pos=self.pos, operand=more)
+        return Select(type="i32", pos=self.pos, condition=less, yes=self.const("i32", -1), no=otherwise)
 
-    def logical(self, op: str, conditions: list[Expr], pos: Pos) -> Expr:
+    def logical(self, op: str, conditions: list[Expr]) -> Expr:
         """``and`` or ``or`` of conditions in order; of a long chain a shallow tree of the same meaning."""
         if len(conditions) == 1:
             return conditions[0]
         middle = len(conditions) // 2
-        left = self.logical(op, conditions[:middle], pos)
-        right = self.logical(op, conditions[middle:], pos)
-        return Logical(type="bool", pos=pos, op=op, left=left, right=right)
+        left, right = self.logical(op, conditions[:middle]), self.logical(op, conditions[middle:])
+        return Logical(type="bool", pos=self.pos, op=op, left=left, right=right)
 
-    def select(self, condition: Expr, yes: Expr, no: Expr, pos: Pos) -> Expr:
+    def select(self, condition: Expr, yes: Expr, no: Expr) -> Expr:
         """``condition ? yes : no`` in the common type of both."""
         if yes.type != no.type:
             if "str" in (yes.type, no.type):
                 found = f"{spelled(yes.type)} and {spelled(no.type)}"
-                raise self.error(f"both branches must be numbers, or both texts; found {found}", pos)
+                raise self.error(f"both branches must be numbers, or both texts; found {found}")
             kind = common_type(yes.type, no.type)
             yes, no = self.convert(yes, kind), self.convert(no, kind)
         if isinstance(condition, Const):
             return yes if condition.value else no
-        return Select(type=yes.type, pos=pos, condition=condition, yes=yes, no=no)
+        return Select(type=yes.type, pos=self.pos, condition=condition, yes=yes, no=no)
 
-    def sequence(self, parts: list[Expr], then: Expr, pos: Pos) -> Expr:
+    def sequence(self, parts: list[Expr], then: Expr) -> Expr:
         """C's comma: ``parts`` in order for their effect, and the value of ``then``."""
-        always = self.const("bool", True, pos)
-        happened: list[Expr] = [
-            Logical(type="bool", pos=part.pos, op="or", left=self._any_condition(part), right=always)
-            for part in parts
-        ]
-        zero = self.const(then.type, ZERO[then.type], pos)
-        return Select(
-            type=then.type, pos=pos, condition=self.logical("and", happened, pos), yes=then, no=zero
-        )
-
-    def _any_condition(self, expr: Expr) -> Expr:
-        return self.truth(expr, text_is_condition=True)
+        if not parts:
+            return then
+        always, zero = self.const("bool", True), self.const(then.type, ZERO[then.type])
+        happened: list[Expr] = []
+        for part in parts:
+            left = self.truth(part, text_is_condition=True)
+            happened.append(Logical(type="bool", pos=part.pos, op="or", left=left, right=always))
+        condition = self.logical("and", happened)
+        return Select(type=then.type, pos=self.pos, condition=condition, yes=then, no=zero)
 
 
 def _three_way(expr: Expr) -> tuple[Expr, Expr] | None:

@@ -30,11 +30,11 @@ class Argument(NamedTuple):
 
 _READERS = {
     "attr_ivalue": "i64", "attr_lvalue": "i64", "attr_dvalue": "f64", "attr_fvalue": "f64",
-    "attr_svalue": "str",
+    "attr_svalue": "str"
 }  # fmt: skip
 _WRITERS = {
     "set_int_attr": "i64", "set_long_attr": "i64", "set_double_attr": "f64", "set_float_attr": "f64",
-    "set_string_attr": "str",
+    "set_string_attr": "str"
 }  # fmt: skip
 _ALIASES = {"strlen": "length", "len": "length"}
 
@@ -42,13 +42,13 @@ _ALIASES = {"strlen": "length", "len": "length"}
 class Calls(Access):
     """Makes calls."""
 
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
+    def __init__(self, source: str, where: tuple[str, str, int] | None) -> None:
+        super().__init__(source, where)
         self.attributes: dict[str, None] = {}
         self.system: dict[str, None] = {}
         self._request: tree.Variable | None = None
 
-    def call(self, name: str, args: list[Argument], pos: Pos) -> Expr | Stmt:
+    def call(self, name: str, args: list[Argument]) -> Expr | Stmt:
         """The call of function ``name``.
 
         Raises:
@@ -58,112 +58,108 @@ class Calls(Access):
         special = _SPECIAL.get(name)
         if special is not None:
             low, high, make = special
-            self._count(name, args, low, high, pos)
-            return make(self, name, args, pos)
+            self._count(name, args, low, high)
+            return make(self, name, args)
         if name in LIBRARY:
-            return self._library(name, args, pos)
+            return self._library(name, args)
         if name in SYSTEM:
-            self._count(name, args, 0, 0, pos)
+            self._count(name, args, 0, 0)
             self.system[name] = None
-            return tree.Call(type="f64", pos=pos, name=name, args=())
+            return tree.Call(type="f64", pos=self.pos, name=name, args=())
         known = [*_SPECIAL, *LIBRARY, *SYSTEM, *_ALIASES]
-        raise self.error(f"there is no function '{name}'{suggestion(name, known)}", pos)
+        raise self.error(f"there is no function '{name}'{suggestion(name, known)}")
 
-    def _count(self, name: str, args: list[Argument], low: int, high: int | None, pos: Pos) -> None:
+    def _value_of(self, argument: Argument) -> Expr:
+        with self.at(argument.pos):
+            return self.value(argument.operand)
+
+    def _count(self, name: str, args: list[Argument], low: int, high: int | None) -> None:
         if len(args) < low or (high is not None and len(args) > high):
             wanted = str(low) if high == low else f"at least {low}" if high is None else f"{low} to {high}"
             raise self.error(
-                f"{name}(...) takes {wanted} argument{'' if wanted == '1' else 's'}, found {len(args)}", pos
+                f"{name}(...) takes {wanted} argument{'' if wanted == '1' else 's'}, found {len(args)}"
             )
 
-    def _library(self, name: str, args: list[Argument], pos: Pos) -> Expr:
+    def _library(self, name: str, args: list[Argument]) -> Expr:
         parameters, result, *_ = LIBRARY[name]
-        self._count(name, args, len(parameters), len(parameters), pos)
+        self._count(name, args, len(parameters), len(parameters))
         values = []
         for argument, kind in zip(args, parameters, strict=True):
-            value = self.value(*argument)
+            value = self._value_of(argument)
             if (value.type == "str") != (kind == "str"):
                 wanted = "a text" if kind == "str" else "a number"
                 found = "a text" if value.type == "str" else "a number"
                 raise self.error(f"{name}(...) takes {wanted} here, found {found}", argument.pos)
             values.append(self.convert(value, kind))
-        return tree.Call(type=result, pos=pos, name=name, args=tuple(values))
+        return tree.Call(type=result, pos=self.pos, name=name, args=tuple(values))
 
-    def hidden(self, value: Expr) -> tuple[Expr, Expr]:
-        """The value as an expression to evaluate first, and one that gives it again without its effects."""
-        if isinstance(value, tree.Const):
-            return value, value
-        place = tree.Element(self.new_local("", value.type))
-        first = tree.Assign(type=value.type, pos=value.pos, place=place, value=value)
-        return first, tree.Load(type=value.type, pos=value.pos, place=place)
-
-    def _least_or_greatest(self, name: str, args: list[Argument], pos: Pos) -> Expr:
-        best = self.value(*args[0])
+    def _least_or_greatest(self, name: str, args: list[Argument]) -> Expr:
+        best = self._value_of(args[0])
         steps: list[Expr] = []
         for argument in args[1:]:
             if argument is not args[1]:
                 # Of many the best is kept in a variable, so that a long list does not make a deep tree.
                 step, best = self.hidden(best)
                 steps.append(step)
-            other = self.value(*argument)
+            other = self._value_of(argument)
             if (best.type == "str") != (other.type == "str"):
                 raise self.error(f"{name}(...) takes numbers or texts, not both", argument.pos)
             if best.type != "str":
                 kind = common_type(best.type, other.type)
                 best, other = self.convert(best, kind), self.convert(other, kind)
             (first_best, again_best), (first_other, again_other) = self.hidden(best), self.hidden(other)
-            better = self.compare("gt" if name == "min" else "lt", first_best, first_other, pos)
-            best = self.select(better, again_other, again_best, pos)
-        return self.sequence(steps, best, pos) if steps else best
+            better = self.compare("gt" if name == "min" else "lt", first_best, first_other)
+            best = self.select(better, again_other, again_best)
+        return self.sequence(steps, best)
 
-    def _absolute(self, name: str, args: list[Argument], pos: Pos) -> Expr:
-        value = self.value(*args[0])
-        return self._library("fabs" if value.type in FLOATS else "abs", [Argument(value, args[0].pos)], pos)
+    def _absolute(self, name: str, args: list[Argument]) -> Expr:
+        value = self._value_of(args[0])
+        return self._library("fabs" if value.type in FLOATS else "abs", [Argument(value, args[0].pos)])
 
-    def _string_compare(self, name: str, args: list[Argument], pos: Pos) -> Expr:
-        texts = [self.value(*a) for a in args]
+    def _string_compare(self, name: str, args: list[Argument]) -> Expr:
+        texts = [self._value_of(a) for a in args]
         for text, argument in zip(texts, args, strict=True):
             if text.type != "str":
                 raise self.error("strcmp(...) takes two texts, found a number", argument.pos)
-        return self.three_way(texts[0], texts[1], pos)
+        return self.three_way(texts[0], texts[1])
 
-    def _length(self, name: str, args: list[Argument], pos: Pos) -> Expr:
+    def _length(self, name: str, args: list[Argument]) -> Expr:
         operand = args[0].operand
         axis = 0
         if len(args) == 2:
-            number = self.value(*args[1])
+            number = self._value_of(args[1])
             if not isinstance(number, tree.Const) or not isinstance(number.value, int):
                 raise self.error("the dimension must be a constant", args[1].pos)
             axis = number.value
-        if self.is_value(operand) and len(args) == 1 and self.value(*args[0]).type == "str":
-            return self._library("length", args, pos)
-        return self.length(operand, axis, pos)
+        if self.is_value(operand) and len(args) == 1 and self._value_of(args[0]).type == "str":
+            return self._library("length", args)
+        return self.length(operand, axis)
 
-    def _present(self, name: str, args: list[Argument], pos: Pos) -> Expr:
-        return self.present(args[0].operand, pos)
+    def _present(self, name: str, args: list[Argument]) -> Expr:
+        return self.present(args[0].operand)
 
     def _queue(self, name: str, argument: Argument) -> Queue:
         if not isinstance(argument.operand, Queue):
             raise self.error(f"{name}(...) takes a queue", argument.pos)
         return argument.operand
 
-    def _events_waiting(self, name: str, args: list[Argument], pos: Pos) -> Expr:
-        return self.length(self._queue(name, args[0]), 0, pos)
+    def _events_waiting(self, name: str, args: list[Argument]) -> Expr:
+        return self.length(self._queue(name, args[0]), 0)
 
-    def _discard(self, name: str, args: list[Argument], pos: Pos) -> Stmt:
+    def _discard(self, name: str, args: list[Argument]) -> Stmt:
         queue = self._queue(name, args[0])
-        return tree.Discard(pos=pos, queue=queue.slot, index=self.as_index(self.value(*args[1])))
+        return tree.Discard(pos=self.pos, queue=queue.slot, index=self.as_index(self._value_of(args[1])))
 
-    def _submit(self, name: str, args: list[Argument], pos: Pos) -> Stmt:
-        port = self.as_index(self.value(*args[0]))
+    def _submit(self, name: str, args: list[Argument]) -> Stmt:
+        port = self.as_index(self._value_of(args[0]))
         event = args[1].operand
         if not isinstance(event, Ref) or event.steps:
             raise self.error(
                 "submit(port, event) takes an event: the input, a queued one, or an output", args[1].pos
             )
         if event.root.kind == "output":
-            return tree.Submit(pos=pos, port=port, output=event.root.slot)
-        return tree.Submit(pos=pos, port=port, event=event.root)
+            return tree.Submit(pos=self.pos, port=port, output=event.root.slot)
+        return tree.Submit(pos=self.pos, port=port, event=event.root)
 
     def _attribute_name(self, args: list[Argument], name: str) -> tuple[str, str]:
         scope = args[0].operand
@@ -180,31 +176,31 @@ class Calls(Access):
             self.attributes[text] = None
         return scope.scope, text
 
-    def _read_attribute(self, name: str, args: list[Argument], pos: Pos) -> Expr:
+    def _read_attribute(self, name: str, args: list[Argument]) -> Expr:
         scope, key = self._attribute_name(args, name)
         kind = _READERS[name]
-        default = self.convert(self.value(*args[2]), kind) if len(args) == 3 else None
+        default = self.convert(self._value_of(args[2]), kind) if len(args) == 3 else None
         if default is not None and not isinstance(default, tree.Const):
             raise self.error("the default of an attribute must be a constant", args[2].pos)
-        return tree.Attribute(type=kind, pos=pos, scope=scope, name=key, default=default)
+        return tree.Attribute(type=kind, pos=self.pos, scope=scope, name=key, default=default)
 
-    def attribute_exists(self, name: str, args: list[Argument], pos: Pos) -> Expr:
+    def attribute_exists(self, name: str, args: list[Argument]) -> Expr:
         """Whether an attribute is set (bool)."""
         scope, key = self._attribute_name(args, name)
-        return tree.Attribute(type="bool", pos=pos, scope=scope, name=key, exists=True)
+        return tree.Attribute(type="bool", pos=self.pos, scope=scope, name=key, exists=True)
 
-    def _set_attribute(self, name: str, args: list[Argument], pos: Pos) -> Stmt:
+    def _set_attribute(self, name: str, args: list[Argument]) -> Stmt:
         scope, key = self._attribute_name(args, name)
         if scope == "stone":
             raise self.error(
                 "the attributes of a stone can only be read; set those of the event", args[0].pos
             )
-        value = self.value(*args[2])
-        return tree.SetAttribute(pos=pos, name=key, value=self.convert(value, _WRITERS[name]))
+        value = self._value_of(args[2])
+        return tree.SetAttribute(pos=self.pos, name=key, value=self.convert(value, _WRITERS[name]))
 
-    def _reconfigure(self, name: str, args: list[Argument], pos: Pos) -> Stmt:
+    def _reconfigure(self, name: str, args: list[Argument]) -> Stmt:
         """Stores the request, if it is one, in a static that the code cannot name."""
-        value = self.value(*args[0])
+        value = self._value_of(args[0])
         if value.type not in INTEGERS and value.type != "bool":
             raise self.error(
                 f"reconfigure(...) takes the number of a request, found {spelled(value.type)}", args[0].pos
@@ -213,15 +209,11 @@ class Calls(Access):
             self._request = tree.Variable(REQUEST, "i64", len(self.statics), static=True)
             self.statics.append(self._request)
         first, again = self.hidden(self.convert(value, "i64"))
-        note = tree.Assign(type="i64", pos=pos, place=tree.Element(self._request), value=again)
-        return tree.If(
-            pos=pos,
-            condition=self.compare("gt", first, self.const("i64", 0, pos), pos),
-            then=tree.Block(pos=pos, body=(tree.Run(pos=pos, value=note),)),
-        )
+        asked = self.compare("gt", first, self.const("i64", 0))
+        return self.when(asked, [self.set(self._request, again)])
 
 
-_Maker = Callable[[Calls, str, list[Argument], Pos], Expr | Stmt]
+_Maker = Callable[[Calls, str, list[Argument]], Expr | Stmt]
 
 _SPECIAL: dict[str, tuple[int, int | None, _Maker]] = {
     "min": (2, None, Calls._least_or_greatest),

@@ -9,21 +9,17 @@ from typing import Any
 from pycparser import c_ast
 
 from evflow.codgen.source.access import Operand
-from evflow.codgen.source.calls import Argument
 from evflow.codgen.source.check import Builder
 from evflow.codgen.source.codtext import FIELD_NAMES, TYPE_NAMES
+from evflow.codgen.source.translator import Translator
 from evflow.codgen.tree import Expr, Pos, Stmt
-from evflow.errors import CodeError
 
-__all__ = ["CONSTANTS", "MAX_DEPTH", "Expressions"]
+__all__ = ["CONSTANTS", "Expressions"]
 
 CONSTANTS: dict[str, bool | int | float | str] = {
-    "true": True, "false": False, "M_PI": math.pi, "M_E": math.e, "NAN": math.nan, "INFINITY": math.inf,
+    "true": True, "false": False, "M_PI": math.pi, "M_E": math.e, "NAN": math.nan, "INFINITY": math.inf
 }  # fmt: skip
 """Names that Cod knows."""
-
-MAX_DEPTH = 150
-"""How deep statements and expressions may be nested in one another."""
 
 _INTEGER_TYPES = {
     "char": "i8", "char signed": "i8", "char unsigned": "u8",
@@ -31,13 +27,13 @@ _INTEGER_TYPES = {
     "int": "i32", "": "i32", "unsigned": "u32", "int unsigned": "u32",
     "long": "i64", "int long": "i64", "long long": "i64", "int long long": "i64",
     "long unsigned": "u64", "int long unsigned": "u64",
-    "long long unsigned": "u64", "int long long unsigned": "u64",
+    "long long unsigned": "u64", "int long long unsigned": "u64"
 }  # fmt: skip
 _TYPES = {**_INTEGER_TYPES, "float": "f32", "double": "f64", "_Bool": "bool", **TYPE_NAMES}
 
 _BINARY = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem",
-    "&": "and", "|": "or", "^": "xor", "<<": "shl", ">>": "shr",
+    "&": "and", "|": "or", "^": "xor", "<<": "shl", ">>": "shr"
 }  # fmt: skip
 _COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 _LOGICAL = {"&&": "and", "||": "or"}
@@ -47,11 +43,11 @@ _STEPS = {"++": ("add", False), "--": ("sub", False), "p++": ("add", True), "p--
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]+)|([0-7]{1,3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _ESCAPED = {
     "n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v",
-    "\\": "\\", "'": "'", '"': '"', "?": "?",
+    "\\": "\\", "'": "'", '"': '"', "?": "?"
 }  # fmt: skip
 
 
-class Expressions:
+class Expressions(Translator):
     """Translates expressions.
 
     Args:
@@ -60,44 +56,18 @@ class Expressions:
     """
 
     def __init__(self, builder: Builder, shift: int) -> None:
-        self.builder = builder
-        self.shift = shift
-        self.depth = 0
+        super().__init__(builder)
+        self._shift = shift
 
-    def pos(self, node: Any, otherwise: Pos | None = None) -> Pos:
-        """Where a node stands in the user's text."""
+    def place(self, node: Any) -> Pos:
         coord = node.coord
         if coord is None:
-            return otherwise or Pos(1, 1)
+            return self.builder.pos
         line, column = coord.line, coord.column or 1
-        return Pos(line, max(1, column - self.shift) if line == 1 else column)
+        return Pos(line, max(1, column - self._shift) if line == 1 else column)
 
-    def error(self, message: str, node: Any) -> CodeError:
-        """The error to raise for a node."""
-        return self.builder.error(message, self.pos(node))
-
-    def enter(self, node: Any) -> None:
-        """One level deeper; ``leave`` goes back."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise self.error(f"nested deeper than {MAX_DEPTH} levels; use variables for parts of it", node)
-
-    def leave(self) -> None:
-        self.depth -= 1
-
-    def operand(self, node: Any) -> Operand:
-        """What an expression means: a place, a queue, or a value."""
-        translate = _EXPRESSIONS.get(type(node))
-        if translate is None:
-            raise self.error(f"{_described(node)} is not part of Cod", node)
-        self.enter(node)
-        result = translate(self, node)
-        self.leave()
-        return result
-
-    def value(self, node: Any) -> Expr:
-        """The value of an expression."""
-        return self.builder.value(self.operand(node), self.pos(node))
+    def refused(self, node: Any) -> str:
+        return f"{_described(node)} is not part of Cod"
 
     def condition(self, node: Any) -> Expr:
         """An expression as a condition."""
@@ -105,33 +75,32 @@ class Expressions:
 
     def effect(self, node: Any) -> list[Stmt]:
         """An expression as a statement."""
-        pos = self.pos(node)
         if isinstance(node, c_ast.ExprList):
             return [s for part in node.exprs for s in self.effect(part)]
-        if isinstance(node, c_ast.Assignment) and node.op == "=":
-            return self.builder.store(self.operand(node.lvalue), self.operand(node.rvalue), pos)
-        if isinstance(node, c_ast.FuncCall):
-            return [self.builder.effect(self._called(node), pos)]
-        return [self.builder.effect(self.value(node), pos)]
+        with self.builder.at(self.place(node)):
+            if isinstance(node, c_ast.Assignment) and node.op == "=":
+                return self.builder.store(self.operand(node.lvalue), self.operand(node.rvalue))
+            called = isinstance(node, c_ast.FuncCall)
+            return [self.builder.effect(self._called(node) if called else self.value(node))]
 
-    def _id(self, node: Any) -> Operand:
-        return self.builder.lookup(node.name, self.pos(node))
+    def expr_ID(self, node: Any) -> Operand:
+        return self.builder.lookup(node.name)
 
-    def _constant(self, node: Any) -> Operand:
-        pos, text, kind = self.pos(node), node.value, node.type
+    def expr_Constant(self, node: Any) -> Operand:
+        text, kind = node.value, node.type
         if kind == "string":
-            return self.builder.const("str", self._unescaped(text[1:-1], node), pos)
+            return self.builder.const("str", self._unescaped(text[1:-1], node))
         if kind == "char":
-            return self.builder.const("i32", self._character(text, node), pos)
+            return self.builder.const("i32", self._character(text, node))
         if "float" in kind or "double" in kind:
             digits = text.rstrip("lLfF")  # a hexadecimal float ends with a decimal exponent
             number = float.fromhex(digits) if "x" in text.lower() else float(digits)
-            return self.builder.const("f32" if kind == "float" else "f64", number, pos)
+            return self.builder.const("f32" if kind == "float" else "f64", number)
         if text[0] == "'":
             raise self.error("a character in '...' is a single one; a text stands in \"...\"", node)
-        return self._integer(text, pos)
+        return self._integer(text)
 
-    def _integer(self, text: str, pos: Pos) -> Expr:
+    def _integer(self, text: str) -> Expr:
         """An integer constant, in the first of C's types that holds it."""
         digits = text.rstrip("uUlL")
         suffix = text[len(digits) :].lower()
@@ -147,8 +116,8 @@ class Expressions:
             types = [t for t in types if t.endswith("64")]
         for kind in types:
             if number < 1 << (int(kind[1:]) - (kind[0] == "i")):
-                return self.builder.const(kind, number, pos)
-        raise self.builder.error(f"the number {text} does not fit 64 bits", pos)
+                return self.builder.const(kind, number)
+        raise self.builder.error(f"the number {text} does not fit 64 bits")
 
     def _character(self, text: str, node: Any) -> int:
         value = self._unescaped(text[1:-1], node) if text[0] == "'" else b""
@@ -178,73 +147,70 @@ class Expressions:
         parts.append(text[done:].encode("utf-8", "surrogatepass"))
         return b"".join(parts)
 
-    def _field(self, node: Any) -> Operand:
+    def expr_StructRef(self, node: Any) -> Operand:
         if node.type != ".":
             raise self.error("Cod has no pointers; write '.' instead of '->'", node)
         name = FIELD_NAMES.get(node.field.name, node.field.name)
-        return self.builder.field(self.operand(node.name), name, self.pos(node.field))
-
-    def _index(self, node: Any) -> Operand:
         of = self.operand(node.name)
-        return self.builder.index(of, [self.value(node.subscript)], self.pos(node.subscript))
+        with self.builder.at(self.place(node.field)):
+            return self.builder.field(of, name)
+
+    def expr_ArrayRef(self, node: Any) -> Operand:
+        of, index = self.operand(node.name), self.value(node.subscript)
+        with self.builder.at(self.place(node.subscript)):
+            return self.builder.index(of, [index])
 
     def _called(self, node: Any) -> Expr | Stmt:
         if not isinstance(node.name, c_ast.ID):
             raise self.error("only a function of the library can be called, by its name", node)
         args = [] if node.args is None else node.args.exprs
-        return self.builder.call(
-            node.name.name, [Argument(self.operand(a), self.pos(a)) for a in args], self.pos(node)
-        )
+        return self.builder.call(node.name.name, self.arguments(args))
 
-    def _call(self, node: Any) -> Operand:
-        return self.builder.only_value(self._called(node), getattr(node.name, "name", "this"), self.pos(node))
+    def expr_FuncCall(self, node: Any) -> Operand:
+        return self.builder.only_value(self._called(node), getattr(node.name, "name", "this"))
 
-    def _binary(self, node: Any) -> Operand:
-        pos = self.pos(node)
+    def expr_BinaryOp(self, node: Any) -> Operand:
         if node.op in _LOGICAL:
             conditions = [self.condition(n) for n in _chain(node)]
-            return self.builder.logical(_LOGICAL[node.op], conditions, pos)
+            return self.builder.logical(_LOGICAL[node.op], conditions)
         left, right = self.value(node.left), self.value(node.right)
         if node.op in _COMPARE:
-            return self.builder.compare(_COMPARE[node.op], left, right, pos)
-        return self.builder.binary(_BINARY[node.op], left, right, pos)
+            return self.builder.compare(_COMPARE[node.op], left, right)
+        return self.builder.binary(_BINARY[node.op], left, right)
 
-    def _unary(self, node: Any) -> Operand:
-        op, pos = node.op, self.pos(node)
+    def expr_UnaryOp(self, node: Any) -> Operand:
+        op = node.op
         if op in _STEPS:
             operation, old = _STEPS[op]
-            target, one = self.operand(node.expr), self.builder.const("i32", 1, pos)
-            return self.builder.update(
-                target, lambda v: self.builder.binary(operation, v, one, pos), pos, old=old
-            )
+            target, one = self.operand(node.expr), self.builder.const("i32", 1)
+            return self.builder.update(target, lambda v: self.builder.binary(operation, v, one), old=old)
         if op == "!":
-            return self.builder.negation(self.condition(node.expr), pos)
+            return self.builder.negation(self.condition(node.expr))
         if op in _SIGNS:
-            return self.builder.unary(_SIGNS[op], self.value(node.expr), pos)
+            return self.builder.unary(_SIGNS[op], self.value(node.expr))
         if op in ("*", "&"):
             raise self.error("Cod has no pointers", node)
         raise self.error(f"'{op}' is not part of Cod", node)
 
-    def _ternary(self, node: Any) -> Operand:
+    def expr_TernaryOp(self, node: Any) -> Operand:
         condition = self.condition(node.cond)
-        return self.builder.select(
-            condition, self.value(node.iftrue), self.value(node.iffalse), self.pos(node)
-        )
+        return self.builder.select(condition, self.value(node.iftrue), self.value(node.iffalse))
 
-    def _cast(self, node: Any) -> Operand:
+    def expr_Cast(self, node: Any) -> Operand:
         kind = self.type_name(node.to_type.type, node)
         return self.builder.convert(self.value(node.expr), kind)
 
-    def _assignment(self, node: Any) -> Operand:
-        pos, target = self.pos(node), self.operand(node.lvalue)
+    def expr_Assignment(self, node: Any) -> Operand:
+        target = self.operand(node.lvalue)
         if node.op == "=":
-            return self.builder.assign(target, self.value(node.rvalue), pos)
+            return self.builder.assign(target, self.value(node.rvalue))
         op, value = _BINARY[node.op[:-1]], self.value(node.rvalue)
-        return self.builder.update(target, lambda v: self.builder.binary(op, v, value, pos), pos)
+        return self.builder.update(target, lambda v: self.builder.binary(op, v, value))
 
-    def _comma(self, node: Any) -> Operand:
+    def expr_ExprList(self, node: Any) -> Operand:
         *parts, last = [self.value(part) for part in node.exprs]
-        return self.builder.sequence(parts, last, self.pos(node.exprs[0]))
+        with self.builder.at(self.place(node.exprs[0])):
+            return self.builder.sequence(parts, last)
 
     def type_name(self, node: Any, where: Any) -> str:
         """The value type that a declaration or a cast names.
@@ -293,17 +259,4 @@ _DESCRIBED = {
     c_ast.InitList: "a list in braces here",
     c_ast.CompoundLiteral: "a compound literal",
     c_ast.Typename: "a type here",
-}
-_EXPRESSIONS = {
-    c_ast.ID: Expressions._id,
-    c_ast.Constant: Expressions._constant,
-    c_ast.StructRef: Expressions._field,
-    c_ast.ArrayRef: Expressions._index,
-    c_ast.FuncCall: Expressions._call,
-    c_ast.BinaryOp: Expressions._binary,
-    c_ast.UnaryOp: Expressions._unary,
-    c_ast.TernaryOp: Expressions._ternary,
-    c_ast.Cast: Expressions._cast,
-    c_ast.Assignment: Expressions._assignment,
-    c_ast.ExprList: Expressions._comma,
 }

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from evflow.codgen.library import LIBRARY
@@ -17,26 +19,23 @@ from evflow.codgen.source.access import Attributes, Operand, Ref, Slice
 from evflow.codgen.source.arithmetic import spelled
 from evflow.codgen.source.calls import Argument
 from evflow.codgen.source.check import Builder
-from evflow.codgen.source.pycalls import BUILTINS, MATH, METHODS
-from evflow.codgen.source.pyoperators import OPERATIONS, compared, number
+from evflow.codgen.source.pylibrary import BUILTINS, MATH, METHODS, OPERATIONS, compared, number
 from evflow.codgen.source.pysource import PythonSource
+from evflow.codgen.source.translator import Translator
 from evflow.codgen.tree import Const, Expr, Pos, Stmt
 from evflow.errors import CodeError
 from evflow.schema.types import Maybe
 
-__all__ = ["MAX_DEPTH", "Expressions"]
-
-MAX_DEPTH = 150
-"""How deep statements and expressions may be nested in one another."""
+__all__ = ["Expressions"]
 
 _COMPARE: dict[type[ast.cmpop], str] = {
-    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"
 }  # fmt: skip
 _LONG, _SHOWN = 256, 24
 _CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf, "nan": math.nan}
 
 
-class Expressions:
+class Expressions(Translator):
     """Translates expressions.
 
     Args:
@@ -46,59 +45,34 @@ class Expressions:
     """
 
     def __init__(self, builder: Builder, source: PythonSource, lines: int, columns: int) -> None:
-        self.builder = builder
+        super().__init__(builder)
         self.source = source
-        self.lines = lines
-        self.columns = columns
-        self.rows = source.text.split("\n")
-        self.depth = 0
-        self.assigned: set[str] | None = set()
+        self._lines = lines
+        self._columns = columns
+        self._rows = source.text.split("\n")
+        self.assigned: frozenset[str] | None = frozenset()
 
-    def pos(self, node: Any) -> Pos:
-        """Where a node stands in the user's text."""
-        line = node.lineno - self.lines
-        column = node.col_offset - (self.columns if line == 1 else 0)
-        row = self.rows[line - 1] if 0 < line <= len(self.rows) else ""
+    def place(self, node: Any) -> Pos:
+        return self._place(node.lineno, node.col_offset)
+
+    def _place(self, line: int, column: int) -> Pos:
+        line -= self._lines
+        column -= self._columns if line == 1 else 0
+        row = self._rows[line - 1] if 0 < line <= len(self._rows) else ""
         if not row.isascii():
             column = len(row.encode()[:column].decode("utf-8", "replace"))
         return Pos(line, column + 1)
 
-    def error(self, message: str, node: ast.AST) -> CodeError:
-        """The error to raise for a node."""
-        return self.builder.error(message, self.pos(node))
-
-    def enter(self, node: ast.AST) -> None:
-        """One level deeper; ``leave`` goes back."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise self.error(f"nested deeper than {MAX_DEPTH} levels; use variables for parts of it", node)
-
-    def leave(self) -> None:
-        self.depth -= 1
+    def refused(self, node: ast.expr) -> str:
+        return f"{_DESCRIBED.get(type(node), type(node).__name__)} is not within the Python subset"
 
     def operand(self, node: ast.expr) -> Operand:
-        """What an expression means: a place, a queue, or a value.
-
-        Raises:
-            CodeError: it is not within the subset.
-        """
-        translate = _EXPRESSIONS.get(type(node))
-        if translate is None:
-            raise self.error(
-                f"{_DESCRIBED.get(type(node), type(node).__name__)} is not within the Python subset", node
-            )
-        self.enter(node)
-        result = translate(self, node)
-        self.leave()
-        return result
-
-    def target(self, node: ast.expr) -> Operand:
-        """A place to assign to."""
-        return self.operand(node)
+        of = super().operand(node)
+        return self.wide(of) if isinstance(of, Expr) else of
 
     def value(self, node: ast.expr) -> Expr:
         """The value of an expression: bool, i64, f64 or str."""
-        return self.wide(self.builder.value(self.operand(node), self.pos(node)))
+        return self.wide(super().value(node))
 
     def wide(self, value: Expr) -> Expr:
         """A value as Python has it; an unsigned one beyond 63 bits is a RANGE fault."""
@@ -113,41 +87,42 @@ class Expressions:
 
     def condition(self, node: ast.expr) -> Expr:
         """An expression as a condition, with Python's truth: not zero, not empty, not None."""
-        pos = self.pos(node)
         if isinstance(node, ast.BoolOp):
-            return self.builder.logical(_logical(node), [self.condition(v) for v in node.values], pos)
+            conditions = [self.condition(v) for v in node.values]
+            with self.builder.at(self.place(node)):
+                return self.builder.logical(_logical(node), conditions)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return self.builder.negation(self.condition(node.operand), pos)
-        of = self.operand(node)
-        if not self.builder.is_value(of) and isinstance(of, Ref) and not self.is_optional(of):
-            return self.builder.compare(
-                "ne", self.builder.length(of, 0, pos), self.builder.const("i64", 0, pos), pos
-            )
-        if not self.is_optional(of):
-            return self.builder.truth(self.wide(self.builder.value(of, pos)), text_is_condition=True)
-        present = self.builder.present(of, pos)
-        if not self.builder.is_value(of):
-            return present
-        truth = self.builder.truth(self.wide(self.builder.value(of, pos)), text_is_condition=True)
-        return self.builder.logical("and", [present, truth], pos)
+            condition = self.condition(node.operand)
+            with self.builder.at(self.place(node)):
+                return self.builder.negation(condition)
+        builder, of = self.builder, self.operand(node)
+        with builder.at(self.place(node)):
+            optional = self.is_optional(of)
+            if not builder.is_value(of) and isinstance(of, Ref):
+                empty = builder.const("i64", 0)
+                return (
+                    builder.present(of) if optional else builder.compare("ne", builder.length(of, 0), empty)
+                )
+            truth = builder.truth(self.wide(builder.value(of)), text_is_condition=True)
+            return builder.logical("and", [builder.present(of), truth]) if optional else truth
 
-    def _constant(self, node: ast.Constant) -> Operand:
-        value, pos = node.value, self.pos(node)
+    def expr_Constant(self, node: ast.Constant) -> Operand:
+        value = node.value
         if isinstance(value, bool):
-            return self.builder.const("bool", value, pos)
+            return self.builder.const("bool", value)
         if isinstance(value, int):
             if not -(1 << 63) <= value < 1 << 63:
                 raise self.error(f"the number {_shown(value)} does not fit 64 bits", node)
-            return self.builder.const("i64", value, pos)
+            return self.builder.const("i64", value)
         if isinstance(value, float):
-            return self.builder.const("f64", value, pos)
+            return self.builder.const("f64", value)
         if isinstance(value, (str, bytes)):
-            return self.builder.const("str", value, pos)
+            return self.builder.const("str", value)
         if value is None:
             raise self.error("None has no value here; test a field with 'is None' or 'is not None'", node)
         raise self.error(f"the constant {value!r} is not within the Python subset", node)
 
-    def _name(self, node: ast.Name) -> Operand:
+    def expr_Name(self, node: ast.Name) -> Operand:
         name = node.id
         if name in self.builder.scopes[0] and self.assigned is not None and name not in self.assigned:
             raise self.error(f"'{name}' may have no value here; give it one before", node)
@@ -160,7 +135,7 @@ class Expressions:
                 "meaning for an event; numbers, texts and bools have one",
                 node,
             )
-        return self.builder.lookup(name, self.pos(node))
+        return self.builder.lookup(name)
 
     def is_math(self, node: ast.expr) -> bool:
         """Whether a name means the module ``math``."""
@@ -171,21 +146,18 @@ class Expressions:
             and node.id not in self.builder.roots
         )
 
-    def _attribute(self, node: ast.Attribute) -> Operand:
+    def expr_Attribute(self, node: ast.Attribute) -> Operand:
         if self.is_math(node.value):
             if node.attr in _CONSTANTS:
-                return self.builder.const("f64", _CONSTANTS[node.attr], self.pos(node))
+                return self.builder.const("f64", _CONSTANTS[node.attr])
             raise self.error(f"math.{node.attr} can only be called, if it is known", node)
-        return self.builder.field(self.operand(node.value), node.attr, self._end(node, node.attr))
+        of = self.operand(node.value)
+        # A field stands where its name does.
+        end = (node.end_col_offset or 0) - len(node.attr.encode())
+        with self.builder.at(self._place(node.end_lineno or 1, end)):
+            return self.builder.field(of, node.attr)
 
-    def _end(self, node: ast.expr, name: str) -> Pos:
-        """Where the last word of a node stands."""
-        end = ast.Constant(
-            None, lineno=node.end_lineno or 1, col_offset=(node.end_col_offset or 0) - len(name.encode())
-        )
-        return self.pos(end)
-
-    def _subscript(self, node: ast.Subscript) -> Operand:
+    def expr_Subscript(self, node: ast.Subscript) -> Operand:
         of = self.operand(node.value)
         if isinstance(of, Attributes):
             raise self.error('the type of an attribute is not known; write .get("name", default)', node)
@@ -193,34 +165,30 @@ class Expressions:
             raise self.error("a slice is not within the Python subset; index single elements", node.slice)
         indexes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         for index in indexes:
-            of = self.builder.index(of, [self._index(of, index)], self.pos(index))
+            at = self._index(of, index)
+            with self.builder.at(self.place(index)):
+                of = self.builder.index(of, [at])
         return of
 
     def _index(self, of: Operand, node: ast.expr) -> Expr:
         """An index; a negative constant counts from the end."""
         index = self.value(node)
-        if not (isinstance(index, Const) and index.type == "i64" and index.value < 0):
+        negative = isinstance(index, Const) and index.type == "i64" and index.value < 0
+        if not negative or isinstance(of, Slice):
             return index
-        if isinstance(of, Slice):
-            return index
-        axis = len(of.pending) if isinstance(of, Ref) else 0
-        whole = (
-            Ref(of.text, of.root, of.declared, of.actual, of.steps, (), of.default)
-            if isinstance(of, Ref)
-            else of
-        )
-        return self.builder.binary("add", self.builder.length(whole, axis, index.pos), index, index.pos)
+        axis, whole = (len(of.pending), replace(of, pending=())) if isinstance(of, Ref) else (0, of)
+        with self.builder.at(index.pos):
+            return self.builder.binary("add", self.builder.length(whole, axis), index)
 
-    def _binary(self, node: ast.BinOp) -> Operand:
+    def expr_BinOp(self, node: ast.BinOp) -> Operand:
         operation = OPERATIONS.get(type(node.op))
         if operation is None:
             raise self.error(
                 f"this operator ({type(node.op).__name__}) is not within the Python subset", node
             )
-        return operation(self.builder, self.value(node.left), self.value(node.right), self.pos(node))
+        return operation(self.builder, self.value(node.left), self.value(node.right))
 
-    def _unary(self, node: ast.UnaryOp) -> Operand:
-        pos = self.pos(node)
+    def expr_UnaryOp(self, node: ast.UnaryOp) -> Operand:
         if isinstance(node.op, ast.Not):
             return self.condition(node)
         if (
@@ -228,102 +196,101 @@ class Expressions:
             and isinstance(node.operand, ast.Constant)
             and node.operand.value == 1 << 63
         ):
-            return self.builder.const("i64", -(1 << 63), pos)
+            return self.builder.const("i64", -(1 << 63))
         value = number(self.builder, self.value(node.operand))
         if isinstance(node.op, ast.UAdd):
-            return value if value.type != "str" else self.builder.unary("neg", value, pos)
-        return self.builder.unary("inv" if isinstance(node.op, ast.Invert) else "neg", value, pos)
+            return value if value.type != "str" else self.builder.unary("neg", value)
+        return self.builder.unary("inv" if isinstance(node.op, ast.Invert) else "neg", value)
 
-    def _boolean(self, node: ast.BoolOp) -> Operand:
+    def expr_BoolOp(self, node: ast.BoolOp) -> Operand:
         """``and`` and ``or`` give one of their operands, as in Python; of bools they are conditions."""
-        pos = self.pos(node)
         values = [self.value(v) for v in node.values]
         if all(v.type == "bool" for v in values):
-            return self.builder.logical(_logical(node), values, pos)
+            return self.builder.logical(_logical(node), values)
         result = values[-1]
         for value in reversed(values[:-1]):
             first, again = self.builder.hidden(value)
             truth = self.builder.truth(first, text_is_condition=True)
             yes, no = (again, result) if isinstance(node.op, ast.Or) else (result, again)
-            result = self.select(truth, yes, no, pos)
+            result = self.select(truth, yes, no)
         return result
 
-    def select(self, condition: Expr, yes: Expr, no: Expr, pos: Pos) -> Expr:
+    def select(self, condition: Expr, yes: Expr, no: Expr) -> Expr:
         """One of two values of a common type."""
         if yes.type != no.type:
             yes, no = number(self.builder, yes), number(self.builder, no)
-        return self.builder.select(condition, yes, no, pos)
+        return self.builder.select(condition, yes, no)
 
-    def _conditional(self, node: ast.IfExp) -> Operand:
-        return self.select(
-            self.condition(node.test), self.value(node.body), self.value(node.orelse), self.pos(node)
-        )
+    def expr_IfExp(self, node: ast.IfExp) -> Operand:
+        return self.select(self.condition(node.test), self.value(node.body), self.value(node.orelse))
 
-    def _compare(self, node: ast.Compare) -> Operand:
+    def expr_Compare(self, node: ast.Compare) -> Operand:
         """A chain of comparisons; each operand is evaluated once."""
-        pos = self.pos(node)
         if len(node.ops) == 1:
-            return self._pair(node.ops[0], node.left, node.comparators[0], pos)
+            return self._pair(node.ops[0], node.left, node.comparators[0])
         parts: list[Expr] = []
         left = self.value(node.left)
         for op, comparator in zip(node.ops, node.comparators, strict=True):
             if type(op) not in _COMPARE:
                 raise self.error("a chain of comparisons has only ==, !=, <, <=, > and >=", comparator)
             first, again = self.builder.hidden(self.value(comparator))
-            parts.append(compared(self.builder, _COMPARE[type(op)], left, first, pos))
+            parts.append(compared(self.builder, _COMPARE[type(op)], left, first))
             left = again
-        return self.builder.logical("and", parts, pos)
+        return self.builder.logical("and", parts)
 
-    def _pair(self, op: ast.cmpop, left: ast.expr, right: ast.expr, pos: Pos) -> Expr:
+    def _pair(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Expr:
         if isinstance(op, (ast.Is, ast.IsNot)):
             if not (isinstance(right, ast.Constant) and right.value is None):
-                raise self.builder.error("'is' compares only with None", pos)
-            present = self.builder.present(self.operand(left), pos)
-            return present if isinstance(op, ast.IsNot) else self.builder.negation(present, pos)
+                raise self.builder.error("'is' compares only with None")
+            present = self.builder.present(self.operand(left))
+            return present if isinstance(op, ast.IsNot) else self.builder.negation(present)
         if isinstance(op, (ast.In, ast.NotIn)):
-            found = self._contained(left, right, pos)
-            return found if isinstance(op, ast.In) else self.builder.negation(found, pos)
+            found = self._contained(left, right)
+            return found if isinstance(op, ast.In) else self.builder.negation(found)
         if isinstance(right, ast.Constant) and right.value is None:
             raise self.error("compare with None by 'is None' or 'is not None'", right)
-        return compared(self.builder, _COMPARE[type(op)], self.value(left), self.value(right), pos)
+        return compared(self.builder, _COMPARE[type(op)], self.value(left), self.value(right))
 
-    def _contained(self, left: ast.expr, right: ast.expr, pos: Pos) -> Expr:
+    def _contained(self, left: ast.expr, right: ast.expr) -> Expr:
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
-            first, again = self.builder.hidden(self.value(left))
-            parts = [
-                compared(self.builder, "eq", again if i else first, self.value(e), pos)
-                for i, e in enumerate(right.elts)
-            ]
-            return self.builder.logical("or", parts, pos) if parts else self.builder.const("bool", False, pos)
+            return self.any_of(self.value(left), right.elts, partial(compared, self.builder, "eq"))
         of = self.operand(right)
         if isinstance(of, Attributes):
-            key = Argument(self.value(left), self.pos(left))
-            return self.builder.attribute_exists("in", [Argument(of, pos), key], pos)
-        whole, part = self.wide(self.builder.value(of, self.pos(right))), self.value(left)
+            return self.builder.attribute_exists(
+                "in", [Argument(of, self.builder.pos), *self.arguments([left])]
+            )
+        with self.builder.at(self.place(right)):
+            whole = self.wide(self.builder.value(of))
+        part = self.value(left)
         for value in (part, whole):
             if value.type != "str":
-                raise self.builder.error(f"'in' looks for a text in a text, found {spelled(value.type)}", pos)
-        result = self.builder.call("contains", [Argument(whole, pos), Argument(part, pos)], pos)
+                raise self.builder.error(f"'in' looks for a text in a text, found {spelled(value.type)}")
+        result = self.builder.call("contains", [Argument(value, self.builder.pos) for value in (whole, part)])
         assert isinstance(result, Expr)
         return result
 
+    def any_of(self, value: Expr, parts: Sequence[ast.expr], test: Callable[[Expr, Expr], Expr]) -> Expr:
+        """Whether a test holds of a value, which is evaluated once, and one of several others."""
+        first, again = self.builder.hidden(value)
+        tests = [test(again if i else first, self.value(part)) for i, part in enumerate(parts)]
+        return self.builder.logical("or", tests) if tests else self.builder.const("bool", False)
+
     def called(self, node: ast.Call) -> Expr | Stmt:
         """A call, of a function of Python, of ``math``, or of the library."""
-        pos = self.pos(node)
         if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
             raise self.error("arguments are given by position only", node)
         if isinstance(node.func, ast.Attribute):
             if self.is_math(node.func.value):
-                return self._math(node.func.attr, node, pos)
+                return self._math(node.func.attr, node)
             method = METHODS.get(node.func.attr)
             if method is None:
                 raise self._no_method(node.func)
-            return method(self, self.operand(node.func.value), node.args, pos)
+            return method(self, self.operand(node.func.value), node.args)
         if not isinstance(node.func, ast.Name):
             raise self.error("only a function can be called, by its name", node)
         name = node.func.id
         if name in self.source.functions:
-            return self._math(self.source.functions[name], node, pos)
+            return self._math(self.source.functions[name], node)
         if name in self.source.others and (name in BUILTINS or name in LIBRARY or name == "len"):
             raise self.error(
                 f"the name '{name}' means a function of {self.source.others[name]} where this function "
@@ -331,8 +298,8 @@ class Expressions:
                 node,
             )
         if name in BUILTINS:
-            return BUILTINS[name](self, node.args, pos)
-        result = self.builder.call(name, self.arguments(node.args), pos)
+            return BUILTINS[name](self, node.args)
+        result = self.builder.call(name, self.arguments(node.args))
         return self.wide(result) if isinstance(result, Expr) else result
 
     def _no_method(self, called: ast.Attribute) -> CodeError:
@@ -346,45 +313,31 @@ class Expressions:
             )
         return self.error(f"there is no method '{name}'; the Python subset has {', '.join(METHODS)}", called)
 
-    def _math(self, name: str, node: ast.Call, pos: Pos) -> Expr:
+    def _math(self, name: str, node: ast.Call) -> Expr:
         function = MATH.get(name)
         if function is None:
             raise self.error(
                 f"math.{name} is not within the Python subset; it has {', '.join(sorted(MATH))}", node
             )
-        return function(self, node.args, pos)
+        return function(self, node.args)
 
-    def arguments(self, nodes: list[ast.expr]) -> list[Argument]:
-        """Arguments as the builder takes them."""
-        return [Argument(self._argument(n), self.pos(n)) for n in nodes]
-
-    def _argument(self, node: ast.expr) -> Operand:
-        of = self.operand(node)
-        return self.wide(of) if isinstance(of, Expr) else of
-
-    def _call(self, node: ast.Call) -> Operand:
+    def expr_Call(self, node: ast.Call) -> Operand:
         name = node.func.id if isinstance(node.func, ast.Name) else "this"
-        return self.builder.only_value(self.called(node), name, self.pos(node))
+        return self.builder.only_value(self.called(node), name)
 
-    def attribute_target(self, node: ast.Subscript) -> Argument | None:
+    def attribute_target(self, node: ast.expr) -> Argument | None:
         """The name in ``output.attrs["name"]``, or None if this is no attribute."""
-        if not (isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"):
+        if not (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute)):
             return None
-        if not isinstance(self.operand(node.value), Attributes):
+        if node.value.attr != "attrs" or not isinstance(self.operand(node.value), Attributes):
             return None
-        return Argument(self.value(node.slice), self.pos(node.slice))
+        return Argument(self.value(node.slice), self.place(node.slice))
 
-    def set_attribute(self, name: Argument, value: Expr, pos: Pos) -> Stmt:
+    def set_attribute(self, name: Argument, value: Expr) -> Stmt:
         """``input.attrs[name] = value``."""
-        writer = (
-            "set_string_attr"
-            if value.type == "str"
-            else "set_double_attr"
-            if value.type == "f64"
-            else "set_int_attr"
-        )
-        args = [Argument(Attributes("event"), pos), name, Argument(value, pos)]
-        result = self.builder.call(writer, args, pos)
+        writer = {"str": "set_string_attr", "f64": "set_double_attr"}.get(value.type, "set_int_attr")
+        pos = self.builder.pos
+        result = self.builder.call(writer, [Argument(Attributes("event"), pos), name, Argument(value, pos)])
         assert isinstance(result, Stmt)
         return result
 
@@ -415,16 +368,4 @@ _DESCRIBED: dict[type[ast.expr], str] = {
     ast.YieldFrom: "'yield'",
     ast.Starred: "'*'",
     ast.Slice: "a slice",
-}
-_EXPRESSIONS: dict[type[ast.expr], Callable[[Expressions, Any], Operand]] = {
-    ast.Constant: Expressions._constant,
-    ast.Name: Expressions._name,
-    ast.Attribute: Expressions._attribute,
-    ast.Subscript: Expressions._subscript,
-    ast.BinOp: Expressions._binary,
-    ast.UnaryOp: Expressions._unary,
-    ast.BoolOp: Expressions._boolean,
-    ast.IfExp: Expressions._conditional,
-    ast.Compare: Expressions._compare,
-    ast.Call: Expressions._call,
 }

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from evflow.codgen import tree
 from evflow.codgen.source.access import Operand, Ref, Slice
 from evflow.codgen.source.arithmetic import spelled
 from evflow.codgen.source.check import Builder
 from evflow.codgen.source.pyexpr import Expressions
-from evflow.codgen.source.pyoperators import OPERATIONS
+from evflow.codgen.source.pylibrary import OPERATIONS
 from evflow.codgen.source.pysource import FunctionNode, PythonSource, parse_python, plain_text, python_source
-from evflow.codgen.tree import Expr, Function, Pos, Stmt
+from evflow.codgen.tree import Expr, Function, Stmt
 from evflow.errors import CodeError
 from evflow.schema import Schema
 
@@ -88,51 +87,38 @@ class _Statements(Expressions):
 
     def __init__(self, builder: Builder, source: PythonSource, lines: int, columns: int) -> None:
         super().__init__(builder, source, lines, columns)
-        self.breaks: list[list[set[str]]] = []
+        self.breaks: list[list[frozenset[str]]] = []
         self.variables: list[tree.Variable] = []
 
     def function(self, node: FunctionNode) -> list[Stmt]:
         """The whole body."""
         if isinstance(node, ast.Lambda):
-            return [self._result(node.body, self.pos(node.body))]
+            return [self._result(node.body)]
         body = self._statements(node.body)
         if self.assigned is not None and self.builder.kind == "router":
-            body.append(self._nothing(Pos(1, 1)))
-        declared: list[Stmt] = [tree.Declare(pos=Pos(1, 1), variable=v) for v in self.variables]
-        return declared + body
+            body.append(self._nothing())
+        return [*(tree.Declare(pos=self.builder.pos, variable=v) for v in self.variables), *body]
 
     def _statements(self, nodes: list[ast.stmt]) -> list[Stmt]:
         return [s for node in nodes for s in self.statement(node)]
 
-    def _block(self, nodes: list[ast.stmt], pos: Pos) -> tree.Block:
-        return tree.Block(pos=pos, body=tuple(self._statements(nodes)))
+    def _block(self, nodes: list[ast.stmt]) -> tree.Block:
+        return self.builder.block(self._statements(nodes))
 
-    def statement(self, node: ast.stmt) -> list[Stmt]:
-        """One statement.
+    def other_statement(self, node: ast.stmt) -> list[Stmt]:
+        raise self.error(f"'{_keyword(node)}' is not within the Python subset; {_ALLOWED}", node)
 
-        Raises:
-            CodeError: it is not within the subset.
-        """
-        translate = _STATEMENTS.get(type(node))
-        if translate is None:
-            raise self.error(f"'{_keyword(node)}' is not within the Python subset; {_ALLOWED}", node)
-        self.enter(node)
-        statements = translate(self, node)
-        self.leave()
-        return statements
-
-    def _pass(self, node: ast.Pass) -> list[Stmt]:
+    def stmt_Pass(self, node: ast.Pass) -> list[Stmt]:
         return []
 
-    def _expression(self, node: ast.Expr) -> list[Stmt]:
+    def stmt_Expr(self, node: ast.Expr) -> list[Stmt]:
         if isinstance(node.value, ast.Constant):  # a docstring
             return []
-        pos = self.pos(node)
         if isinstance(node.value, ast.Call):
-            return [self.builder.effect(self.called(node.value), pos)]
-        return [tree.Run(pos=pos, value=self.value(node.value))]
+            return [self.builder.effect(self.called(node.value))]
+        return [self.builder.run(self.value(node.value))]
 
-    def _assign(self, node: ast.Assign) -> list[Stmt]:
+    def stmt_Assign(self, node: ast.Assign) -> list[Stmt]:
         if isinstance(node.targets[0], ast.Tuple):
             return self._assign_together(node, node.targets[0])
         statements = self._store(node.targets[0], node.value)
@@ -146,19 +132,18 @@ class _Statements(Expressions):
         if len(values) != len(targets.elts) or len(node.targets) > 1:
             raise self.error("several targets need as many values: a, b = x, y", node)
         held = [self.builder.hidden(self.value(v)) for v in values]
-        statements: list[Stmt] = [tree.Run(pos=first.pos, value=first) for first, _ in held]
+        statements = [self.builder.run(first) for first, _ in held]
         for target, (_, again) in zip(targets.elts, held, strict=True):
-            statements += self._store_value(target, again, self.pos(target))
+            with self.builder.at(self.place(target)):
+                statements += self._store_value(target, again)
         return statements
 
-    def _annotated(self, node: ast.AnnAssign) -> list[Stmt]:
+    def stmt_AnnAssign(self, node: ast.AnnAssign) -> list[Stmt]:
         kind = _ANNOTATIONS.get(node.annotation.id) if isinstance(node.annotation, ast.Name) else None
         if kind is None or not isinstance(node.target, ast.Name):
             raise self.error("a variable can be annotated with int, float, bool or str", node)
-        known = self.builder.scopes[0].get(node.target.id)
-        if known is None:
-            self._new_variable(node.target.id, kind, self.pos(node))
-        elif known.type != kind:
+        known = self._variable(node.target.id, kind).variable
+        if known.type != kind:
             raise self.error(
                 f"'{node.target.id}' holds {spelled(known.type)}, as first assigned; it cannot become a "
                 f"{ast.unparse(node.annotation)}",
@@ -167,121 +152,91 @@ class _Statements(Expressions):
         return [] if node.value is None else self._store(node.target, node.value)
 
     def _store(self, target: ast.expr, source: ast.expr) -> list[Stmt]:
-        pos = self.pos(target)
-        if isinstance(target, (ast.Name, ast.Tuple)):
-            return self._store_value(target, self.value(source), pos)
-        if isinstance(target, ast.Subscript):
+        with self.builder.at(self.place(target)):
+            if isinstance(target, (ast.Name, ast.Tuple)):
+                return self._store_value(target, self.value(source))
             attribute = self.attribute_target(target)
             if attribute is not None:
-                return [self.set_attribute(attribute, self.value(source), pos)]
-        return self.builder.store(self.target(target), self._source(source), pos)
+                return [self.set_attribute(attribute, self.value(source))]
+            return self.builder.store(self.operand(target), self._source(source))
 
     def _source(self, node: ast.expr) -> Operand:
         """What is stored: a whole record or array as it is, a number with Python's type."""
         operand = self.operand(node)
-        if isinstance(operand, Ref) and not self.builder.is_value(operand):
+        if isinstance(operand, Ref) and (not self.builder.is_value(operand) or self.is_optional(operand)):
             return operand
-        if isinstance(operand, Ref) and self.is_optional(operand):
-            return operand
-        return self.wide(self.builder.value(operand, self.pos(node)))
+        with self.builder.at(self.place(node)):
+            return self.wide(self.builder.value(operand))
 
-    def _store_value(self, target: ast.expr, value: Expr, pos: Pos) -> list[Stmt]:
+    def _store_value(self, target: ast.expr, value: Expr) -> list[Stmt]:
         if isinstance(target, ast.Name):
-            place = self._variable(target.id, value.type, pos)
-            stored = self.builder.assign(place, value, pos)
-            if self.assigned is not None:
-                self.assigned.add(target.id)
-            return [tree.Run(pos=pos, value=stored)]
+            stored = self.builder.assign(self._variable(target.id, value.type), value)
+            self._assigned(target.id)
+            return [self.builder.run(stored)]
         if isinstance(target, (ast.Attribute, ast.Subscript)):
-            return self.builder.store(self.target(target), value, pos)
-        raise self.builder.error("expected a variable or a field of an output on the left", pos)
+            return self.builder.store(self.operand(target), value)
+        raise self.builder.error("expected a variable or a field of an output on the left")
 
-    def _variable(self, name: str, kind: str, pos: Pos) -> Operand:
+    def _assigned(self, name: str) -> None:
+        if self.assigned is not None:
+            self.assigned |= {name}
+
+    def _variable(self, name: str, kind: str) -> Slice:
         """The variable of this name, a new one at its first assignment."""
         if name not in self.builder.scopes[0]:
-            self._new_variable(name, kind, pos)
+            self.variables.append(self.builder.declare(name, kind, ()))
         return Slice(self.builder.scopes[0][name])
 
-    def _new_variable(self, name: str, kind: str, pos: Pos) -> None:
-        self.variables.append(self.builder.declare(name, kind, (), pos))
-
-    def _augmented(self, node: ast.AugAssign) -> list[Stmt]:
-        pos = self.pos(node)
+    def stmt_AugAssign(self, node: ast.AugAssign) -> list[Stmt]:
         operation = OPERATIONS.get(type(node.op))
         if operation is None:
             raise self.error(f"'{_keyword(node.op)}' is not within the Python subset", node)
-        target = self.target(node.target)
-        value = self.value(node.value)
-        updated = self.builder.update(
-            target, lambda before: operation(self.builder, self.wide(before), value, pos), pos
-        )
-        return [tree.Run(pos=pos, value=updated)]
+        target, value = self.operand(node.target), self.value(node.value)
+        updated = self.builder.update(target, lambda v: operation(self.builder, self.wide(v), value))
+        return [self.builder.run(updated)]
 
-    def _if(self, node: ast.If) -> list[Stmt]:
-        pos = self.pos(node)
-        condition = self.condition(node.test)
-        before = self.assigned
-        self.assigned = _copied(before)
-        then = self._block(node.body, pos)
-        after_then, self.assigned = self.assigned, _copied(before)
-        otherwise = self._block(node.orelse, pos) if node.orelse else None
+    def stmt_If(self, node: ast.If) -> list[Stmt]:
+        condition, before = self.condition(node.test), self.assigned
+        then = self._statements(node.body)
+        after_then, self.assigned = self.assigned, before
+        otherwise = self._block(node.orelse) if node.orelse else None
         self.assigned = _either(after_then, self.assigned)
-        return [tree.If(pos=pos, condition=condition, then=then, otherwise=otherwise)]
+        return [self.builder.when(condition, then, otherwise)]
 
-    def _loop_body(self, nodes: list[ast.stmt], pos: Pos, *, endless: bool = False) -> tree.Block:
+    def _loop_body(self, nodes: list[ast.stmt], *, endless: bool = False) -> list[Stmt]:
         """The body of a loop; afterwards ``assigned`` is what holds behind the loop."""
-        before = _copied(self.assigned)
+        after = None if endless else self.assigned
         self.breaks.append([])
-        body = self._block(nodes, pos)
-        after: set[str] | None = None if endless else before
+        body = self._statements(nodes)
         for at_break in self.breaks.pop():
             after = _either(after, at_break)
         self.assigned = after
         return body
 
-    def _while(self, node: ast.While) -> list[Stmt]:
+    def stmt_While(self, node: ast.While) -> list[Stmt]:
         self._no_else(node.orelse)
-        pos = self.pos(node)
         condition = self.condition(node.test)
         endless = isinstance(condition, tree.Const) and bool(condition.value)
-        return [
-            tree.Loop(pos=pos, condition=condition, body=self._loop_body(node.body, pos, endless=endless))
-        ]
+        body = self.builder.block(self._loop_body(node.body, endless=endless))
+        return [self.builder.loop(condition, body)]
 
-    def _for(self, node: ast.For) -> list[Stmt]:
+    def stmt_For(self, node: ast.For) -> list[Stmt]:
         """``for name in range(…)``: a hidden counter, since the name may be assigned in the body."""
         self._no_else(node.orelse)
-        pos = self.pos(node)
+        builder = self.builder
         if not isinstance(node.target, ast.Name):
             raise self.error("a loop has one variable: for name in range(…)", node.target)
         start, stop, step = self._range(node.iter)
-        first, counter = self._held(start)
-        second, end = self._held(stop)
-        variable = self._variable(node.target.id, "i64", pos)
-        before = _copied(self.assigned)
-        if self.assigned is not None:
-            self.assigned.add(node.target.id)
-        inside = self._loop_body(node.body, pos)
+        counter, end = builder.new_local("", "i64"), builder.new_local("", "i64")
+        statements = [builder.set(counter, start), builder.set(end, stop)]
+        variable, before = self._variable(node.target.id, "i64"), self.assigned
+        self._assigned(node.target.id)
+        inside = self._loop_body(node.body)
         self.assigned = before
-        named = tree.Run(pos=pos, value=self.builder.assign(variable, self.builder.value(counter, pos), pos))
-        body = tree.Block(pos=pos, body=(named, *inside.body))
-        up = step.value > 0
-        more = self.builder.compare(
-            "lt" if up else "gt", self.builder.value(counter, pos), self.builder.value(end, pos), pos
-        )
-        advance = self.builder.update(counter, lambda v: self.builder.binary("add", v, step, pos), pos)
-        loop = tree.Loop(
-            pos=pos,
-            condition=more,
-            body=body,
-            step=tree.Block(pos=pos, body=(tree.Run(pos=pos, value=advance),)),
-        )
-        return [*first, *second, loop]
-
-    def _held(self, value: Expr) -> tuple[list[Stmt], Slice]:
-        """A hidden variable with this value."""
-        place = Slice(self.builder.new_local("", "i64"))
-        return [tree.Run(pos=value.pos, value=self.builder.assign(place, value, value.pos))], place
+        named = builder.run(builder.assign(variable, builder.read(counter)))
+        more = builder.compare("lt" if step.value > 0 else "gt", builder.read(counter), builder.read(end))
+        advance = builder.set(counter, builder.binary("add", builder.read(counter), step))
+        return [*statements, builder.loop(more, builder.block([named, *inside]), [advance])]
 
     def _range(self, node: ast.expr) -> tuple[Expr, Expr, tree.Const]:
         is_range = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range"
@@ -290,81 +245,64 @@ class _Statements(Expressions):
                 "a loop runs over range(stop), range(start, stop) or range(start, stop, step)", node
             )
         values = [self.builder.as_index(self.value(a)) for a in node.args]
-        pos = self.pos(node)
-        step = values[2] if len(values) == 3 else self.builder.const("i64", 1, pos)
-        if not isinstance(step, tree.Const) or step.value == 0:
-            raise self.error("the step of a range must be a constant that is not zero", node)
-        start = values[0] if len(values) > 1 else self.builder.const("i64", 0, pos)
+        with self.builder.at(self.place(node)):
+            step = values[2] if len(values) == 3 else self.builder.const("i64", 1)
+            if not isinstance(step, tree.Const) or step.value == 0:
+                raise self.error("the step of a range must be a constant that is not zero", node)
+            start = values[0] if len(values) > 1 else self.builder.const("i64", 0)
         return start, values[0] if len(values) == 1 else values[1], step
 
     def _no_else(self, orelse: list[ast.stmt]) -> None:
         if orelse:
             raise self.error("'else' of a loop is not within the Python subset", orelse[0])
 
-    def _break(self, node: ast.Break) -> list[Stmt]:
+    def stmt_Break(self, node: ast.Break) -> list[Stmt]:
         if self.assigned is not None:
             self.breaks[-1].append(self.assigned)
         self.assigned = None
-        return [tree.Break(pos=self.pos(node))]
+        return [tree.Break(pos=self.builder.pos)]
 
-    def _continue(self, node: ast.Continue) -> list[Stmt]:
+    def stmt_Continue(self, node: ast.Continue) -> list[Stmt]:
         self.assigned = None
-        return [tree.Continue(pos=self.pos(node))]
+        return [tree.Continue(pos=self.builder.pos)]
 
-    def _return(self, node: ast.Return) -> list[Stmt]:
-        is_none = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
-        if is_none or node.value is None:
-            statement = self._nothing(self.pos(node))
+    def stmt_Return(self, node: ast.Return) -> list[Stmt]:
+        if node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None):
+            statement = self._nothing()
         else:
-            statement = self._result(node.value, self.pos(node.value))
+            statement = self._result(node.value)
         self.assigned = None
         return [statement]
 
-    def _result(self, node: ast.expr, pos: Pos) -> tree.Return:
-        if self.builder.kind in ("filter", "transform"):
-            return self.builder.returned(self.condition(node), pos)
-        return self.builder.returned(self.value(node), pos)
+    def _result(self, node: ast.expr) -> tree.Return:
+        is_condition = self.builder.kind in ("filter", "transform")
+        value = self.condition(node) if is_condition else self.value(node)
+        with self.builder.at(self.place(node)):
+            return self.builder.returned(value)
 
-    def _nothing(self, pos: Pos) -> tree.Return:
+    def _nothing(self) -> tree.Return:
         """``return None``: no event is passed on."""
-        value = -1 if self.builder.kind == "router" else 0
         self.builder.returns = True
-        return tree.Return(pos=pos, value=self.builder.const("i64", value, pos))
+        value = self.builder.const("i64", -1 if self.builder.kind == "router" else 0)
+        return tree.Return(pos=self.builder.pos, value=value)
 
 
-def _copied(names: set[str] | None) -> set[str] | None:
-    return None if names is None else set(names)
-
-
-def _either(a: set[str] | None, b: set[str] | None) -> set[str] | None:
+def _either(a: frozenset[str] | None, b: frozenset[str] | None) -> frozenset[str] | None:
     """What is assigned on both of two ways; a way that cannot be reached does not count."""
     if a is None or b is None:
         return a if b is None else b
     return a & b
 
 
+_KEYWORDS = {
+    "FunctionDef": "def",
+    "ClassDef": "class",
+    "ImportFrom": "import",
+    "AsyncFunctionDef": "async def",
+}
+
+
 def _keyword(node: ast.AST) -> str:
     """How Python writes a statement."""
-    names = {
-        "FunctionDef": "def",
-        "ClassDef": "class",
-        "ImportFrom": "import",
-        "AsyncFunctionDef": "async def",
-    }
     name = type(node).__name__
-    return names.get(name, name.lower())
-
-
-_STATEMENTS: dict[type[ast.stmt], Callable[[_Statements, Any], list[Stmt]]] = {
-    ast.Pass: _Statements._pass,
-    ast.Expr: _Statements._expression,
-    ast.Assign: _Statements._assign,
-    ast.AnnAssign: _Statements._annotated,
-    ast.AugAssign: _Statements._augmented,
-    ast.If: _Statements._if,
-    ast.While: _Statements._while,
-    ast.For: _Statements._for,
-    ast.Break: _Statements._break,
-    ast.Continue: _Statements._continue,
-    ast.Return: _Statements._return,
-}
+    return _KEYWORDS.get(name, name.lower())

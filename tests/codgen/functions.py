@@ -115,6 +115,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ceil": _whole(math.ceil),
     "trunc": _whole(math.trunc),
     "round": _whole(_round_half_away),
+    "rint": _whole(round),
     "fabs": math.fabs,
     "pow": _pow,
     "fmod": _total(math.fmod),
