@@ -29,16 +29,11 @@ from evflow.errors import (
 from evflow.events.batch import EventBatch
 from evflow.events.event import Event
 from evflow.graph import Graph
-from evflow.schema import Schema
+from evflow.schema import Schema, logical
 from evflow.schema.notation import (
-    UUID,
     Array,
     Bytes,
-    Decimal,
-    Duration,
-    Enum,
     Str,
-    Timestamp,
     f32,
     f64,
     i8,
@@ -73,7 +68,6 @@ if TYPE_CHECKING:
     from evflow.stones.transform import Transform
 
 __all__ = [
-    "UUID",
     "Array",
     "Bridge",
     "Bytes",
@@ -82,12 +76,9 @@ __all__ = [
     "Daemon",
     "DeadLetter",
     "DeadLetters",
-    "Decimal",
     "DeployError",
     "Deployment",
     "DeviceError",
-    "Duration",
-    "Enum",
     "Event",
     "EventBatch",
     "EvflowError",
@@ -114,7 +105,6 @@ __all__ = [
     "SubscriptionChange",
     "SubscriptionError",
     "Terminal",
-    "Timestamp",
     "Transform",
     "UnwrittenError",
     "f32",
@@ -128,6 +118,8 @@ __all__ = [
     "u64",
     "u8",
 ]
+__all__ += logical.__all__
+globals().update({name: getattr(logical, name) for name in logical.__all__})
 
 __version__ = "0.1.0"
 

@@ -34,7 +34,8 @@ from evflow.codgen.tree import (
     Variable,
 )  # fmt: skip
 from evflow.schema import Schema
-from evflow.schema.logical import Decimal, Enum
+from evflow.schema.logical.decimal import Decimal
+from evflow.schema.logical.enum import Enum
 from evflow.schema.types import (
     Array,
     Blob,

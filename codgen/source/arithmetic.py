@@ -16,7 +16,7 @@ from evflow.codgen import semantics
 from evflow.codgen.semantics import FLOATS, ZERO
 from evflow.codgen.tree import Binary, Compare, Const, Convert, Expr, Load, Logical, Path, Pos, Select, Unary
 from evflow.errors import CodeError
-from evflow.schema.logical import Enum
+from evflow.schema.logical.enum import Enum
 
 __all__ = ["OPERATORS", "Arithmetic", "common_type", "enumeration", "promoted", "spelled"]
 

@@ -6,15 +6,14 @@ Comparing and turning keep a stack of their own, so that deeply nested events do
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, TypeVar
-from uuid import UUID
 
 import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.schema import Schema
+from evflow.schema.logical import logical_of
 from evflow.schema.types import MAX_DEPTH
 
 __all__ = ["as_json", "explained", "has_fields", "parts", "same", "show", "to_dict"]
@@ -94,11 +93,8 @@ def explained(error: E) -> E:
 def as_json(value: Any) -> Any:
     """A value of a logical type as JSON can have it: a time, a decimal or a UUID as text, a duration as
     nanoseconds. Any other value as it is."""
-    if isinstance(value, np.datetime64):
-        return None if np.isnat(value) else f"{value}Z"
-    if isinstance(value, np.timedelta64):
-        return None if np.isnat(value) else int(value.astype(np.int64))
-    return str(value) if isinstance(value, Decimal | UUID) else value
+    kind = logical_of(type(value))
+    return value if kind is None else kind.as_json(value)
 
 
 def to_dict(event: Any) -> dict[str, Any]:

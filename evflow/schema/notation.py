@@ -11,14 +11,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from evflow._no_such_module import (  # type: ignore[import-not-found]
-        UUID,
         Array,
         Bytes,
-        Decimal,
-        Duration,
-        Enum,
         Str,
-        Timestamp,
     )
 
     i8 = int
@@ -32,18 +27,12 @@ if TYPE_CHECKING:
     f32 = float
     f64 = float
 else:
-    from evflow.schema.logical import UUID, Decimal, Duration, Enum, Timestamp
     from evflow.schema.types import Array, Bytes, Str, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
 __all__ = [
-    "UUID",
     "Array",
     "Bytes",
-    "Decimal",
-    "Duration",
-    "Enum",
     "Str",
-    "Timestamp",
     "f32",
     "f64",
     "i8",

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import keyword
 import re
 import types as _types
 import unicodedata
-import uuid
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union, get_args, get_origin, runtime_checkable
 
 from evflow.errors import SchemaError
 from evflow.outside import shown
-from evflow.schema.logical import parse_logical
+from evflow.schema.logical import logical_of, parse_logical, spellings
 from evflow.schema.types import (
     BLOB,
     NUMBERS,
@@ -46,12 +43,6 @@ _MAX_NAME = 255
 _MAX_TEXT = 2_000
 _PYTHON_TYPES: dict[object, FieldType] = {int: i64, float: f64, bool: boolean, str: TEXT, bytes: BLOB}
 _WORDS: dict[str, FieldType] = {**NUMBERS, "str": TEXT, "bytes": BLOB, "int": i64, "float": f64}
-_INSTEAD: dict[type, str] = {
-    datetime.datetime: "ev.Timestamp",
-    datetime.timedelta: "ev.Duration",
-    decimal.Decimal: "ev.Decimal[digits, behind_point]",
-    uuid.UUID: "ev.UUID",
-}
 _RESERVED = frozenset({"attrs", "schema", "to_dict", "to_event"})
 _SIZED = re.compile(r"(str|bytes)\[([0-9]{1,6})\]", re.ASCII)
 _COMPOUND = re.compile(r"(list|optional|record|array)\((.*)\)", re.DOTALL)
@@ -117,11 +108,12 @@ def field_type(spec: FieldSpec, where: str, scope: Scope) -> FieldType:
         return ListOf(field_type(parts[0], where, scope))
     if origin in (Union, _types.UnionType) and len(parts) == 2 and type(None) in parts:
         return _maybe(field_type(parts[parts[0] is type(None)], where, scope), where)
-    hint = f"; write {_INSTEAD[spec]}" if isinstance(spec, type) and spec in _INSTEAD else ""
+    logical = logical_of(spec) if isinstance(spec, type) else None
+    hint = "" if logical is None else f"; write {logical.spelling}"
     raise SchemaError(
         f"{where}: {shown(spec)} is not a field type; expected int, float, bool, str, bytes, one of "
-        "ev.i8 … ev.f64, ev.Str[n], ev.Bytes[n], ev.Array[element, …], ev.Timestamp, ev.Duration, "
-        f"ev.Decimal[digits, behind_point], ev.UUID, ev.Enum[…], an Event class, list[…] or … | None{hint}"
+        f"ev.i8 … ev.f64, ev.Str[n], ev.Bytes[n], ev.Array[element, …], {', '.join(spellings())}, "
+        f"an Event class, list[…] or … | None{hint}"
     )
 
 

@@ -402,10 +402,14 @@ class Logical(FieldType):
     Attributes:
         plain: True if a stored number is also accepted as a value.
         computable: True if functions may use a value as what it is kept as.
+        classes: the Python classes that values are of, where no other type has these.
+        spelling: how the type is written in an annotation.
     """
 
     __slots__ = ()
 
+    classes: ClassVar[tuple[type, ...]] = ()
+    spelling: ClassVar[str] = ""
     plain: ClassVar[bool] = False
     computable: ClassVar[bool] = True
 
@@ -495,10 +499,29 @@ class Logical(FieldType):
         """The type of PySpark that holds the values."""
         raise NotImplementedError
 
+    def to_pandas(self, column: np.ndarray[Any, np.dtype[Any]]) -> Any:
+        """A column of values, in native byte order, as pandas has them."""
+        return column
+
+    @classmethod
+    def as_json(cls, value: Any) -> Any:
+        """A value of one of the ``classes`` as JSON can have it."""
+        return str(value)
+
+    @classmethod
+    def as_arrow(cls, value: Any) -> Any:
+        """A value of one of the ``classes`` as pyarrow takes it."""
+        return value
+
+    @classmethod
+    def seen_alone(cls, value: Any) -> Any:
+        """What a matcher sees of a value of one of the ``classes`` that is in no typed event."""
+        return str(value)
+
     @classmethod
     def parse(cls, text: str) -> Any:
         """The type whose canonical text this is; None if it is not one of this kind."""
-        raise NotImplementedError
+        return None
 
 
 class Record(FieldType):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from evflow.events.columns.intake import Column, Kept
 from evflow.events.columns.reading import decoded_columns, stored_column
 from evflow.events.gather import Ragged
 from evflow.schema import Schema
+from evflow.schema.logical import logical_of
 from evflow.schema.types import (
     NUMBERS,
     Array,
@@ -187,10 +187,9 @@ def _plain(column: np.ndarray[Any, np.dtype[Any]]) -> Any:
 
 def plain_value(value: Any) -> Any:
     """A value as pyarrow takes it."""
-    if isinstance(value, uuid.UUID):
-        return value.bytes
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        return None if np.isnat(value) else int(value.astype(np.int64))
+    kind = logical_of(type(value))
+    if kind is not None:
+        return kind.as_arrow(value)
     if hasattr(value, "to_dict"):
         value = value.to_dict()
     if isinstance(value, np.ndarray):

@@ -10,7 +10,6 @@ import pandas as pd
 from evflow.errors import SchemaError
 from evflow.events.columns.intake import Column, as_column
 from evflow.schema import Schema
-from evflow.schema.logical.timestamp import TimestampType
 from evflow.schema.types import FieldType, Logical, Maybe, Number
 
 __all__ = ["read_column", "read_table", "write_table"]
@@ -73,6 +72,6 @@ def write_table(schema: Schema, columns: dict[str, np.ndarray[Any, np.dtype[Any]
 
 def _written(kind: FieldType, column: np.ndarray[Any, np.dtype[Any]]) -> Any:
     held = kind.held
-    if isinstance(held, TimestampType):
-        return pd.Series(column.astype("M8[ns]")).dt.tz_localize("UTC")
+    if isinstance(held, Logical):
+        return held.to_pandas(column)
     return list(column) if column.ndim > 1 else column

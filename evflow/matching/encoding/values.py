@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +12,9 @@ from evflow.errors import SchemaError
 from evflow.events.event import Event
 from evflow.events.view import View
 from evflow.matching.rows import NUMBER, OTHER, TEXT
-from evflow.schema.logical import Duration, Timestamp
+from evflow.schema.logical import logical_of
 from evflow.schema.types import FieldType, Logical
-from evflow.schema.values import Misfit, describe
+from evflow.schema.values import describe
 
 __all__ = [
     "KINDS",
@@ -128,15 +125,8 @@ def seen(kind: FieldType, value: Any) -> Any:
 
 def seen_by_itself(value: Any) -> Any:
     """What constraints see of a time, duration, decimal or UUID that is in no typed event."""
-    if isinstance(value, np.datetime64 | np.timedelta64 | datetime.date | datetime.timedelta):
-        kind = Duration if isinstance(value, np.timedelta64 | datetime.timedelta) else Timestamp
-        try:
-            return seen(kind, value)
-        except Misfit:  # without a time zone, or too far away
-            return value
-    if isinstance(value, Decimal):
-        return float(value)
-    return str(value) if isinstance(value, UUID) else value
+    kind = logical_of(type(value))
+    return value if kind is None else kind.seen_alone(value)
 
 
 def dig(value: Any, path: str) -> Any:

@@ -13,7 +13,7 @@ from evflow.errors import SchemaError
 from evflow.schema.types import Bytes, Logical, Number, i64
 from evflow.schema.values import Misfit, stored_each
 
-__all__ = ["Decimal", "WideDecimal"]
+__all__ = ["Decimal"]
 
 _NARROW, _WIDE = 18, 38
 """Digits that 64 and 128 bits hold."""
@@ -30,6 +30,8 @@ class _Exact(Logical):
 
     __slots__ = ()
 
+    classes = (decimal.Decimal,)
+    spelling = "ev.Decimal[digits, behind_point]"
     computable = False
     precision: int
     scale: int
@@ -41,6 +43,11 @@ class _Exact(Logical):
     def constrained(self, value: Any) -> float:
         """The float nearest to the number."""
         return float(self.load(self.store(value)))
+
+    @classmethod
+    def seen_alone(cls, value: Any) -> float:
+        """The float nearest to the number."""
+        return float(value)
 
     def arrow_type(self) -> Any:
         """``decimal128(precision, scale)``."""
@@ -178,11 +185,6 @@ class WideDecimal(_Exact, Bytes):
 
         fixed = array.cast(pa.binary(16)).fill_null(bytes(16))
         return _of_words(self, fixed.buffers()[1].slice(16 * fixed.offset), array)
-
-    @classmethod
-    def parse(cls, text: str) -> Any:
-        """None: ``Decimal`` knows these, too."""
-        return None
 
 
 def _unscaled(kind: _Exact, value: Any) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from evflow.schema.logical.nanoseconds import Nanoseconds, nanoseconds_of
+import numpy as np
 
-__all__ = ["Duration", "DurationType"]
+from evflow.schema.logical._nanoseconds import Nanoseconds, nanoseconds_of
+
+__all__ = ["Duration"]
 
 
 class DurationType(Nanoseconds):
@@ -26,6 +28,8 @@ class DurationType(Nanoseconds):
 
     __slots__ = ()
 
+    classes = (np.timedelta64, datetime.timedelta)
+    spelling = "ev.Duration"
     letter64 = "m"
     word = "duration"
     expected = "a duration: numpy.timedelta64, a timedelta, or an int of nanoseconds (duration)"
@@ -33,6 +37,11 @@ class DurationType(Nanoseconds):
     def nanoseconds(self, value: Any) -> int | None:
         """Nanoseconds of a ``timedelta``."""
         return nanoseconds_of(value) if isinstance(value, datetime.timedelta) else None
+
+    @classmethod
+    def as_json(cls, value: Any) -> int | None:
+        """Nanoseconds."""
+        return cls.as_arrow(value)
 
     def arrow_type(self) -> Any:
         """``duration[ns]``."""

@@ -40,6 +40,8 @@ class Enum(Logical, Number):
         'sell'
     """
 
+    spelling = "ev.Enum[…]"
+
     names: tuple[str, ...] = ()
 
     def __class_getitem__(cls, given: Any) -> Enum:

@@ -6,9 +6,11 @@ import datetime
 import re
 from typing import Any
 
-from evflow.schema.logical.nanoseconds import Nanoseconds, nanoseconds_of
+import numpy as np
 
-__all__ = ["Timestamp", "TimestampType"]
+from evflow.schema.logical._nanoseconds import Nanoseconds, nanoseconds_of
+
+__all__ = ["Timestamp"]
 
 _TEXT = re.compile(
     r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[T ](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})"
@@ -35,6 +37,8 @@ class TimestampType(Nanoseconds):
 
     __slots__ = ()
 
+    classes = (np.datetime64, datetime.date)
+    spelling = "ev.Timestamp"
     letter64 = "M"
     word = "timestamp"
     expected = (
@@ -59,6 +63,19 @@ class TimestampType(Nanoseconds):
         if not isinstance(value, datetime.datetime) or value.utcoffset() is None:
             return None
         return nanoseconds_of(value - _EPOCH) + more
+
+    @classmethod
+    def as_json(cls, value: Any) -> str | None:
+        """The time in ISO 8601."""
+        if not isinstance(value, np.datetime64):
+            return str(value.isoformat())
+        return None if np.isnat(value) else f"{value}Z"
+
+    def to_pandas(self, column: np.ndarray[Any, np.dtype[Any]]) -> Any:
+        """Times in UTC."""
+        import pandas as pd
+
+        return pd.Series(column.astype("M8[ns]")).dt.tz_localize("UTC")
 
     def arrow_type(self) -> Any:
         """``timestamp[ns, tz=UTC]``."""

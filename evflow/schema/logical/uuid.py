@@ -9,7 +9,7 @@ from typing import Any
 from evflow.schema.types import Bytes, Logical
 from evflow.schema.values import Misfit, stored_each
 
-__all__ = ["UUID", "UUIDType"]
+__all__ = ["UUID"]
 
 _SIZE = 16
 _TEXT = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}", re.ASCII)
@@ -29,6 +29,8 @@ class UUIDType(Logical, Bytes):
 
     __slots__ = ()
 
+    classes = (uuid.UUID,)
+    spelling = "ev.UUID"
     computable = False
 
     @property
@@ -89,6 +91,11 @@ class UUIDType(Logical, Bytes):
         from pyspark.sql import types
 
         return types.BinaryType()
+
+    @classmethod
+    def as_arrow(cls, value: Any) -> bytes:
+        """The 16 bytes."""
+        return bytes(value.bytes)
 
     @classmethod
     def parse(cls, text: str) -> Any:

@@ -14,7 +14,7 @@ from evflow.codgen.native import LOCK, Code
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
-from evflow.schema.logical.nanoseconds import Nanoseconds
+from evflow.schema.logical._nanoseconds import Nanoseconds
 from evflow.schema.types import Array as ArrayType
 from evflow.schema.types import Blob, Bytes, FieldType, ListOf, Logical, Number, Record, Str, Text
 from evflow.spark.columns.bytes_ir import SLACK

@@ -138,9 +138,24 @@ class Nanoseconds(Logical, Number):
         return array.view(self.arrow_type())
 
     @classmethod
+    def as_arrow(cls, value: Any) -> int | None:
+        """Nanoseconds."""
+        kind = cls.parse(cls.word)
+        return None if kind.is_missing(value) else int(kind.store(value))
+
+    @classmethod
+    def seen_alone(cls, value: Any) -> Any:
+        """Seconds, as float64; the value itself if it is without a time zone, or too far away."""
+        kind = cls.parse(cls.word)
+        try:
+            return None if kind.is_missing(value) else kind.constrained(value)
+        except Misfit:
+            return value
+
+    @classmethod
     def parse(cls, text: str) -> Any:
         """The type if the text is its word."""
-        return cls("i64", "i", 8, i64.marker, i64.code) if text == cls.word else None
+        return cls("i64", "i", 8, i64.marker, i64.code) if text == getattr(cls, "word", None) else None
 
 
 def nanoseconds_of(delta: timedelta) -> int:
