@@ -132,7 +132,7 @@ class Daemon(Closing):
                     f"storage folder {shown_path(folder)} is that of node {owner!r}; give node {name!r} "
                     "a folder of its own"
                 )
-            self.node = Node(name or owner or None, listen, journal=folder / "journal.sqlite", **settings)
+            self.node = Node(name or owner or None, listen, journal=folder / "journal", **settings)
         except BaseException:
             self._store.close()
             raise

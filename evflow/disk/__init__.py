@@ -1,14 +1,16 @@
 """What evflow keeps on disk: a log of checksummed pieces, a store of keys and values on it, and locks."""
 
 from evflow.disk.lock import Lock, OwnFile, private_file, private_folder, read_file
-from evflow.disk.log import Log, Piece
-from evflow.disk.store import Store
+from evflow.disk.log import Log, Meta, Piece
+from evflow.disk.store import Changes, Store
 from evflow.disk.trouble import AGAIN, Trouble, advice, unusable
 
 __all__ = [
     "AGAIN",
+    "Changes",
     "Lock",
     "Log",
+    "Meta",
     "OwnFile",
     "Piece",
     "Store",

@@ -106,6 +106,7 @@ class Log:
         self._unsynced: set[int] = set()  # numbers of older files
         self._known = False  # whether the end is known
         self._torn = False  # whether there is something behind the end
+        self._closed = False
         self.segment = 0
         self.end = 0
         with self.naming():
@@ -292,6 +293,8 @@ class Log:
             bodies: their bodies; those of the others are empty.
         """
         with self.naming():
+            if self._closed:
+                raise ValueError("it is closed")
             number = self.segment + 1 if self.begun else 0
             self._write_new(number, number, metas, bodies)
             # A power cut must not leave the new name with nothing behind it.
@@ -377,6 +380,8 @@ class Log:
 
     def _require(self) -> None:
         """Sees to it that the file is where it was opened: what is written to a deleted file is lost."""
+        if self._closed:
+            raise ValueError("it is closed")
         with suppress(FileNotFoundError, NotADirectoryError):
             if self._opened is not None and os.path.samestat(os.stat(self.path), self._opened):
                 return
@@ -412,6 +417,7 @@ class Log:
 
     def close(self) -> None:
         """Closes the files. Closing twice does nothing."""
+        self._closed = True
         self._stop_reading()
         if self._file >= 0:
             os.close(self._file)

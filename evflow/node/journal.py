@@ -2,105 +2,72 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import msgpack
-
-from evflow.database import connect, transaction
-from evflow.disk import OwnFile, advice
-from evflow.errors import LinkError
+from evflow.disk import Store
+from evflow.errors import FlowError, LinkError
 from evflow.link.custody import Gone, Paths
 from evflow.link.tags import Tag
-from evflow.outside import from_msgpack, shown_path
+from evflow.outside import shown
 
 __all__ = ["FileJournal"]
 
-_TABLE = """
-CREATE TABLE IF NOT EXISTS seen (
-    bridge TEXT NOT NULL, stone TEXT NOT NULL, route BLOB NOT NULL, path BLOB NOT NULL,
-    PRIMARY KEY (bridge, route)
-) WITHOUT ROWID;
-"""
-
-_FORMER = """
-BEGIN IMMEDIATE;
-INSERT OR IGNORE INTO seen SELECT bridge, '', route, path FROM safe;
-DROP TABLE safe;
-COMMIT;
-"""
-"""Takes over what an older table has, by peer and bridge."""
-
 
 class FileJournal:
-    """The latest safe frame of each route, in an SQLite file.
+    """The latest safe frame of each route: of a bridge and a route the stone and the path.
 
     Args:
-        path: the file; made if it is not there. Until ``close`` nobody else has it.
+        path: the file; made when there is something to write. Until ``close`` nobody else has it.
 
     Raises:
-        LinkError: it cannot be used, or another has it.
+        LinkError: it cannot be used, or another has it; each method raises it too.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            with ExitStack() as opened:
-                opened.enter_context(closing(OwnFile(path)))
-                db = self._db = opened.enter_context(closing(connect(path, ("seen", "safe"))))
-                db.executescript(_TABLE)
-                if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'safe'").fetchone():
-                    db.executescript(_FORMER)
-                self._opened = opened.pop_all()
-        except (sqlite3.Error, OSError, ValueError) as error:
-            raise LinkError(f"journal {shown_path(path)} cannot be used: {error}; {advice(error)}") from error
+        with _told():
+            self._store = Store(path, "journal", "journal 1")
 
     def load(self) -> dict[tuple[str, str], list[Tag]]:
-        """By bridge and the stone that it leads to, the latest frame of each route.
-
-        Raises:
-            LinkError: the file is damaged.
-        """
+        """By bridge and the stone that it leads to, the latest frame of each route."""
         found: dict[tuple[str, str], list[Tag]] = {}
-        try:
-            for bridge, stone, route, path in self._db.execute("SELECT bridge, stone, route, path FROM seen"):
-                found.setdefault((bridge, stone), []).append(Tag(route, tuple(from_msgpack(path))))
-        except (sqlite3.Error, ValueError, TypeError) as error:
-            raise LinkError(f"journal {self._path} is damaged: {error}") from error
+        with _told():
+            for key, value in self._store.load().items():
+                match key, value:
+                    case (str(bridge), bytes(route)), [str(stone), [*path]] if _numbers(path):
+                        found.setdefault((bridge, stone), []).append(Tag(route, tuple(path)))
+                    case _:
+                        raise LinkError(f"the journal has {shown([key, value])}, which is not a frame")
         return found
 
     def save(self, safe: Paths, gone: Sequence[Gone]) -> None:
-        """Forgets what is gone, then sets the paths of the latest safe frames.
-
-        Raises:
-            LinkError: the file cannot be written.
-        """
-        rows = [(*key, msgpack.packb(path)) for key, path in safe.items()]
-        self._write(
-            ("DELETE FROM seen WHERE bridge = ? AND route = ?", gone),
-            ("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?)", rows),
-        )
+        """Forgets what is gone, then sets the paths of the latest safe frames."""
+        kept = {(bridge, route): (stone, path) for (bridge, stone, route), path in safe.items()}
+        self._save(dict.fromkeys(gone) | kept)
 
     def forget(self, stone: str) -> None:
-        """Forgets what came for a stone.
+        """Forgets what came for a stone."""
+        with _told():
+            known = self._store.load()
+        self._save({key: None for key, (of, _) in known.items() if of == stone})
 
-        Raises:
-            LinkError: the file cannot be written.
-        """
-        self._write(("DELETE FROM seen WHERE stone = ?", [(stone,)]))
-
-    def _write(self, *steps: tuple[str, Sequence[tuple[Any, ...]]]) -> None:
-        """Executes statements, each with its rows, all or none."""
-        try:
-            with transaction(self._db) as db:
-                for statement, rows in steps:
-                    db.executemany(statement, rows)
-        except (sqlite3.Error, OSError) as error:
-            raise LinkError(f"journal {self._path} cannot be written: {error}; {advice(error)}") from error
+    def _save(self, values: dict[tuple[str, bytes], tuple[str, tuple[int, ...]] | None]) -> None:
+        with _told():
+            self._store.save(values)
 
     def close(self) -> None:
         """Closes the file."""
-        self._opened.close()
+        self._store.close()
+
+
+def _numbers(path: list[object]) -> bool:
+    return all(type(number) is int for number in path)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except FlowError as error:
+        raise LinkError(str(error)) from error

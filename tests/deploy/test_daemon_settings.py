@@ -78,9 +78,9 @@ def test_a_storage_folder_keeps_a_long_name(tmp_path: Path) -> None:
             assert daemon.node.name == name
 
 
-def test_a_journal_that_is_no_database_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
-    (tmp_path / "journal.sqlite").write_text("hello, this is a text and not a database")
-    with pytest.raises(ev.EvflowError, match=r"journal\.sqlite.*: file is not a database; move it away"):
+def test_a_journal_of_something_else_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "journal").write_text("hello, this is a text and not a journal")
+    with pytest.raises(ev.EvflowError, match=r"/journal.*: it is not a file of evflow: .*; move it away"):
         ev.Daemon("edge", storage=tmp_path)
 
 

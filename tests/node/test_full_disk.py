@@ -74,15 +74,15 @@ def test_what_the_journal_cannot_keep_is_not_acknowledged(
 ) -> None:
     """The next node has handled an event, and cannot note that: the first keeps the event until it can."""
     failing: list[int] = []
-    write = FileJournal._write
+    save = FileJournal._save
 
-    def unsure(journal: FileJournal, *steps: Any) -> None:
+    def unsure(journal: FileJournal, values: Any) -> None:
         if failing:
             failing.append(1)
             raise ev.LinkError("journal: planted")
-        write(journal, *steps)
+        save(journal, values)
 
-    monkeypatch.setattr(FileJournal, "_write", unsure)
+    monkeypatch.setattr(FileJournal, "_save", unsure)
     seen: list[int] = []
     there = ev.Node("there", listen="tcp://127.0.0.1:0", heartbeat=BEAT, journal=tmp_path / "journal")
     here = ev.Node("here", peers={"there": there.contact}, heartbeat=BEAT)

@@ -110,8 +110,6 @@ def _heartbeats() -> None:
 
 def _disk() -> None:
     """A full disk ends the flow."""
-    import sqlite3
-
     from evflow.errors import LinkError
     from evflow.node.journal import FileJournal
 
@@ -120,7 +118,7 @@ def _disk() -> None:
     def saved(self: FileJournal, *arguments: Any) -> None:
         try:
             save(self, *arguments)
-        except (LinkError, sqlite3.Error, OSError) as error:
+        except LinkError as error:
             raise _Broken from error
 
     FileJournal.save = saved  # type: ignore[method-assign]
