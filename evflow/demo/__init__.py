@@ -1,5 +1,5 @@
-"""The demo: a year of real flights through a graph of stones.
+"""The demos: a year of real flights through a graph, past 100,000 subscriptions, and out of Spark.
 
-``flights`` reads the data, ``graph`` describes the graph, ``result`` says what it finds, ``show`` runs it and
-tells that; ``nodes`` and ``part`` are the two ends of a run in several processes.
+``flights`` reads the data and ``graph`` describes the graph; ``show``, ``matching`` and ``spark`` each run a
+demo and tell what came out, by ``output``.
 """

@@ -29,7 +29,7 @@ _DOT = 4
 """Pixels between dots: subscribers nearer than that share one."""
 _STYLE = (
     "text{font:11px Helvetica,Arial,sans-serif;fill:#1f2933;paint-order:stroke;stroke:#fff;stroke-width:3px}"
-    ".title{font-size:16px;font-weight:bold}.grid{stroke:#e4e7eb;fill:none}.grid+text{fill:#9aa5b1}"
+    ".title{font-size:16px;font-weight:bold}"
     ".dots{stroke-linecap:round;stroke-width:2.6;fill:none}.spot{fill:#c25b12;fill-opacity:.5;stroke:#8a3d06}"
 )
 
@@ -61,14 +61,14 @@ def draw_map(
         latitude, longitude: where subscribers are, degrees.
         reached: which of them got a match; they are drawn in blue.
     """
+    # The largest first, so that none hides another.
     ordered = sorted((spot for spot in spots if spot.matches), key=lambda spot: -spot.matches)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}">',
         f'<style>{_STYLE}</style><rect width="100%" height="100%" fill="#fff"/>',
-        *_grid(),
         _dots(latitude[~reached], longitude[~reached], "#cbd2d9"),
         _dots(latitude[reached], longitude[reached], "#7fb0dd"),
-        *_circles(ordered),
+        *(_circle(spot, ordered[0].matches) for spot in ordered),
         *_labels(ordered),
         f'<text class="title" x="16" y="28">{escape(title)}</text>',
         '<text x="16" y="46">orange: matches, by the place where they fell (area of the circle); '
@@ -78,19 +78,9 @@ def draw_map(
     file.write_text("\n".join(parts) + "\n", encoding="utf-8")
 
 
-def _project(latitude: NDArray[Any], longitude: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _project(latitude: Any, longitude: Any) -> tuple[Any, Any]:
     """Pixels of degrees."""
     return (longitude - _WEST) * _SCALE * _SQUEEZE, (_NORTH - latitude) * _SCALE + _TOP
-
-
-def _grid() -> Iterator[str]:
-    for degree in range(-120, -60, 10):
-        x = float(_project(np.array(0.0), np.array(degree))[0])
-        yield f'<path class="grid" d="M{x:.0f} {_TOP}V{_HEIGHT}"/>'
-        yield f'<text x="{x + 3:.0f}" y="{_HEIGHT - 6}">{-degree}° W</text>'
-    for degree in range(25, 50, 5):
-        y = float(_project(np.array(degree), np.array(0.0))[1])
-        yield f'<path class="grid" d="M0 {y:.0f}H{_WIDTH}"/><text x="4" y="{y - 3:.0f}">{degree}° N</text>'
 
 
 def _dots(latitude: NDArray[Any], longitude: NDArray[Any], colour: str) -> str:
@@ -101,25 +91,18 @@ def _dots(latitude: NDArray[Any], longitude: NDArray[Any], colour: str) -> str:
     return f'<path class="dots" stroke="{colour}" d="{path}"/>'
 
 
-def _circles(spots: list[Spot]) -> Iterator[str]:
-    """The largest first, so that none hides another."""
-    for spot in spots:
-        x, y = _place(spot)
-        radius = _LARGEST * (spot.matches / spots[0].matches) ** 0.5
-        what = f"<title>{escape(spot.name)}: {spot.matches:,}</title>"
-        yield f'<circle class="spot" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">{what}</circle>'
+def _circle(spot: Spot, most: int) -> str:
+    x, y = _project(spot.latitude, spot.longitude)
+    radius = _LARGEST * (spot.matches / most) ** 0.5
+    what = f"<title>{escape(spot.name)}: {spot.matches:,}</title>"
+    return f'<circle class="spot" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">{what}</circle>'
 
 
 def _labels(spots: list[Spot]) -> Iterator[str]:
     """The names of the largest, but for those that another one would cover."""
     written: list[tuple[float, float]] = []
     for spot in spots[:_LABELS]:
-        x, y = _place(spot)
+        x, y = _project(spot.latitude, spot.longitude)
         if all(abs(x - other) > _LABEL[0] or abs(y - below) > _LABEL[1] for other, below in written):
             written.append((x, y))
             yield f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">{escape(spot.name)}</text>'
-
-
-def _place(spot: Spot) -> tuple[float, float]:
-    x, y = _project(np.array(spot.latitude), np.array(spot.longitude))
-    return float(x), float(y)

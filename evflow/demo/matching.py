@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.demo.flights import read
+from evflow.demo.flights import Airports, airports, read
 from evflow.demo.map import Spot, draw_map
-from evflow.demo.progress import Progress, progress_bar
-from evflow.demo.publish import publish
-from evflow.demo.subscribers import Airports, Subscribers, airports, subscribers
+from evflow.demo.output import Progress, progress_bar, publish
+from evflow.demo.subscribers import Subscribers, subscribers
 from evflow.matching import Matcher
 from evflow.report import table
 
@@ -98,33 +96,27 @@ def match(
     Args:
         progress: called with the number of flights of each batch that was matched.
     """
-    compiling = _compiled(people, flights)
     start = time.perf_counter()
+    small = Matcher(space="globe")
+    small.subscribe_many(people.filters(10))
+    small.match_batch({name: column[:10] for name, column in flights.items()})
+    compiled = time.perf_counter()
     matcher = Matcher(space="globe")
     matcher.subscribe_many(people.filters())
-    subscribing = time.perf_counter() - start
-    count, preparing, matching = len(flights["dest"]), 0.0, 0.0
-    per_flight, ids = [], []
-    for first in range(0, count, _BATCH):
+    seconds = {"compiling": compiled - start, "subscribing": time.perf_counter() - compiled}
+    seconds |= {"preparing": 0.0, "matching": 0.0}
+    counts, ids = [], []
+    for first in range(0, len(flights["dest"]), _BATCH):
         start = time.perf_counter()
         rows = matcher.prepare({name: column[first : first + _BATCH] for name, column in flights.items()})
         between = time.perf_counter()
         found = matcher.match_batch(rows)
-        preparing, matching = preparing + between - start, matching + time.perf_counter() - between
-        per_flight.append(np.diff(found.offsets))
+        seconds["preparing"] += between - start
+        seconds["matching"] += time.perf_counter() - between
+        counts.append(np.diff(found.offsets))
         ids.append(found.ids)
         progress(len(rows))
-    seconds = (compiling, subscribing, preparing, matching)
-    return _found(people, flights, known, np.concatenate(per_flight), np.concatenate(ids), seconds)
-
-
-def _compiled(people: Subscribers, flights: dict[str, Array]) -> float:
-    """Lets a matcher of its own take a few subscriptions and flights; tells the seconds that took."""
-    start = time.perf_counter()
-    matcher = Matcher(space="globe")
-    matcher.subscribe_many([people.text(number) for number in range(min(len(people), 10))])
-    matcher.match_batch({name: column[:10] for name, column in flights.items()})
-    return time.perf_counter() - start
+    return _found(people, flights, known, np.concatenate(counts), np.concatenate(ids), seconds)
 
 
 def _found(
@@ -133,11 +125,10 @@ def _found(
     known: Airports,
     per_flight: Array,
     ids: Array,
-    seconds: tuple[float, float, float, float],
+    seconds: dict[str, float],
 ) -> Found:
-    compiling, subscribing, preparing, matching = (round(value, 4) for value in seconds)
     got = np.bincount(ids, minlength=len(people))
-    codes, airport = np.unique(flights["dest"], return_inverse=True)
+    codes, airport, bound = np.unique(flights["dest"], return_inverse=True, return_counts=True)
     matches = np.bincount(airport, per_flight).astype(int)
     latitude, longitude = known.places(codes)
     pairs = np.unique(np.repeat(airport, per_flight) * np.int64(len(people)) + ids)
@@ -147,7 +138,7 @@ def _found(
         {
             "airport": str(codes[i]),
             "name": names.get(str(codes[i]), ""),
-            "flights": int((airport == i).sum()),
+            "flights": int(bound[i]),
             "subscriptions": int(people_at[i]),
             "notifications": int(matches[i]),
         }
@@ -161,16 +152,10 @@ def _found(
         heard=int(np.count_nonzero(per_flight)),
         reached=int(np.count_nonzero(got)),
         busiest=busiest,
-        compiling=compiling,
-        subscribing=subscribing,
-        preparing=preparing,
-        matching=matching,
+        **{name: round(took, 4) for name, took in seconds.items()},
     )
-    spots = [
-        Spot(str(code), float(latitude[i]), float(longitude[i]), int(matches[i]))
-        for i, code in enumerate(codes)
-    ]
-    return Found(result, spots, got)
+    places = zip(codes.tolist(), latitude.tolist(), longitude.tolist(), matches.tolist(), strict=True)
+    return Found(result, [Spot(*place) for place in places], got)
 
 
 def show(*, as_json: bool, picture: Path | None, quiet: bool) -> None:
@@ -193,25 +178,24 @@ def show(*, as_json: bool, picture: Path | None, quiet: bool) -> None:
     title = f"{notes:,} notifications of {total:,} flights from New York, 2013"
     publish(
         found.result,
-        lambda: _print(found.result, people),
-        lambda file: draw_map(file, title, found.spots, people.latitude, people.longitude, found.got > 0),
+        _text(found.result, people),
         as_json=as_json,
-        picture=picture,
-        default="evflow-matching.svg",
+        draw=lambda file: draw_map(
+            file, title, found.spots, people.latitude, people.longitude, found.got > 0
+        ),
+        picture=picture or (None if as_json else Path("evflow-matching.svg")),
         caption="The map of where matches fell",
     )
 
 
-def _print(result: MatchingResult, people: Subscribers) -> None:
-    click.echo(f"{result.subscriptions:,} subscriptions, such as\n")
-    for number in range(3):
-        click.echo(f"  {people.text(number)}")
-    click.echo("\nA flight from New York is where it is bound for. Most notifications fell at\n")
+def _text(result: MatchingResult, people: Subscribers) -> str:
     header = ["airport", "", "flights", "subscribers reached", "notifications"]
-    click.echo(table(header, [list(place.values()) for place in result.busiest]))
     rate = result.flights / result.matching
-    click.echo(
-        f"\n{result.flights:,} flights matched in {result.matching:.2f} s on one core, {rate:,.0f} a second "
+    return (
+        f"{result.subscriptions:,} subscriptions, such as\n\n{people.examples()}\n\n"
+        "A flight from New York is where it is bound for. Most notifications fell at\n\n"
+        f"{table(header, [list(place.values()) for place in result.busiest])}\n\n"
+        f"{result.flights:,} flights matched in {result.matching:.2f} s on one core, {rate:,.0f} a second "
         f"({1e6 / rate:.1f} µs a flight): {result.notifications:,} notifications.\n"
         f"{result.heard:,} flights were asked for by someone, {result.reached:,} subscribers got one; "
         f"{result.nowhere:,} flights went where no place is known.\n"

@@ -3,25 +3,53 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 
 import evflow as ev
-from evflow.demo.flights import Flight, columns, data_file, read
-from evflow.demo.graph import End, build
+from evflow.demo.flights import batch_of, data_file, read
+from evflow.demo.graph import AIRPORTS, End, Hourly
 from evflow.demo.nodes import Parts, parts
-from evflow.demo.progress import Progress, progress_bar
-from evflow.demo.publish import publish
-from evflow.demo.result import Result, dead_of, fastest, result_of
+from evflow.demo.output import Progress, progress_bar, publish
 from evflow.draw import draw
 from evflow.report import stats_table, table
 
-__all__ = ["Ran", "Result", "run", "run_on", "show"]
+__all__ = ["Ran", "Result", "run", "show"]
 
 _BATCH = 8192
+_BUSY = 10
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the stones counted.
+
+    Attributes:
+        flights: flights submitted.
+        late: departures more than 60 minutes late.
+        late_by_origin: the same by airport.
+        cancelled: flights that never left.
+        flown: flights with a known time in the air.
+        diverted: flights that left, but whose time in the air is not known.
+        hourly_averages: averages published, one an hour and airport.
+        fastest_hours: airport → the fastest of its hours with ten flights or more: its start (ISO 8601, UTC),
+            the mean ground speed in miles an hour, and the flights.
+        seconds: from the first event's submission to the last one's end.
+    """
+
+    flights: int
+    late: int
+    late_by_origin: dict[str, int]
+    cancelled: int
+    flown: int
+    diverted: int
+    hourly_averages: int
+    fastest_hours: dict[str, dict[str, Any]]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -41,60 +69,59 @@ class Ran:
     dead: list[str]
 
 
-def run(flights: ev.EventBatch, progress: Progress = lambda count: None) -> tuple[ev.Flow, Result]:
-    """Sends the flights through the graph, in this process.
+def run(nodes: Parts, flights: ev.EventBatch, progress: Progress = lambda count: None) -> Ran:
+    """Sends the flights through the graph.
 
     Args:
+        nodes: where its stones are.
         flights: a batch of ``Flight``, ordered by scheduled departure.
         progress: called with the number of flights of each batch that was submitted.
 
-    Returns:
-        The flow, closed, and what its stones counted.
-    """
-    averages: list[ev.EventBatch] = []
-    with build(averages.append).run() as flow:
-        seconds = _feed(flow, flights, progress, flow.drain)
-    return flow, result_of(flow.stats(), fastest(averages), seconds)
-
-
-def run_on(others: Parts, flights: ev.EventBatch, progress: Progress = lambda count: None) -> Ran:
-    """Sends the flights through the graph, with its stones on several nodes.
-
-    Args:
-        others: the processes of the other nodes; they have been started.
-        flights: see ``run``.
-        progress: see ``run``.
-
     Raises:
-        EvflowError: one of the processes has ended, or there is none.
+        EvflowError: a process of a node has ended.
     """
-    with others.connect() as flow:
-        seconds = _feed(flow, flights, progress, lambda: others.drain(flow))
-        reports = others.reports()
-    stats = flow.stats()
-    dead = dead_of(flow)
-    for report in reports.values():
-        stats |= report["stats"]
-        dead += report["dead"]
-    # In the order of the graph, whatever the node.
-    stats = {name: stats[name] for name in flow.graph.stones}
-    hours = next(report["fastest"] for report in reports.values() if report["fastest"])
-    return Ran(flow.graph, stats, result_of(stats, hours, seconds), dead)
+    with nodes.connect() as flow:
+        # Whoever waits for the first result waits for the compiler too, so it counts.
+        start = time.perf_counter()
+        for first in range(0, len(flights), _BATCH):
+            batch = flights[first : first + _BATCH]
+            flow["flights"].submit_batch(batch)
+            progress(len(batch))
+        # What two sources submit has no order, so the end waits until the flights are through.
+        nodes.drain(flow)
+        flow["end"].submit(End(0))
+        nodes.drain(flow)
+        seconds = time.perf_counter() - start
+        report = nodes.report(flow)
+    count = {name: int(counts["in"]) for name, counts in report.stats.items()}
+    result = Result(
+        flights=count["flights"],
+        late=int(report.stats["late"]["out"]),
+        late_by_origin={airport: count[airport] for airport in AIRPORTS},
+        cancelled=count["cancelled"],
+        flown=int(report.stats["ground speed"]["out"]),
+        diverted=count["diverted"],
+        hourly_averages=count["averages"],
+        fastest_hours=_fastest([ev.EventBatch.from_bytes(Hourly.schema, *part) for part in report.averages]),
+        seconds=round(seconds, 4),
+    )
+    return Ran(flow.graph, report.stats, result, report.dead)
 
 
-def _feed(flow: ev.Flow, flights: ev.EventBatch, progress: Progress, drain: Callable[[], object]) -> float:
-    """Submits everything and returns the seconds until all was handled."""
-    # Whoever waits for the first result waits for the compiler too, so it counts.
-    start = time.perf_counter()
-    for first in range(0, len(flights), _BATCH):
-        batch = flights[first : first + _BATCH]
-        flow["flights"].submit_batch(batch)
-        progress(len(batch))
-    # What two sources submit has no order, so the end waits until the flights are through.
-    drain()
-    flow["end"].submit(End(0))
-    drain()
-    return time.perf_counter() - start
+def _fastest(averages: list[ev.EventBatch]) -> dict[str, dict[str, Any]]:
+    """Of each airport the fastest hour with ten flights or more; see ``Result``."""
+    found = {}
+    all_hours = ev.EventBatch.concat(averages)
+    origin, mph, flights, hour = (all_hours[name] for name in ("origin", "mph", "flights", "hour"))
+    for airport in AIRPORTS:
+        of_airport = np.flatnonzero((origin == airport.encode()) & (flights >= _BUSY))
+        best = of_airport[np.argmax(mph[of_airport])]
+        found[airport] = {
+            "hour": str(np.datetime64(int(hour[best]), "h")) + ":00Z",
+            "mph": round(float(mph[best]), 1),
+            "flights": int(flights[best]),
+        }
+    return found
 
 
 def show(*, as_json: bool, picture: Path | None, quiet: bool, processes: int = 1) -> None:
@@ -110,49 +137,46 @@ def show(*, as_json: bool, picture: Path | None, quiet: bool, processes: int = 1
         EvflowError: a package of the ``demo`` extra is not installed; says how to get it. Or one of the
             processes has ended.
     """
-    ran = _ran(processes, quiet)
-    publish(
-        ran.result,
-        lambda: _print(ran, processes),
-        lambda file: draw(ran.graph, file, ran.stats),
-        as_json=as_json,
-        picture=picture,
-        default="evflow-demo.svg",
-        caption="The graph with its counts",
-    )
-
-
-def _ran(processes: int, quiet: bool) -> Ran:
     data_file()
     # The other processes begin while this one reads the data.
-    with parts(processes) as others:
-        flights = ev.EventBatch.from_table(Flight.schema, columns(read()))
+    with parts(processes) as nodes:
+        flights = batch_of(read())
         with progress_bar(len(flights), quiet) as progress:
-            if processes > 1:
-                return run_on(others, flights, progress)
-            flow, result = run(flights, progress)
-            return Ran(flow.graph, flow.stats(), result, dead_of(flow))
+            ran = run(nodes, flights, progress)
+    publish(
+        ran.result,
+        _text(ran, processes),
+        as_json=as_json,
+        draw=lambda file: draw(ran.graph, file, ran.stats),
+        picture=picture or (None if as_json else Path("evflow-demo.svg")),
+        caption="The graph with its counts",
+    )
+    for text in () if as_json else ran.dead[:10]:
+        click.echo(f"dead letter: {text}", err=True)
 
 
-def _print(ran: Ran, processes: int) -> None:
+def _text(ran: Ran, processes: int) -> str:
     stones, result = ran.graph.stones, ran.result
     kinds = {name: stone.kind for name, stone in stones.items()}
     nodes = {name: str(stone.on) for name, stone in stones.items()} if processes > 1 else None
-    click.echo(stats_table(ran.stats, kinds, result.seconds, nodes))
-    click.echo()
     header = ["airport", "over an hour late", "fastest hour (UTC)", "mph", "flights"]
-    rows = []
-    for airport, late in result.late_by_origin.items():
-        best = result.fastest_hours[airport]
-        rows.append([airport, late, best["hour"].replace("T", " ").rstrip("Z"), best["mph"], best["flights"]])
-    click.echo(table(header, rows))
-    rate = result.flights / result.seconds
-    click.echo(
-        f"\n{result.flights:,} flights in {result.seconds:.2f} s, compiling included: {rate:,.0f} a second. "
+    best = result.fastest_hours
+    rows = [
+        [
+            airport,
+            late,
+            best[airport]["hour"].replace("T", " ").rstrip("Z"),
+            best[airport]["mph"],
+            best[airport]["flights"],
+        ]
+        for airport, late in result.late_by_origin.items()
+    ]
+    crossed = sum(int(ran.stats[name]["out"]) for name, kind in kinds.items() if kind == "bridge")
+    processes_told = f"\n{processes} processes; {crossed:,} events crossed from one to another over ZeroMQ."
+    return (
+        f"{stats_table(ran.stats, kinds, result.seconds, nodes)}\n\n{table(header, rows)}\n\n"
+        f"{result.flights:,} flights in {result.seconds:.2f} s, compiling included: "
+        f"{result.flights / result.seconds:,.0f} a second. "
         f"{result.cancelled:,} were cancelled, {result.diverted:,} did not arrive as planned."
+        f"{processes_told if processes > 1 else ''}"
     )
-    if processes > 1:
-        crossed = sum(int(ran.stats[name]["out"]) for name, kind in kinds.items() if kind == "bridge")
-        click.echo(f"{processes} processes; {crossed:,} events crossed from one to another over ZeroMQ.")
-    for text in ran.dead[:10]:
-        click.echo(f"dead letter: {text}", err=True)

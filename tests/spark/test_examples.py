@@ -39,9 +39,9 @@ def test_example_runs_and_finds_what_pandas_finds(
 
 
 def test_demo_tells_as_many_subscribers_as_that_of_matching(spark: SparkSession) -> None:
-    from evflow.demo.flights import read
+    from evflow.demo.flights import airports, read
     from evflow.demo.matching import events, match
-    from evflow.demo.subscribers import airports, subscribers
+    from evflow.demo.subscribers import subscribers
 
     done = CliRunner().invoke(main, ["demo", "spark", "--json"])
     assert done.exit_code == 0, done.output
