@@ -198,6 +198,9 @@ class Context(Protocol):
     def drop(self, count: int) -> None:
         """Counts events that end here by intention."""
 
+    def take(self, count: int) -> None:
+        """Counts events that came here otherwise than by ``receive``."""
+
     def sender(self) -> Callable[[EventBatch], None] | None:
         """Takes a bridge's events to its node; None where they stay in this process."""
 

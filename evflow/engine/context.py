@@ -7,7 +7,7 @@ from operator import index
 from typing import TYPE_CHECKING
 
 from evflow.engine.actors import checked_batch
-from evflow.engine.topology import DROPPED, Slot
+from evflow.engine.topology import DROPPED, IN, Slot
 from evflow.events.batch import EventBatch
 from evflow.outside import shown
 from evflow.stone import Entrance
@@ -56,6 +56,9 @@ class StoneContext:
 
     def drop(self, count: int) -> None:
         self._slot.counts[DROPPED] += index(count)
+
+    def take(self, count: int) -> None:
+        self._slot.counts[IN] += index(count)
 
     def sender(self) -> Callable[[EventBatch], None] | None:
         sender = self._engine.sender(self._slot)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 import evflow as ev
-from evflow.events.attributes import AttributeColumn, Attributes
 from evflow.spark.landing.actor import Landing
 
 
@@ -36,16 +35,9 @@ def rows(first: int, count: int, kind: Any = Row) -> ev.EventBatch:
     return ev.EventBatch.from_columns(kind, {"seq": seq, **other})
 
 
-def numbered(batch: ev.EventBatch, task: int, first: int) -> ev.EventBatch:
-    """Rows with the attributes that tasks of Spark give them."""
-    count = len(batch)
-    present = np.broadcast_to(np.True_, count)
-    at = np.arange(first, first + count)
-    columns = {
-        "task": AttributeColumn("i", np.broadcast_to(np.int64(task), count), present),
-        "row": AttributeColumn("i", at, present),
-    }
-    return batch.with_attributes(Attributes(columns))
+def appending(batch: ev.EventBatch, task: int, first: int) -> dict[str, Any]:
+    """The question with which a task of Spark sends rows."""
+    return {"ask": "append", "task": task, "first": first, "rows": len(batch), "data": batch.to_bytes()}
 
 
 class Notes:
@@ -57,7 +49,7 @@ class Notes:
         self.attributes: dict[str, int | float | str] = {}
         self.emitted: list[tuple[int | None, list[int]]] = []
         self.faults: list[int] = []
-        self.dropped = 0
+        self.dropped = self.taken = 0
         self.woken = 0
 
     def emit(self, batch: ev.EventBatch, port: int = 0, number: int | None = None) -> None:
@@ -68,6 +60,9 @@ class Notes:
 
     def drop(self, count: int) -> None:
         self.dropped += count
+
+    def take(self, count: int) -> None:
+        self.taken += count
 
     def wake(self) -> None:
         self.woken += 1
@@ -97,8 +92,11 @@ class Desk:
         return int(found["task"])
 
     def send(self, task: int, first: int, count: int, seq: int | None = None) -> None:
-        batch = rows(first if seq is None else seq, count, self.kind)
-        self.actor.receive(numbered(batch, task, first), "rows")
+        self.append(task, first, rows(first if seq is None else seq, count, self.kind))
+
+    def append(self, task: int, first: int, batch: ev.EventBatch) -> None:
+        found = self.actor.answer(appending(batch, task, first))
+        assert found["rows"] >= first + len(batch)
 
     def staged(self, task: int) -> int:
         return int(self.ask("end", task=task)["rows"])

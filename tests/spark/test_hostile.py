@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -19,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import evflow as ev
-from evflow.errors import DeployError, EvflowError, FlowError, SchemaError, SparkError
-from evflow.events.attributes import Attributes
+from evflow.errors import DeployError, EvflowError, FlowError, SparkError
 from evflow.link.asking import Answers
-from evflow.spark.format import answers
+from evflow.spark import questions
+from evflow.spark.format.connection import Connection
 from evflow.spark.format.options import Options
-from evflow.spark.format.sending import Line, Way
-from evflow.spark.landing import ledger, numbered, schemas, staging
+from evflow.spark.format.sending import Sender
+from evflow.spark.landing import ledger, staging
 from evflow.spark.rowfile import RowFile
 from evflow.stone import Checkpoint
 from tests.fuzz import spark
@@ -42,8 +43,8 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
 )
-KEYS = "job epoch partition attempt schema run task tasks query at spool from to most".split()
-ASKS = "look begin end drop commit abort range rows".split()
+KEYS = "job epoch partition attempt schema run task tasks query at spool from to most first rows data".split()
+ASKS = "look begin append end drop commit abort range rows".split()
 DEEP = spark.nested(1000)
 
 
@@ -71,9 +72,11 @@ def test_stones_answer_every_question_or_refuse_it(ask: str, rest: dict[str, Any
 
 @given(PLAIN)
 def test_answers_are_used_or_refused(answer: Any) -> None:
-    for check in (answers.count, answers.text, answers.listed, answers.described):
-        spark.refused(lambda check=check: check(answers.answered(answer), "rows"))
-        spark.refused(lambda check=check: check({"rows": answer}, "rows"))
+    for kind in (questions.Schemas, questions.Begun, questions.Staged, questions.There, questions.Page):
+        spark.refused(lambda kind=kind: questions.answered(answer, kind))
+        spark.refused(
+            lambda kind=kind: questions.answered(dict.fromkeys(kind.__struct_fields__, answer), kind)
+        )
 
 
 @given(st.integers(0, 1 << 32))
@@ -129,7 +132,7 @@ def test_tasks_that_have_rows_do_not_make_way(desk: Desk, monkeypatch: pytest.Mo
 
 
 def test_schemas_of_tasks_are_kept_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemas, "_MOST", 2000)
+    monkeypatch.setattr(staging, "_MOST_SCHEMAS", 2000)
     desk = Desk()
     desk.stone.schema = None
     actor = desk.stone.open(desk.notes)  # type: ignore[arg-type]
@@ -156,17 +159,8 @@ def test_schemas_of_tasks_are_kept_once_and_bounded(monkeypatch: pytest.MonkeyPa
         desk.actor.close()
 
 
-def test_batch_of_rows_in_many_places_is_a_dead_letter(desk: Desk) -> None:
-    task, count = desk.begin(), numbered._MOST + 2
-    said = Attributes.from_lists({"task": [task] * count, "row": [5 - n for n in range(count)]})
-    desk.actor.receive(rows(0, count).with_attributes(said), "rows")
-    assert len(desk.notes.faults) == count
-    desk.send(task, 0, 2)
-    assert desk.staged(task) == 2
-
-
 def test_commit_of_more_tasks_than_there_can_be_is_refused(desk: Desk) -> None:
-    with pytest.raises(FlowError, match="100000 at most"):
+    with pytest.raises(FlowError, match="length <= 100000"):
         desk.ask("commit", job="job", epoch=0, tasks=[[0, 0, 0]] * 100_001)
 
 
@@ -326,14 +320,11 @@ def test_options_with_names_that_files_cannot_have_are_refused() -> None:
 
 
 def test_offsets_of_thousands_of_digits_are_refused() -> None:
-    pytest.importorskip("pyspark")
-    from evflow.spark.format import reading
-
+    good = {"contact": "tcp://h:1", "stone": "rows"}
     for text in ("9" * 5000, "9" * 19, "x" * 100_000, "-1"):
-        with pytest.raises(SparkError, match="option 'from'"):
-            reading._place({"from": text}, "from", "earliest")
-        with pytest.raises(SparkError, match="option 'partitions'"):
-            reading._number({"partitions": text}, "partitions")
+        for name in ("from", "partitions"):
+            with pytest.raises(SparkError, match=f"option {name!r}"):
+                Options.parse({**good, name: text}, reads=True)
 
 
 def test_commit_without_what_each_task_sent_is_refused() -> None:
@@ -347,17 +338,15 @@ def test_commit_without_what_each_task_sent_is_refused() -> None:
             writing._all_sent([sent, other])  # type: ignore[list-item]
 
 
-def test_schema_that_is_none_is_refused() -> None:
-    with pytest.raises(SchemaError):
-        answers.described({"schema": {"name": "S"}}, "schema")
-
-
 @pytest.mark.parametrize("kind", ['{"type": "udt", "pyClass": "os.nothing", "serializedClass": ""}', '"x"'])
 def test_columns_that_would_have_spark_import_or_are_none_are_refused(kind: str) -> None:
+    pytest.importorskip("pyspark")
+    from evflow.spark.format import reading
+
     columns = f'{{"type": "struct", "fields": [{{"name": "a", "type": {kind}, "nullable": true}}]}}'
     for origin in (columns, "x", "[]", "9" * 5000):
         with pytest.raises(SparkError, match="expected columns of Spark as the origin of schema S"):
-            answers.origin(ev.Schema("S", {"a": int}, origin=origin))
+            reading.origin(ev.Schema("S", {"a": int}, origin=origin))
 
 
 @pytest.mark.slow
@@ -366,19 +355,25 @@ def test_node_goes_on_after_questions_that_nobody_should_ask() -> None:
     begin = {"ask": "begin", "job": "job", "epoch": 0, "partition": 0, "attempt": 0, "schema": desc}
     with receiver() as there:
         options = Options.parse({"timeout": "10", **there.options})
-        with Line(options) as line, Way(options, "0-1") as way:
-            task = way.ask(begin)["task"]
+        with Connection(options) as connection:
+
+            def put(question: Any) -> Any:
+                return connection.flow.ask(options.there, options.stone, question)
+
+            task = put(begin)["task"]
             for hostile in (DEEP, (1 << 64) - 1, "x" * 1_000_000, [[1, 2]] * 100_000):
-                for key, ask in product(KEYS, ("begin", "commit", "end")):
-                    asked = {**begin, "ask": ask, "task": -1, key: hostile}
-                    spark.refused(lambda asked=asked: line.ask(asked))
+                for key, verb in product(KEYS, ("begin", "commit", "end")):
+                    asked = {**begin, "ask": verb, "task": -1, key: hostile}
+                    spark.refused(partial(put, asked))
             for stone in ("x" * 100_000, "", "\ud83d", DEEP):
                 with pytest.raises(EvflowError):
-                    line.flow.ask(options.there, stone, {"ask": "look"})
+                    connection.flow.ask(options.there, stone, {"ask": "look"})
             with pytest.raises(EvflowError, match="what msgpack takes"):
-                line.ask({"ask": 1 << 70})
-            assert way.ask({"ask": "end", "task": task}) == {"rows": 0}
-            way.begin(task, ev.Schema.from_description(desc))
-            way.give_up()
-            with pytest.raises(FlowError, match="is not known"):
-                way.finish()
+                put({"ask": 1 << 70})
+            assert put({"ask": "end", "task": task}) == {"rows": 0}
+            with (
+                pytest.raises(FlowError, match="is not known"),
+                Sender(connection, task, ev.Schema.from_description(desc)) as sender,
+            ):
+                put({"ask": "drop", "task": task})
+                sender.finish()

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 import evflow as ev
+from evflow.flow.flow import Flow
 from tests.deploy.yard import Yard
 from tests.node.processes import running, wait_for
-from tests.spark.landings import Desk, Note, Row, numbered, rows
+from tests.spark.landings import Desk, Note, Row, appending, rows
 
 
 class Sender:
@@ -35,11 +36,11 @@ class Sender:
         where = {"job": job, "epoch": epoch, "partition": partition, "attempt": 0}
         return int(self.ask("begin", **where, schema=schema.description)["task"])
 
-    def send(self, task: int, batch: ev.EventBatch, first: int = 0, **settings: Any) -> None:
-        self._flow["out"].submit_batch(numbered(batch, task, first), **settings)
+    def send(self, task: int, batch: ev.EventBatch, first: int = 0) -> None:
+        self._flow.ask(self._there, self._stone, appending(batch, task, first))
 
     def end(self, task: int, count: int) -> None:
-        wait_for(lambda: self.ask("end", task=task)["rows"] == count, f"{count} rows")
+        assert self.ask("end", task=task)["rows"] == count
 
     def whole(self, batch: ev.EventBatch, job: str = "job", epoch: int = 0) -> None:
         """Sends and commits a job of one task."""
@@ -50,11 +51,8 @@ class Sender:
 
 
 @contextmanager
-def sending(contact: str, stone: str, **bridge: Any) -> Iterator[Sender]:
-    graph = ev.Graph("out")
-    with graph.on("sender"):
-        graph.source("out") >> ev.Bridge(contact, stone, input="rows", **bridge)
-    with running(graph, ev.Node("sender"), max_bytes=1 << 16) as flow:
+def sending(contact: str, stone: str) -> Iterator[Sender]:
+    with Flow.empty("sending", node=ev.Node("sender")) as flow:
         yield Sender(flow, contact, stone)
 
 
@@ -69,26 +67,21 @@ def _collecting(source: ev.SparkSource, seen: list[Any], gate: threading.Event |
     return graph
 
 
-def test_rows_are_converted_to_the_declared_schema_and_a_drain_waits_for_them() -> None:
+def test_a_drain_waits_for_committed_rows_and_what_is_no_row_is_refused() -> None:
     seen: list[Any] = []
     with _collecting(ev.SparkSource(Row, name="rows"), seen).run() as flow:
         assert flow.node is not None
         with sending(flow.node.contact, "rows") as sender:
-            other = ev.Schema("other", {"more": str, "price": ev.f32, "seq": ev.i32})
-            columns = {"more": ["a"] * 3000, "price": [0.5] * 3000, "seq": range(3000)}
-            sender.whole(ev.EventBatch.from_columns(other, columns))
+            sender.whole(rows(0, 3000))
             flow.drain(10)
-            assert seen == [Row(n, 0.5) for n in range(3000)]
-            # What cannot be converted is a dead letter, and its task fails.
-            wide = ev.Schema("wide", {"seq": ev.f64})
-            task = sender.begin(wide, "wide")
-            sender.send(task, ev.EventBatch.from_columns(wide, {"seq": [1.0, 2.5, 3.0]}))
-            wait_for(lambda: len(flow.dead_letters()) == 1, "a dead letter")
-            with pytest.raises(
-                ev.FlowError, match="rows 1 to 1 have not come; those that could not be taken"
-            ):
-                wait_for(lambda: sender.ask("end", task=task)["rows"] == 3, "an error")
+            assert seen == rows(0, 3000).to_events()
+            with pytest.raises(ev.SchemaError, match="rows of Spark do not fit"):
+                sender.begin(Note.schema, "other")
+            task = sender.begin(Row.schema, "other")
+            with pytest.raises(ev.SchemaError):
+                sender.send(task, rows(0, 10, Note))
     assert flow.attributes("rows")["jobs"] == 1
+    assert flow.stats()["rows"]["in"] == flow.stats()["rows"]["out"] == 3000
 
 
 def test_a_source_that_declares_nothing_takes_rows_as_they_are() -> None:
@@ -136,12 +129,12 @@ def test_a_terminal_that_stands_still_stops_the_tasks_at_the_limit_and_nothing_i
     near.add(source) >> ev.Bridge(there.contact, "in", limit=1 << 16)
     with running(far, there), near.run() as flow:
         assert flow.node is not None
-        with sending(flow.node.contact, "rows", limit=1 << 16) as sender:
+        with sending(flow.node.contact, "rows") as sender:
             sender.whole(rows(0, 50_000))
             task, sent = sender.begin(Row.schema, "more"), 0
-            with pytest.raises(ev.FlowError, match="full"):
+            with pytest.raises(ev.UnwrittenError, match="bytes of rows are staged or released"):
                 while sent < 1_000_000:
-                    sender.send(task, rows(sent, 2000), sent, timeout=0.5)
+                    sender.send(task, rows(sent, 2000), sent)
                     sent += 2000
             assert seen == []
             gate.set()
@@ -191,10 +184,10 @@ def test_memory_does_not_grow_with_the_rows() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    desk.actor.receive(numbered(batch, task, 0), "rows")
+    desk.append(task, 0, batch)
     before = resident()
     for number in range(1, 500):
-        desk.actor.receive(numbered(batch, task, number * 10_000), "rows")
+        desk.append(task, number * 10_000, batch)
     assert desk.staged(task) == 5_000_000
     desk.commit([(0, task, 5_000_000)])
     count = 0

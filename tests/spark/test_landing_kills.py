@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import evflow as ev
+from evflow.flow.flow import Flow
 from tests.node.processes import NodeProcess, free_port, running
-from tests.spark.landings import Row, flowing, numbered, rows
+from tests.spark.landings import Row, appending, flowing, rows
 
 BEAT = 0.1
 KILLS = int(os.environ.get("EVFLOW_KILLS", "3"))
@@ -27,9 +28,12 @@ class Driver:
         self.attempts = 0
 
     def ask(self, ask: str, **question: object) -> dict[str, int]:
+        return self.answer({"ask": ask, **question})
+
+    def answer(self, question: dict[str, object]) -> dict[str, int]:
         while True:
             try:
-                answer: dict[str, int] = self._flow.ask(self._contact, "rows", {"ask": ask, **question}, 2.0)
+                answer: dict[str, int] = self._flow.ask(self._contact, "rows", question, 2.0)
                 return answer
             except ev.LinkError:
                 continue
@@ -60,12 +64,10 @@ class Driver:
             task = begun["task"]
             if begun["done"]:
                 return [partition, task, ROWS]
-            for at in range(0, ROWS, PIECE):
-                batch = rows(seq + at, PIECE)
-                self._flow["out"].submit_batch(numbered(batch, task, at), timeout=30)
             try:
-                while self.ask("end", task=task)["rows"] < ROWS:
-                    time.sleep(0.005)
+                for at in range(0, ROWS, PIECE):
+                    self.answer(appending(rows(seq + at, PIECE), task, at))
+                assert self.ask("end", task=task)["rows"] == ROWS
                 return [partition, task, ROWS]
             except ev.FlowError as error:
                 assert "not known" in str(error)
@@ -87,9 +89,6 @@ def test_a_source_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: P
         ) as middle,
     ):  # fmt: skip
         epochs = 0
-        out = ev.Graph("out")
-        with out.on("driver"):
-            out.source("out", Row) >> ev.Bridge(middle.contact, "rows", input="rows", limit=1 << 20)
         over = threading.Event()
 
         def kill() -> None:
@@ -99,7 +98,7 @@ def test_a_source_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: P
                 middle.restart()
             over.set()
 
-        with running(out, ev.Node("driver", heartbeat=BEAT), max_bytes=1 << 20) as flow:
+        with Flow.empty("driver", node=ev.Node("driver", heartbeat=BEAT)) as flow:
             driver = Driver(flow, middle.contact, random.Random(seed))
             killing = threading.Thread(target=kill)
             killing.start()

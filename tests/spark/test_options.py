@@ -49,8 +49,13 @@ def test_option_that_is_wrong_is_named(changed: dict[str, str], message: str) ->
         Options.parse(GOOD | changed)
 
 
-def test_options_of_others_are_left_to_them() -> None:
-    assert Options.parse(GOOD | {"fromoffset": "3"}, also=["fromOffset"]) == Options.parse(GOOD)
+def test_options_of_reads_are_known_to_reads_only() -> None:
+    given = {"FROM": " 3 ", "to": "Latest", "startingoffset": "7", "maxRowsPerTrigger": "10", "query": "q"}
+    found = Options.parse(GOOD | given | {"partitions": "2"}, reads=True)
+    assert (found.first, found.last, found.start) == (3, "latest", 7)
+    assert (found.most_rows, found.partitions, found.query) == (10, 2, "q")
+    with pytest.raises(SparkError, match="option 'from' is not known"):
+        Options.parse(GOOD | {"from": "3"})
 
 
 def test_configure_refuses_what_is_no_builder() -> None:

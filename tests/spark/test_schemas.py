@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from evflow.spark.columns.arrow import arrow_schema_of
 from evflow.spark.columns.kept import can_give, with_types
 from evflow.spark.columns.schemas import schema_of, struct_of
-from evflow.spark.format.answers import origin
+from evflow.spark.format.reading import origin
 
 
 def struct(**columns: Any) -> spark.StructType:

@@ -90,13 +90,13 @@ def test_questions_that_are_wrong_are_refused_and_cost_nothing() -> None:
         flow.drain()
         spool = reader.ask(ask="range")["spool"]
         for question, told in (
-            ({"ask": "what"}, "does not know question 'what'.*; expected range, rows or commit"),
-            ({}, "does not know question None"),
-            ({"ask": "rows", "spool": spool, "from": -1, "to": 2, "most": 9}, "expected an offset in 'from'"),
-            ({"ask": "rows", "spool": spool, "from": 0, "to": "2", "most": 9}, "offset in 'to', found '2'"),
+            ({"ask": "what"}, "question 'what' of Spark: expected one of range, rows, commit"),
+            ({}, "question None of Spark"),
+            ({"ask": "rows", "spool": spool, "from": -1, "to": 2, "most": 9}, r"`int` >= 0 - at `\$.from`"),
+            ({"ask": "rows", "spool": spool, "from": 0, "to": "2", "most": 9}, r"got `str` - at `\$.to`"),
             ({"ask": "rows", "spool": "x", "from": 0, "to": 2, "most": 9}, "that one was lost or deleted"),
-            ({"ask": "range", "query": 7, "spool": spool, "at": 0}, "expected a name in 'query', found 7"),
-            ({"ask": "commit", "query": "q", "spool": spool}, "expected an offset in 'to', found None"),
+            ({"ask": "range", "query": 7, "spool": spool, "at": 0}, r"got `int` - at `\$.query`"),
+            ({"ask": "commit", "query": "q", "spool": spool}, "missing required field `to`"),
         ):
             with pytest.raises(FlowError, match=told):
                 reader.ask(**question)

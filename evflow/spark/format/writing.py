@@ -19,9 +19,10 @@ from evflow.errors import EvflowError, SchemaError, SparkError
 from evflow.schema import Schema
 from evflow.spark.columns.arrow import encode
 from evflow.spark.columns.schemas import schema_of
-from evflow.spark.format import answers
+from evflow.spark.format.connection import Connection, shared
 from evflow.spark.format.options import Options
-from evflow.spark.format.sending import Line, Way
+from evflow.spark.format.sending import Sender
+from evflow.spark.questions import Abort, Begin, Begun, Commit, Done, Look, Schemas, Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,7 +80,8 @@ class BatchWriter(DataSourceArrowWriter):
         _refuse_overwriting(overwrite)
         self._run = uuid.uuid4().hex
         self._job = self._options.jobid or self._run
-        self._schema = taken(self._options, struct, _EARLY)
+        with Connection(self._options) as connection:
+            self._schema = taken(connection, struct, min(self._options.timeout, _EARLY))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Sends a task's rows, on the executor."""
@@ -141,37 +143,27 @@ class StreamWriter(DataSourceStreamArrowWriter):
             _abort(self._options, job, batchId)
 
 
-def taken(options: Options, struct: StructType, timeout: float) -> Schema:
+def taken(connection: Connection, struct: StructType, timeout: float) -> Schema:
     """The schema that a stone takes rows as: its own, where it has one.
 
     Args:
-        options: where the stone is.
+        connection: to the stone's node.
         struct: the schema of the DataFrame.
-        timeout: seconds to wait for its answer, if the option is not shorter.
+        timeout: seconds to wait for the answer.
 
     Raises:
         EvflowError: the stone is not there, does not answer, or takes none of the rows.
     """
-    with Line(options) as line:
-        return _look(line, struct, min(options.timeout, timeout))
-
-
-def _look(line: Line, struct: StructType, timeout: float) -> Schema:
-    found = answers.listed(line.ask({"ask": "look"}, timeout), "schemas")
+    found = connection.ask(Look(), Schemas, timeout).schemas
     if not found:
         return schema_of(struct)
-    return _fitting([Schema.from_description(one) for one in found], struct)
-
-
-def _fitting(schemas: Sequence[Schema], struct: StructType) -> Schema:
-    """The first schema that rows can be events of."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    arrow = to_arrow_schema(struct, timezone="UTC")
-    nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in arrow], schema=arrow)
+    nothing = pa.RecordBatch.from_pylist([], to_arrow_schema(struct, timezone="UTC"))
     reasons = []
-    for schema in schemas:
+    for description in found:
+        schema = Schema.from_description(description)
         try:
             encode(schema, nothing)
             return schema
@@ -192,23 +184,19 @@ def _send(
     context = TaskContext.get()
     assert context is not None
     partition, attempt = context.partitionId(), context.taskAttemptId()
-    with Way(options, f"{partition}-{attempt}") as way:
-        rows = schema if isinstance(schema, Schema) else _look(way, schema, options.timeout)
+    with shared(options) as connection:
+        rows = schema if isinstance(schema, Schema) else taken(connection, schema, options.timeout)
         rows = _schemas.setdefault(rows.fingerprint, rows)
-        begin = {"ask": "begin", "job": job, "epoch": epoch, "partition": partition, "attempt": attempt}
-        begun = way.ask(begin | {"run": run, "schema": rows.description})
-        task = answers.count(begun, "task")
+        begin = Begin(job, epoch, partition, attempt, rows.description, run)
+        begun = connection.ask(begin, Begun)
         # Where the job was committed before, nothing is to be sent again.
-        if not begun.get("done"):
-            way.begin(task, rows)
-            try:
-                for batch in batches:
-                    way.send(batch)
-                way.finish()
-            except BaseException:
-                way.give_up()
-                raise
-        return Sent(job, epoch, partition, task, way.rows)
+        if begun.done:
+            return Sent(job, epoch, partition, begun.task, 0)
+        with Sender(connection, begun.task, rows) as sender:
+            for batch in batches:
+                sender.send(batch)
+            sender.finish()
+        return Sent(job, epoch, partition, begun.task, sender.rows)
 
 
 def _query_and_epoch() -> tuple[str, int]:
@@ -240,16 +228,16 @@ def _all_sent(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
 
 
 def _commit(options: Options, job: str, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
-    tasks = [[one.partition, one.task, one.rows] for one in _all_sent(messages)]
-    with Line(options) as line:
-        line.ask({"ask": "commit", "job": job, "epoch": epoch, "tasks": tasks})
+    tasks = [(one.partition, one.task, one.rows) for one in _all_sent(messages)]
+    with Connection(options) as connection:
+        connection.ask(Commit(job, epoch, tasks), Staged)
 
 
-def _abort(options: Options, job: str, epoch: int, run: str | None = None) -> None:
+def _abort(options: Options, job: str, epoch: int, run: str = "") -> None:
     """Never raises an error of evflow's, which would hide the one for which the job is aborted."""
     try:
-        with Line(options) as line:
-            line.ask({"ask": "abort", "job": job, "epoch": epoch, "run": run}, min(options.timeout, _EARLY))
+        with Connection(options) as connection:
+            connection.ask(Abort(job, epoch, run), Done, min(options.timeout, _EARLY))
     except EvflowError as error:
         _log.warning("job %s, epoch %s: the stone was not told that it is aborted: %s", job, epoch, error)
 

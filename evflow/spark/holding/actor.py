@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
 import numpy as np
+from msgspec import Struct
 
 from evflow.disk import Trouble
 from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.outside import from_msgpack, shown
 from evflow.schema import Schema
-from evflow.schema.values import describe
 from evflow.spark.holding.log import Frame, Log
-from evflow.spark.holding.logbook import END, Book, Origin
+from evflow.spark.holding.logbook import Book, Origin
 from evflow.spark.holding.queries import Queries
+from evflow.spark.questions import (
+    CommitRead,
+    First,
+    Page,
+    Range,
+    Read,
+    SinkQuestion,
+    There,
+    asked,
+    packed,
+)
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 
 if TYPE_CHECKING:
@@ -52,6 +64,11 @@ class Holding(Actor):
         self._queries = Queries(log, stone.patience, time.monotonic())
         self._taken = 0
         self._deleting = Trouble(_log)
+        self._answers: dict[type[Struct], Callable[[Any], Struct]] = {
+            Range: self._range,
+            Read: self._read,
+            CommitRead: self._commit,
+        }
         self._tell()
 
     # --- rows come and go
@@ -117,59 +134,43 @@ class Holding(Actor):
     # --- questions
 
     def answer(self, question: dict[str, Any]) -> Any:
-        ask = question.get("ask")
-        if ask == "range":
-            return self._range(question)
-        if ask == "rows":
-            return self._rows(question)
-        if ask == "commit":
-            return self._commit(question)
-        raise FlowError(
-            f"a Spark sink does not know question {describe(ask)}; expected range, rows or commit"
-        )
+        found = asked(question, SinkQuestion)
+        return packed(self._answers[type(found)](found))
 
-    def _range(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _range(self, question: Range) -> There:
         """From where to where there are rows; a query says where it reads on."""
-        if question.get("query") is not None:
-            self._check_spool(question)
-            at, now = self._up_to(question, "at"), time.monotonic()
-            self._queries.hear(_text(question, "query"), at, now)
+        if question.query:
+            now = time.monotonic()
+            self._queries.hear(question.query, self._up_to(question.spool, question.at), now)
             self._let_go(self._queries.committed(now))
-        schema = self._log.schema
-        return {
-            "spool": self._log.spool,
-            "first": self._log.first,
-            "next": self._log.next,
-            "bytes": self._log.nbytes,
-            "schema": None if schema is None else schema.description,
-        }
+        log, schema = self._log, self._log.schema
+        described = None if schema is None else schema.description
+        return There(log.spool, log.first, log.next, log.nbytes, described)
 
-    def _rows(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _read(self, question: Read) -> Page:
         """Rows of a range, from its start on, as many as go into an answer."""
-        self._check_spool(question)
-        start, stop = _offset(question, "from"), _offset(question, "to")
-        batch = self._log.read(start, stop, min(_offset(question, "most"), MOST_BYTES))
-        return {"rows": len(batch), "data": batch.to_bytes()}
+        self._check_spool(question.spool)
+        batch = self._log.read(question.start, question.stop, min(question.most, MOST_BYTES))
+        return Page(len(batch), batch.to_bytes())
 
-    def _commit(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _commit(self, question: CommitRead) -> First:
         """A query has done with all rows before an offset."""
-        self._check_spool(question)
-        row, now = self._up_to(question, "to"), time.monotonic()
-        self._queries.commit(_text(question, "query"), row, now)
+        now = time.monotonic()
+        self._queries.commit(question.query, self._up_to(question.spool, question.to), now)
         self._let_go(self._queries.committed(now))
-        return {"first": self._log.first}
+        return First(self._log.first)
 
-    def _up_to(self, question: dict[str, Any], key: str) -> int:
+    def _up_to(self, spool: str, row: int) -> int:
         """An offset that a query has read up to; all rows before it have come."""
-        row = _offset(question, key)
+        self._check_spool(spool)
         if row > self._log.next:
             raise FlowError(
                 f"rows up to {row} cannot be committed: the sink has those up to {self._log.next}"
             )
         return row
 
-    def _check_spool(self, question: dict[str, Any]) -> None:
-        if question.get("spool") != self._log.spool:
+    def _check_spool(self, spool: str) -> None:
+        if spool != self._log.spool:
             raise FlowError(
                 "the sink is not the one whose rows were read before: that one was lost or deleted, and its "
                 "rows with it; the query can only begin anew, with another checkpoint"
@@ -248,25 +249,6 @@ class Holding(Actor):
         self._queries.patience = wanted.patience
         self.context.wake()
         return True
-
-
-def _text(question: dict[str, Any], key: str) -> str:
-    value = question.get(key)
-    if not isinstance(value, str) or not 0 < len(value) <= 1_000:
-        raise FlowError(
-            f"question {describe(question.get('ask'))}: expected a name in {key!r}, found {describe(value)}"
-        )
-    return value
-
-
-def _offset(question: dict[str, Any], key: str) -> int:
-    value = question.get(key)
-    if type(value) is not int or not 0 <= value < END:
-        raise FlowError(
-            f"question {describe(question.get('ask'))}: expected an offset in {key!r}, "
-            f"found {describe(value)}"
-        )
-    return value
 
 
 def _packed(book: Book) -> bytes:

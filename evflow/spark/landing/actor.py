@@ -1,4 +1,4 @@
-"""The running half of a Spark source: rows are staged as they come, and leave once their job is committed."""
+"""The running half of a Spark source: stages rows, and releases them once their job is committed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from evflow.events.batch import EventBatch
 from evflow.outside import shown
 from evflow.spark.landing.jobs import Jobs
 from evflow.spark.landing.ledger import Place
-from evflow.spark.landing.numbered import Run, runs
-from evflow.spark.landing.staging import Task
 from evflow.spark.landing.store import Store
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 
@@ -65,8 +63,8 @@ class Landing(Actor):
         """Follows what its description says, and what is in its store."""
         self.stream = self._store.ledger.stream
         folder = self._store.folder
-        self._limit = min(self._stone.limit, folder.used + folder.free())
-        self._jobs = Jobs(self._store, self._stone.schema, self._limit, self._committed)
+        limit = min(self._stone.limit, folder.used + folder.free())
+        self._jobs = Jobs(self._store, self._stone.schema, limit, self._committed, self._came)
         self._tell()
 
     def target(self) -> Target:
@@ -109,64 +107,13 @@ class Landing(Actor):
         """Why its job failed; None if it did not."""
         return None if self.job is None else self.job.failure
 
-    # --- rows that come
-
     def receive(self, batch: EventBatch, input: str) -> None:
-        try:
-            found, plain = runs(batch)
-        except FlowError as error:
-            self.context.fault(batch, str(error))
-            return
-        for run in found:
-            self._stage(run)
-        if plain is not None:
-            self.context.fault(plain, _PLAIN)
-        self._tell()
-
-    def _stage(self, run: Run) -> None:
-        """Stages what is new of the rows of a task."""
-        staging, batch = self._store.staging, run.batch
-        task = staging.get(run.task)
-        if task is None or task.file is None:
-            self.context.drop(len(batch))
-            return
-        task.heard = time.monotonic()
-        known = task.rows - run.first
-        if known < 0:
-            missing = f"rows {task.rows} to {run.first - 1} have not come"
-            self._store.staging.fail(
-                task, f"{missing}; those that could not be taken are among the dead letters"
-            )
-        elif known >= len(batch):
-            self.context.drop(len(batch))
-        else:
-            self.context.drop(known)
-            self._append(task, batch.slice(known, len(batch)) if known else batch)
-
-    def _append(self, task: Task, batch: EventBatch) -> None:
-        used = self._store.folder.used + batch.nbytes
-        if used > self._limit and not self._store.releasing.files:
-            # Nothing will be freed by itself, so waiting would be for ever.
-            self._store.staging.fail(
-                task, f"{used} bytes of rows would be staged, expected at most {self._limit} (limit=)"
-            )
-            return
-        assert task.file is not None
-        if task.file.schema != batch.schema:
-            self._store.staging.fail(task, f"expected rows of {task.file.schema!r}, found {batch.schema!r}")
-            return
-        self._store.staging.append(task, batch)
-        if task.failed:
-            _log.error("stone %r: %s", self.context.home[1], task.failed)
+        self.context.fault(batch, _PLAIN)
 
     @property
     def arrived(self) -> int:
         """Rows that came, but for those of attempts that came to nothing; for any thread."""
         return self._store.staging.arrived
-
-    @property
-    def full(self) -> bool:
-        return self._store.folder.used >= self._limit and self._store.releasing.files > 0
 
     # --- what Spark asks
 
@@ -174,6 +121,10 @@ class Landing(Actor):
         answer = self._jobs.answer(question)
         self._tell()
         return answer
+
+    def _came(self, rows: int, known: int) -> None:
+        self.context.take(rows)
+        self.context.drop(known)
 
     def _committed(self) -> None:
         self.batches += 1
@@ -240,11 +191,8 @@ class Landing(Actor):
         """Forgets what has been handled."""
         if self._done.number <= self._store.ledger.place.number:
             return
-        was_full = self.full
         self._store.releasing.settled(self._done)
         self._tell()
-        if was_full and not self.full:
-            self.context.wake()
 
     # --- what it holds
 

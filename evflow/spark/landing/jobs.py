@@ -1,39 +1,45 @@
-"""What Spark's tasks and its driver ask a source: to begin, end or drop a task, to commit or abort an epoch.
-
-Each question may come again, and then changes nothing more.
+"""Answers what Spark's tasks and its driver ask a source about jobs: each question may come again, and then
+changes nothing more.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 import msgpack
+from msgspec import Struct
 
-from evflow.engine.fit import best_fit
-from evflow.errors import FlowError, SchemaError
+from evflow.errors import FlowError, SchemaError, UnwrittenError
+from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.schema.values import describe
-from evflow.spark.landing.staging import MOST_TASKS
+from evflow.spark.landing.staging import Task
 from evflow.spark.landing.store import Store
+from evflow.spark.questions import (
+    Abort,
+    Append,
+    Begin,
+    Begun,
+    Commit,
+    Done,
+    Drop,
+    End,
+    Look,
+    Schemas,
+    SourceQuestion,
+    Staged,
+    asked,
+    packed,
+)
 
 __all__ = ["Jobs"]
 
-_END = 1 << 62
-_MOST_NAME = 1000
 _MOST_TOLD = 10
 _MOST_ABORTED = 1000
 _MOST_SCHEMA = 1 << 18
 """Bytes of a schema's description; reading it takes the engine's thread."""
-
-
-class _Part(NamedTuple):
-    """What a commit says of a partition: the task that sent it, and its rows."""
-
-    partition: int
-    task: int
-    rows: int
 
 
 class Jobs:
@@ -44,23 +50,31 @@ class Jobs:
         declared: the schema that rows are to have; None for any.
         limit: bytes that may be staged.
         committed: called when an epoch was committed.
+        came: called with how many rows came, and how many of these the source had.
     """
 
     def __init__(
-        self, store: Store, declared: Schema | None, limit: int, committed: Callable[[], None]
+        self,
+        store: Store,
+        declared: Schema | None,
+        limit: int,
+        committed: Callable[[], None],
+        came: Callable[[int, int], None],
     ) -> None:
         self._store = store
         self._declared = declared
         self._limit = limit
         self._committed = committed
+        self._came = came
         self._aborted: dict[str, None] = {}
-        self._verbs: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            "look": self._look,
-            "begin": self._begin,
-            "end": self._end,
-            "drop": self._drop,
-            "commit": self._commit,
-            "abort": self._abort,
+        self._answers: dict[type[Struct], Callable[[Any], Struct]] = {
+            Look: self._look,
+            Begin: self._begin,
+            Append: self._append,
+            End: self._end,
+            Drop: self._drop,
+            Commit: self._commit,
+            Abort: self._abort,
         }
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,136 +83,123 @@ class Jobs:
         Raises:
             EvflowError: there is none; the message says why.
         """
-        ask = question.get("ask")
-        verb = self._verbs.get(ask) if isinstance(ask, str) else None
-        if verb is None:
-            _refuse("ask", f"one of {', '.join(self._verbs)}", ask)
-        return verb(question)
+        found = asked(question, SourceQuestion)
+        return packed(self._answers[type(found)](found))
 
-    def _look(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        return {"schemas": [] if self._declared is None else [self._declared.description]}
+    def _look(self, question: Look) -> Schemas:
+        return Schemas([] if self._declared is None else [self._declared.description])
 
-    def _begin(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        job, epoch = _job(question)
-        partition, attempt = _count(question, "partition"), _count(question, "attempt")
+    def _begin(self, question: Begin) -> Begun:
+        job, epoch, partition = question.job, question.epoch, question.partition
         if self._store.ledger.committed(job, epoch) is not None:
-            return {"task": 0, "done": True}
-        run = question.get("run")
-        if isinstance(run, str) and run in self._aborted:
+            return Begun(0, done=True)
+        if question.run in self._aborted:
             raise FlowError(f"job {job!r} was aborted before its partition {partition} began")
-        schema = self._fitting(question.get("schema"))
+        schema = self._fitting(question.schema)
         used = self._store.folder.used
         if used >= self._limit and not self._store.releasing.files:
             raise FlowError(
                 f"{used} bytes of rows are staged, of jobs that are not committed, expected less than "
                 f"{self._limit}; wait for these jobs, or give the source a higher limit= or more disk"
             )
-        task = self._store.staging.begin(job, epoch, partition, attempt, schema, time.monotonic())
-        return {"task": task, "done": False}
+        now = time.monotonic()
+        task = self._store.staging.begin(job, epoch, partition, question.attempt, schema, now)
+        return Begun(task, done=False)
 
-    def _fitting(self, description: object) -> Schema:
-        """The schema in which rows that are described arrive."""
+    def _fitting(self, description: Any) -> Schema:
+        """The schema that is described, if rows may have it."""
         try:
             size = len(msgpack.packb(description))
         except (ValueError, TypeError, OverflowError, RecursionError):
-            _refuse("schema", "the description of a schema", description)
+            raise FlowError(
+                "question 'begin' of Spark: schema: expected the description of one, found "
+                f"{describe(description)}"
+            ) from None
         if size > _MOST_SCHEMA:
-            _refuse("schema", f"a description of {_MOST_SCHEMA} bytes at most", size)
+            raise FlowError(f"schema: expected a description of {_MOST_SCHEMA} bytes at most, found {size}")
         schema = Schema.from_description(description)
         if self._declared is None:
-            return self._store.staging.schemas.shared(schema, size)
-        try:
-            best_fit(schema, {"rows": (self._declared,)}, ())
-        except SchemaError as error:
-            raise SchemaError(f"rows of Spark do not fit {self._declared!r}: {error}") from None
+            return self._store.staging.shared(schema, size)
+        if schema != self._declared:
+            raise SchemaError(f"rows of Spark do not fit: expected {self._declared!r}, found {schema!r}")
         return self._declared
 
-    def _end(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        task = self._store.staging[_count(question, "task")]
-        if task.failed:
-            raise FlowError(f"partition {task.entry.partition} of job {task.entry.job!r}: {task.failed}")
-        task.ended, task.heard = True, time.monotonic()
-        return {"rows": task.rows}
+    def _append(self, question: Append) -> Staged:
+        task = self._store.staging[question.task]
+        task.heard = time.monotonic()
+        known = task.rows - question.first
+        if known < 0:
+            raise FlowError(f"{task}: rows {task.rows} to {question.first - 1} have not come")
+        batch = EventBatch.from_bytes(task.file.schema, question.data, question.rows)
+        if known < len(batch):
+            new = batch.slice(known, len(batch))
+            self._check_room(task, new.nbytes)
+            self._store.staging.append(task, new)
+        self._came(len(batch), min(known, len(batch)))
+        return Staged(task.rows)
 
-    def _drop(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        task = self._store.staging.get(_count(question, "task"))
+    def _check_room(self, task: Task, nbytes: int) -> None:
+        used = self._store.folder.used
+        if self._store.releasing.files:
+            if used >= self._limit:
+                raise UnwrittenError(
+                    f"{used} bytes of rows are staged or released, expected less than {self._limit} (limit=)"
+                )
+        elif used + nbytes > self._limit:
+            # Nothing will be freed by itself, so waiting would be for ever.
+            raise FlowError(
+                f"{task}: {used + nbytes} bytes of rows would be staged, expected at most {self._limit} "
+                "(limit=)"
+            )
+
+    def _end(self, question: End) -> Staged:
+        task = self._store.staging[question.task]
+        task.ended, task.heard = True, time.monotonic()
+        return Staged(task.rows)
+
+    def _drop(self, question: Drop) -> Done:
+        task = self._store.staging.get(question.task)
         if task is not None:
             self._store.staging.drop([task])
-        return {}
+        return Done()
 
-    def _commit(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        job, epoch = _job(question)
-        parts = _parts(question.get("tasks"))
+    def _commit(self, question: Commit) -> Staged:
+        job, epoch = question.job, question.epoch
+        parts = sorted(question.tasks)
+        partitions = [partition for partition, *_ in parts]
+        if len(set(partitions)) < len(partitions):
+            raise FlowError("question 'commit' of Spark: tasks: expected each partition once")
         known = self._store.ledger.committed(job, epoch)
         if known is not None:
             # Of earlier epochs it is not kept how many rows they had.
-            return {"rows": known.rows if epoch == known.last else sum(part.rows for part in parts)}
-        wrong = [text for part in parts if (text := self._wrong(part, job, epoch))]
+            return Staged(known.rows if epoch == known.last else sum(rows for *_, rows in parts))
+        wrong = [text for part in parts if (text := self._wrong(*part, job, epoch))]
         if wrong:
             more = f" and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
             raise FlowError(
                 f"epoch {epoch} of job {job!r} cannot be committed: {'; '.join(wrong[:_MOST_TOLD])}{more}"
             )
-        rows = self._store.commit(job, epoch, [part.task for part in parts])
+        rows = self._store.commit(job, epoch, [task for _, task, _ in parts])
         self._committed()
-        return {"rows": rows}
+        return Staged(rows)
 
-    def _wrong(self, part: _Part, job: str, epoch: int) -> str:
+    def _wrong(self, partition: int, number: int, rows: int, job: str, epoch: int) -> str:
         """What keeps a partition from being committed; "" if nothing does."""
-        where = f"partition {part.partition}"
-        task = self._store.staging.get(part.task)
+        where = f"partition {partition}"
+        task = self._store.staging.get(number)
         if task is None:
             return f"{where} is missing: its task is not known (any more)"
-        if (task.entry.job, task.entry.epoch, task.entry.partition) != (job, epoch, part.partition):
+        if (task.entry.job, task.entry.epoch, task.entry.partition) != (job, epoch, partition):
             return f"{where} has a task of another partition, epoch or job"
-        if task.failed:
-            return f"{where} failed: {task.failed}"
-        return "" if task.rows == part.rows else f"{where} has {task.rows} rows, expected {part.rows}"
+        return "" if task.rows == rows else f"{where} has {task.rows} rows, expected {rows}"
 
-    def _abort(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        job, epoch = _job(question)
+    def _abort(self, question: Abort) -> Done:
+        job, epoch = question.job, question.epoch
         if self._store.ledger.committed(job, epoch) is None:
             self._store.staging.drop(self._store.staging.of(job, epoch))
             # A task that was started before, and is to be killed, may be yet to begin.
-            run = question.get("run")
-            if isinstance(run, str) and len(run) <= _MOST_NAME:
-                self._aborted[run] = None
+            if question.run:
+                self._aborted[question.run] = None
                 while len(self._aborted) > _MOST_ABORTED:
                     del self._aborted[next(iter(self._aborted))]
-        return {}
-
-
-def _job(question: Mapping[str, Any]) -> tuple[str, int]:
-    job = question.get("job")
-    if not isinstance(job, str) or not 0 < len(job) <= _MOST_NAME:
-        _refuse("job", f"a text of 1 to {_MOST_NAME} characters", job)
-    return job, _count(question, "epoch")
-
-
-def _count(question: Mapping[str, Any], key: str) -> int:
-    return _whole(key, question.get(key))
-
-
-def _whole(key: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _END:
-        _refuse(key, "an integer from 0 on, less than 2**62", value)
-    return value
-
-
-def _parts(tasks: object) -> list[_Part]:
-    """What a commit lists, in the order of partitions."""
-    if not isinstance(tasks, list | tuple) or len(tasks) > MOST_TASKS:
-        _refuse("tasks", f"a list of [partition, task, rows], {MOST_TASKS} at most", tasks)
-    found: dict[int, _Part] = {}
-    for row in tasks:
-        if not isinstance(row, list | tuple) or len(row) != 3:
-            _refuse("tasks", "[partition, task, rows]", row)
-        part = _Part(*(_whole(key, value) for key, value in zip(_Part._fields, row, strict=True)))
-        if part.partition in found:
-            _refuse("tasks", "each partition once", part.partition)
-        found[part.partition] = part
-    return [found[partition] for partition in sorted(found)]
-
-
-def _refuse(key: str, expected: str, found: object) -> NoReturn:
-    raise FlowError(f"question of Spark: {key}: expected {expected}, found {describe(found)}")
+        return Done()

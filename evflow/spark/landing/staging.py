@@ -1,8 +1,4 @@
-"""Staging: rows of tasks that are not committed, one row file a task, and what is known of each task.
-
-Nothing of a row stays in memory. A task that goes wrong is marked, and says why when it is asked for; the
-rest of its rows is let go.
-"""
+"""Staging: rows of tasks that are not committed, one row file a task, and what is known of each task."""
 
 from __future__ import annotations
 
@@ -11,22 +7,23 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
-from evflow.errors import EvflowError, FlowError, UnwrittenError
+from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.spark.landing.folder import Folder
 from evflow.spark.landing.ledger import Ledger, TaskEntry
-from evflow.spark.landing.schemas import Schemas
+from evflow.spark.questions import MOST_TASKS
 from evflow.spark.rowfile import RowFile
 
-__all__ = ["MOST_TASKS", "Staging", "Task"]
-
-MOST_TASKS = 100_000
-"""Tasks that are under way, at most."""
+__all__ = ["Staging", "Task"]
 
 _MOST_OPEN = 64
 """Row files that are open at the same time."""
+
+_MOST_SCHEMAS = 16 << 20
+"""Bytes of descriptions of schemas; what is made of these takes many times as much."""
 
 _log = logging.getLogger("evflow.spark")
 
@@ -37,22 +34,23 @@ class Task:
 
     Attributes:
         entry: which it is.
-        file: its rows; none once it failed.
+        file: its rows.
         heard: when something was last heard of it.
-        ended: whether its end was asked for.
-        failed: why it takes no more rows; "" if it does.
+        ended: whether it has sent all of its rows.
     """
 
     entry: TaskEntry
-    file: RowFile | None
+    file: RowFile
     heard: float
     ended: bool = False
-    failed: str = ""
 
     @property
     def rows(self) -> int:
         """Rows staged."""
-        return 0 if self.file is None else self.file.rows
+        return self.file.rows
+
+    def __str__(self) -> str:
+        return f"partition {self.entry.partition} of job {self.entry.job!r}"
 
 
 class Staging:
@@ -68,7 +66,6 @@ class Staging:
 
     Attributes:
         arrived: rows that came, but for those of tasks that came to nothing.
-        schemas: those of rows that are staged.
     """
 
     def __init__(self, folder: Folder, ledger: Ledger, now: float) -> None:
@@ -76,13 +73,14 @@ class Staging:
         self._tasks: dict[int, Task] = {}
         self._open: OrderedDict[int, RowFile] = OrderedDict()
         self.arrived = 0
-        self.schemas = Schemas()
+        self._schemas: WeakValueDictionary[str, Schema] = WeakValueDictionary()
+        self._sizes: dict[str, int] = {}
         lost = []
         for entry in ledger.tasks():
             try:
                 file = RowFile(folder.file(entry.task))
                 file.close()
-                file.schema = self.schemas.shared(file.schema, file.header)
+                file.schema = self.shared(file.schema, file.header)
                 self._tasks[entry.task] = Task(entry, file, now)
                 self._folder.used += file.size
                 self.arrived += file.rows
@@ -143,23 +141,40 @@ class Staging:
         _log.warning("of %d tasks that are under way some that have sent nothing are given up", MOST_TASKS)
         self.drop(begun[: max(MOST_TASKS // 100, 1)])
 
-    def append(self, task: Task, batch: EventBatch) -> None:
-        """Stages rows behind those of the task that there are; what goes wrong fails the task.
+    def shared(self, schema: Schema, size: int) -> Schema:
+        """The schema, or the same one that another task has already.
+
+        Args:
+            schema: the schema.
+            size: bytes of its description.
 
         Raises:
-            UnwrittenError: they cannot be written now; none of them was.
+            FlowError: there are too many others.
         """
-        assert task.file is not None
+        known = self._schemas.get(schema.fingerprint)
+        if known is not None:
+            return known
+        self._sizes = {one: size for one, size in self._sizes.items() if one in self._schemas}
+        if sum(self._sizes.values()) + size > _MOST_SCHEMAS:
+            raise FlowError(
+                f"tasks of {len(self._sizes)} schemas are under way, whose descriptions have "
+                f"{_MOST_SCHEMAS} bytes; expected less: wait for their jobs, or give the source a schema"
+            )
+        self._schemas[schema.fingerprint] = schema
+        self._sizes[schema.fingerprint] = size
+        return schema
+
+    def append(self, task: Task, batch: EventBatch) -> None:
+        """Stages rows behind those of the task that there are.
+
+        Raises:
+            FlowError: they cannot be written; none of them was.
+        """
         before = task.file.size
-        try:
-            self._used(task.entry.task, task.file)
-            task.file.append(batch)
-            self._folder.used += task.file.size - before
-            self.arrived += len(batch)
-        except UnwrittenError:
-            raise
-        except EvflowError as error:
-            self.fail(task, str(error))
+        self._used(task.entry.task, task.file)
+        task.file.append(batch)
+        self._folder.used += task.file.size - before
+        self.arrived += len(batch)
 
     def _used(self, number: int, file: RowFile) -> None:
         """Notes that a file is used now, and closes the one that was not for the longest time."""
@@ -167,16 +182,6 @@ class Staging:
         self._open.move_to_end(number)
         if len(self._open) > _MOST_OPEN:
             self._open.popitem(last=False)[1].close()
-
-    def fail(self, task: Task, reason: str) -> None:
-        """From now on a task takes no rows; what was staged of it is deleted."""
-        task.failed = task.failed or reason
-        self._delete(task)
-        try:
-            self._ledger.drop([task.entry.task])
-        except UnwrittenError as error:
-            # After a restart the task is there without rows, and nothing is heard of it any more.
-            _log.warning("a task that failed stays in the ledger: %s", error)
 
     def of(self, job: str, epoch: int) -> list[Task]:
         """The tasks of an epoch."""
@@ -192,10 +197,11 @@ class Staging:
     def forget(self, task: Task, keep: bool = False) -> None:
         """Forgets a task that the ledger has forgotten; ``keep`` if what was staged of it is to stay."""
         del self._tasks[task.entry.task]
+        self._open.pop(task.entry.task, None)
+        task.file.close()
         if not keep:
-            self._delete(task)
-        else:
-            self._close(task)
+            self._folder.remove(task.entry.task)
+            self.arrived -= task.rows
 
     def idle(self, now: float, patience: float) -> list[Task]:
         """The tasks of which nothing was heard for so long; one that ended waits for others of its epoch."""
@@ -219,15 +225,3 @@ class Staging:
         for file in self._open.values():
             file.close()
         self._open.clear()
-
-    def _close(self, task: Task) -> None:
-        self._open.pop(task.entry.task, None)
-        if task.file is not None:
-            task.file.close()
-
-    def _delete(self, task: Task) -> None:
-        self._close(task)
-        if task.file is not None:
-            self._folder.remove(task.entry.task)
-            self.arrived -= task.file.rows
-            task.file = None
