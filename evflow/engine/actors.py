@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from evflow import mishaps
-from evflow.engine.pieces import are_numbers
+from evflow.codgen.kernel import request_at, take_request
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.mishaps import CONTAINED
 from evflow.outside import shown
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held
 
-__all__ = ["asked", "checked_batch", "checkpoint", "count", "extracted", "opened", "text"]
+if TYPE_CHECKING:
+    from evflow.engine.topology import Slot
+
+__all__ = [
+    "Asking",
+    "are_numbers",
+    "asked",
+    "asking",
+    "checked_batch",
+    "checkpoint",
+    "count",
+    "extracted",
+    "opened",
+    "text",
+]
 
 _log = logging.getLogger("evflow.engine")
 
@@ -135,3 +149,42 @@ def _is_sound(found: Checkpoint) -> bool:
         for one in found.held
     )
     return state and held and isinstance(found.layout, str)
+
+
+def are_numbers(found: object, count: int) -> bool:
+    """Whether something is the ``numbers`` of ``count`` held events: int64 that increase from 0 or more."""
+    if not isinstance(found, np.ndarray) or found.dtype != np.int64 or found.shape != (count,):
+        return False
+    return not count or (found[0] >= 0 and found[-1] < 1 << 62 and bool((found[1:] > found[:-1]).all()))
+
+
+# --- requests for reconfiguration
+
+Asking = tuple[str, Callable[[], int]]
+"""A stone, and what takes its newest request from it; 0 if there is none."""
+
+
+def asking(slots: Iterable[Slot]) -> list[Asking]:
+    """The stones that may ask; a compiled one is among them once it has its statics."""
+    found = []
+    for slot in slots:
+        take = _compiled(slot) if slot.actor is None else _acting(slot.actor)
+        if take is not None:
+            found.append((slot.name, take))
+    return found
+
+
+def _acting(actor: Actor) -> Callable[[], int] | None:
+    return None if type(actor).take_request is Actor.take_request else actor.take_request
+
+
+def _compiled(slot: Slot) -> Callable[[], int] | None:
+    at = None if slot.state is None or slot.restored else request_at(slot.layout)
+    if at is None:
+        return None
+
+    def take() -> int:
+        # What was restored may be the statics of another function, until events come.
+        return 0 if slot.state is None or slot.restored else take_request(slot.state, at)
+
+    return take

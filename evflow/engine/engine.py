@@ -16,9 +16,8 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
-from evflow.engine.actors import extracted, opened
+from evflow.engine.actors import Asking, asking, extracted, opened
 from evflow.engine.adapter import Adapter
-from evflow.engine.asking import Asking, asking
 from evflow.engine.context import StoneContext
 from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
