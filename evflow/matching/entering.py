@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns
+from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.filters import Filters
 from evflow.matching.names import Names
 from evflow.matching.space import Space
@@ -57,19 +58,17 @@ def counts_of(columns: FilterColumns) -> tuple[Int32s, Int32s, NDArray[np.bool_]
     return filters.astype(np.int32), constraints.astype(np.int32), located
 
 
-def filters_of(columns: FilterColumns, ids: Int32s, names: Names, strings: Strings, space: Space) -> Filters:
+def filters_of(columns: FilterColumns, ids: Int32s, known: Vocabulary) -> Filters:
     """Checked columns as engines get them; new names and strings get numbers.
 
     Args:
         columns: the columns, checked and grouped.
         ids: one a subscription.
-        names: numbers of names, to be added to.
-        strings: numbers of strings, to be added to.
-        space: where the areas are.
+        known: names and strings, to be added to, and where the areas are.
     """
-    name = _renumbered(columns.name, columns.names, names)
-    text = _renumbered(columns.text, columns.texts, strings)
-    centre, reach = _areas(columns, space)
+    name = _renumbered(columns.name, columns.names, known.names)
+    text = _renumbered(columns.text, columns.texts, known.strings)
+    centre, reach = _areas(columns, known.space)
     return Filters(
         subscription=ids if columns.subscription is None else ids[columns.subscription],
         start=columns.start,

@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from evflow.errors import SubscriptionError
 from evflow.matching import saved
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
+from evflow.matching.encoding.builder import Workspace
 from evflow.matching.encoding.encode import encode
 from evflow.matching.encoding.one import OneEncoder
-from evflow.matching.encoding.workspace import Workspace
+from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.engine import ENGINES, Matches, engine_class
 from evflow.matching.entering import columns_of, counts_of, filters_of
 from evflow.matching.guard import Guard
@@ -84,13 +85,13 @@ class Matcher:
         self.threads = _checked_threads(threads)
         self._space = space_of(space)
         self.location = _checked_location(location or LOCATIONS[space])
-        self._names = Names()
-        self._strings = Strings()
+        self._names, self._strings = Names(), Strings()
+        self._known = Vocabulary(self._names, self._strings, self._space, self.location)
         self._ids = Ids()
         self._workspace = Workspace()
         self._engine = _made(engine, self._strings, self._space.dimensions, options)
         reader = getattr(self._engine, "dict_reader", None)
-        self._one = OneEncoder(self._names, self._strings, self._space, self.location, reader)
+        self._one = OneEncoder(self._known, reader)
         # Some engines answer for one event sooner than ``match`` could.
         self._match_one = getattr(self._engine, "match_one", None)
         self._counting = Lock()
@@ -161,16 +162,13 @@ class Matcher:
 
     def _enter(self, columns: FilterColumns, ids: Int32s) -> None:
         counts = counts_of(columns)
-        version = self._version()
-        filters = filters_of(columns, ids, self._names, self._strings, self._space)
-        if self._version() != version:
+        version = self._known.version
+        filters = filters_of(columns, ids, self._known)
+        if self._known.version != version:
             self._one.forget()
         if len(filters):
             self._engine.add(filters)
         self._ids.add(ids, *counts)
-
-    def _version(self) -> tuple[int, int]:
-        return len(self._names), len(self._strings)
 
     def unsubscribe(self, id: int) -> None:
         """Forgets a subscription; its id is free again.
@@ -295,14 +293,14 @@ class Matcher:
             SchemaError: see ``match_batch``.
         """
         with self._guard.reading():
-            return PreparedEvents(batch, self._rows(batch, Workspace()), self._version())
+            return PreparedEvents(batch, self._rows(batch, Workspace()), self._known.version)
 
     def _rows(self, batch: Any, workspace: Workspace) -> EventRows:
         if isinstance(batch, PreparedEvents):
-            if batch.version == self._version():
+            if batch.version == self._known.version:
                 return batch.rows
             batch = batch.events
-        return encode(batch, self._names, self._strings, self._space, self.location, workspace)
+        return encode(batch, self._known, workspace)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes everything to a folder, from which ``load`` takes it.

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.errors import SchemaError
 from evflow.events.attributes import Attributes
-from evflow.matching.encoding.workspace import Workspace
+from evflow.matching.encoding.builder import Workspace
 from evflow.matching.kernels import COMPILED
 from evflow.matching.matcher import Matcher
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.errors import SchemaError
 from evflow.events.attributes import AttributeColumn
 from evflow.events.batch import EventBatch
-from evflow.events.columns.reading import cells
+from evflow.events.columns.reading import cells, find_field
 from evflow.matching import kernels
-from evflow.matching.encoding.builder import RowBuilder
-from evflow.matching.encoding.values import NUMBER_KINDS, coordinate_of, dig, unmasked
-from evflow.matching.encoding.workspace import Workspace
-from evflow.matching.names import Names
+from evflow.matching.encoding.builder import Workspace
+from evflow.matching.encoding.columns import Found, Pieces, rows_of_columns
+from evflow.matching.encoding.values import Vocabulary, dig
 from evflow.matching.rows import EventRows
-from evflow.matching.space import Space
-from evflow.matching.strings import Strings
-from evflow.schema import Schema
-from evflow.schema.types import FieldType, Logical, Number, Record, Str, Text
+from evflow.schema.types import FieldType, Logical, Number, Str, Text
 
 __all__ = ["encode_batch"]
 
@@ -29,144 +26,82 @@ _TRUE = 0xC3
 _LENGTH = np.dtype(">i4")
 
 Places = NDArray[np.int64]
+Present = NDArray[np.bool_] | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    """A field, or a field of a nested record.
-
-    Attributes:
-        kind: its type, without the option.
-        offset: from the start of the event; None if it varies.
-        walked: which of the fields of variable width it is; None if it is none of them.
-    """
-
-    kind: FieldType
-    offset: int | None
-    walked: int | None
-
-
-def encode_batch(
-    batch: EventBatch,
-    names: Names,
-    strings: Strings,
-    space: Space,
-    location: tuple[str, str],
-    workspace: Workspace,
-) -> EventRows:
+def encode_batch(batch: EventBatch, known: Vocabulary, workspace: Workspace) -> EventRows:
     """The rows of a batch; attributes that go along with its events are like fields, and fields go first."""
-    reader = _Reader(batch, RowBuilder(len(batch), strings, workspace))
-    for field in batch.schema.fields:
-        if field.name in names.numbers:
-            reader.add(names.numbers[field.name], field.name)
-        for rest, number in names.inner.get(field.name, ()):
-            reader.add(number, f"{field.name}.{rest}")
-    attributes = {} if batch.attributes is None else batch.attributes.columns
-    for name, column in attributes.items():
-        if name in names.numbers and _leaf(batch.schema, name) is None:
-            reader.add_attribute(names.numbers[name], column)
-    first, second = (reader.numbers(name, attributes.get(name)) for name in location)
-    return reader.builder.build(space.places(first, second))
-
-
-def _leaf(schema: Schema, path: str) -> _Leaf | None:
-    """What a dotted name means in a schema; None if nothing."""
-    first, *rest = path.split(".")
-    if first not in schema:
-        return None
-    field = schema[first]
-    kind, offset = field.type, field.offset
-    walked = None
-    if offset is None:
-        walked = [f.name for f in schema.wire_fields if f.offset is None].index(first)
-    for step in rest:
-        record = kind.held
-        if not isinstance(record, Record) or step not in record.schema:
-            return None
-        inner = record.schema[step]
-        offset = None if offset is None or inner.offset is None else offset + inner.offset
-        kind, walked = inner.type, None
-    return _Leaf(kind.held, offset, walked)
+    reader = _Reader(batch)
+    return rows_of_columns(len(batch), reader.wanted(known), reader.column, known, workspace)
 
 
 class _Reader:
-    """Reads fields of a batch into a builder of rows."""
+    """The fields and attributes of a batch as columns."""
 
-    def __init__(self, batch: EventBatch, builder: RowBuilder) -> None:
+    def __init__(self, batch: EventBatch) -> None:
         self.batch = batch
-        self.builder = builder
+        self.attributes = {} if batch.attributes is None else batch.attributes.columns
         self._starts: Places | None = None
         self._walked: NDArray[np.int64] | None = None
 
-    def add(self, number: int, path: str) -> None:
-        """A field as attribute ``number``, if there is such a field."""
-        leaf = _leaf(self.batch.schema, path)
-        if leaf is None:
-            return
-        kind, batch = leaf.kind, self.batch
-        if (leaf.offset is None and leaf.walked is None) or (isinstance(kind, Logical) and not kind.plain):
-            self.builder.add_objects(number, [dig(view, path) for view in batch])
-        elif leaf.offset is None:
-            assert leaf.walked is not None
-            self._add_walked(number, kind, self._places(leaf.walked))
-        elif isinstance(kind, Number) and isinstance(kind, Logical):
-            seconds, there = kind.constrained_column(self._fixed(kind, leaf.offset))
-            self.builder.add_numbers(number, seconds, None if there.all() else there)
-        elif isinstance(kind, Number):
-            self.builder.add_numbers(number, self._fixed(kind, leaf.offset))
-        elif isinstance(kind, Str):
-            start = self._rows() + (leaf.offset + kind.head)
-            self.builder.add_texts(number, batch.data, start, self._padded(start, kind))
+    def wanted(self, known: Vocabulary) -> Iterator[tuple[int, Found]]:
+        """The columns that constraints name, with the numbers of their names."""
+        numbers, inner = known.names.numbers, known.names.inner
+        paths = [field.name for field in self.batch.schema.fields]
+        named = [(numbers[name], name) for name in paths if name in numbers]
+        named += [(number, f"{name}.{rest}") for name in paths for rest, number in inner.get(name, ())]
+        for number, path in named:
+            column = self._field(path)
+            if column is not None:
+                yield number, column
+        for name, attribute in self.attributes.items():
+            if name in numbers and self._field(name) is None:
+                yield numbers[name], _of_attribute(attribute)
+
+    def column(self, path: str) -> Found | None:
+        """A field, a field of a nested record, or an attribute; None if there is none of the name."""
+        column = self._field(path)
+        attribute = self.attributes.get(path)
+        return _of_attribute(attribute) if column is None and attribute is not None else column
+
+    def _field(self, path: str) -> Found | None:
+        schema = self.batch.schema
+        first, _, rest = path.partition(".")
+        if first not in schema:
+            return None
+        try:
+            kind, at = find_field(schema, path)
+        except SchemaError:
+            return None
+        kind = kind.held
+        if (isinstance(kind, Logical) and not kind.plain) or (at is None and rest):
+            return [dig(view, path) for view in self.batch], None
+        if at is not None:
+            return self._values(kind, at, None, None)
+        varying = [field.name for field in schema.wire_fields if field.offset is None]
+        start = self._places(varying.index(first), len(varying))
+        there = self.batch.data[start] != _NIL
+        return self._values(kind, 0, start[there], None if there.all() else there)
+
+    def _values(self, kind: FieldType, at: int, start: Places | None, present: Present) -> Found:
+        """A column of a type: ``at`` bytes behind the start of each event, or at ``start`` where present."""
+        if isinstance(kind, Number):
+            values = self._fixed(kind, at) if start is None else _numbers_at(self.batch.data, start, kind)
+            if isinstance(kind, Logical):
+                values, known = kind.constrained_column(values)
+                if not known.all():
+                    values, present = _spread(values, present), _spread(known, present)
+                    return values, present
+            return _spread(values, present), present
+        if not isinstance(kind, Text | Str):
+            return {}, present
+        start = self._rows() + at if start is None else start
+        if isinstance(kind, Text):
+            start, length = start + 5, _read_at(self.batch.data, start + 1, _LENGTH).astype(np.int32)
         else:
-            self.builder.add_others(number)
-
-    def _add_walked(self, number: int, kind: FieldType, start: Places) -> None:
-        data = self.batch.data
-        there = data[start] != _NIL
-        at = start[there]
-        everywhere = None if len(at) == len(start) else there
-        if isinstance(kind, Number) and isinstance(kind, Logical):
-            seconds, known = kind.constrained_column(_numbers_at(data, at, kind))
-            present = there.copy()
-            present[there] = known
-            self.builder.add_numbers(number, _spread(seconds, everywhere), None if present.all() else present)
-        elif isinstance(kind, Number):
-            self.builder.add_numbers(number, _spread(_numbers_at(data, at, kind), everywhere), everywhere)
-        elif isinstance(kind, Text):
-            length = _read_at(data, at + 1, _LENGTH).astype(np.int32)
-            self._add_texts(number, at + 5, length, everywhere)
-        elif isinstance(kind, Str):
-            self._add_texts(number, at + kind.head, self._padded(at + kind.head, kind), everywhere)
-        else:
-            self.builder.add_others(number, everywhere)
-
-    def _add_texts(
-        self, number: int, start: Places, length: NDArray[np.int32], present: NDArray[np.bool_] | None
-    ) -> None:
-        start, length = _spread(start, present), _spread(length, present)
-        self.builder.add_texts(number, self.batch.data, start, length, present)
-
-    def add_attribute(self, number: int, column: AttributeColumn) -> None:
-        """A column of attributes as attribute ``number``."""
-        present = None if column.present.all() else column.present
-        if column.kind != "s":
-            self.builder.add_numbers(number, column.values, present)
-            return
-        self.builder.add_objects(number, unmasked(column.values.tolist(), present))
-
-    def numbers(self, path: str, attribute: AttributeColumn | None) -> NDArray[np.float64]:
-        """A field or attribute as numbers; NaN where it is missing or no number."""
-        found = np.full(len(self.batch), np.nan)
-        leaf = _leaf(self.batch.schema, path)
-        if leaf is not None and isinstance(leaf.kind, Logical):
-            found[:] = [coordinate_of(dig(view, path)) for view in self.batch]
-        elif leaf is not None and leaf.offset is not None and isinstance(leaf.kind, Number):
-            found[:] = self._fixed(leaf.kind, leaf.offset)
-        elif leaf is not None and isinstance(leaf.kind, Number):
-            found[:] = [coordinate_of(dig(view, path)) for view in self.batch]
-        elif leaf is None and attribute is not None and attribute.values.dtype.kind in NUMBER_KINDS:
-            found[attribute.present] = attribute.values[attribute.present]
-        return found
+            start, length = start + kind.head, np.empty(len(start), np.int32)
+            kernels.padded_lengths(self.batch.data, start, kind.capacity, length)
+        return Pieces(self.batch.data, _spread(start, present), _spread(length, present)), present
 
     def _fixed(self, kind: Number, offset: int) -> NDArray[Any]:
         """The numbers at an offset, where that is possible without a copy."""
@@ -188,19 +123,17 @@ class _Reader:
                 self._starts = self._starts[batch.selection]
         return self._starts
 
-    def _places(self, walked: int) -> Places:
-        """Where a field of variable width stands in each event."""
+    def _places(self, walked: int, varying: int) -> Places:
+        """Where one of the fields of variable width stands in each event."""
         if self._walked is None:
-            batch = self.batch
-            variable = sum(field.offset is None for field in batch.schema.fields)
-            self._walked = np.empty((len(batch), variable), np.int64)
-            kernels.walk_fields(batch.data, self._rows() + batch.schema.fixed_width, self._walked)
+            self._walked = np.empty((len(self.batch), varying), np.int64)
+            kernels.walk_fields(self.batch.data, self._rows() + self.batch.schema.fixed_width, self._walked)
         return np.ascontiguousarray(self._walked[:, walked])
 
-    def _padded(self, start: Places, kind: Str) -> NDArray[np.int32]:
-        length = np.empty(len(start), np.int32)
-        kernels.padded_lengths(self.batch.data, start, kind.capacity, length)
-        return length
+
+def _of_attribute(attribute: AttributeColumn) -> Found:
+    values = attribute.values.tolist() if attribute.kind == "s" else attribute.values
+    return values, None if attribute.present.all() else attribute.present
 
 
 def _numbers_at(data: NDArray[np.uint8], start: Places, kind: Number) -> NDArray[Any]:
@@ -216,7 +149,7 @@ def _read_at(data: NDArray[np.uint8], start: Places, dtype: np.dtype[Any]) -> ND
     return picked.view(dtype).reshape(-1)
 
 
-def _spread(values: NDArray[Any], present: NDArray[np.bool_] | None) -> NDArray[Any]:
+def _spread(values: NDArray[Any], present: Present) -> NDArray[Any]:
     """The values in the rows that are present, zeros in the others."""
     if present is None:
         return values

@@ -1,7 +1,9 @@
-"""Puts columns of values together to rows of attributes."""
+"""Puts columns of values together to rows of attributes, in memory that is kept for the next batch."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +11,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching.encoding.values import MISSING, kind_of, number_of
-from evflow.matching.encoding.workspace import Workspace
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
 from evflow.matching.strings import Strings, utf8
 
-__all__ = ["RowBuilder"]
+__all__ = ["RowBuilder", "Workspace"]
+
+_LARGEST = 32 << 20
+"""Bytes that a thread keeps at most."""
+
+_ALIGNED = 64
 
 _KINDS = (np.int32, np.uint8, np.float64, np.int32, np.int64, np.int32)
 Present = NDArray[np.bool_] | None
+
+
+class Workspace(threading.local):
+    """One block of memory for each thread, which each call of ``arrays`` hands out anew.
+
+    To fetch pages from the system takes longer than to fill them.
+
+    Example:
+        >>> Workspace().arrays(2, [np.int32, np.float64])
+        [array([0, 0], dtype=int32), array([0., 0.])]
+    """
+
+    def __init__(self) -> None:
+        self._block = np.empty(0, np.uint8)
+
+    def arrays(self, n: int, kinds: Sequence[type[np.generic]]) -> list[NDArray[Any]]:
+        """Arrays of n elements each, filled with zeros, which are good until this thread's next call."""
+        widths = [-(-n * np.dtype(kind).itemsize // _ALIGNED) * _ALIGNED for kind in kinds]
+        total = sum(widths)
+        if total > _LARGEST:
+            return [np.zeros(n, kind) for kind in kinds]
+        if total > len(self._block):
+            self._block = np.empty(max(1 << total.bit_length(), 1 << 16), np.uint8)
+        self._block[:total] = 0
+        found, at = [], 0
+        for kind, width in zip(kinds, widths, strict=True):
+            found.append(np.ndarray((n,), kind, self._block, at))
+            at += width
+        return found
 
 
 @dataclass(slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,30 +14,45 @@ from evflow.events.columns.intake import Column, Kept, as_column
 from evflow.events.columns.tables import columns_of
 from evflow.events.gather import Ragged, starts_of
 from evflow.matching import kernels
-from evflow.matching.encoding.builder import RowBuilder
-from evflow.matching.encoding.values import NUMBER_KINDS, coordinate_of, dig, seen_by_itself, unmasked
-from evflow.matching.encoding.workspace import Workspace
-from evflow.matching.names import Names
+from evflow.matching.encoding.builder import RowBuilder, Workspace
+from evflow.matching.encoding.values import (
+    NUMBER_KINDS,
+    Vocabulary,
+    coordinate_of,
+    dig,
+    seen_by_itself,
+    unmasked,
+)
 from evflow.matching.rows import EventRows
-from evflow.matching.space import Space
-from evflow.matching.strings import Strings
 from evflow.schema import Schema
 from evflow.schema.types import TEXT as TEXT_FIELD
 from evflow.schema.values import Misfit
 
-__all__ = ["encode_columns"]
+__all__ = ["Found", "Pieces", "encode_columns", "rows_of_columns"]
 
 _ANY = Schema("events", {"value": float})
 
 
-def encode_columns(
-    table: Any,
-    names: Names,
-    strings: Strings,
-    space: Space,
-    location: tuple[str, str],
-    workspace: Workspace,
-) -> EventRows:
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Texts that lie somewhere in an array.
+
+    Attributes:
+        chars: uint8: bytes in UTF-8.
+        start: int64: where each text starts.
+        length: int32: how many bytes each has.
+    """
+
+    chars: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    length: NDArray[np.int32]
+
+
+Found = tuple[Any, NDArray[np.bool_] | None]
+"""The values of a column as ``Column`` has them, or ``Pieces``; and which rows have one, None for all."""
+
+
+def encode_columns(table: Any, known: Vocabulary, workspace: Workspace) -> EventRows:
     """The rows of a table.
 
     In an array of numpy every number is there, NaN too, unless it is masked; None, nulls of pyarrow and what
@@ -47,18 +63,57 @@ def encode_columns(
         SchemaError: it is no table, or a column is no column or of another length than the first.
     """
     columns = {name: _column(name, given) for name, given in columns_of(_ANY, table).items()}
-    n = _length(columns)
-    builder = RowBuilder(n, strings, workspace)
+    wanted = ((number, _values(column)) for number, column in _wanted(columns, known))
+
+    def find(name: str) -> Found | None:
+        column = _find(columns, name)
+        return None if column is None else _values(column)
+
+    return rows_of_columns(_length(columns), wanted, find, known, workspace)
+
+
+def rows_of_columns(
+    n: int,
+    wanted: Iterable[tuple[int, Found]],
+    find: Callable[[str], Found | None],
+    known: Vocabulary,
+    workspace: Workspace,
+) -> EventRows:
+    """The rows of columns.
+
+    Args:
+        n: how many events there are.
+        wanted: the columns of attributes that constraints use, with the numbers of these.
+        find: gives the column of a name, for the places of the events.
+        known: what the events are read for.
+        workspace: memory for the rows.
+    """
+    builder = RowBuilder(n, known.strings, workspace)
+    for number, (values, present) in wanted:
+        _add(builder, number, values, present)
+    first, second = (_numbers(find(name), n) for name in known.location)
+    return builder.build(known.space.places(first, second))
+
+
+def _wanted(columns: Mapping[str, Column], known: Vocabulary) -> Iterator[tuple[int, Column]]:
+    numbers, inner = known.names.numbers, known.names.inner
     for name, column in columns.items():
-        number = names.numbers.get(name)
-        if number is not None:
-            _add(builder, number, column)
-        for rest, inner in names.inner.get(name, ()):
+        if name in numbers:
+            yield numbers[name], column
+        for rest, number in inner.get(name, ()):
             held = None if f"{name}.{rest}" in columns else _within(column, rest)
             if held is not None:
-                _add(builder, inner, held)
-    first, second = (_numbers(columns, name, n) for name in location)
-    return builder.build(space.places(first, second))
+                yield number, held
+
+
+def _find(columns: Mapping[str, Column], name: str) -> Column | None:
+    """A column, or a field of a column of records."""
+    column, at = columns.get(name), name.find(".")
+    while column is None and at >= 0:
+        if name[:at] in columns:
+            column = _within(columns[name[:at]], name[at + 1 :])
+        at = name.find(".", at + 1)
+    return column
 
 
 def _column(name: str, given: Any) -> Column:
@@ -108,22 +163,26 @@ def _both(column: Column, present: NDArray[np.bool_] | None) -> Column:
     return Column(column.values, present if column.present is None else column.present & present)
 
 
-def _add(builder: RowBuilder, number: int, column: Column) -> None:
-    values, present = column.values, column.present
+def _values(column: Column) -> Found:
+    values = column.values
     assert not isinstance(values, Kept), "only fields have logical types"
     if isinstance(values, Ragged):
-        start = starts_of(values.lengths)[:-1]
-        builder.add_texts(number, values.data, start, values.lengths.astype(np.int32), present)
-    elif isinstance(values, Mapping):
-        builder.add_others(number, present)
+        pieces = Pieces(values.data, starts_of(values.lengths)[:-1], values.lengths.astype(np.int32))
+        return pieces, column.present
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == "S":
+        return _padded(values), column.present
+    return values, column.present
+
+
+def _add(builder: RowBuilder, number: int, values: Any, present: NDArray[np.bool_] | None) -> None:
+    if isinstance(values, Pieces):
+        builder.add_texts(number, values.chars, values.start, values.length, present)
     elif isinstance(values, list):
         builder.add_objects(number, [seen_by_itself(value) for value in unmasked(values, present)])
-    elif values.ndim > 1:
+    elif isinstance(values, Mapping) or values.ndim > 1:
         builder.add_others(number, present)
     elif values.dtype.kind in NUMBER_KINDS:
         builder.add_numbers(number, values, present)
-    elif values.dtype.kind == "S":
-        _add_padded(builder, number, values, present)
     elif values.dtype.kind in "UT":
         builder.add_objects(number, unmasked(values.tolist(), present))
     elif values.dtype.kind in "OmM":
@@ -133,30 +192,22 @@ def _add(builder: RowBuilder, number: int, column: Column) -> None:
         builder.add_others(number, present)
 
 
-def _add_padded(
-    builder: RowBuilder, number: int, values: NDArray[np.bytes_], present: NDArray[np.bool_] | None
-) -> None:
+def _padded(values: NDArray[np.bytes_]) -> Pieces:
     """A column of ``S``, which is how batches show text."""
     size = values.dtype.itemsize
     chars = np.ascontiguousarray(values).view(np.uint8) if size else np.empty(0, np.uint8)
     start = np.arange(len(values), dtype=np.int64) * size
     length = np.zeros(len(values), np.int32)
     kernels.padded_lengths(chars, start, size, length)
-    builder.add_texts(number, chars, start, length, present)
+    return Pieces(chars, start, length)
 
 
-def _numbers(columns: Mapping[str, Column], name: str, n: int) -> NDArray[np.float64]:
+def _numbers(column: Found | None, n: int) -> NDArray[np.float64]:
     """A column as numbers; NaN where it is missing or no number."""
-    column = columns.get(name)
-    at = name.find(".")
-    while column is None and at >= 0:
-        if name[:at] in columns:
-            column = _within(columns[name[:at]], name[at + 1 :])
-        at = name.find(".", at + 1)
     numbers = np.full(n, np.nan)
     if column is None:
         return numbers
-    values, present = column.values, column.present
+    values, present = column
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in NUMBER_KINDS:
         numbers[:] = values
     elif isinstance(values, list | np.ndarray):

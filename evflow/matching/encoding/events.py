@@ -12,6 +12,7 @@ from evflow.errors import SchemaError
 from evflow.matching.encoding.values import (
     KINDS,
     MISSING,
+    Vocabulary,
     attributes_of,
     coordinate_of,
     dig,
@@ -21,21 +22,18 @@ from evflow.matching.encoding.values import (
 )
 from evflow.matching.names import Names
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
-from evflow.matching.space import Space
 from evflow.matching.strings import Strings, utf8
 
 __all__ = ["coordinate", "encode_events"]
 
 
-def encode_events(
-    events: Iterable[Any], names: Names, strings: Strings, space: Space, location: tuple[str, str]
-) -> EventRows:
+def encode_events(events: Iterable[Any], known: Vocabulary) -> EventRows:
     """The rows of events.
 
     Raises:
         SchemaError: one is no event; names it.
     """
-    rows = _Rows(names)
+    rows = _Rows(known.names)
     first: list[float] = []
     second: list[float] = []
     for number, event in enumerate(events):
@@ -44,9 +42,9 @@ def encode_events(
         except SchemaError as error:
             raise SchemaError(f"event {number}: {error}") from None
         rows.add(attributes)
-        first.append(coordinate(attributes, location[0]))
-        second.append(coordinate(attributes, location[1]))
-    return rows.build(strings, space.places(np.array(first), np.array(second)))
+        first.append(coordinate(attributes, known.location[0]))
+        second.append(coordinate(attributes, known.location[1]))
+    return rows.build(known.strings, known.space.places(np.array(first), np.array(second)))
 
 
 def coordinate(attributes: Mapping[str, Any], name: str) -> float:

@@ -16,11 +16,17 @@ import numpy as np
 from evflow.events.event import Event
 from evflow.events.view import View
 from evflow.matching.encoding.events import encode_events
-from evflow.matching.encoding.values import KINDS, MISSING, attributes_of, is_converted, seen
-from evflow.matching.names import Names
+from evflow.matching.encoding.values import (
+    KINDS,
+    MISSING,
+    Vocabulary,
+    attributes_of,
+    is_converted,
+    seen,
+)
 from evflow.matching.rows import NUMBER, TEXT, EventRows
 from evflow.matching.space import Space
-from evflow.matching.strings import Strings, utf8
+from evflow.matching.strings import utf8
 
 __all__ = ["OneEncoder"]
 
@@ -63,34 +69,25 @@ class OneEncoder:
     """Encodes single events.
 
     Args:
-        names: the attributes that constraints use.
-        strings: the strings that constraints compare with.
-        space: where events happen.
-        location: the attributes that tell it.
+        known: what events are read for.
         reader: makes what reads dicts: ``evflow.matching.index.dicts.DictReader``.
     """
 
-    def __init__(
-        self,
-        names: Names,
-        strings: Strings,
-        space: Space,
-        location: tuple[str, str],
-        reader: Any = None,
-    ) -> None:
-        self._names = names
-        self._strings = strings
-        self._space = space
-        self._location = location
-        self._nested = "." in "".join(location)
+    def __init__(self, known: Vocabulary, reader: Any = None) -> None:
+        self._known = known
+        self._names, self._strings = known.names, known.strings
+        self._space, self._location = known.space, known.location
+        self._nested = "." in "".join(known.location)
         # It stays the same dict, since compiled code knows it by its address.
         self._memo: dict[str, tuple[int, bytes, int]] = {}
         self._readers: dict[type, Callable[[Any], dict[str, Any]]] = {}
         self._reader = reader
         self._read: Callable[[int, int], int] | None = None
-        self._globe = space.dimensions == 3
-        reader_of = reader and (lambda columns: reader(names.numbers, self._memo, location, columns))
-        self._buffers = _Buffers(space, reader_of)
+        self._globe = known.space.dimensions == 3
+        reader_of = reader and (
+            lambda columns: reader(known.names.numbers, self._memo, known.location, columns)
+        )
+        self._buffers = _Buffers(known.space, reader_of)
         self.forget()
 
     def forget(self) -> None:
@@ -130,7 +127,7 @@ class OneEncoder:
         except (IndexError, ValueError, OverflowError):
             rows = None
         if rows is None:
-            rows = encode_events([event], self._names, self._strings, self._space, self._location)
+            rows = encode_events([event], self._known)
         return rows
 
     def _fill(self, event: Any) -> EventRows | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from numpy.typing import NDArray
 from evflow.errors import SchemaError
 from evflow.events.event import Event
 from evflow.events.view import View
+from evflow.matching.names import Names
 from evflow.matching.rows import NUMBER, OTHER, TEXT
+from evflow.matching.space import Space
+from evflow.matching.strings import Strings
 from evflow.schema.logical import logical_of
 from evflow.schema.types import FieldType, Logical
 from evflow.schema.values import describe
@@ -20,6 +24,7 @@ __all__ = [
     "KINDS",
     "MISSING",
     "NUMBER_KINDS",
+    "Vocabulary",
     "attributes_of",
     "coordinate_of",
     "dig",
@@ -30,6 +35,29 @@ __all__ = [
     "seen_by_itself",
     "unmasked",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What events are read for.
+
+    Attributes:
+        names: the attributes that constraints use; others are left out.
+        strings: the strings that constraints compare with.
+        space: where events happen.
+        location: the two attributes that tell where.
+    """
+
+    names: Names
+    strings: Strings
+    space: Space
+    location: tuple[str, str]
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """How many names and strings there are; rows of before are of no use once it has changed."""
+        return len(self.names), len(self.strings)
+
 
 MISSING = 0
 """The kind of what is not there."""

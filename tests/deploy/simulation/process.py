@@ -179,6 +179,7 @@ class Process:
             for mb in self.controller.members.values()
         ]
         proposals = [
-            (p.at, p.phase, p.proposer.ballot, p.finishes) for p in self.controller._proposals.proposals.values()
+            (p.at, p.phase, p.proposer.ballot, p.finishes)
+            for p in self.controller._proposals.proposals.values()
         ]
         return f"{self.name}: {members} {proposals}"
