@@ -242,12 +242,12 @@ def _check_graph(deployment: str, graph: dict[str, Any], hosts: dict[str, str]) 
     for link in read.links:
         if not names.issuperset((link[0], link[2])):
             raise DeployError(f"deployment {deployment}: {shown(link, 300)} is not a link between its stones")
-    for node, rule in (read.fallbacks or {}).items():
+    for node, fallback in (read.fallbacks or {}).items():
         what = f"deployment {deployment}: fallback of {shown(node, 300)}"
         if node not in hosts:
             raise DeployError(f"{what}: no stone is placed there; {known}")
-        if rule.to not in hosts or rule.to == node:
-            raise DeployError(f"{what} to {shown(rule.to, 300)}: {known}, and another one")
+        if fallback.to not in hosts or fallback.to == node:
+            raise DeployError(f"{what} to {shown(fallback.to, 300)}: {known}, and another one")
     for rule in rules.values():
         for name, node in rule.move.items():
             if node not in hosts:
