@@ -18,12 +18,11 @@ from typing import Any
 
 from evflow.disk import advice, private_file, private_folder
 from evflow.errors import SubscriptionError
-from evflow.outside import from_json
+from evflow.outside import from_json, shown
 
 __all__ = ["read", "write"]
 
 _FORMAT = 4
-_ROUNDED = 2
 _KIND = "evflow matcher"
 _FILE = "matcher.json"
 _ARRAYS = "arrays-"
@@ -83,15 +82,15 @@ def read(path: Path) -> tuple[dict[str, Any], Path]:
         raise SubscriptionError(f"{path / _FILE} cannot be read: {error}") from None
     if not isinstance(content, dict) or content.get("kind") != _KIND:
         raise SubscriptionError(f"{path / _FILE} describes no matcher")
-    if content.get("format") == _ROUNDED:
+    if (found := content.get("format")) != _FORMAT:
+        older = isinstance(found, int) and found < _FORMAT
         raise SubscriptionError(
-            f"{path} has format {_ROUNDED} of an older evflow, which rounded circles on the plane; "
-            "make the matcher again from its subscriptions and save it"
-        )
-    if content.get("format") != _FORMAT:
-        raise SubscriptionError(
-            f"{path} has format {content.get('format')!r}, this evflow reads {_FORMAT}; "
-            "load it with the evflow that saved it"
+            f"{path} has format {shown(found)}, this evflow reads {_FORMAT}; "
+            + (
+                "make the matcher again from its subscriptions"
+                if older
+                else "load it with the evflow that saved it"
+            )
         )
     arrays, files = path / str(content.get("arrays")), content.get("files")
     if arrays.parent != path or not isinstance(files, dict):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -146,14 +145,6 @@ def test_a_damaged_header_is_refused_by_the_name_of_its_file(at: int, tmp_path: 
     data[at] ^= 0x55
     file.write_bytes(data)
     with pytest.raises(SubscriptionError, match=r"id_areas\.npy has another header than was saved"):
-        Matcher.load(tmp_path)
-
-
-def test_a_matcher_of_an_older_evflow_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    shutil.unpack_archive(Path(__file__).parent / "saved_format_2.zip", tmp_path)
-    with pytest.raises(
-        SubscriptionError, match=r"format 2 .* rounded circles .*; make the matcher again from"
-    ):
         Matcher.load(tmp_path)
 
 
