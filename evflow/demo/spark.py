@@ -151,8 +151,7 @@ def show(*, as_json: bool, quiet: bool) -> None:
     Raises:
         EvflowError: Java, PySpark, or a package that the demo needs is not installed; says how to get it.
     """
-    from evflow.spark.feeding.starting import spark_session
-    from evflow.spark.session import require_spark
+    from evflow.spark.session import require_spark, spark_session
 
     people = subscribers(airports())
     require_spark()

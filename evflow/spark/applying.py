@@ -20,7 +20,7 @@ from evflow.events.batch import EventBatch
 from evflow.graph import Graph
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
-from evflow.spark.feeding.frames import fitting
+from evflow.spark.fitting import fitting
 from evflow.spark.java import explained
 from evflow.spark.program import Program, entry, free_name
 from evflow.spark.registering import register

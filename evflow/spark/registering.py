@@ -21,7 +21,16 @@ import evflow
 from evflow.errors import SparkError
 from evflow.forked import temporary_folder
 from evflow.spark.java import explained
-from evflow.spark.session import INSTALL, is_connect, require_pyspark, require_version, worker_path
+from evflow.spark.session import (
+    INSTALL,
+    active_session,
+    is_connect,
+    is_local,
+    require_pyspark,
+    require_version,
+    session_name,
+    worker_path,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +39,7 @@ __all__ = ["archived", "register", "sent_format"]
 
 _OWN = ("evflow", "pyspark_evflow")
 _NEEDED = ("llvmlite", "msgpack", "msgspec", "numpy", "pyarrow", "pycparser", "zmq")
+_METHODS = ("writer", "streamWriter", "schema", "reader", "streamReader")
 _TASKS = 4
 """Tasks that look what executors have; the first that lacks something tells it for all."""
 
@@ -63,7 +73,9 @@ def register(spark: SparkSession) -> None:
     """
     require_pyspark()
     with explained(), _registering:
-        key = os.getpid(), _name(spark)
+        # A format is known to one session, of which a context may have several.
+        own = "" if is_connect(spark) else spark._jsparkSession.sessionUUID()
+        key = os.getpid(), f"{session_name(spark)} {own}"
         if key in _known:
             return
         require_version(f"a session of Spark {spark.version}", spark.version)
@@ -76,27 +88,21 @@ def register(spark: SparkSession) -> None:
             )
         if lacking:
             archive = archived()
-            _send(spark, archive)
+            if is_connect(spark):
+                spark.addArtifacts(str(archive), pyfile=True)
+            else:
+                spark.sparkContext.addPyFile(str(archive))
             _tell(spark, sent_format(archive))
         else:
             _tell(spark, _format().DefaultSource)
         _known.add(key)
 
 
-def _name(spark: SparkSession) -> str:
-    """What tells the sessions of a process apart."""
-    if is_connect(spark):
-        connected: Any = spark
-        return str(connected.session_id)
-    # A format is known to one session, of which a context may have several.
-    return f"{spark.sparkContext.applicationId} {spark._jsparkSession.sessionUUID()}"
-
-
 def _lacking(spark: SparkSession) -> Iterator[str]:
     """The modules that Spark's Python processes lack."""
     if not is_connect(spark):
         yield from _lacking_here(spark.sparkContext.pythonExec)
-        if str(spark.sparkContext.master).partition("[")[0] == "local":
+        if is_local(spark):
             return
     rows = _probed(spark).collect()
     yield from (name for row in rows for name in row.lacking.split())
@@ -194,42 +200,15 @@ def sent_format(archive: Path) -> type[Any]:
             ) from None
         return module.DefaultSource(options)
 
-    class Sent(DataSource):
-        """Each method is that of ``pyspark_evflow.DefaultSource``."""
+    def forward(name: str) -> Any:
+        return lambda self, *given, **named: getattr(format_of(self.options), name)(*given, **named)
 
-        @classmethod
-        def name(cls) -> str:
-            return "evflow"
-
-        def writer(self, schema: Any, overwrite: bool) -> Any:
-            return format_of(self.options).writer(schema, overwrite)
-
-        def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-            return format_of(self.options).streamWriter(schema, overwrite)
-
-        def schema(self) -> Any:
-            return format_of(self.options).schema()
-
-        def reader(self, schema: Any) -> Any:
-            return format_of(self.options).reader(schema)
-
-        def streamReader(self, schema: Any) -> Any:
-            return format_of(self.options).streamReader(schema)
-
-    return Sent
-
-
-def _send(spark: SparkSession, file: Path) -> None:
-    if is_connect(spark):
-        spark.addArtifacts(str(file), pyfile=True)
-    else:
-        spark.sparkContext.addPyFile(str(file))
+    methods = {name: forward(name) for name in _METHODS}
+    return type("Sent", (DataSource,), {"name": classmethod(lambda cls: "evflow"), **methods})
 
 
 def _tell(spark: SparkSession, format: type[Any]) -> None:
     from pyspark.errors import PySparkException
-
-    from evflow.spark.session import active_session
 
     try:
         active_session(spark).dataSource.register(format)

@@ -11,7 +11,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,9 +28,13 @@ __all__ = [
     "active_session",
     "configure_spark_with_evflow",
     "is_connect",
+    "is_local",
+    "is_remote",
     "require_pyspark",
     "require_spark",
     "require_version",
+    "session_name",
+    "spark_session",
     "worker_path",
 ]
 
@@ -38,6 +43,19 @@ Builder = TypeVar("Builder")
 INSTALL = "pip install 'evflow[spark]'"
 VERSIONS = ((4, 2), (4, 3))
 """The versions of Spark that evflow works with."""
+
+_LOCAL = {
+    "spark.app.name": "evflow",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # Why a job fails is told by what started it, in one line; Spark would log the same with Java's traces.
+    "spark.log.level": "FATAL",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What an embedded session gets: it is for this program alone."""
+
+_starting = threading.Lock()
 
 
 def require_spark() -> None:
@@ -174,3 +192,76 @@ def active_session(spark: SparkSession) -> SparkSession:
 def is_connect(spark: SparkSession) -> bool:
     """Whether a session is one of Connect, whose driver is elsewhere."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether tasks run on this machine, in the driver's own process and workers that it started."""
+    return not is_connect(spark) and str(spark.sparkContext.master).partition("[")[0] == "local"
+
+
+def session_name(spark: SparkSession) -> str:
+    """What tells whose executors a session has: the application, or the session of Connect."""
+    if is_connect(spark):
+        connected: Any = spark
+        return str(connected.session_id)
+    return str(spark.sparkContext.applicationId)
+
+
+def is_remote(master: str | None) -> bool:
+    """Whether a master is the URL of a Connect server."""
+    return master is not None and master.startswith("sc://")
+
+
+def spark_session(master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
+    """The session that is active in this program, or else one that is started.
+
+    Args:
+        master: where it has to run, or the URL of a Connect server; None for the active one, or else all
+            cores here.
+        config: settings of one that is started.
+
+    Raises:
+        SparkError: a session of another master is active; or Spark cannot be started.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    with _starting:
+        active = _active()
+        if active is not None:
+            _check_master(active, master)
+            return active
+        wanted = master or "local[*]"
+        builder = SparkSession.builder
+        builder = builder.remote(wanted) if is_remote(wanted) else builder.master(wanted)
+        if wanted.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings = {**(_LOCAL if wanted.startswith("local") else {}), **(config or {})}
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        try:
+            return configure_spark_with_evflow(builder).getOrCreate()
+        except PySparkException as error:
+            raise SparkError(f"Spark at {wanted} cannot be started: {error}") from error
+
+
+def _check_master(active: SparkSession, master: str | None) -> None:
+    # A Connect session has no context, and does not tell its server.
+    remote = is_connect(active)
+    if master is None or (remote and is_remote(master)):
+        return
+    found = "a Connect server" if remote else active.sparkContext.master
+    if found != master:
+        raise SparkError(
+            f"master={master!r}, but this program has a session of {found}; stop that, or leave master= out"
+        )
+
+
+def _active() -> SparkSession | None:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None

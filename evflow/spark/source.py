@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 from evflow.errors import GraphError
 from evflow.schema import Schema
 from evflow.schema.values import describe
-from evflow.spark.feeding.feed import Feed, is_dataframe
+from evflow.spark.ingest.feed import Feed, is_dataframe, texts
 from evflow.spark.landing.folder import LEDGER
 from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
 from evflow.stones.naming import file_name
 
 if TYPE_CHECKING:
-    from evflow.spark.feeding.job import Job
-    from evflow.spark.feeding.progress import Progress
+    from evflow.spark.ingest.job import Job
+    from evflow.spark.ingest.progress import Progress
     from evflow.spark.landing.actor import Landing
 
 __all__ = ["SparkSource"]
 
 _LEAST = 1 << 20
 _DAY = 86_400.0
-_JOB = "evflow.spark.feeding.job:Job"
+_JOB = "evflow.spark.ingest.job:Job"
 
 
 class SparkSource(Acting):
@@ -42,7 +42,7 @@ class SparkSource(Acting):
     killed (a power cut may lose the last moments), and other nodes know again what comes to them twice.
     Without, it is in a temporary folder and goes with the process; committed rows that have not flowed on
     when the flow closes go to the dead letters. On a daemon there always is a folder; and one that runs a job
-    itself is admitted with ``--allow evflow.spark.feeding.job`` only.
+    itself is admitted with ``--allow evflow.spark.ingest.job`` only.
 
     Events that are of no task become dead letters. The stone's attributes tell how many ``rows`` came (but
     for those of attempts that came to nothing), how many ``jobs`` were committed, each micro-batch counted,
@@ -124,20 +124,19 @@ class SparkSource(Acting):
                 f"{where}: expected one DataFrame and one schema at most, found {len(given)} things"
             )
         self.schema = Schema.of(schemas[0]) if schemas else None
-        self.feed = Feed.given(
-            where,
+        self.feed = Feed(
             df=frames[0] if frames else None,
             sql=sql,
             table=table,
-            path=path,
+            path=None if path is None else str(path),
             format=format,
             stream=stream,
-            checkpoint=checkpoint,
+            checkpoint=None if checkpoint is None else str(checkpoint),
             master=master,
-            config=config,
-            options=options,
+            config=texts(where, "config", config),
+            options=texts(where, "options", options),
             progress=progress,
-        )
+        ).checked(where)
         self.folder = None if folder is None else Path(folder)
         self.limit = checked_integer(f"{where}: limit", limit, _LEAST)
         self.patience = float(patience)
@@ -186,16 +185,11 @@ class SparkSource(Acting):
         """Starts the job that it runs itself; None if it has none."""
         if self.feed is None:
             return None
-        from evflow.spark.feeding.job import Job
+        from evflow.spark.ingest.job import Job
 
         job = Job(self.feed, landing.target())
         job.start()
         return job
-
-    def feeds_like(self, other: SparkSource) -> bool:
-        """Whether it has the same job as another one."""
-        mine, others = (None if one.feed is None else vars(one.feed) for one in (self, other))
-        return mine == others
 
     def controls(self, call: Call) -> _Controls:
         return _Controls(call)

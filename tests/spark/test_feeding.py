@@ -16,9 +16,9 @@ import pytest
 import evflow as ev
 from evflow.deploy.admission import Admission
 from evflow.errors import SparkError
-from evflow.spark.feeding.feed import Feed
-from evflow.spark.feeding.job import Job, reason_of
-from evflow.spark.feeding.progress import Progress, shown
+from evflow.spark.ingest.feed import Feed
+from evflow.spark.ingest.job import Job, reason_of
+from evflow.spark.ingest.progress import Progress, shown
 from evflow.spark.java import explained
 from tests.spark import setting
 
@@ -79,9 +79,7 @@ def test_source_refuses_settings_that_do_not_go_together(settings: dict[str, Any
     [("a.parquet", "parquet"), ("a.CSV.gz", "csv"), ("b/c.jsonl", "json"), ("x.orc", "orc")],
 )
 def test_format_is_told_by_the_ending(path: str, format: str) -> None:
-    feed = Feed.given("in", path=path)
-    assert feed is not None
-    assert feed.files_format == format
+    assert Feed(path=path).files_format == format
 
 
 def test_job_travels_as_data() -> None:
@@ -100,9 +98,9 @@ def test_job_travels_as_data() -> None:
 
 def test_daemon_runs_jobs_only_if_allowed(tmp_path: Path) -> None:
     job, rows = ev.SparkSource(Row, sql="select 1", name="in"), ev.SparkSource(Row, name="in")
-    assert "start it with --allow evflow.spark.feeding.job" in Admission((), tmp_path).refusal(job)
+    assert "start it with --allow evflow.spark.ingest.job" in Admission((), tmp_path).refusal(job)
     assert Admission((), tmp_path).refusal(rows) == ""
-    assert Admission(["evflow.spark.feeding.job"], tmp_path).refusal(job) == ""
+    assert Admission(["evflow.spark.ingest.job"], tmp_path).refusal(job) == ""
 
 
 def test_without_java_the_graph_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +118,7 @@ def test_progress_is_told_in_words_and_lines(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "rows: done, 5 rows, 1 batches, lag 0.0 s\n"
 
 
-def test_bar_of_progress_shows_rows_and_how_it_ended(
+def test_moving_line_shows_rows_and_how_it_ended(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("rich")
@@ -216,13 +214,11 @@ def test_stream_of_files_may_begin_before_the_first_has_come(spark: SparkSession
     (tmp_path / "empty").mkdir()
     names = ["number", "half", "word"]
     for format_ in ("csv", "parquet"):
-        feed = Feed.given("in", path=tmp_path / "empty", format=format_, stream=True)
-        assert feed is not None
+        feed = Feed(path=str(tmp_path / "empty"), format=format_, stream=True)
         assert feed.frame(spark, Row.schema).columns == names
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a.csv").write_text("word,more,number,half\na,b,1,0.5\n")
-    feed = Feed.given("in", path=tmp_path / "full", format="csv", stream=True)
-    assert feed is not None
+    feed = Feed(path=str(tmp_path / "full"), format="csv", stream=True)
     assert feed.frame(spark, Row.schema).dtypes == [
         ("word", "string"), ("more", "string"), ("number", "bigint"), ("half", "double")
     ]  # fmt: skip

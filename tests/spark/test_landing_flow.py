@@ -103,7 +103,7 @@ def test_a_daemon_runs_a_job_of_spark_only_if_it_was_told_so(tmp_path: Path) -> 
     handlers = {"desk:take": print}
     with (
         ev.Daemon("here", "tcp://127.0.0.1:0", storage=tmp_path, handlers=handlers) as daemon,
-        pytest.raises(ev.DeployError, match=r"/rows'.*--allow evflow.spark.feeding.job"),
+        pytest.raises(ev.DeployError, match=r"/rows'.*--allow evflow.spark.ingest.job"),
     ):
         g.deploy({"here": daemon.contact})
 

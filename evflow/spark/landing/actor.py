@@ -18,8 +18,8 @@ from evflow.spark.landing.store import Store
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 
 if TYPE_CHECKING:
-    from evflow.spark.feeding.job import Job, Target
-    from evflow.spark.feeding.progress import Progress
+    from evflow.spark.ingest.job import Job, Target
+    from evflow.spark.ingest.progress import Progress
     from evflow.spark.source import SparkSource
 
 __all__ = ["ROWS", "Landing"]
@@ -69,7 +69,7 @@ class Landing(Actor):
 
     def target(self) -> Target:
         """What its own job writes to."""
-        from evflow.spark.feeding.job import Target
+        from evflow.spark.ingest.job import Target
 
         contact, name = self.context.home
         return Target(
@@ -83,7 +83,7 @@ class Landing(Actor):
 
     def progress(self) -> Callable[[], Progress]:
         """What tells, in any thread, how far its job is, or what others have written to it."""
-        from evflow.spark.feeding.progress import Progress
+        from evflow.spark.ingest.progress import Progress
 
         if self.job is not None:
             return self.job.progress
@@ -248,7 +248,7 @@ class Landing(Actor):
         if wanted.schema != self._stone.schema:
             # Spark tries unfinished tasks again, and then their rows come as is wanted now.
             self._store.staging.clear()
-        if self.job is not None and not wanted.feeds_like(self._stone):
+        if self.job is not None and wanted.feed != self._stone.feed:
             self.job.stop()
             self.job = None
         self._stone = wanted

@@ -6,19 +6,14 @@ and nothing can fail.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import Any
 
 try:
     from pyspark.sql.datasource import DataSource
 except ImportError:
     # Without PySpark there is nobody to find it.
     DataSource = object  # type: ignore[assignment,misc]
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-    from evflow.spark.format.reading import BatchReader, StreamReader
-    from evflow.spark.format.writing import BatchWriter, StreamWriter
 
 __all__ = ["DefaultSource"]
 
@@ -37,44 +32,28 @@ class DefaultSource(DataSource):
         """The format's name."""
         return "evflow"
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """What writes a DataFrame."""
-        _check()
-        from evflow.spark.format.writing import BatchWriter
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        """Writes a DataFrame."""
+        return _loaded("writing").BatchWriter(self.options, schema, overwrite)
 
-        return BatchWriter(self.options, schema, overwrite)
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        """Writes the micro-batches of a query."""
+        return _loaded("writing").StreamWriter(self.options, schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """What writes the micro-batches of a query."""
-        _check()
-        from evflow.spark.format.writing import StreamWriter
-
-        return StreamWriter(self.options, schema, overwrite)
-
-    def schema(self) -> StructType:
+    def schema(self) -> Any:
         """The schema of the events that are read."""
-        _check()
-        from evflow.spark.format.reading import schema
+        return _loaded("reading").schema(self.options)
 
-        return schema(self.options)
+    def reader(self, schema: Any) -> Any:
+        """Reads the events that are there."""
+        return _loaded("reading").BatchReader(self.options, schema)
 
-    def reader(self, schema: StructType) -> BatchReader:
-        """What reads the events that are there."""
-        _check()
-        from evflow.spark.format.reading import BatchReader
-
-        return BatchReader(self.options, schema)
-
-    def streamReader(self, schema: StructType) -> StreamReader:
-        """What reads events as they come."""
-        _check()
-        from evflow.spark.format.reading import StreamReader
-
-        return StreamReader(self.options, schema)
+    def streamReader(self, schema: Any) -> Any:
+        """Reads events as they come."""
+        return _loaded("reading").StreamReader(self.options, schema)
 
 
-def _check() -> None:
-    """Has another version of Spark say so, rather than fail at what it does not have."""
-    from evflow.spark.session import require_pyspark
-
-    require_pyspark()
+def _loaded(module: str) -> Any:
+    """A module of the format. Another version of Spark is told, rather than fail at what it does not have."""
+    importlib.import_module("evflow.spark.session").require_pyspark()
+    return importlib.import_module(f"evflow.spark.format.{module}")

@@ -13,15 +13,16 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evflow.errors import EvflowError, SparkError
 from evflow.schema import Schema
-from evflow.spark.feeding.feed import Feed
-from evflow.spark.feeding.frames import fitting
-from evflow.spark.feeding.progress import ENDED, Progress, shown
+from evflow.spark.fitting import fitting
+from evflow.spark.ingest.feed import Feed
+from evflow.spark.ingest.progress import ENDED, Progress, shown
 from evflow.spark.java import end_of_java
 from evflow.spark.registering import register
 from evflow.spark.session import active_session, is_connect
@@ -39,32 +40,25 @@ _CANCEL_SECONDS = 0.5
 _CHECKPOINT = "checkpoint"
 
 
+@dataclass(frozen=True)
 class Target:
     """The stone that a job writes to.
 
-    Args:
+    Attributes:
         contact: of its node.
         stone: its name there.
         schema: what it takes; None for any.
         folder: where it keeps its files.
-        changed: has it looked at the job again; for any thread.
+        changed: has it look at the job again; for any thread.
         count: gives the rows that have come to it, and the epochs committed; for any thread.
     """
 
-    def __init__(
-        self,
-        contact: str,
-        stone: str,
-        schema: Schema | None,
-        folder: Path,
-        changed: Callable[[], None],
-        count: Callable[[], tuple[int, int]],
-    ) -> None:
-        self.contact, self.stone = contact, stone
-        self.schema = schema
-        self.folder = folder
-        self.changed = changed
-        self.count = count
+    contact: str
+    stone: str
+    schema: Schema | None
+    folder: Path
+    changed: Callable[[], None]
+    count: Callable[[], tuple[int, int]]
 
 
 class Job:

@@ -6,17 +6,18 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evflow.errors import GraphError
 from evflow.schema import Schema
+from evflow.spark.session import is_remote, require_pyspark, require_spark, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Feed", "is_dataframe"]
+__all__ = ["Feed", "is_dataframe", "texts"]
 
 _WRITER = ("contact", "jobid", "keys", "name", "plain", "timeout")
 """Options of the format evflow; all others are the reader's."""
@@ -31,7 +32,7 @@ def is_dataframe(thing: object) -> bool:
     return kind.__module__.startswith("pyspark.sql.") and kind.__name__ == "DataFrame"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Feed:
     """What a stone has Spark read.
 
@@ -62,44 +63,20 @@ class Feed:
     options: Mapping[str, str] = field(default_factory=dict)
     progress: bool = False
 
-    @classmethod
-    def given(
-        cls,
-        where: str,
-        *,
-        df: Any = None,
-        path: str | Path | None = None,
-        checkpoint: str | Path | None = None,
-        config: Mapping[str, object] | None = None,
-        options: Mapping[str, object] | None = None,
-        **others: Any,
-    ) -> Feed | None:
-        """What the arguments of a stone say; None if they name nothing to read.
-
-        Args:
-            where: the stone, for messages.
-            df, path, checkpoint, config, options, others: as the attributes; None for what was not given.
-
-        Raises:
-            GraphError: they contradict each other, or something is missing.
-        """
-        feed = cls(
-            df=df,
-            path=None if path is None else str(path),
-            checkpoint=None if checkpoint is None else str(checkpoint),
-            config=_texts(where, "config", config),
-            options=_texts(where, "options", options),
-            **others,
-        )
-        feed._check(where)
-        return feed if feed.read else None
-
     @property
     def read(self) -> list[str]:
         """Which of the things to read were given."""
         return [name for name in ("df", "sql", "table", "path") if getattr(self, name) is not None]
 
-    def _check(self, where: str) -> None:
+    def checked(self, where: str) -> Feed | None:
+        """Itself; None if it names nothing to read.
+
+        Args:
+            where: the stone, for messages.
+
+        Raises:
+            GraphError: its settings contradict each other, or something is missing.
+        """
         for name in ("sql", "table", "path", "format", "master"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and value):
@@ -111,16 +88,23 @@ class Feed:
             )
         if len(self.read) > 1:
             raise GraphError(f"{where}: {' and '.join(self.read)} are given; expected one of them")
-        extra = [name for name, default in asdict(Feed()).items() if getattr(self, name) != default]
-        if not self.read and extra:
+        given = list(self._given)
+        if not self.read and given:
             raise GraphError(
-                f"{where}: {extra[0]}= needs something to read: a DataFrame, sql=, table= or path="
+                f"{where}: {given[0]}= needs something to read: a DataFrame, sql=, table= or path="
             )
         if self.path is not None and self.files_format is None:
             known = ", ".join(_ENDINGS)
             raise GraphError(f"{where}: path {self.path}: expected one of {known} at its end, or format=")
         if self.format is not None and self.path is None:
             raise GraphError(f"{where}: format= is of the files at path=, which is not given")
+        return self if self.read else None
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """The settings that are not as they are by default."""
+        nothing = vars(Feed())
+        return {name: value for name, value in vars(self).items() if value != nothing[name]}
 
     @property
     def files_format(self) -> str | None:
@@ -143,19 +127,12 @@ class Feed:
                 f"{where}: a DataFrame belongs to the session of this program, so it cannot be saved or "
                 "deployed with the graph; give what it reads instead: sql=, table= or path="
             )
-        return {name: value for name, value in asdict(self).items() if value != getattr(_NOTHING, name)}
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Feed:
-        """What ``settings`` described."""
-        return cls(**settings)
+        return self._given
 
     def schema(self) -> Schema | None:
         """That of the rows, as far as it is known before anything is read."""
         if self.df is None:
             return None
-        from evflow.spark.session import require_pyspark
-
         require_pyspark()
         from evflow.spark.columns.schemas import schema_of
 
@@ -167,9 +144,7 @@ class Feed:
         Raises:
             SparkError: something is not installed; says what.
         """
-        from evflow.spark.session import require_pyspark, require_spark
-
-        if self.df is None and not _is_remote(self.master):
+        if self.df is None and not is_remote(self.master):
             require_spark()
         else:
             require_pyspark()
@@ -180,11 +155,7 @@ class Feed:
         Raises:
             SparkError: a session of another master is active, or Spark cannot be started.
         """
-        if self.df is not None:
-            return self.df.sparkSession
-        from evflow.spark.feeding.starting import spark_session
-
-        return spark_session(self.master, self.config)
+        return spark_session(self.master, self.config) if self.df is None else self.df.sparkSession
 
     def frame(self, spark: SparkSession, declared: Schema | None) -> DataFrame:
         """The rows to read.
@@ -204,11 +175,13 @@ class Feed:
         options = {key: value for key, value in self.options.items() if key not in _WRITER}
         if self.table is not None:
             return reader.options(**options).table(self.table)
-        from evflow.spark.feeding.files import schema_of_files
+        from evflow.spark.ingest.files import schema_of_files
 
         assert self.path is not None
         format_ = self.files_format or ""
-        path = _whole(self.path)
+        # Java may have been started in another folder.
+        here = "://" not in self.path and Path(self.path).exists()
+        path = str(Path(self.path).absolute()) if here else self.path
         struct, more = schema_of_files(spark, path, format_, options, declared, self.stream)
         if struct is not None:
             reader = reader.schema(struct)
@@ -229,24 +202,21 @@ class Feed:
         return hashlib.sha256(json.dumps(read).encode()).hexdigest()[:32]
 
 
-_NOTHING = Feed()
+def texts(where: str, what: str, given: Mapping[str, object] | None) -> dict[str, str]:
+    """Settings of Spark as it takes them.
 
+    Args:
+        where: the stone, for messages.
+        what: the argument's name.
+        given: the settings.
 
-def _texts(where: str, what: str, given: Mapping[str, object] | None) -> dict[str, str]:
+    Raises:
+        GraphError: they are no mapping.
+    """
     if given is not None and not isinstance(given, Mapping):
         raise GraphError(f"{where}: {what}={given!r}: expected a mapping from name to value")
-    texts = {}
-    for key, value in (given or {}).items():
-        # Spark spells them so.
-        texts[str(key)] = str(value).lower() if isinstance(value, bool) else str(value)
-    return texts
-
-
-def _whole(path: str) -> str:
-    """A path from the root, if it is here: Java may have been started in another folder."""
-    here = Path(path)
-    return path if "://" in path or not here.exists() else str(here.absolute())
-
-
-def _is_remote(master: str | None) -> bool:
-    return master is not None and master.startswith("sc://")
+    # Spark spells true and false so.
+    return {
+        str(key): str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in (given or {}).items()
+    }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -16,7 +16,7 @@ __all__ = ["ENDED", "Progress", "shown"]
 ENDED = ("done", "failed", "stopped")
 """The states that a job does not leave again."""
 
-_BAR_SECONDS = 0.2
+_MOVE_SECONDS = 0.2
 _LINE_SECONDS = 2.0
 
 
@@ -56,68 +56,30 @@ def shown(name: str, read: Callable[[], Progress]) -> Iterator[None]:
         read: gives how far it has come; called in a thread of its own.
     """
     done = threading.Event()
-    draw = _bar if sys.stderr.isatty() and _has_rich() else _lines
-    thread = threading.Thread(target=draw, args=(name, read, done), name=f"evflow bar {name}", daemon=True)
+    tell = _moving if sys.stderr.isatty() and importlib.util.find_spec("rich") else _lines
+    thread = threading.Thread(target=tell, args=(name, read, done), name=f"evflow bar {name}", daemon=True)
     thread.start()
     try:
         yield
     finally:
         done.set()
         thread.join()
-
-
-def _has_rich() -> bool:
-    try:
-        import rich  # noqa: F401
-    except ImportError:
-        return False
-    return True
+        click.echo(f"{name}: {read()}", err=True)
 
 
 def _lines(name: str, read: Callable[[], Progress], done: threading.Event) -> None:
-    said = ""
-    while True:
-        ended = done.wait(_LINE_SECONDS)
-        progress = read()
+    said = None
+    while not done.wait(_LINE_SECONDS):
         # While nothing happens only the lag differs.
-        news = f"{progress.state} {progress.rows} {progress.batches}"
-        if ended or news != said:
-            click.echo(f"{name}: {progress}", err=True)
+        if (news := replace(read(), lag=0.0)) != said:
+            click.echo(f"{name}: {read()}", err=True)
         said = news
-        if ended:
-            return
 
 
-def _bar(name: str, read: Callable[[], Progress], done: threading.Event) -> None:
+def _moving(name: str, read: Callable[[], Progress], done: threading.Event) -> None:
     from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from rich.text import Text
 
-    columns = (
-        SpinnerColumn(finished_text="·"),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TextColumn(
-            "{task.fields[rows]:,} rows  {task.fields[batches]:,} batches  {task.fields[rate]:,.0f}/s"
-        ),
-        TextColumn("lag {task.fields[lag]:.1f} s  {task.fields[state]}"),
-        TimeElapsedColumn(),
-    )
-    begin = time.monotonic()
-    with Bar(*columns, console=Console(stderr=True), refresh_per_second=5) as bar:
-        task = bar.add_task(name, total=None, rows=0, batches=0, rate=0.0, lag=0.0, state="starting")
-        while True:
-            ended = done.wait(_BAR_SECONDS)
-            progress = read()
-            rate = progress.rows / max(time.monotonic() - begin, _BAR_SECONDS)
-            bar.update(
-                task,
-                rows=progress.rows,
-                batches=progress.batches,
-                rate=rate,
-                lag=progress.lag,
-                state=progress.state,
-            )
-            if ended:
-                bar.update(task, total=1, completed=1 if progress.state == "done" else 0)
-                return
+    with Console(stderr=True).status(name) as line:
+        while not done.wait(_MOVE_SECONDS):
+            line.update(Text(f"{name}: {read()}"))
