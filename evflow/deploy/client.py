@@ -8,9 +8,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from evflow.choices import choices
+from evflow.closing import Closing
 from evflow.engine.topology import Crossing
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.events.batch import EventBatch
@@ -28,13 +29,21 @@ if TYPE_CHECKING:
     from evflow.flow.entry import Entry
     from evflow.graph import Graph
 
-__all__ = ["Client", "Closing", "Cluster", "Tap", "checked_seconds", "no_deployment"]
+__all__ = ["Client", "Cluster", "Tap", "checked_seconds", "missing", "no_deployment"]
 
 _POLL = 0.02
 _LOOK = 0.2
 _MOST_TIMEOUT = 86_400
 _LINGER = 2.0
 """Seconds beyond its time that a question waits for the thread that asks it."""
+
+_IN_PLACE_OF = {
+    "extract": "what waits at a stone stays with its node; use transfer or send_stored",
+    "failed": "stats() has the errors of each stone, and dead_letters() the events",
+    "failure": "status() has the trouble of each node",
+    "stop": "undeploy() takes the graph off its nodes at once",
+}
+"""What to use where a deployment lacks what a flow has."""
 
 
 def checked_seconds(timeout: object) -> float:
@@ -69,18 +78,16 @@ def no_deployment(name: str, hosts: Iterable[str], statuses: Iterable[Any]) -> D
     return DeployError(f"no deployment {name!r} on {', '.join(asked)}{hint}")
 
 
-class Closing:
-    """A context manager at whose end ``close`` is called."""
+class OnlyOfFlowsError(DeployError, AttributeError):
+    """A flow has it, a deployment has not; ``hasattr`` says so too."""
 
-    def close(self) -> None:
-        """Ends it."""
-        raise NotImplementedError
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
+def missing(name: str) -> Exception:
+    """The error of an attribute that a deployment does not have."""
+    if name.startswith("_") or not hasattr(Flow, name):
+        return AttributeError(f"'Deployment' object has no attribute {name!r}")
+    reason = _IN_PLACE_OF.get(name, "its stones run in other processes")
+    return OnlyOfFlowsError(f"a deployment has no {name!r}, which a flow has: {reason}")
 
 
 class Cluster(Closing):

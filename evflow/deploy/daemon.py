@@ -10,17 +10,17 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evflow import mishaps
+from evflow.closing import Closing
 from evflow.deploy.admission import Admission
-from evflow.deploy.client import Closing
 from evflow.deploy.controller import Controller
 from evflow.deploy.messages import TOPIC
-from evflow.deploy.outbox import Outbox
 from evflow.deploy.requests import Requests
 from evflow.deploy.site import Site
 from evflow.deploy.store import FileStore
@@ -50,6 +50,9 @@ _OWNER = "node"
 """The file of a storage folder that has the name of the node."""
 _LONGEST_OWNER = 2000
 """Bytes of that file that are read: more than any name has."""
+
+_MOST_KEPT, _KEPT, _SEND_AGAIN = 100, 2.0, 0.01
+"""Notes that are kept for a peer without a session, for how many seconds, and when they are tried again."""
 
 _LOOK = 0.5
 """Seconds between two looks at what changes by itself: connections, taps, stones that have let go."""
@@ -178,7 +181,7 @@ class Daemon(Closing):
         self.requests = Requests(self.controller)
         self.verbs = Verbs(self)
         self._answers = Answers(self.verbs.table, self._refusal, self._note)
-        self._outbox = Outbox(links.tell)
+        self._outbox = _Outbox(links.tell)
         self.flow.call(self._listen)
 
     def _listen(self) -> None:
@@ -362,6 +365,33 @@ class Daemon(Closing):
 
     def __repr__(self) -> str:
         return f"<Daemon {self.node.name} at {', '.join(self.node.contacts)}>"
+
+
+class _Outbox:
+    """Notes to peers whose link is about to be up: kept a moment, or all that begins would begin late.
+
+    Args:
+        tell: sends a note (peer, topic, body); False if there is no session.
+    """
+
+    def __init__(self, tell: Callable[[str, str, bytes], bool]) -> None:
+        self._tell = tell
+        self._waiting: dict[str, deque[tuple[float, str, bytes]]] = {}
+
+    def send(self, peer: str, topic: str, body: bytes) -> None:
+        """Sends a note, now or within two seconds; of many that wait for a peer the oldest are let go."""
+        if peer in self._waiting or not self._tell(peer, topic, body):
+            waiting = self._waiting.setdefault(peer, deque(maxlen=_MOST_KEPT))
+            waiting.append((time.monotonic() + _KEPT, topic, body))
+
+    def flush(self, now: float) -> float | None:
+        """Sends what can be sent by now; gives when to be called again."""
+        for peer, waiting in list(self._waiting.items()):
+            while waiting and (now > waiting[0][0] or self._tell(peer, waiting[0][1], waiting[0][2])):
+                waiting.popleft()
+            if not waiting:
+                del self._waiting[peer]
+        return now + _SEND_AGAIN if self._waiting else None
 
 
 def _owner(folder: Path) -> str:

@@ -6,18 +6,19 @@ The deployment lives on its nodes: this program may end, and another one may tak
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evflow.choices import choices
-from evflow.deploy.client import Closing, Cluster, checked_seconds, no_deployment
-from evflow.deploy.following import Following
-from evflow.deploy.lacking import missing
+from evflow.closing import Closing
+from evflow.deploy.client import Cluster, checked_seconds, missing, no_deployment
 from evflow.deploy.letters import RemoteLetters, letters_from, own_letters
 from evflow.deploy.part import checked_graph, qualified
 from evflow.deploy.record import Record, stones_of
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
+from evflow.flow.changeable import Editing
 from evflow.graph import Graph
 from evflow.kinds import loaded, made
 from evflow.outside import shown
@@ -31,6 +32,9 @@ __all__ = ["ANSWER", "Deployment"]
 _PATIENCE = 2.0
 """Seconds that hosts have to tell which deployments there are instead."""
 _POLL = 0.02
+_NEWS = 1.0
+"""Seconds after which a node is asked for a newer version."""
+
 ANSWER = 3.0
 """Seconds after the limit of a change within which the node that proposes it says what became of it."""
 _TRIES = 3
@@ -38,7 +42,7 @@ _TRIES = 3
 T = TypeVar("T")
 
 
-class Deployment(Closing):
+class Deployment(Closing, Editing):
     """A graph that runs on daemons; made by ``Graph.deploy``, or for one that runs already by its name.
 
     ``with`` closes the handle, and what was submitted through it is handed over before. The deployment goes
@@ -83,8 +87,10 @@ class Deployment(Closing):
             self.cluster.close(0.0)
             raise no_deployment(name, hosts, statuses.values())
         self._take(record)
-        following = Following(self.cluster, lambda: self._record, self._take, self._has_gone)
-        self._unfollow = self.cluster.flow.each_turn(following.turn)
+        # The nodes that said that they do not have the deployment, since a node last said that it does.
+        self._without: set[str] = set()
+        self._news_at = 0.0
+        self._unfollow = self.cluster.flow.each_turn(self._follow)
 
     # --- what it is
 
@@ -166,6 +172,39 @@ class Deployment(Closing):
                 self._sources[source] = there
                 self.cluster.readdress(source, there, qualified(self.name, source))
 
+    # --- what others do to it, found out in the flow's thread
+
+    def _follow(self, now: float) -> float:
+        """Asks a node for a newer version if it is time; gives when it is next."""
+        if now >= self._news_at:
+            self._news_at = now + _NEWS
+            self._ask_for_news()
+        return self._news_at
+
+    def _ask_for_news(self) -> None:
+        record, links = self._record, self.cluster.node.links()
+        for host in record.hosts:
+            if host not in self._without and links.get(host, {}).get("state") == "up":
+                asked = {"deployment": self.name, "known": record.version, "birth": record.birth}
+                self.cluster.ask_later(host, "record", asked, partial(self._take_news, host))
+                return
+
+    def _take_news(self, host: str, answer: Any) -> None:
+        if not isinstance(answer, dict):
+            return
+        if "gone" in answer:
+            self._without.add(host)
+            if self._without >= self._record.hosts.keys():
+                self.cluster.flow.post(lambda: self._take_no_more("none of its nodes has it any more"))
+            else:
+                self._ask_for_news()
+            return
+        self._without.clear()
+        if "graph" in answer:
+            record = Record.from_data(answer)
+            if record.version > self._record.version:
+                self._take(record)
+
     # --- events
 
     def __getitem__(self, name: str) -> Entry:
@@ -201,7 +240,7 @@ class Deployment(Closing):
             self._refresh()
         placed = self._placed()
         if name not in placed:
-            raise FlowError(f"deployment {self.name} has no stone {name!r}{choices(name, list(placed))}")
+            raise self._unknown(name, placed)
         return placed[name]
 
     def _stone(self, name: str) -> Stone:
@@ -304,13 +343,16 @@ class Deployment(Closing):
         frozen = [name for name in record.frozen if name in graph.stones]
         self._propose(record, graph.to_dict(), timeout=timeout, frozen=frozen)
 
-    def _edit(self, edit: Callable[[Graph], T], timeout: float = 10.0) -> T:
-        """Makes one edit; anew when somebody else's change came first."""
+    def _unknown(self, name: str, stones: Iterable[str]) -> FlowError:
+        return FlowError(f"deployment {self.name} has no stone {name!r}{choices(str(name), list(stones))}")
+
+    def _edit(self, work: Callable[[Graph], T], timeout: float) -> T:
+        # Anew when somebody else's change came first.
         for tried in range(_TRIES):
             before = self._record.version
             try:
                 with self.change(timeout) as graph:
-                    result = edit(graph)
+                    result = work(graph)
             except DeployError:
                 self._refresh()
                 if self._record.version == before or tried == _TRIES - 1:
@@ -351,36 +393,9 @@ class Deployment(Closing):
         same = (found.graph, found.hosts, found.frozen) == (wanted.graph, wanted.hosts, wanted.frozen)
         return found.version == wanted.version and same
 
-    def insert(self, stone: Stone, *, after: str, before: str, port: int = 0, timeout: float = 10.0) -> str:
-        """Puts a stone between two that are linked; see ``Graph.insert``. Returns its name."""
-        return self._edit(
-            lambda graph: graph.insert(stone, after=after, before=before, port=port).name, timeout
-        )
-
-    def remove(self, name: str, *, timeout: float = 10.0) -> None:
-        """Takes a stone out; see ``Graph.remove``."""
-        self._edit(lambda graph: graph.remove(name), timeout)
-
-    def replace(self, name: str, stone: Stone, *, timeout: float = 10.0) -> None:
-        """Puts another stone in a stone's place; see ``Graph.replace``."""
-        self._edit(lambda graph: graph.replace(name, stone), timeout)
-
-    def link(
-        self, source: str, target: str | Stone, port: int = 0, *, input: str = "", timeout: float = 10.0
-    ) -> str:
-        """Links a stone's port to another stone, or to a new one; see ``Flow.link``. Returns the target's
-        name."""
-        return self._edit(lambda graph: _linked(graph, source, target, port, input), timeout)
-
-    def unlink(
-        self, source: str, target: str, *, port: int = 0, input: str | None = None, timeout: float = 10.0
-    ) -> None:
-        """Takes a link away; see ``Flow.unlink``."""
-        self._edit(lambda graph: _unlinked(graph, source, target, port, input), timeout)
-
     def move(self, name: str, node: str, timeout: float = 10.0) -> None:
         """Moves a stone to another node, with its queue and state; nothing is lost, doubled or reordered."""
-        self._edit(lambda graph: graph.move(name, node), timeout)
+        self._edit(lambda graph: graph.move(self._known(graph, name), node), timeout)
 
     def freeze(self, name: str) -> None:
         """From now on a stone queues what arrives, in order; also after a restart of its node."""
@@ -479,10 +494,6 @@ class Deployment(Closing):
         self._propose(self._record, None, 10.0)
         self._take_no_more(f"{how} was called")
 
-    def _has_gone(self) -> None:
-        # The flow's own thread, or one that serves links meanwhile, finds out.
-        self.cluster.flow.post(lambda: self._take_no_more("none of its nodes has it any more"))
-
     def _take_no_more(self, why: str) -> None:
         if not self._ended:
             self._ended = f"deployment {self.name} has ended: {why}"
@@ -580,13 +591,3 @@ class _Attributes(dict[str, int | float | str]):
         values = dict(*given, **more)
         self._tell(values)
         super().update(values)
-
-
-def _linked(graph: Graph, source: str, target: str | Stone, port: int, input: str) -> str:
-    end = graph[target] if isinstance(target, str) else graph.add(target)
-    return graph.link(graph[source][port], end[input] if input else end).name
-
-
-def _unlinked(graph: Graph, source: str, target: str, port: int, input: str | None) -> None:
-    end = graph[target]
-    graph.unlink(graph[source][port], end if input is None else end[input])

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from contextvars import copy_context
+from typing import Any, TypeVar
 
 from evflow.check import check_graph
 from evflow.deploy.admission import Admission
-from evflow.deploy.record import Record
+from evflow.deploy.record import Record, stones_on
 from evflow.engine.topology import Hop, Slot, Topology
 from evflow.errors import DeployError, GraphError
 from evflow.graph import Graph
 from evflow.handlers import own_handlers
-from evflow.kinds import absent, check_declared, is_own, made
+from evflow.kinds import KINDS, absent, check_declared, is_own, made
 from evflow.mishaps import CONTAINED, named
 from evflow.placement import bridged, placed_on
 from evflow.rules import rules_of
-from evflow.stone import Stone
+from evflow.stone import Acting, Stone
 
-__all__ = ["EMPTY", "checked_graph", "part_of", "qualified", "union"]
+__all__ = ["EMPTY", "checked_graph", "part_of", "qualified", "read_part", "union", "within"]
 
 EMPTY = Topology({})
+
+_PATIENCE = 5.0
+"""Seconds that importing, constructing and checking stones of somebody else's classes may take."""
+
+T = TypeVar("T")
 
 
 def qualified(deployment: str, stone: str) -> str:
@@ -110,6 +117,65 @@ def _admit(stones: Iterable[tuple[str, Stone]], deployment: str, admission: Admi
             raise DeployError(f"stone {name!r}: {named(error, DeployError)}") from error
         if refusal:
             raise DeployError(f"stone {name!r}: {refusal}")
+
+
+def read_part(record: Record, node: str, admission: Admission) -> Topology:
+    """What ``part_of`` gives; stones of somebody else's classes may not hold it up for ever.
+
+    Raises:
+        EvflowError: as ``part_of``; or making such a stone takes too long.
+    """
+    kinds = {entry["kind"]: None for entry in stones_on(record, node).values()}
+    strange = [str(kind) for kind in kinds if kind not in KINDS]
+    if not strange:
+        return part_of(record, node, admission)
+    what = f"making stones of {', '.join(strange)}"
+    return within(_PATIENCE, what, lambda: _prepared(part_of(record, node, admission)))
+
+
+def _prepared(part: Topology) -> Topology:
+    """A part whose stones of somebody else's classes have done what takes them long."""
+    for slot in part.slots.values():
+        if isinstance(slot.stone, Acting) and not is_own(slot.stone):
+            try:
+                slot.stone.prepare()
+            except CONTAINED as error:
+                raise DeployError(f"stone {slot.name!r}: prepare(): {named(error)}") from error
+    return part
+
+
+def within(seconds: float, what: str, call: Callable[[], T]) -> T:
+    """What a call gives; it is made in a thread of its own, which is left alone if it takes too long.
+
+    Args:
+        seconds: how long it may take.
+        what: what is called, for the error.
+        call: called without arguments.
+
+    Raises:
+        DeployError: it took longer.
+        BaseException: what the call raised.
+    """
+    given: list[T] = []
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            given.append(call())
+        except BaseException as error:  # noqa: BLE001  it is whoever waits for this that must hear of it
+            raised.append(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(work,), name=f"evflow {what}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if raised:
+        raise raised[0]
+    if not given:
+        raise DeployError(
+            f"{what} did not return within {seconds:g} s; what is imported and constructed for a stone must "
+            "not wait"
+        )
+    return given[0]
 
 
 def union(parts: Iterable[Topology]) -> Topology:

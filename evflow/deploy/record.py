@@ -18,7 +18,7 @@ from evflow.link.messages import MISREAD
 from evflow.outside import shown
 from evflow.rules import rules_of
 
-__all__ = ["UNSET", "Identity", "Name", "Record", "moves", "stones_of", "stones_on", "touched"]
+__all__ = ["UNSET", "Identity", "Name", "Record", "differences", "moves", "stones_of", "stones_on", "touched"]
 
 MOST_NODES = 1000
 """Nodes that a deployment may have."""
@@ -192,6 +192,38 @@ def touched(old: Record | None, new: Record) -> set[str]:
     before, after = _parts(old), _parts(new)
     differs = {node for node in before.keys() | after.keys() if before.get(node) != after.get(node)}
     return differs | (new.hosts.keys() - old.hosts.keys())
+
+
+def differences(node: str, old: Record | None, new: Record) -> list[str]:
+    """What differs between two versions on a node: a line for each stone there, and for each host.
+
+    Args:
+        node: the node.
+        old: the version before; None for all that is frozen from the beginning.
+        new: the version after.
+    """
+    after = stones_of(new)
+    before = after if old is None else stones_of(old)
+    here = {name for stones in (before, after) for name, stone in stones.items() if stone["on"] == node}
+    lines = [f"stone {name!r} is removed" for name in before if name in here and name not in after]
+    for name, stone in after.items():
+        if name not in here:
+            continue
+        was = before.get(name)
+        if was is None:
+            lines.append(f"stone {name!r} comes")
+            continue
+        if was["on"] != stone["on"]:
+            lines.append(f"stone {name!r} is moved from {was['on']} to {stone['on']}")
+        if was | {"on": ""} != stone | {"on": ""}:
+            lines.append(f"stone {name!r} is replaced")
+    was_frozen, frozen = here & set(() if old is None else old.frozen), here & set(new.frozen)
+    lines += [f"stone {name!r} is frozen" for name in sorted(frozen - was_frozen)]
+    lines += [f"stone {name!r} is unfrozen" for name in sorted(was_frozen - frozen) if name in after]
+    if old is not None:
+        lines += [f"host {host} joins" for host in new.hosts if host not in old.hosts]
+        lines += [f"host {host} leaves" for host in old.hosts if host not in new.hosts]
+    return lines
 
 
 def stones_of(record: Record | None) -> dict[str, dict[str, Any]]:

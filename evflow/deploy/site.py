@@ -21,35 +21,33 @@ from functools import partial
 from evflow import mishaps
 from evflow.deploy.admission import Admission
 from evflow.deploy.frontier import Frontier, frontier
-from evflow.deploy.part import EMPTY, checked_graph, part_of, qualified, union
-from evflow.deploy.patience import within
-from evflow.deploy.record import Record, moves, stones_on
-from evflow.deploy.saying import say_adopted
+from evflow.deploy.part import EMPTY, checked_graph, qualified, read_part, union
+from evflow.deploy.record import Record, differences, moves, stones_of
 from evflow.deploy.taps import Tapped, with_taps
 from evflow.engine.actors import text
 from evflow.engine.difference import Difference
 from evflow.engine.snapshot import Parsed, Parts, Snapshot, parse, take_parts
 from evflow.engine.topology import Slot, Topology
-from evflow.errors import DeployError, EvflowError
+from evflow.errors import EvflowError
 from evflow.events.wirecheck import compile_check
 from evflow.flow.alter import Alteration
 from evflow.flow.changing import compile_ahead
 from evflow.flow.flow import Flow
 from evflow.handlers import own_handlers
-from evflow.kinds import KINDS, is_own
+from evflow.kinds import is_own
 from evflow.link.inlet import Hold
 from evflow.mishaps import CONTAINED, named
-from evflow.stone import Acting, Actor
+from evflow.stone import Actor
 
 __all__ = ["Site"]
 
 _POLL = 0.01
 
-_PATIENCE = 5.0
-"""Seconds that importing, constructing and checking stones of somebody else's classes may take."""
-
 _MOST_BRIDGES = 4000
 """Bridges to one peer; it takes some more channels of a node."""
+
+_MOST_LINES = 100
+"""Lines of the log about the stones of one version."""
 
 _log = logging.getLogger("evflow.deploy")
 
@@ -358,7 +356,7 @@ class Site:
         else:
             self.troubles.pop(new.deployment, None)
             self._parts[new.deployment] = part
-            say_adopted(self._node, self._adopted.get(new.deployment), new)
+            _say_adopted(self._node, self._adopted.get(new.deployment), new)
             self._adopted[new.deployment] = new
             if new.graph is None:
                 # It is gone, and is not to be kept in memory.
@@ -514,38 +512,38 @@ class Site:
             return EMPTY
         known = self._candidates.get(record.deployment)
         if known is None or known[0] != record:
-            known = (record, self._read(record))
+            known = (record, read_part(record, self._node, self.admission))
             self._candidates[record.deployment] = known
         return known[1]
-
-    def _read(self, record: Record) -> Topology:
-        """The node's part of a record; stones of somebody else's classes may not hold it up for ever."""
-        kinds = {entry["kind"]: None for entry in stones_on(record, self._node).values()}
-        strange = [str(kind) for kind in kinds if kind not in KINDS]
-        if not strange:
-            return part_of(record, self._node, self.admission)
-        return within(
-            _PATIENCE,
-            f"making stones of {', '.join(strange)}",
-            lambda: _prepared(part_of(record, self._node, self.admission)),
-        )
 
     def _whole(self, new: Record) -> Topology:
         parts = {**self._parts, new.deployment: self._part(new)}
         return with_taps(union(parts.values()), list(self.taps.values()))
 
 
-def _prepared(part: Topology) -> Topology:
-    """A part whose stones of somebody else's classes have done what takes them long."""
-    for slot in part.slots.values():
-        if isinstance(slot.stone, Acting) and not is_own(slot.stone):
-            try:
-                slot.stone.prepare()
-            except CONTAINED as error:
-                raise DeployError(f"stone {slot.name!r}: prepare(): {named(error)}") from error
-    return part
-
-
 def _entries(topology: Topology) -> set[str]:
     """Where events come in."""
     return {name for name, slot in topology.slots.items() if slot.makes_events} | topology.entrances
+
+
+def _say_adopted(node: str, old: Record | None, new: Record) -> None:
+    """Says in the log that a version runs here, and what differs from the one before.
+
+    Args:
+        node: this node.
+        old: what ran here before; None if nothing did.
+        new: what runs now.
+    """
+    head = f"deployment {new.deployment}, version {new.version}"
+    if new.graph is None:
+        _log.info("%s: it is undeployed", head)
+        return
+    if old is None:
+        _log.info("%s runs here: %d stones on %s", head, len(stones_of(new)), ", ".join(sorted(new.hosts)))
+    else:
+        _log.info("%s runs here, after version %d", head, old.version)
+    lines = differences(node, old, new)
+    for line in lines[:_MOST_LINES]:
+        _log.info("%s: %s", head, line)
+    if len(lines) > _MOST_LINES:
+        _log.info("%s: and %d more differences", head, len(lines) - _MOST_LINES)

@@ -2,22 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from evflow.choices import choices
-from evflow.errors import FlowError, GraphError
+from evflow.errors import EvflowError, FlowError, GraphError
 from evflow.flow.changing import Changes, Terms
 from evflow.stone import Stone
 
 if TYPE_CHECKING:
     from evflow.graph import Graph, Placed
 
-__all__ = ["Changeable"]
+__all__ = ["Changeable", "Editing"]
+
+T = TypeVar("T")
 
 
-class Changeable:
+class Editing:
+    """The edits of a graph that runs, by the names of its stones; of a ``Flow`` and of a ``Deployment``."""
+
+    def _edit(self, work: Callable[[Graph], T], timeout: float) -> T | None:
+        """Makes what ``work`` does to a copy of the graph; gives what it returns, None from a handler."""
+        raise NotImplementedError
+
+    def _unknown(self, name: str, stones: Iterable[str]) -> EvflowError:
+        """The error of a stone that is not there."""
+        raise NotImplementedError
+
+    def link(
+        self, source: str, target: str | Stone, port: int = 0, *, input: str = "", timeout: float = 10.0
+    ) -> str:
+        """Links a stone's port to another stone; a port that is linked already gets a split.
+
+        Args:
+            source: the stone's name.
+            target: the name of a stone, or a new terminal or other stone that needs no output.
+            port: the port.
+            input: the target's input; "" for the one that fits best.
+            timeout: see ``change``.
+
+        Returns:
+            The target's name; "" from a handler.
+
+        Raises:
+            FlowError: there is no such stone, or it is linked so already.
+            GraphError: the stone cannot stand there; the flow is as it was.
+        """
+
+        def work(graph: Graph) -> str:
+            start = self._known(graph, source)
+            if isinstance(target, Stone):
+                return graph.link(start[port], target).name
+            end = self._known(graph, target)
+            if graph.has_link(source, port, target, input):
+                raise FlowError(f"{target!r} is a target of {source!r} already")
+            return graph.link(start[port], end[input] if input else end).name
+
+        return self._edit(work, timeout) or ""
+
+    def unlink(
+        self, source: str, target: str, *, port: int = 0, input: str | None = None, timeout: float = 10.0
+    ) -> None:
+        """Takes a link away, also one that leads over a split that the graph has added.
+
+        A split may be left without a target; it drops what comes then.
+
+        Args:
+            source: the stone's name.
+            target: the name of the stone that it is linked to.
+            port: the stone's port.
+            input: the target's input; None for the one that is linked.
+            timeout: see ``change``.
+
+        Raises:
+            FlowError: there is no such stone, or it is not linked so.
+            GraphError: the stone's output would lead nowhere; the flow is as it was.
+        """
+
+        def work(graph: Graph) -> None:
+            start, end = self._known(graph, source), self._known(graph, target)
+            try:
+                graph.unlink(start[port], end if input is None else end[input])
+            except GraphError as error:
+                raise FlowError(str(error)) from None
+
+        self._edit(work, timeout)
+
+    def insert(self, stone: Stone, *, after: str, before: str, port: int = 0, timeout: float = 10.0) -> str:
+        """Puts a new stone between two that are linked; see ``Graph.insert`` and ``change``.
+
+        Returns:
+            Its name; "" from a handler.
+        """
+
+        def work(graph: Graph) -> str:
+            start, end = self._known(graph, after), self._known(graph, before)
+            return graph.insert(stone, after=start[port], before=end).name
+
+        return self._edit(work, timeout) or ""
+
+    def remove(self, name: str, *, timeout: float = 10.0) -> None:
+        """Takes a stone out; see ``Graph.remove`` and ``change``."""
+        self._edit(lambda graph: graph.remove(self._known(graph, name)), timeout)
+
+    def replace(self, name: str, stone: Stone, *, timeout: float = 10.0) -> None:
+        """Puts another stone in the place of one; see ``Graph.replace`` and ``change``."""
+        self._edit(lambda graph: graph.replace(self._known(graph, name), stone), timeout)
+
+    def _known(self, graph: Graph, name: str) -> Placed:
+        """A stone of the graph by its name."""
+        if name not in graph.stones:
+            raise self._unknown(name, graph.stones)
+        return graph[name]
+
+
+class Changeable(Editing):
     """The part of a ``Flow`` that changes its graph."""
 
     _changes: Changes
@@ -63,91 +163,8 @@ class Changeable:
         with self._changes.block(Terms(timeout, settled)) as graph:
             yield graph
 
-    def link(
-        self, source: str, target: str | Stone, *, port: int = 0, input: str = "", timeout: float = 10.0
-    ) -> str:
-        """Links a stone's port to another stone; a port that is linked already gets a split.
-
-        Args:
-            source: the stone's name.
-            target: the name of a stone, or a new terminal or other stone that needs no output.
-            port: the port.
-            input: the target's input; "" for the one that fits best.
-            timeout: see ``change``.
-
-        Returns:
-            The target's name; "" from a handler.
-
-        Raises:
-            FlowError: there is no such stone, or it is linked so already.
-            GraphError: the stone cannot stand there; the flow is as it was.
-        """
-
-        def work(graph: Graph) -> str:
-            start = self._known(graph, source)
-            if isinstance(target, Stone):
-                return graph.link(start[port], target).name
-            end = self._known(graph, target)
-            if graph.has_link(source, port, target, input):
-                raise FlowError(f"{target!r} is a target of {source!r} already")
-            return graph.link(start[port], end[input] if input else end).name
-
-        return self._changes.edit(work, Terms(timeout)) or ""
-
-    def unlink(
-        self, source: str, target: str, *, port: int = 0, input: str | None = None, timeout: float = 10.0
-    ) -> None:
-        """Takes a link away, also one that leads over a split that the graph has added.
-
-        A split may be left without a target; it drops what comes then.
-
-        Args:
-            source: the stone's name.
-            target: the name of the stone that it is linked to.
-            port: the stone's port.
-            input: the target's input; None for the one that is linked.
-            timeout: see ``change``.
-
-        Raises:
-            FlowError: there is no such stone, or it is not linked so.
-            GraphError: the stone's output would lead nowhere; the flow is as it was.
-        """
-
-        def work(graph: Graph) -> None:
-            start, end = self._known(graph, source), self._known(graph, target)
-            try:
-                graph.unlink(start[port], end if input is None else end[input])
-            except GraphError as error:
-                raise FlowError(str(error)) from None
-
-        self._changes.edit(work, Terms(timeout))
-
-    def insert(self, stone: Stone, *, after: str, before: str, port: int = 0, timeout: float = 10.0) -> str:
-        """Puts a new stone between two that are linked; see ``Graph.insert`` and ``change``.
-
-        Returns:
-            Its name; "" from a handler.
-        """
-
-        def work(graph: Graph) -> str:
-            start, end = self._known(graph, after), self._known(graph, before)
-            return graph.insert(stone, after=start[port], before=end).name
-
-        return self._changes.edit(work, Terms(timeout)) or ""
-
-    def remove(self, name: str, *, timeout: float = 10.0) -> None:
-        """Takes a stone out; see ``Graph.remove`` and ``change``."""
-        self._changes.edit(lambda graph: graph.remove(self._known(graph, name)), Terms(timeout))
-
-    def replace(self, name: str, stone: Stone, *, timeout: float = 10.0) -> None:
-        """Puts another stone in the place of one; see ``Graph.replace`` and ``change``."""
-        self._changes.edit(lambda graph: graph.replace(self._known(graph, name), stone), Terms(timeout))
-
-    def _known(self, graph: Graph, name: str) -> Placed:
-        """A stone of the graph by its name."""
-        if name not in graph.stones:
-            raise self._unknown(name, graph.stones)
-        return graph[name]
+    def _edit(self, work: Callable[[Graph], T], timeout: float) -> T | None:
+        return self._changes.edit(work, Terms(timeout))
 
     def _unknown(self, name: str, stones: Iterable[str]) -> FlowError:
         flow = self._changes.graph.name

@@ -104,7 +104,7 @@ def test_split_targets_come_and_go_and_each_gets_what_passed_while_it_was_one(tm
             handle.link("step1", ev.Terminal(f"desk:{name}", batch=True, name=name, on=node))
         feeder.more()
         handle.unlink("step1.split", "two")
-        with pytest.raises(ev.GraphError, match=r"'two' is not a target of 'step1\.split'"):
+        with pytest.raises(ev.FlowError, match=r"'two' is not a target of 'step1\.split'"):
             handle.unlink("step1.split", "two")
         handle.remove("two")
         feeder.more()

@@ -13,8 +13,7 @@ import pytest
 import evflow as ev
 from evflow import kinds
 from evflow.deploy.admission import Admission
-from evflow.deploy.part import part_of
-from evflow.deploy.patience import within
+from evflow.deploy.part import part_of, within
 from evflow.deploy.record import Record
 from tests.deploy.yard import Rec, Yard, feeding
 from tests.flow.ownstones import Every, Last

@@ -178,8 +178,6 @@ class Process:
             )
             for mb in self.controller.members.values()
         ]
-        proposals = [
-            (p.at, p.phase, p.proposer.ballot, p.finishes)
-            for p in self.controller._proposals.proposals.values()
-        ]
+        known = self.controller._proposals.proposals.values()
+        proposals = [(p.at, p.phase, p.proposer.ballot, p.finishes) for p in known]
         return f"{self.name}: {members} {proposals}"
