@@ -6,12 +6,11 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evflow.echo.contact import ChannelContact
+from evflow.closing import Closing
 from evflow.echo.notes import SUBSCRIBED
-from evflow.echo.record import Derivation, Record
+from evflow.echo.record import ChannelContact, Derivation, Record
 from evflow.echo.wiring import bridge_name, lower_name, upper_name
 from evflow.engine.fit import best_fit
 from evflow.errors import FlowError, LinkError, SchemaError
@@ -49,7 +48,7 @@ class Member(NamedTuple):
     silent: float
 
 
-class Channel:
+class Channel(Closing):
     """A channel, as one process takes part in it; made by ``Process.create`` and ``Process.open``.
 
     Attributes:
@@ -381,14 +380,6 @@ class Channel:
         for name in names if detach else ():
             self._take_off(name)
 
-    def __enter__(self) -> Channel:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<Channel {self.key}{', closed' if self._closed else ''}>"
 
@@ -400,7 +391,7 @@ class _Nothing(set[object]):
         return
 
 
-class Subscription:
+class Subscription(Closing):
     """A handler that gets a channel's events; made by ``Channel.subscribe``."""
 
     def __init__(self, channel: Channel, name: str) -> None:
@@ -413,14 +404,6 @@ class Subscription:
         A handler may close its own subscription; then it is closed soon. Closing twice does nothing.
         """
         self.channel.close_subscription(self._name)
-
-    def __enter__(self) -> Subscription:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def new_token() -> str:

@@ -16,7 +16,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from evflow.echo.departures import Departures
 from evflow.echo.notes import (
     LEFT,
     OPEN,
@@ -31,10 +30,9 @@ from evflow.echo.notes import (
     Version,
     pack,
 )
-from evflow.echo.presence import Presence
+from evflow.echo.others import Presence, Search
 from evflow.echo.record import Record
 from evflow.echo.roster import NEVER, Roster
-from evflow.echo.search import Search
 from evflow.errors import EvflowError, LinkError
 from evflow.morph import Morph
 
@@ -102,7 +100,9 @@ class Membership:
         self.search = Search()
         self.failed: dict[str, str] = {}
         self.refused: Counter[str] = Counter()
-        self._departures = Departures()
+        # The channels that the process has left. It goes on noting who takes part in them, and tells that
+        # with each farewell: two who are about to join by it must not miss each other.
+        self._left: dict[str, Roster] = {}
         self._permits = permits
         self._incarnation = incarnation
         self._number = 0
@@ -131,7 +131,10 @@ class Membership:
         """
         if len(self.rosters) >= _MOST_CHANNELS:
             raise LinkError(f"process {self.name}: more than {_MOST_CHANNELS} channels")
-        self._departures.enter(record.key)
+        # What is derived from the channel comes back with it.
+        self._left = {
+            key: left for key, left in self._left.items() if record.key not in (key, left.record.parent)
+        }
         roster = Roster(record, self._entry(SUBSCRIBED if claimed else OPEN))
         roster.claimed = claimed
         if claimed:
@@ -153,10 +156,12 @@ class Membership:
         """The process does not take part in a channel any more."""
         roster = self.rosters.pop(key)
         self._claimed_at.pop(key, None)
-        waiting = {name for name in self._targets(roster) if self.presence.alive(name, now)}
-        self._departures.leave(roster, self._entry(LEFT), waiting, now + self.settings.silence)
+        roster.waiting = {name for name in self._targets(roster) if self.presence.alive(name, now)}
+        roster.until = now + self.settings.silence
+        roster.set_own(self._entry(LEFT))
+        self._left[key] = roster
         self.version += 1
-        for name in sorted(waiting):
+        for name in sorted(roster.waiting):
             self._send(name, self._farewell(roster, True, now))
         self._again_at = now + _AGAIN
 
@@ -199,7 +204,8 @@ class Membership:
         alive = self.presence.alive
         roster = self.rosters.get(key)
         if roster is None:
-            return sorted(name for name in self._departures.waiting(key) if alive(name, now))
+            left = self._left.get(key)
+            return [] if left is None else sorted(name for name in left.waiting if alive(name, now))
         return sorted(
             name
             for name in self._targets(roster)
@@ -326,7 +332,7 @@ class Membership:
 
     def _ask_for_children(self, process: str, roster: Roster, children: list[str]) -> None:
         known = self.rosters.keys() | self.failed.keys()
-        new = [child for child in children if child not in known and child not in self._departures]
+        new = [child for child in children if child not in known and child not in self._left]
         for child in new[:_ASKED_AT_ONCE]:
             self._pending[child] = (roster.key, process)
             self._ask_for(child, process)
@@ -340,9 +346,12 @@ class Membership:
         if state.applied[0] > self._incarnation:
             # Somebody knows an entry of an earlier start, under a clock that was ahead.
             self._incarnation = state.applied[0] + 1
-        told = self._departures.confirm(state.key, process, state.applied)
+        left = self._left.get(state.key)
+        told = left is not None and state.applied >= left.own.version
+        if left is not None and told:
+            left.waiting.discard(process)
         invited = self.search.invited(state.key)
-        if state.record is not None and (invited or state.key not in self._departures):
+        if state.record is not None and (invited or left is None):
             record = Record.unpacked(state.record)
             if record.key != state.key:
                 raise LinkError(f"channel {state.key[:100]!r} is said to be {record.key[:100]!r}")
@@ -358,7 +367,7 @@ class Membership:
 
     def _say_farewell(self, process: str, state: State, now: float) -> None:
         """Tells a process that this one is not in a channel."""
-        left = self._departures.roster(state.key)
+        left = self._left.get(state.key)
         if left is not None:
             self._merge(left, process, state, now)
             self._send(process, self._farewell(left, False, now))
@@ -456,7 +465,9 @@ class Membership:
     def peers(self) -> dict[str, str]:
         """The processes that there is something to say to, and where they can be dialled ("" if nobody
         knows)."""
-        names = self._departures.processes() | {process for process, _ in self.search.open()}
+        names = {name for left in self._left.values() for name in left.waiting} | {
+            process for process, _ in self.search.open()
+        }
         for roster in self.rosters.values():
             names.update(e.process for e in roster.entries.values() if e.state != LEFT)
         names.discard(self.name)
@@ -495,9 +506,15 @@ class Membership:
                     self._again_at = now + _AGAIN
         else:
             return
+        for key, left in list(self._left.items()):
+            if now >= left.until:
+                left.waiting.clear()
+            if now > left.until + _REMEMBERED:
+                del self._left[key]
         finds: list[tuple[str, Message]] = [(process, Find(name)) for process, name in self.search.open()]
-        late = [(name, self._farewell(roster, True, now)) for name, roster in self._departures.late(now)]
-        for name, message in [*finds, *late]:
+        late = [(name, left) for left in self._left.values() for name in sorted(left.waiting)]
+        farewells = [(name, self._farewell(left, True, now)) for name, left in late]
+        for name, message in [*finds, *farewells]:
             self._send(name, message)
             self._again_at = now + _AGAIN
 

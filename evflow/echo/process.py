@@ -8,15 +8,15 @@ import os
 import threading
 import time
 import weakref
-from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from evflow.closing import Closing
 from evflow.echo.channel import Channel, new_token
-from evflow.echo.contact import ChannelContact
 from evflow.echo.keeper import Keeper
 from evflow.echo.membership import Membership, Settings
-from evflow.echo.record import Derivation, Record
+from evflow.echo.record import ChannelContact, Derivation, Record
 from evflow.echo.wiring import bridge_name
 from evflow.errors import FlowError, GraphError, LinkError
 from evflow.flow.flow import Flow
@@ -42,7 +42,7 @@ def _close_all() -> None:
             process.close()
 
 
-class Process:
+class Process(Closing):
     """A process that takes part in channels (EVPath paper, section 4.1).
 
     A channel is made by one process and opened by others, through its creator or any other that has it open.
@@ -168,7 +168,6 @@ class Process:
         """
         self._refuse_if_closed()
         record = Record(name, self.name, new_token(), schemas, policy, delivery, limit, derivation)
-        Record.unpacked(record.packed())
         with self.keeper.changing() as membership:
             made = [roster.record for roster in membership.rosters.values()]
         for other in made:
@@ -390,14 +389,6 @@ class Process:
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise FlowError(f"process {self.name} is closed")
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def draw(self, path: str | None = None) -> Any:
         """A picture of the stones of all its channels, with live counts; see ``Graph.draw``."""

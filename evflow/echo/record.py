@@ -6,20 +6,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+from msgspec import Struct
 
 from evflow.engine.fit import best_fit
 from evflow.errors import CodeError, GraphError, LinkError, SchemaError
 from evflow.kinds import stone_class
+from evflow.link.messages import MISREAD
 from evflow.link.waiting import POLICIES
 from evflow.morph import Morph
+from evflow.node.contact import Contact
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
 from evflow.stone import Compiled, Stone
 
-__all__ = ["DELIVERIES", "MOST_NAME", "MOST_TEXT", "Derivation", "Record", "morph_from", "packed_morph"]
+__all__ = [
+    "DELIVERIES",
+    "MOST_NAME",
+    "MOST_TEXT",
+    "ChannelContact",
+    "Derivation",
+    "Record",
+    "morph_from",
+    "packed_morph",
+]
 
 DELIVERIES = ("at_least_once", "at_most_once")
 
@@ -34,10 +48,10 @@ _MOST_FUEL = 10_000_000
 _LIMITS = (1 << 16, 1 << 40)
 _TOKEN = re.compile(r"[0-9a-f]{8}")
 _KINDS = ("filter", "transform")
+_AS_ARRAY = {"array_like": True, "forbid_unknown_fields": True, "frozen": True, "dict": True}
 
 
-@dataclass(frozen=True)
-class Derivation:
+class Derivation(Struct, **_AS_ARRAY):
     """How a channel's events are made from those of another.
 
     Attributes:
@@ -55,6 +69,13 @@ class Derivation:
     input: Schema | None
     output: Schema | None
     fuel: int
+
+    def __post_init__(self) -> None:
+        _expect(0 < len(self.parent) <= 3 * MOST_NAME, "parent", self.parent)
+        _expect(self.kind in _KINDS, "kind", self.kind, _KINDS)
+        _expect(len(self.code) <= MOST_TEXT, "code", self.code)
+        _expect(0 < self.fuel <= _MOST_FUEL, "fuel", self.fuel)
+        _expect((self.output is not None) == (self.kind == "transform"), "output", self.output)
 
     @classmethod
     def of(cls, parent: str, stone: Stone) -> Derivation:
@@ -95,8 +116,7 @@ class Derivation:
         return stone
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, **_AS_ARRAY):
     """What a channel is; it never changes.
 
     Attributes:
@@ -115,7 +135,16 @@ class Record:
     policy: str = "drop oldest"
     delivery: str = "at_least_once"
     limit: int = 64 << 20
-    derivation: Derivation | None = field(default=None)
+    derivation: Derivation | None = None
+
+    def __post_init__(self) -> None:
+        _name("name of a channel", self.name)
+        _name("name of a process", self.creator)
+        _expect(_TOKEN.fullmatch(self.token) is not None, "token", self.token)
+        _expect(len(self.schemas) <= _MOST_SCHEMAS, "schemas", self.schemas)
+        _expect(self.policy in POLICIES, "policy", self.policy, POLICIES)
+        _expect(self.delivery in DELIVERIES, "delivery", self.delivery, DELIVERIES)
+        _expect(type(self.limit) is int and _LIMITS[0] <= self.limit <= _LIMITS[1], "limit", self.limit)
 
     @cached_property
     def key(self) -> str:
@@ -150,11 +179,8 @@ class Record:
 
     def packed(self) -> list[Any]:
         """It as plain data."""
-        made: list[Any] | None = None
-        if (d := self.derivation) is not None:
-            made = [d.parent, d.kind, d.code, _text(d.input), _text(d.output), d.fuel]
-        texts = [_text(schema) for schema in self.schemas]
-        return [self.name, self.creator, self.token, texts, self.policy, self.delivery, self.limit, made]
+        data: list[Any] = msgspec.to_builtins(self, enc_hook=_text)
+        return data
 
     @classmethod
     def unpacked(cls, data: Any) -> Record:
@@ -163,23 +189,54 @@ class Record:
         Raises:
             LinkError: they are none; says which part is wrong.
         """
-        if type(data) is not list or len(data) != 8:
-            raise LinkError(f"a channel: expected an array of 8 values, found {shown(data)}")
-        name, creator, token, schemas, policy, delivery, limit, made = data
-        _name("name of a channel", name)
-        _name("name of a process", creator)
-        _expect(type(token) is str and bool(_TOKEN.fullmatch(token)), "token", token)
-        _expect(type(schemas) is list and len(schemas) <= _MOST_SCHEMAS, "schemas", schemas)
-        _expect(type(policy) is str and policy in POLICIES, "policy", policy, POLICIES)
-        _expect(type(delivery) is str and delivery in DELIVERIES, "delivery", delivery, DELIVERIES)
-        _expect(type(limit) is int and _LIMITS[0] <= limit <= _LIMITS[1], "limit", limit)
-        known = tuple(_schema(text) for text in schemas)
-        return cls(name, creator, token, known, policy, delivery, limit, _derivation(made))
+        try:
+            return msgspec.convert(data, cls, dec_hook=lambda kind, text: _schema(text))
+        except MISREAD as error:
+            raise LinkError(f"a channel: {error}") from None
+
+
+class ChannelContact(NamedTuple):
+    """Where a channel can be had, as one text: ``tcp://10.0.0.1:7000/desk/trades``.
+
+    Made by ``parse``; ``str`` gives the text.
+
+    Attributes:
+        address: the contact of a process that takes part in it.
+        process: that process's name; with keys nobody else may answer there.
+        channel: the channel's name, or its key.
+    """
+
+    address: str
+    process: str
+    channel: str
+
+    @classmethod
+    def parse(cls, text: object) -> ChannelContact:
+        """The contact that a text says.
+
+        Raises:
+            LinkError: it says none.
+        """
+        right = "expected a text such as 'tcp://10.0.0.1:7000/desk/trades', as channel.contact gives it"
+        if not isinstance(text, str):
+            raise LinkError(f"contact of a channel {shown(text, 300)}: {right}")
+        address, _, channel = text.rpartition("/")
+        address, _, process = address.rpartition("/")
+        if not address or not process or not channel:
+            raise LinkError(f"contact of a channel {shown(text, 300)}: {right}")
+        try:
+            Contact.parse(address)
+        except LinkError as error:
+            raise LinkError(f"contact of a channel {shown(text, 300)}: {error}; {right}") from None
+        return cls(address, unquote(process), unquote(channel))
+
+    def __str__(self) -> str:
+        return f"{self.address}/{quote(self.process, safe='')}/{quote(self.channel, safe='@')}"
 
 
 def packed_morph(morph: Morph) -> list[str]:
     """A morph as plain data."""
-    return [str(_text(morph.new)), str(_text(morph.old)), morph.code]
+    return [_text(morph.new), _text(morph.old), morph.code]
 
 
 def morph_from(data: Any) -> Morph:
@@ -212,24 +269,7 @@ def _compile(
         best_fit(schema, {"input": (declared,)}, morphs)
 
 
-def _derivation(made: Any) -> Derivation | None:
-    if made is None:
-        return None
-    if type(made) is not list or len(made) != 6:
-        raise LinkError(f"a derived channel: expected an array of 6 values, found {shown(made)}")
-    parent, kind, code, input, output, fuel = made
-    _expect(type(parent) is str and 0 < len(parent) <= 3 * MOST_NAME, "parent", parent)
-    _expect(type(kind) is str and kind in _KINDS, "kind", kind, _KINDS)
-    _expect(type(code) is str and len(code) <= MOST_TEXT, "code", code)
-    _expect(type(fuel) is int and 0 < fuel <= _MOST_FUEL, "fuel", fuel)
-    _expect((output is not None) == (kind == "transform"), "output", output)
-    known = [None if text is None else _schema(text) for text in (input, output)]
-    return Derivation(parent, kind, code, known[0], known[1], fuel)
-
-
-def _text(schema: Schema | None) -> str | None:
-    if schema is None:
-        return None
+def _text(schema: Schema) -> str:
     return json.dumps(schema.description, separators=(",", ":"), ensure_ascii=False)
 
 

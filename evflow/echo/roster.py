@@ -37,6 +37,8 @@ class Roster:
         refusals: process → why it does not take part.
         digests: process → the digest that it told last.
         claimed: whether the process subscribed before it was started again, and not since.
+        waiting: once the process has left: who has to confirm that it knows.
+        until: when that is given up.
     """
 
     def __init__(self, record: Record, own: Entry) -> None:
@@ -50,6 +52,8 @@ class Roster:
         self.refusals: dict[str, str] = {}
         self.digests: dict[str, bytes] = {}
         self.claimed = False
+        self.waiting: set[str] = set()
+        self.until = 0.0
         self._digest: bytes | None = None
 
     @property

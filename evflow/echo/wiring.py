@@ -1,5 +1,6 @@
 """Which stones the channels of a process need (EVPath paper, figures 9 and 10), and how they come to be
-there."""
+there: of each channel two splits, an upper one, to which events are submitted, and a lower one, which leads
+to the process's own subscribers."""
 
 from __future__ import annotations
 
@@ -12,19 +13,30 @@ from typing import TYPE_CHECKING
 from evflow.check import check_graph
 from evflow.echo.record import Record
 from evflow.echo.roster import Roster
-from evflow.echo.splits import LowerSplit, UpperSplit
 from evflow.engine.topology import Topology
 from evflow.events.batch import EventBatch
 from evflow.flow.changing import compile_ahead
 from evflow.graph import Graph, Link
 from evflow.morph import Morph
+from evflow.schema import Schema
 from evflow.stone import Stone
 from evflow.stones.bridge import Bridge
+from evflow.stones.split import Split
 
 if TYPE_CHECKING:
     from evflow.flow.flow import Flow
 
-__all__ = ["Plan", "Wires", "bridge_name", "function_name", "lower_name", "plan", "upper_name"]
+__all__ = [
+    "LowerSplit",
+    "Plan",
+    "UpperSplit",
+    "Wires",
+    "bridge_name",
+    "function_name",
+    "lower_name",
+    "plan",
+    "upper_name",
+]
 
 
 def upper_name(key: str) -> str:
@@ -45,6 +57,35 @@ def bridge_name(key: str, process: str) -> str:
 def function_name(key: str) -> str:
     """The filter or transform that makes a derived channel's events."""
     return f"{key} function"
+
+
+class UpperSplit(Split):
+    """Where a channel's events are submitted; leads to the bridges to other processes, to the lower split,
+    and to the functions of derived channels.
+
+    Args:
+        schemas: what the channel carries; none for anything.
+        name: the stone's name.
+        on: the node it is placed on.
+    """
+
+    linked_ports = "free"
+
+    def __init__(
+        self, schemas: Iterable[Schema] = (), *, name: str | None = None, on: str | None = None
+    ) -> None:
+        super().__init__(name=name, on=on)
+        self.schemas = tuple(schemas)
+
+    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
+        return self.schemas or (None,)
+
+
+class LowerSplit(UpperSplit):
+    """Where a channel's events arrive from this process and from the bridges of others; leads to the
+    terminals of its subscribers, of which there may be none."""
+
+    entrance = True
 
 
 @dataclass

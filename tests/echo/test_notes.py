@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 import evflow as ev
 from evflow import echo
-from evflow.echo.contact import ChannelContact
 from evflow.echo.membership import Membership
 from evflow.echo.notes import TOPIC, Absent, Entry, Find, Here, Known, Refused, State, pack, unpack
-from evflow.echo.record import Derivation, Record, morph_from, packed_morph
+from evflow.echo.record import ChannelContact, Derivation, Record, morph_from, packed_morph
 from tests.examples import tried
 from tests.node.processes import wait_for
 
@@ -30,6 +29,7 @@ class Trade(ev.Event):
 
 TRADE = ev.Schema.of(Trade)
 RECORD = Record("trades", "ada", "00000000", (TRADE,))
+RECORD_DATA = msgpack.unpackb(msgpack.packb(RECORD.packed()))
 ENTRY = Entry("bob", "tcp://127.0.0.1:7", 1, 1, 2)
 
 
@@ -41,7 +41,7 @@ def derived(code: str = "input.size > 1", **more: Any) -> Record:
 def state(**more: Any) -> State:
     values = {
         "key": RECORD.key, "want": True, "own": ENTRY, "applied": (1, 2), "digest": bytes(16),
-        "children": ["x"], "record": RECORD.packed(), "known": Known([(ENTRY, 5)], []),
+        "children": ["x"], "record": RECORD_DATA, "known": Known([(ENTRY, 5)], []),
     }  # fmt: skip
     return State(**(values | more))
 

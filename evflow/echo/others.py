@@ -1,10 +1,10 @@
-"""Which processes were heard when, in which incarnation, and where they can be dialled."""
+"""What one process knows of the others: when they were heard, and what it looks for at them."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 
-__all__ = ["Presence"]
+__all__ = ["Presence", "Search"]
 
 _NEVER = -1e9
 _LONGEST_AGE = 1 << 31
@@ -61,3 +61,53 @@ class Presence:
     def age(self, process: str, now: float) -> int:
         """Milliseconds since it was heard."""
         return min(int(self.silent(process, now) * 1000), _LONGEST_AGE)
+
+
+class Search:
+    """The channels that one process looks for by name at others, until they answer.
+
+    Attributes:
+        answers: (process, name) → the key of the channel it has of that name, or "" and why there is none.
+    """
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], tuple[str, str]] = {}
+        self._asked: set[tuple[str, str]] = set()
+        self._invited: set[str] = set()
+
+    def begin(self, process: str, name: str) -> None:
+        """Asks a process for a channel."""
+        self.answers.pop((process, name), None)
+        self._asked.add((process, name))
+
+    def end(self, process: str, name: str) -> None:
+        """Asks no more."""
+        self._asked.discard((process, name))
+
+    def open(self) -> Iterator[tuple[str, str]]:
+        """What has no answer yet: processes and names."""
+        return iter(sorted(self._asked))
+
+    def invited(self, key: str) -> bool:
+        """Whether a channel was found, and is to be opened."""
+        return key in self._invited
+
+    def here(self, process: str, name: str, key: str) -> None:
+        """A process has the channel; all that is known of it follows."""
+        if (process, name) in self._asked:
+            self._invited.add(key)
+
+    def absent(self, process: str, name: str, reason: str) -> None:
+        """A process has no such channel."""
+        if (process, name) in self._asked:
+            self._asked.discard((process, name))
+            self.answers[process, name] = ("", reason)
+
+    def opened(self, process: str, key: str, name: str) -> None:
+        """This process takes part in a channel of which another has told it."""
+        if key in self._invited:
+            self._invited.discard(key)
+            for asked in [(process, key), (process, name)]:
+                if asked in self._asked:
+                    self._asked.discard(asked)
+                    self.answers[asked] = (key, "")
