@@ -8,8 +8,9 @@ room that is large enough is taken, so that few blocks in use stay in few pages,
 The memory is a file without a name in any folder: nothing is left when the process is killed. Whoever knows
 the name that ``offer`` tells and belongs to the same user can read all of it. It is sealed against being cut,
 and, where the system can, against being written to by others.
-When a connection ends its peer may still read, so what was lent over it stays as long as the peer has a seat
-(``evflow.node.seats``).
+A connection over which memory was lent may end while its peer lives on and reads. So each connection has a
+seat, one byte of the file that the reader locks for as long as it reads; also a killed process leaves it.
+What was lent over a connection stays as long as its seat is taken.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import logging
 import mmap
 import os
 import secrets
+import struct
+from bisect import bisect
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -32,10 +35,8 @@ from evflow.disk import advice
 from evflow.errors import LinkError
 from evflow.events.gather import ByteArray, Place, address_of, interface_of, write_parts
 from evflow.forked import renew
-from evflow.node.room import Room
-from evflow.node.seats import seat_taken
 
-__all__ = ["DEFAULT_SIZE", "Arena", "Offer"]
+__all__ = ["DEFAULT_SIZE", "Arena", "Offer", "Room", "Seat", "seat_taken"]
 
 PREFIX = "evflow-"
 """How names begin; see ``Offer``."""
@@ -64,6 +65,9 @@ _PAUSE = 0.01
 _PATIENCE = 1.0
 """Seconds to wait for other threads that take room, which is done in microseconds."""
 
+_LOCK = struct.Struct("hhqqi4x")
+"""Kind, whence, start, length, process; as ``fcntl`` has it."""
+
 Part = bytes | bytearray | memoryview | np.ndarray[Any, Any]
 
 _log = logging.getLogger("evflow.node")
@@ -81,6 +85,60 @@ class Offer(NamedTuple):
     name: str
     size: int
     nonce: bytes
+
+
+class Room:
+    """The free room of an arena, as regions in ascending order that never touch each other.
+
+    Args:
+        start: first free byte.
+        end: the byte behind the last one.
+    """
+
+    def __init__(self, start: int, end: int) -> None:
+        self._starts = [start] if end > start else []
+        self._ends = [end] if end > start else []
+
+    @property
+    def free(self) -> int:
+        """Bytes that are free."""
+        return sum(self._ends) - sum(self._starts)
+
+    @property
+    def regions(self) -> list[tuple[int, int]]:
+        """Start and end of each free region."""
+        return list(zip(self._starts, self._ends, strict=True))
+
+    def take(self, length: int) -> int | None:
+        """Takes the lowest ``length`` bytes that are free in one piece; None if there are none."""
+        starts, ends = self._starts, self._ends
+        for position, start in enumerate(starts):
+            left = ends[position] - start - length
+            if left > 0:
+                starts[position] = start + length
+                return start
+            if left == 0:
+                del starts[position], ends[position]
+                return start
+        return None
+
+    def give(self, start: int, length: int) -> None:
+        """Gives back what was taken."""
+        starts, ends = self._starts, self._ends
+        end = start + length
+        position = bisect(starts, start)
+        joins_before = position > 0 and ends[position - 1] == start
+        joins_after = position < len(starts) and starts[position] == end
+        if joins_before and joins_after:
+            ends[position - 1] = ends[position]
+            del starts[position], ends[position]
+        elif joins_before:
+            ends[position - 1] = end
+        elif joins_after:
+            starts[position] = start
+        else:
+            starts.insert(position, start)
+            ends.insert(position, end)
 
 
 class Arena:
@@ -337,3 +395,41 @@ class _Held:
         if self._freed.locked():
             with suppress(RuntimeError):
                 self._freed.release()
+
+
+class Seat:
+    """A seat that is taken until this object is gone.
+
+    Args:
+        descriptor: the open file; from now on it is this object's.
+        number: the seat's.
+
+    Raises:
+        OSError: locks are not to be had here; the file is closed.
+    """
+
+    def __init__(self, descriptor: int, number: int) -> None:
+        self._descriptor = descriptor
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, number, 1, 0))
+
+    def read(self, into: memoryview, offset: int) -> int:
+        """Copies bytes of the file from an offset on; returns how many.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        return os.preadv(self._descriptor, [into], offset)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+def seat_taken(descriptor: int, number: int) -> bool:
+    """Whether somebody has a seat of an open file."""
+    asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
+    try:
+        answer: bytes = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked)
+    except OSError:
+        # Where there are no locks nobody has been seated.
+        return False
+    return int(_LOCK.unpack(answer)[0]) != fcntl.F_UNLCK

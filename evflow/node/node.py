@@ -5,22 +5,19 @@ from __future__ import annotations
 import os
 import socket as network
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from evflow.closing import Closing
 from evflow.engine.host import use_network
 from evflow.engine.topology import Crossing, Slot
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
-from evflow.events.gather import Place
 from evflow.link.budget import BUDGET
 from evflow.link.hub import Hub
 from evflow.link.link import State
 from evflow.link.moved import pack_seen, unpack_seen
-from evflow.node.bell import NetBell
 from evflow.node.contact import Contact
 from evflow.node.journal import FileJournal
 from evflow.node.keys import KeyRing
@@ -30,7 +27,6 @@ from evflow.outside import shown
 
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
-    from evflow.stone import Actor
 
 __all__ = ["Node"]
 
@@ -39,7 +35,7 @@ Contacts = str | Iterable[str] | None
 _MOST_MEMORY = 1 << 46
 
 
-class Node:
+class Node(Closing):
     """One process's end of the overlay; ``graph.run(node=node)`` runs the stones that are placed on it.
 
     A node that listens can be sent to; one that does not can only send, and get the answers of those it sends
@@ -216,14 +212,6 @@ class Node:
         if self._journal is not None:
             self._journal.close()
 
-    def __enter__(self) -> Node:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<Node {self.name}{' at ' + ', '.join(self.contacts) if self.contacts else ''}>"
 
@@ -231,34 +219,34 @@ class Node:
 class Links:
     """The links of a node, driven by the thread of a flow; a ``Net``.
 
+    Most of what it can do are methods of the node's hub and sockets, under the names that a flow knows.
+
     Attributes:
-        leads: told that a handler behind a stone has submitted to another; see ``Reach.leads``.
+        patience: seconds that the links may be left alone while a handler runs.
     """
 
     def __init__(self, node: Node, hub: Hub, sockets: Sockets) -> None:
         self._node = node
         self._hub = hub
         self._sockets = sockets
-        self.leads = hub.reach.leads
-        self.patience = hub.heartbeat / 8
         self._give_up: Callable[[str, EventBatch, str], None] = lambda bridge, batch, reason: None
-
-    @property
-    def bell(self) -> NetBell:
-        """Wakes the thread."""
-        return self._sockets.bell
-
-    def pace(self, length: int) -> None:
-        """Waits while much is on its way; see ``Arena.pace``."""
-        self._sockets.pace(length)
-
-    def reserve(self, length: int) -> Place | None:
-        """Room where large events are sent from; see ``Arena.reserve``."""
-        return self._sockets.reserve(length)
-
-    def spare(self, length: int) -> Place | None:
-        """Room to be kept for a while; see ``Arena.spare``."""
-        return self._sockets.spare(length)
+        self.patience = hub.heartbeat / 8
+        # Sockets and shared memory; see ``Sockets`` and ``Arena``.
+        self.bell = sockets.bell
+        self.pace, self.reserve, self.spare = sockets.pace, sockets.reserve, sockets.spare
+        # The stones that others may send to; see ``Entrances`` and ``Reach``.
+        self.enter, self.leave = hub.entrances.enter, hub.entrances.leave
+        self.close_entries, self.open_entries = hub.reach.close, hub.reach.open
+        self.leads = hub.reach.leads
+        # What was given and what is owed; see ``Hub``, ``Custody`` and ``Retired``.
+        self.waiting_for, self.troubles = hub.waiting_for, hub.troubles
+        self.aside, self.run_numbered = hub.custody.aside, hub.custody.run_numbered
+        self.settle_actors = hub.custody.settle_actors
+        self.when_handled, self.when_safe = hub.custody.when_handled, hub.custody.when_safe
+        self.follow = hub.retired.follow
+        # Peers, notes and time; see ``Hub``.
+        self.forget, self.tell, self.listen = hub.forget, hub.tell, hub.listen
+        self.finish, self.next_due = hub.finish, hub.next_due
 
     def sender(self, slot: Slot, address: Crossing) -> Callable[[EventBatch], None]:
         """What a bridge gives its events to.
@@ -294,47 +282,15 @@ class Links:
         """
         self._hub.drop(bridge, give_up or self._give_up)
 
-    def follow(self, stone: str, peer: str) -> None:
-        """A stone is on a peer now: what bridges that have ended keep for it on others is led there."""
-        self._hub.retired.follow(stone, peer)
-
-    def enter(self, name: str, slot: Slot) -> None:
-        """From now on others may send to a stone; see ``Entrances.enter``."""
-        self._hub.entrances.enter(name, slot)
-
     def bear(self, tries: int) -> None:
         """How often a bridge may ask for a stone that is not there before that counts as refused."""
         self._hub.entrances.patience = tries
-
-    def leave(self, name: str, reason: str) -> None:
-        """From now on nobody may send to a stone; see ``Entrances.leave``."""
-        self._hub.entrances.leave(name, reason)
-
-    def close_entries(
-        self, names: Iterable[str], passing: Iterable[str] = (), repeating: Iterable[str] = ()
-    ) -> None:
-        """From now on these stones take no events that are submitted, come from peers, or are ticks, until
-        opened as often; but they take those that come over the bridges ``passing``, and those of
-        ``repeating`` take again what was sent to them before this node's process began, or while they were
-        elsewhere."""
-        self._hub.reach.close(names, passing, repeating)
-
-    def open_entries(
-        self, names: Iterable[str], passing: Iterable[str] = (), repeating: Iterable[str] = ()
-    ) -> None:
-        """Takes one closing of each of these stones back, and one exception for each of these bridges and
-        stones."""
-        self._hub.reach.open(names, passing, repeating)
 
     def caught_up(self, peer: str, bridge: str) -> bool:
         """Whether a bridge of a peer has had a channel to this node since its process began, and what had
         been sent over it before has come again."""
         inlets = self._hub.entrances.over(peer, bridge)
         return bool(inlets) and not inlets[-1].repeats
-
-    def waiting_for(self, entries: Collection[str], bridges: Collection[str]) -> str:
-        """What has to happen before stones can go; "" if nothing; see ``Hub.waiting_for``."""
-        return self._hub.waiting_for(entries, bridges)
 
     def seen(self, stone: str) -> bytes:
         """Which frames came for a stone, to be told to the node that it goes to; to be asked before
@@ -361,7 +317,7 @@ class Links:
             return ""
         return None if outlet.state == "open" else outlet.reason
 
-    # --- peers and notes
+    # --- peers
 
     def peer(self, name: str, contact: str = "") -> None:
         """Keeps a link to a peer, also while no bridge needs it; it is dialled if its contact is known.
@@ -375,10 +331,6 @@ class Links:
         elif _checked_name(name) == self._node.name:
             raise LinkError(f"node {name}: a node cannot be a peer of itself; give the peer its own name")
         self._hub.keep(name, contact and str(self._node.permitted(Contact.parse(contact))))
-
-    def forget(self, name: str) -> None:
-        """No longer keeps the link to a peer, unless a bridge needs it."""
-        self._hub.forget(name)
 
     def connected(self, name: str) -> bool:
         """Whether there is a session with a peer now."""
@@ -397,21 +349,6 @@ class Links:
         """When a peer was heard last in its session, in seconds of ``time.monotonic``; None without one."""
         link = self._hub.links.get(name)
         return None if link is None else link.heard
-
-    def tell(self, peer: str, topic: str, body: bytes) -> bool:
-        """Sends a note, which may be lost; False if there is no session now, or it could not be sent.
-
-        Raises:
-            LinkError: the topic has more than 255 characters, or the body more than 8 MiB.
-        """
-        return self._hub.tell(peer, topic, body)
-
-    def listen(
-        self, topic: str, call: Callable[[str, memoryview, float], None], prompt: bool = False
-    ) -> None:
-        """From now on ``call`` is given the notes of a topic, in the thread: peer, body, now; see
-        ``Notes.listen``."""
-        self._hub.listen(topic, call, prompt)
 
     # --- the thread
 
@@ -452,48 +389,14 @@ class Links:
             if link is not None:
                 link.barred_by(reason, now)
 
-    def finish(self, now: float) -> None:
-        """Sends what is to go."""
-        self._hub.finish(now)
-
-    def next_due(self, now: float) -> float | None:
-        """When ``finish`` is needed next."""
-        return self._hub.next_due(now)
-
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
-        """Whether events at a stone, or those that it emits, would get to a stone or a bridge that takes
-        no more."""
+        """True if a stone or bridge downstream is full; see ``Reach.blocked``."""
         return self._hub.reach.blocked(slot, leaving=leaving)
-
-    def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
-        """Moves what a stone has emitted by itself; see ``Custody.run_numbered``."""
-        self._hub.custody.run_numbered(slot, number, run)
-
-    def aside(self) -> AbstractContextManager[None]:
-        """Within the ``with`` block events are moved that are not a part of what came."""
-        return self._hub.custody.aside()
-
-    def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
-        """Tells actors that what they emitted was handled, when it was."""
-        self._hub.custody.settle_actors(emitted)
-
-    def when_handled(self, call: Callable[[], None]) -> None:
-        """Calls when other nodes have handled all that was emitted so far."""
-        self._hub.custody.when_handled(call)
-
-    def when_safe(self, slot: Slot, call: Callable[[], None]) -> None:
-        """Calls when other nodes have handled, or keep in files, all that was emitted so far behind a
-        stone."""
-        self._hub.custody.when_safe(slot, call)
 
     @property
     def owes(self) -> bool:
         """Whether other nodes have not handled all yet."""
         return self._hub.owes
-
-    def troubles(self) -> list[str]:
-        """Why they have not."""
-        return self._hub.troubles()
 
     def unwritten(self) -> str:
         """Why the journal cannot be written now; "" if it can."""

@@ -25,10 +25,9 @@ from evflow.mishaps import CONTAINED
 from evflow.node.arena import Arena
 from evflow.node.bell import NetBell
 from evflow.node.contact import Contact
-from evflow.node.handshake import Handshake
+from evflow.node.handshake import Handshake, Knock
 from evflow.node.keys import Gate, KeyRing
-from evflow.node.knock import Knock
-from evflow.node.sharing import Sharing
+from evflow.node.mapping import Sharing
 from evflow.node.shortcut import Shortcut
 
 __all__ = ["Dialled", "Guest", "Sockets"]

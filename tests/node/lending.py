@@ -6,8 +6,7 @@ import random
 from typing import Any, NamedTuple
 
 from evflow.node.arena import Arena, Offer
-from evflow.node.mapping import Mapping
-from evflow.node.sharing import Sharing
+from evflow.node.mapping import Mapping, Sharing
 
 KIB = 1024
 

@@ -23,10 +23,8 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.events.gather import back_to_back
 from evflow.node import arena as arena_module
-from evflow.node.arena import HEADER, Arena
-from evflow.node.mapping import Mapping
-from evflow.node.room import Room
-from evflow.node.sharing import Sharing
+from evflow.node.arena import HEADER, Arena, Room
+from evflow.node.mapping import Mapping, Sharing
 from tests.node.lending import KIB, Lender, bytes_of, connected
 
 
@@ -392,7 +390,7 @@ def test_a_size_of_next_to_nothing_is_refused() -> None:
 SENDER = """
 import json, random, sys
 from evflow.node.arena import Arena
-from evflow.node.sharing import Sharing
+from evflow.node.mapping import Sharing
 
 arena = Arena(1 << 20)
 sending = Sharing(arena)

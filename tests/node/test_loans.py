@@ -169,7 +169,7 @@ def test_one_block_of_the_arena_serves() -> None:
     """From the loan until everybody has let go."""
 
     def work(source: Any) -> None:
-        arena = source._worker.reserve.__self__._sockets._arena
+        arena = source._worker.reserve.__self__
         image = source.loan(Image, number=1)
         assert arena.held == 1
         image.pixels[...] = 5
@@ -204,7 +204,7 @@ def test_a_small_loan_is_an_event_as_any_other(monkeypatch: pytest.MonkeyPatch) 
     def work(source: Any) -> None:
         source.submit(Block(0, np.zeros(4)))
         lent = source.loan(Block, number=1, data=(LEAST >> 3) - 10)
-        assert source._worker.reserve.__self__._sockets._arena.held == 0
+        assert source._worker.reserve.__self__.held == 0
         lent.data[:] = 1.0
         # The machine code that takes the events of a class takes no other.
         assert lent.data.dtype is np.dtype(np.float64)

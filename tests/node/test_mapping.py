@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 import evflow as ev
-from evflow.node.arena import HEADER
+from evflow.node.arena import HEADER, Seat, seat_taken
 from evflow.node.mapping import Mapping
-from evflow.node.seats import Seat, seat_taken
 from tests.node.lending import KIB, Lender, connected
 
 

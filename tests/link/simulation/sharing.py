@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evflow.errors import LinkError
-from evflow.node.room import Room
+from evflow.node.arena import Room
 
 if TYPE_CHECKING:
     from tests.link.simulation.network import Network
@@ -32,7 +32,7 @@ class Arena:
 
 
 class Sharing:
-    """Shared memory of one connection, one end of it; as ``evflow.node.sharing``."""
+    """Shared memory of one connection, one end of it; as ``evflow.node.mapping``."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
