@@ -1,17 +1,22 @@
-"""The part of a graph that changes what is there: what users say, checked and told as edits."""
+"""The edits of a graph that is there: each is checked before it does anything, and refused as a whole.
+
+Whether the graph can still run is another matter; see ``Graph.check``.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from evflow.edit import found_link, moved, removed, replaced, split_name
 from evflow.errors import GraphError
+from evflow.kinds import own_kind
 from evflow.placed import End, Link, Placed, PlacedInput, PlacedPort, Start
 from evflow.rules import Rules
 from evflow.stone import Stone
 
-__all__ = ["Editable", "Fallback"]
+__all__ = ["Editable", "Fallback", "split_name"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Editable:
         start = self._start(source)
         end = self._end(target, start)
         input = end.input if isinstance(target, PlacedInput) else None
-        link = found_link(self, start.placed.name, start.port, end.placed.name, input)
+        link = _found_link(self, start.placed.name, start.port, end.placed.name, input)
         self.links = [known for known in self.links if known is not link]
 
     def insert(self, stone: Stone, *, after: Start, before: End, port: int = 0) -> Placed:
@@ -93,7 +98,7 @@ class Editable:
         start = self._start(after) if not isinstance(after, str) or not port else self[after][port]
         end = self._end(before, start)
         input = end.input if isinstance(before, PlacedInput) else None
-        link = found_link(self, start.placed.name, start.port, end.placed.name, input)
+        link = _found_link(self, start.placed.name, start.port, end.placed.name, input)
         if isinstance(stone, Stone) and stone.linked_ports == "none":
             raise GraphError(f"graph {self.name}: {stone!r} has no output, so it cannot stand between two")
         if isinstance(stone, Stone) and any(known is stone for known in self.stones.values()):
@@ -128,7 +133,30 @@ class Editable:
             >>> [(link.source, link.target) for link in g.links]
             [('pings', 'end')]
         """
-        self.stones, self.links = removed(self, self._placed(stone).name)
+        name = self._placed(stone).name
+        into = [link for link in self.links if link.target == name]
+        out = [link for link in self.links if link.source == name]
+        gone = {name}
+        healed: dict[Link, Link] = {}
+        if not into:
+            gone.update(_own_splits(self, name))
+        elif len(out) == 1:
+            healed = {link: replace(link, target=out[0].target, input=out[0].input) for link in into}
+            for link in healed.values():
+                if link in self.links:
+                    raise GraphError(
+                        f"graph {self.name}: without {name!r} {link.source!r} would be linked to "
+                        f"{link.target!r} twice; unlink one of the two first"
+                    )
+        elif out:
+            ways = ", ".join(f"port {link.port} to {link.target!r}" for link in out)
+            raise GraphError(
+                f"graph {self.name}: {name!r} cannot be removed, since it leads to several stones ({ways}), "
+                "and its upstream could be linked to any; unlink all but one first"
+            )
+        links = [healed.get(link, link) for link in self.links]
+        self.stones = {key: known for key, known in self.stones.items() if key not in gone}
+        self.links = [link for link in links if link.source not in gone and link.target not in gone]
         self.rules = {key: rule for key, rule in self.rules.items() if rule.stone in self.stones}
 
     def replace(self, stone: Placed | str, by: Stone) -> Placed:
@@ -155,7 +183,18 @@ class Editable:
             'input.number > 100'
         """
         name = self._placed(stone).name
-        self.stones = {**self.stones, name: replaced(self, name, by)}
+        if not isinstance(by, Stone):
+            raise GraphError(
+                f"graph {self.name}: expected a stone such as ev.Filter(…) in place of {name!r}, found {by!r}"
+            )
+        if by.name not in (None, name):
+            raise GraphError(
+                f"graph {self.name}: a stone that replaces {name!r} keeps that name, and has none of its "
+                f"own; found {by.name!r}"
+            )
+        made = copy.copy(by)
+        made.name, made.on = name, self.stones[name].on if by.on is None else by.on
+        self.stones = {**self.stones, name: made}
         return self[name]
 
     def move(self, stone: Placed | str, node: str) -> None:
@@ -176,7 +215,16 @@ class Editable:
             >>> {name: stone.on for name, stone in g.stones.items()}
             {'pings': 'edge', 'end': 'center'}
         """
-        self.stones = moved(self, self._placed(stone).name, node)
+        name = self._placed(stone).name
+        if not isinstance(node, str) or not node:
+            raise GraphError(f"graph {self.name}: node {node!r}: expected the name of a node")
+        stones = dict(self.stones)
+        before = stones[name].on
+        for key in (name, *_own_splits(self, name)):
+            if key == name or stones[key].on == before:
+                stones[key] = copy.copy(stones[key])
+                stones[key].on = node
+        self.stones = stones
 
     def fallback(self, node: str, *, to: str, after: float = 10.0) -> None:
         """Says where the stones of a node go when it is dead.
@@ -246,3 +294,57 @@ class Editable:
             Link(link.source, link.port, name),
             Link(name, 0, link.target, link.input),
         ]
+
+
+def split_name(stone: str, port: int) -> str:
+    """The name of the split that a graph adds where a port is linked to several stones."""
+    # With the port's number, since several ports of one stone may fan out.
+    return f"{stone}.split{port or ''}"
+
+
+def _own_splits(graph: Editable, name: str) -> Iterator[str]:
+    """The splits that the graph has added behind a stone, and that nothing else leads to."""
+    for link in graph.links:
+        if link.source == name and link.target == split_name(name, link.port):
+            stone = graph.stones.get(link.target)
+            alone = sum(other.target == link.target for other in graph.links) == 1
+            if stone is not None and own_kind(stone) == "split" and alone:
+                yield link.target
+
+
+def _found_link(graph: Editable, source: str, port: int, target: str, input: str | None) -> Link:
+    """The link from a port to a stone, or from the split that the graph has added there.
+
+    Args:
+        graph: the graph.
+        source: a stone's name.
+        port: its port.
+        target: another stone's name.
+        input: its input; None for whichever is linked.
+
+    Raises:
+        GraphError: there is none, or there are several.
+    """
+    split = split_name(source, port)
+    starts = [(source, port)]
+    if split in _own_splits(graph, source):
+        starts.append((split, 0))
+    found = [
+        link
+        for link in graph.links
+        if (link.source, link.port) in starts and link.target == target and input in (None, link.input)
+    ]
+    if len(found) > 1:
+        inputs = ", ".join(repr(link.input) for link in found)
+        raise GraphError(
+            f"graph {graph.name}: {source!r} port {port} is linked to {target!r} at the inputs {inputs}; "
+            "say which one is meant"
+        )
+    if not found:
+        there = [link.target for link in graph.links if (link.source, link.port) in starts]
+        where = f"{source!r} port {port}" if port else repr(source)
+        raise GraphError(
+            f"graph {graph.name}: {target!r} is not a target of {where}; its targets are "
+            f"{', '.join(name for name in there if name != split) or 'none'}"
+        )
+    return found[0]

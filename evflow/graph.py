@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from evflow.choices import choices
-from evflow.edit import split_name
-from evflow.editable import Editable, Fallback
+from evflow.editable import Editable, Fallback, split_name
 from evflow.errors import GraphError
 from evflow.kinds import described, made, own_kind, stone_class
 from evflow.morph import Morph

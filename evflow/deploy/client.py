@@ -17,7 +17,7 @@ from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.events.batch import EventBatch
 from evflow.flow.drains import Waiting
 from evflow.flow.flow import Flow
-from evflow.link.asking import ANSWER, Asker, Reply, UnansweredError
+from evflow.link.control import ANSWER, Asker, Reply, UnansweredError
 from evflow.node.contact import Contact, named_contact
 from evflow.node.node import Node
 from evflow.outside import shown

@@ -29,7 +29,7 @@ from evflow.disk import AGAIN, advice, private_file, read_file
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.flow.flow import Flow
 from evflow.handlers import missing_module
-from evflow.link.asking import ANSWER, ASK, Answers, Reply
+from evflow.link.control import ANSWER, ASK, Answers, Reply
 from evflow.mishaps import CONTAINED, named
 from evflow.node.contact import node_name
 from evflow.node.node import Node

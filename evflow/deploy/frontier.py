@@ -13,7 +13,7 @@ from typing import NamedTuple
 from evflow.check import build_topology
 from evflow.deploy.part import EMPTY, checked_graph
 from evflow.deploy.record import Record
-from evflow.engine.difference import difference
+from evflow.engine.change import difference
 from evflow.engine.topology import Topology
 from evflow.graph import Graph
 from evflow.placement import bridged, placed_on

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record
-from evflow.edit import split_name
+from evflow.editable import split_name
 from evflow.errors import DeployError, GraphError
 from evflow.rules import Rule, rules_of
 

@@ -25,13 +25,12 @@ from evflow.deploy.part import EMPTY, checked_graph, qualified, read_part, union
 from evflow.deploy.record import Record, differences, moves, stones_of
 from evflow.deploy.taps import Tapped, with_taps
 from evflow.engine.actors import text
-from evflow.engine.difference import Difference
+from evflow.engine.change import Difference
 from evflow.engine.snapshot import Parsed, Parts, Snapshot, parse, take_parts
 from evflow.engine.topology import Slot, Topology
 from evflow.errors import EvflowError
 from evflow.events.wirecheck import compile_check
-from evflow.flow.alter import Alteration
-from evflow.flow.changing import compile_ahead
+from evflow.flow.changing import Alteration, compile_ahead
 from evflow.flow.flow import Flow
 from evflow.handlers import own_handlers
 from evflow.kinds import is_own

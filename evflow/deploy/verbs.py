@@ -18,7 +18,7 @@ from evflow.deploy.taps import MOST_TAPS, Tapped
 from evflow.deploy.telling import MOST_AGAIN, MOST_LETTERS, resubmitted, told
 from evflow.engine.topology import Slot
 from evflow.errors import DeployError
-from evflow.link.asking import Question, Reply
+from evflow.link.control import Question, Reply
 from evflow.outside import shown
 from evflow.placement import bridged
 

@@ -2,27 +2,28 @@
 
 What can fail is done first, and undone if something does: stones that come are opened, and those that become
 others of the same name. Only then are the links, the events that stones hold and the stones that go seen to.
+What a change touches is found by a comparison of the two topologies, which has no effect.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
 from evflow import mishaps
 from evflow.engine import actors
-from evflow.engine.difference import Difference, difference
 from evflow.engine.engine import Engine
 from evflow.engine.snapshot import Arrivals, Parsed, Snapshot, arrive, read
-from evflow.engine.topology import IN, Hop, Slot, Topology
+from evflow.engine.topology import IN, Crossing, Hop, Slot, Topology
 from evflow.errors import EvflowError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.mishaps import CONTAINED, Broken
 from evflow.stone import Actor, Stone, arrivals
 
-__all__ = ["REMOVED", "adopt"]
+__all__ = ["Difference", "REMOVED", "adopt", "difference", "same_stone"]
 
 _log = logging.getLogger("evflow.engine")
 
@@ -257,3 +258,115 @@ def _held(name: str, actor: Actor) -> Arrivals:
         except CONTAINED as error:
             mishaps.tell(_log, f"stone {name!r}", "what the one that it replaced held is lost", error)
             return []
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs between the running topology and the wanted one, by the names of stones.
+
+    Attributes:
+        new: stones that come.
+        gone: stones that go.
+        replaced: stones that become others of the same name.
+        relinked: stones that stay and lead elsewhere within the node.
+        appearing: bridges to other nodes that come, those replaced among them.
+        vanishing: bridges to other nodes that go, those replaced among them.
+        readdressed: bridges that stay and lead elsewhere, and where to.
+        entered: stones that others may send to from now on.
+        left: stones that others may not send to any more.
+        entries: stones where events come in that get to what changes; closed while the change is made.
+    """
+
+    new: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
+    replaced: frozenset[str] = frozenset()
+    relinked: frozenset[str] = frozenset()
+    appearing: frozenset[str] = frozenset()
+    vanishing: frozenset[str] = frozenset()
+    readdressed: Mapping[str, Crossing] = field(default_factory=dict)
+    entered: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
+    entries: frozenset[str] = frozenset()
+
+
+def difference(running: Topology, wanted: Topology, submitted: Collection[str] = ()) -> Difference:
+    """What has to change so that the running topology becomes the wanted one.
+
+    Args:
+        running: as it is.
+        wanted: as it shall be.
+        submitted: stones that programs submit to, besides the sources.
+    """
+    old, new = running.slots, wanted.slots
+    common = old.keys() & new.keys()
+    replaced = {name for name in common if not _goes_on(name, running, wanted)}
+    relinked = {name for name in common - replaced if _ways(old[name]) != _ways(new[name])}
+    gone = old.keys() - new.keys()
+    before, after = running.crossings, wanted.crossings
+    kept = (before.keys() & after.keys()) - replaced
+    # A stone that was an entrance and is replaced stays the same place to send to.
+    entrances_before, entrances = running.entrances & old.keys(), wanted.entrances & new.keys()
+    return Difference(
+        new=frozenset(new.keys() - old.keys()),
+        gone=frozenset(gone),
+        replaced=frozenset(replaced),
+        relinked=frozenset(relinked),
+        appearing=frozenset(after.keys() - kept),
+        vanishing=frozenset(before.keys() - kept),
+        readdressed={name: after[name] for name in sorted(kept) if before[name] != after[name]},
+        entered=frozenset(entrances - entrances_before),
+        left=frozenset(entrances_before - entrances),
+        entries=_entries(running, gone | replaced | relinked, submitted),
+    )
+
+
+def _goes_on(name: str, running: Topology, wanted: Topology) -> bool:
+    # A bridge finds out when it is opened whether it leads to another node.
+    crosses = (name in running.crossings) == (name in wanted.crossings)
+    return crosses and same_stone(running.slots[name].stone, wanted.slots[name].stone)
+
+
+def same_stone(one: Stone, other: Stone) -> bool:
+    """Whether two descriptions say the same, wherever they are placed and whatever they are named."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    values, others = _parameters(one), _parameters(other)
+    if values.keys() == others.keys() and all(values[key] is others[key] for key in values):
+        return True
+    if type(one).settings is Stone.settings:
+        # It says nothing of itself, so it may be another.
+        return False
+    try:
+        return one.settings() == other.settings()
+    except EvflowError:
+        # A handler without a name is the same only as itself.
+        return False
+
+
+def _parameters(stone: Stone) -> dict[str, object]:
+    return {key: value for key, value in vars(stone).items() if key not in ("name", "on")}
+
+
+def _ways(slot: Slot) -> dict[int, list[tuple[str, str]]]:
+    return {port: [(hop.slot.name, hop.input) for hop in hops] for port, hops in slot.ports.items() if hops}
+
+
+def _entries(topology: Topology, changed: Collection[str], submitted: Collection[str]) -> frozenset[str]:
+    upstream: dict[str, list[str]] = {}
+    for slot in topology.slots.values():
+        for hops in slot.ports.values():
+            for hop in hops:
+                upstream.setdefault(hop.slot.name, []).append(slot.name)
+    reached, todo = set(changed), list(changed)
+    while todo:
+        for name in upstream.get(todo.pop(), ()):
+            if name not in reached:
+                reached.add(name)
+                todo.append(name)
+    return frozenset(
+        name
+        for name in reached
+        if name in submitted or name in topology.entrances or topology.slots[name].makes_events
+    )

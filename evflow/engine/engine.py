@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
 from evflow.engine.actors import Asking, asking, extracted, opened
-from evflow.engine.adapter import Adapter
 from evflow.engine.context import StoneContext
+from evflow.engine.fit import Adapter
 from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
 from evflow.engine.plan import Route, count_passing, plan_route
 from evflow.engine.slices import Slices
-from evflow.engine.stalls import Stalls
 from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology, behind_keepers
-from evflow.engine.waking import Waking
+from evflow.engine.waking import Stalls, Waking
 from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.events.fields import explained

@@ -7,20 +7,28 @@ In order of preference an input takes an event
 3. whose fields can be converted to the declared ones,
 4. that a morph turns into one of the above,
 5. whatever its schema, if the input declares none.
+
+For an acting stone an ``Adapter`` does what has to happen; a compiled one does it in its native pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from evflow.codgen.adapt import adapt, needs
+from evflow.codgen.jit import kernel
+from evflow.codgen.kernel import Kernel, Port, Stage, new_state
 from evflow.codgen.tree import Function
+from evflow.engine.passes import faulted, left
 from evflow.errors import SchemaError
+from evflow.events.batch import EventBatch
+from evflow.events.convert import convert_events
 from evflow.morph import Morph
 from evflow.schema import Schema
 
-__all__ = ["Fit", "best_fit"]
+__all__ = ["Adapter", "Fit", "best_fit"]
 
 _RANK = {"same": 0, "subset": 1, "convert": 2, "morph": 3, "any": 4}
 
@@ -123,3 +131,56 @@ def _can(actual: Schema, declared: Schema) -> bool:
     except SchemaError:
         return False
     return True
+
+
+Rejected = tuple[EventBatch, str]
+"""Events that could not be converted, and why."""
+
+
+class Adapter:
+    """What an input needs done to events of one schema.
+
+    Attributes:
+        input: the input that takes them.
+        idle: whether events are taken as they are.
+    """
+
+    def __init__(self, fit: Fit, schema: Schema, exact: bool) -> None:
+        self.input = fit.input
+        steps, self._slow = fit.steps(schema, exact)
+        self._kernel: Kernel | None = None
+        if steps:
+            self._kernel = kernel((_chain(steps),), schema)
+            self._states = [new_state(function) for function in steps]
+        self.idle = self._kernel is None and self._slow is None
+
+    def apply(self, batch: EventBatch) -> Iterator[tuple[EventBatch, list[Rejected]]]:
+        """The converted events, in order, with those that were rejected."""
+        if self._kernel is None:
+            yield self._convert(batch, [])
+            return
+        columns = None if batch.attributes is None else batch.attributes.columns
+        result = self._kernel.run(
+            batch.data, batch.offsets, batch.selection, batch.rows, columns, self._states,
+            [{}] * len(self._states), {},
+        )  # fmt: skip
+        rejected = [(event, reason) for event, reason, _ in faulted(result, batch)]
+        for segment in result.exits[0]:
+            yield self._convert(left(result, segment, batch), rejected)
+            rejected = []
+        if rejected:
+            yield batch.slice(0, 0), rejected
+
+    def _convert(self, batch: EventBatch, rejected: list[Rejected]) -> tuple[EventBatch, list[Rejected]]:
+        if self._slow is None:
+            return batch, rejected
+        converted, _, failed = convert_events(batch, self._slow)
+        return converted, rejected + [
+            (batch.slice(position, position + 1), reason) for position, reason in failed
+        ]
+
+
+def _chain(steps: tuple[Function, ...]) -> Stage:
+    last = len(steps) - 1
+    first = Stage(steps[last], last, (Port((), 0),))
+    return reduce(lambda after, n: Stage(steps[n], n, (Port((after,)),)), range(last - 1, -1, -1), first)

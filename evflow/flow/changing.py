@@ -1,8 +1,9 @@
-"""Changes of the graph of a flow, one at a time: edited, checked, compiled, and then made as one step.
+"""Changes of a running graph: the transaction, and who asks for it: a program, or a rule of the graph.
 
-What takes long is done by whoever asks for the change. The engine's thread closes, waits and swaps. A
-handler, which is in that thread, cannot wait: its change is made after its event, and what is wrong goes to
-the log.
+An ``Alteration`` is the one transaction, of programs and of deployments: entries close, all comes to rest,
+the change is made, they open. Each step is taken in the engine's thread. What takes long, as checks and
+compilation, is done before by the thread that asks. A handler in the engine's thread cannot wait: its change
+is made after its event, and an error goes to the log.
 """
 
 from __future__ import annotations
@@ -10,27 +11,31 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from evflow import mishaps
-from evflow.engine.difference import Difference, difference
+from evflow.engine.actors import asked, text
+from evflow.engine.change import Difference, adopt, difference
+from evflow.engine.engine import Engine
 from evflow.engine.plan import plan_route
+from evflow.engine.snapshot import Parsed
 from evflow.engine.topology import Slot, Topology
-from evflow.errors import EvflowError, FlowError, SchemaError
-from evflow.flow.alter import Alteration
+from evflow.errors import EvflowError, FlowError, GraphError, SchemaError
+from evflow.flow.net import Net
 from evflow.flow.worker import Worker
 from evflow.kinds import own_kind
-from evflow.mishaps import CONTAINED
+from evflow.mishaps import CONTAINED, Broken
 from evflow.schema import Schema
-from evflow.stone import Acting
+from evflow.stone import Acting, Actor
 from evflow.ticks import TICK
 
 if TYPE_CHECKING:
     from evflow.graph import Graph
+    from evflow.rules import Rule
 
-__all__ = ["Changes", "Terms", "compile_ahead"]
+__all__ = ["Alteration", "Changes", "Obeying", "Terms", "check_rules_here", "compile_ahead"]
 
 _log = logging.getLogger("evflow.flow")
 
@@ -38,6 +43,148 @@ _LOOK_AGAIN = 0.002
 """Seconds after which it is looked again whether all is quiet."""
 
 T = TypeVar("T")
+
+
+class Alteration:
+    """A change of what an engine runs: ``begin``, then once nothing is ``waiting`` ``commit``, or ``cancel``.
+
+    Used in the engine's thread only.
+
+    Args:
+        engine: the engine.
+        net: the links.
+        wanted: the stones and links as they shall be.
+        moved: stones that go, and go on elsewhere with what they held.
+        submitted: stones that programs submit to, besides the sources.
+        done: called with what was changed, once it is.
+        drop: ends a bridge that goes; by default what it still owes becomes dead letters.
+
+    Attributes:
+        changes: what is changed.
+        entries: the stones that are closed meanwhile.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        net: Net,
+        wanted: Topology,
+        moved: Collection[str] = frozenset(),
+        *,
+        submitted: Collection[str] = (),
+        done: Callable[[Difference], None] = lambda made: None,
+        drop: Callable[[str], None] | None = None,
+    ) -> None:
+        self._drop = net.drop if drop is None else drop
+        self._engine = engine
+        self._net = net
+        self._wanted = wanted
+        self._moved = frozenset(moved)
+        self._done = done
+        self._adoptions = engine.adoptions
+        self._closed = False
+        self._passing: frozenset[str] = frozenset()
+        self._draining: frozenset[str] = frozenset()
+        self._repeating: Collection[str] = ()
+        self._paused: list[tuple[str, Actor]] = []
+        self.changes: Difference = difference(engine.topology, wanted, submitted)
+        self.entries = self.changes.entries
+
+    def begin(
+        self, passing: Collection[str] = (), draining: Collection[str] = (), sealed: bool = False
+    ) -> None:
+        """Closes the entries; from now on what comes there waits, but for what had been sent there before.
+
+        Args:
+            passing: bridges of other nodes whose events are taken all the same, until ``seal``.
+            draining: bridges to such entries of other nodes, which must have handled what they were given.
+            sealed: whether nothing at all is taken, from the start.
+        """
+        if not self._closed:
+            self._closed = True
+            self._passing = frozenset(() if sealed else passing)
+            self._repeating = () if sealed else self.entries
+            self._draining = frozenset(draining)
+            self._net.close_entries(self.entries, self._passing, self._repeating)
+            slots = self._engine.topology.slots
+            ending = [slots[name] for name in sorted(self.changes.gone | self.changes.replaced)]
+            self._paused = [(slot.name, slot.actor) for slot in ending if slot.actor is not None]
+            for name, actor in self._paused:
+                asked(name, actor, "pause", lambda actor: actor.pause(), None)
+
+    def waiting(self) -> str:
+        """What has to be done before the change can be made; "" if it can be made now."""
+        for name, actor in self._paused:
+            if at_work := text(name, actor, "at_work"):
+                return f"stone {name!r}: {at_work}"
+        return self._net.waiting_for(self.entries, self.changes.vanishing | self._draining)
+
+    def seal(self) -> None:
+        """From now on nothing is taken any more."""
+        passing, self._passing = self._passing, frozenset()
+        repeating, self._repeating = self._repeating, ()
+        self._net.open_entries((), passing, repeating)
+
+    def commit(
+        self, wanted: Topology | None = None, snapshots: Mapping[str, Parsed] | None = None
+    ) -> Difference:
+        """Makes the change and opens the entries.
+
+        Args:
+            wanted: as the stones and links shall be by now, where others than those of this change have
+                become others since it was begun.
+            snapshots: of the stones that come from other nodes, by name; see ``evflow.engine.snapshot``.
+
+        Returns:
+            What was changed.
+
+        Raises:
+            FlowError: the graph was changed meanwhile, and ``wanted`` is not given.
+            EvflowError: a stone cannot be opened, or a snapshot is malformed.
+
+        In either case nothing has changed, and the entries are open.
+        """
+        try:
+            if wanted is None and self._engine.adoptions != self._adoptions:
+                raise FlowError("the graph was changed by another change meanwhile; make this change again")
+            topology = self._wanted if wanted is None else wanted
+            made = adopt(self._engine, topology, self._moved, self._drop, snapshots or {})
+        except BaseException:
+            self.cancel()
+            raise
+        try:
+            self._tell(made)
+            self._done(made)
+        except EvflowError:
+            raise
+        except Exception as error:
+            raise Broken("the links were told of a change of the graph only in part") from error
+        finally:
+            self.cancel()
+        return made
+
+    def _tell(self, made: Difference) -> None:
+        """Tells the links what was changed."""
+        topology = self._engine.topology
+        slots = topology.slots
+        for name in sorted(made.left):
+            why = "is led to from this node only" if name in slots else "has moved or was removed"
+            self._net.leave(name, f"stone {name!r} {why}")
+        # What came for a stone that was replaced may be for an input that it has not.
+        for name in sorted(made.entered | (made.replaced & topology.entrances)):
+            self._net.enter(name, slots[name])
+        for bridge, crossing in made.readdressed.items():
+            self._net.readdress(bridge, crossing)
+
+    def cancel(self) -> None:
+        """Opens the entries; what was not committed is as if it had not been begun."""
+        if self._closed:
+            self._closed = False
+            self._net.open_entries(self.entries, self._passing, self._repeating)
+            for name, actor in self._paused:
+                asked(name, actor, "resume", lambda actor: actor.resume(), None)
+            self._paused = []
+
 
 Prepare = Callable[["Graph"], Topology]
 """Checks a graph; gives what of it runs."""
@@ -275,3 +422,66 @@ def _expected(slot: Slot) -> list[Schema]:
         return [TICK]
     schemas = slot.stone.emits(None) if kind == "source" else slot.arrivals
     return [schema for schema in schemas if schema is not None]
+
+
+def check_rules_here(graph: Graph, here: Topology) -> None:
+    """Refuses rules that a flow without a deployment could not follow.
+
+    Args:
+        graph: the graph.
+        here: what of it runs in this process.
+
+    Raises:
+        GraphError: a stone here asks for what concerns other nodes.
+    """
+    for rule in graph.rules.values():
+        if rule.stone not in here.slots:
+            continue
+        for name, node in rule.move.items():
+            raise GraphError(
+                f"{rule.text} moves {name!r} to node {node!r}, which only a deployment can do; use "
+                "graph.deploy(…), or leave the rule out"
+            )
+        for name in rule.targets:
+            if name not in here.slots:
+                raise GraphError(
+                    f"{rule.text} concerns {name!r}, which runs on another node; use graph.deploy(…), or "
+                    "leave the rule out"
+                )
+
+
+class Obeying:
+    """Does what the rules of a graph say; used by the thread that drives the engine.
+
+    Args:
+        engine: the engine.
+        graph: gives the graph as it is now.
+    """
+
+    def __init__(self, engine: Engine, graph: Callable[[], Graph]) -> None:
+        self._engine = engine
+        self._graph = graph
+
+    def look(self, now: float) -> float | None:
+        """Does what stones have asked for; gives ``now`` if that changed anything, to be called again."""
+        rules = self._graph().rules
+        if not rules:
+            return None
+        changed = False
+        for name, request in self._engine.requests():
+            rule = rules.get((name, request))
+            if rule is None:
+                _log.info("stone %s asks for reconfiguration %d, for which there is no rule", name, request)
+            else:
+                changed = self._obey(rule) or changed
+        return now if changed else None
+
+    def _obey(self, rule: Rule) -> bool:
+        slots = self._engine.topology.slots
+        frozen = [slots[name] for name in rule.freeze if name in slots and not slots[name].frozen]
+        going = [slots[name] for name in rule.unfreeze if name in slots and slots[name].frozen]
+        for slot in frozen:
+            self._engine.freeze(slot)
+        for slot in going:
+            self._engine.unfreeze(slot)
+        return bool(frozen or going)

@@ -12,24 +12,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evflow.check import check_graph
-from evflow.engine.difference import Difference
+from evflow.codgen.native import prepare
+from evflow.engine.change import Difference
 from evflow.engine.engine import Engine
 from evflow.engine.letters import DeadLetters, LetterBox
 from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
 from evflow.errors import FlowError, GraphError, LinkError
 from evflow.events.batch import EventBatch
-from evflow.flow.alter import Alteration
 from evflow.flow.changeable import Changeable
-from evflow.flow.changing import Changes
+from evflow.flow.changing import Alteration, Changes, Obeying, check_rules_here
 from evflow.flow.drains import Drain, check_timeout
 from evflow.flow.entry import Entry
 from evflow.flow.net import Alone, Net
-from evflow.flow.obeying import Obeying, check_rules_here
 from evflow.flow.questions import Questions
-from evflow.flow.ready import load
 from evflow.flow.worker import Worker
 from evflow.forked import leave_to_parent, renew
-from evflow.link.asking import UnansweredError
+from evflow.kinds import KINDS
+from evflow.link.control import UnansweredError
 from evflow.outside import shown
 from evflow.placement import bridged, placed_on
 from evflow.stone import Acting, checked_integer
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from evflow.graph import Graph
     from evflow.node.node import Links, Node
 
-__all__ = ["Flow"]
+__all__ = ["Flow", "load"]
 
 T = TypeVar("T")
 
@@ -580,3 +579,21 @@ def _sender(links: Links | None, topology: Topology, slot: Slot) -> Callable[[Ev
     if crossing is None or links is None:
         return None
     return links.sender(slot, crossing)
+
+
+_ALWAYS = (
+    "msgpack", "traceback", "evflow.graph", "evflow.codgen.front", "evflow.codgen.objects",
+    "evflow.codgen.rows", "evflow.codgen.validate", "evflow.codgen.source.cod",
+    "evflow.codgen.source.pyfunc", "evflow.codgen.source.pysource",
+)  # fmt: skip
+
+_HEAVY = {"match", "spark source", "spark sink"}
+"""Kinds of stones that bring in more than evflow; a graph that has one has loaded the module of the kind."""
+
+
+def load() -> None:
+    """Loads all that flows find late, and sets up the compiler. Doing it again costs nothing."""
+    stones = (place.partition(":")[0] for kind, place in KINDS.items() if kind not in _HEAVY)
+    for module in (*_ALWAYS, *stones):
+        importlib.import_module(module)
+    prepare()

@@ -4,6 +4,11 @@ A frame that came is acknowledged when nothing it led to can be lost any more wi
 is known because a frame is handled as a whole before the next: the bridges that sent something on meanwhile,
 each up to a ticket, and the stones that keep events in memory. All else has been handled, is in a file, or
 was given up to the dead letters.
+
+A bridge that has ended is no part of the graph any more, but its outlet is the backup of what the receiver
+holds in memory: its frames are kept, and sent again to a receiver that has lost them, until all are safe.
+They are sent without a tag then: newer frames along the same route, which take another way now, may have come
+before them.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from evflow.disk import Trouble
 from evflow.engine.topology import Slot
@@ -27,9 +32,10 @@ from evflow.link.reach import Reach
 from evflow.link.tags import Known, Seen, Tag, next_route
 
 if TYPE_CHECKING:
+    from evflow.link.hub import Hub
     from evflow.stone import Actor
 
-__all__ = ["Custody", "Gone", "Journal", "Paths"]
+__all__ = ["Custody", "Gone", "Journal", "MOST_RETIRED", "Paths", "Retired"]
 
 _log = logging.getLogger("evflow.link")
 
@@ -450,3 +456,74 @@ def _now(outlets: Iterable[Outlet]) -> Owed:
 
 def _unresolved(owed: Owed) -> Owed:
     return [(outlet, ticket) for outlet, ticket in owed if outlet.resolved < ticket]
+
+
+MOST_RETIRED = 100
+"""Retired outlets of a node; a bridge that would be one more has to wait."""
+
+_MOST_ALIKE = 16
+"""Those among them that were one bridge to one peer, which keeps apart so many."""
+
+_PATIENCE = 3600.0
+"""Seconds for which a peer may say that it has no such stone, until what it has held is given up."""
+
+GiveUp = Callable[[str, "EventBatch", str], Any]
+"""(bridge, events, reason)."""
+
+
+class Retired:
+    """The retired outlets of a node.
+
+    Args:
+        hub: the node's other parts.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._outlets: dict[Outlet, GiveUp] = {}
+
+    def __len__(self) -> int:
+        return len(self._outlets)
+
+    def __iter__(self) -> Iterator[Outlet]:
+        return iter(self._outlets)
+
+    def full(self, outlet: Outlet) -> str:
+        """Why there is no room for an outlet now; "" if there is."""
+        bridge, peer = outlet.bridge, outlet.address.peer
+        if len(self) >= MOST_RETIRED:
+            return f"{len(self)} bridges have ended while their receivers hold events; so many may be kept"
+        alike = sum(other.bridge == bridge and other.address.peer == peer for other in self)
+        if alike >= _MOST_ALIKE:
+            return f"it has ended {alike} times while {peer} holds events; so many may be kept"
+        return ""
+
+    def add(self, outlet: Outlet, give_up: GiveUp) -> None:
+        """Keeps an outlet until its frames are safe; its channel is opened anew, as one that has ended."""
+        self._outlets[outlet] = give_up
+        self._hub.custody.retire(outlet, self._hub.entrances.all())
+        self._hub.links[outlet.address.peer].reopen(outlet)
+
+    def follow(self, stone: str, peer: str) -> None:
+        """A stone is on a peer now: what is kept for it on others is led there."""
+        for outlet in self:
+            if outlet.address.stone == stone and outlet.address.peer != peer:
+                before = self._hub.links[outlet.address.peer]
+                before.remove(outlet)
+                outlet.readdressed(outlet.address._replace(peer=peer))
+                self._hub.peer(peer).add(outlet)
+                before.end_if_idle()
+
+    def tidy(self, now: float) -> None:
+        """Ends those that keep nothing any more, and those that are refused for too long."""
+        for outlet, give_up in list(self._outlets.items()):
+            if outlet.refused_since is not None and now >= outlet.refused_since + _PATIENCE:
+                reason = f"the bridge was taken away, and node {outlet.address.peer} has not got what it held"
+                _log.warning("bridge %s: %s: %s", outlet.bridge, reason, outlet.reason)
+                for batch in outlet.lost():
+                    give_up(outlet.bridge, batch, f"{reason}; {outlet.reason}")
+            if not outlet.keeps:
+                del self._outlets[outlet]
+                link = self._hub.links[outlet.address.peer]
+                link.remove(outlet)
+                link.end_if_idle()

@@ -13,15 +13,13 @@ from evflow import mishaps
 from evflow.engine.topology import DROPPED, OUT, Crossing, Slot
 from evflow.errors import LinkError
 from evflow.link import messages as m
-from evflow.link.budget import BUDGET, Budget
-from evflow.link.custody import Custody, Journal
+from evflow.link.control import Listener, Notes, checked
+from evflow.link.custody import Custody, Journal, Retired
 from evflow.link.entrances import Entrances
-from evflow.link.inlet import Inlet
+from evflow.link.inlet import BUDGET, Budget, Inlet
 from evflow.link.link import Link, State
-from evflow.link.notes import Listener, Notes, checked
 from evflow.link.outlet import Outlet
 from evflow.link.reach import Reach
-from evflow.link.retired import Retired
 from evflow.mishaps import CONTAINED, Broken, named
 from evflow.outside import from_json
 from evflow.schema import Schema
@@ -233,7 +231,7 @@ class Hub:
 
     def drop(self, bridge: str, give_up: Callable[[str, EventBatch, str], Any]) -> None:
         """Ends a bridge. What it still owes is given up; but what the receiver holds in the memory of its
-        stones is kept until it is safe, see ``evflow.link.retired``. The name may be used again at once.
+        stones is kept until it is safe, see ``evflow.link.custody``. The name may be used again at once.
 
         Args:
             bridge: its name.

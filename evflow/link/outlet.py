@@ -25,12 +25,11 @@ from evflow.link.attributes import pack as pack_attributes
 from evflow.link.congestion import Congestion, CongestionHandler, relieve
 from evflow.link.inlet import DEPTH
 from evflow.link.messages import MOST_TEXTS
-from evflow.link.meter import Meter
 from evflow.link.tags import Tag
 from evflow.link.waiting import POLICIES, Entry, Waiting
 from evflow.mishaps import CONTAINED
 
-__all__ = ["Frame", "Outlet", "Terms"]
+__all__ = ["Frame", "Meter", "Outlet", "Terms", "smoothed"]
 
 _FRAME, _LEAST_FRAME = 4 << 20, 32 << 10
 """Bytes at which a frame of many events is cut, and up to which small ones are put together: the most, and
@@ -475,3 +474,41 @@ def _joinable(one: EventBatch, other: EventBatch) -> bool:
         {n: c.kind for n, c in batch.attributes.columns.items()} for batch in (one, other) if batch.attributes
     ]
     return kinds[0] == kinds[1]
+
+
+_SPAN = 0.02
+_WEIGHT = 0.3
+
+
+def smoothed(before: float, measured: float) -> float:
+    """A measurement with those before it, of which 0.0 says that there was none."""
+    return measured if before == 0.0 else before + _WEIGHT * (measured - before)
+
+
+class Meter:
+    """A smoothed rate over the times in which something was on its way.
+
+    Attributes:
+        rate: bytes a second; 0.0 until measured.
+    """
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        self._since: float | None = None
+        self._bytes = 0
+
+    def restart(self) -> None:
+        """Begins a new measurement, keeping the rate."""
+        self._since = None
+
+    def note(self, now: float, total: int, busy: bool) -> None:
+        """Hears that ``total`` bytes were taken in at ``now``; ``busy`` if more is on its way."""
+        if self._since is None:
+            if busy:
+                self._since, self._bytes = now, total
+            return
+        span = now - self._since
+        if span < _SPAN:
+            return
+        self.rate = smoothed(self.rate, (total - self._bytes) / span)
+        self._since, self._bytes = (now, total) if busy else (None, 0)

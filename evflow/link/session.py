@@ -21,8 +21,7 @@ from evflow.link import messages as m
 from evflow.link.attributes import kept
 from evflow.link.attributes import unpack as unpack_attributes
 from evflow.link.inlet import Arrived, Inlet
-from evflow.link.meter import smoothed
-from evflow.link.outlet import Frame, Outlet
+from evflow.link.outlet import Frame, Outlet, smoothed
 from evflow.link.tags import Tag
 from evflow.mishaps import CONTAINED
 from evflow.schema import Schema

@@ -16,16 +16,26 @@ or in a bridge before, since no outlet leads to both. So what was seen is kept b
 
 An outlet whose bridge has ended may have to send again what came along a route before frames that come
 another way now. What it sends is known by its own stream and number only; each frame is noted as these too.
+
+What was seen over the bridges to a stone goes along as bytes when the stone moves.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
 
-__all__ = ["Known", "Seen", "Tag", "next_route"]
+import msgpack
+import msgspec
+from msgspec import Meta
+
+from evflow.errors import LinkError
+from evflow.link.messages import MOST_PATH
+from evflow.outside import Malformed, from_msgpack
+
+__all__ = ["Known", "Seen", "Tag", "next_route", "pack_seen", "unpack_seen"]
 
 _ROUTES, _ALL_ROUTES = 10_000, 200_000
 """Routes that are known of one bridge: those of one peer, and all."""
@@ -153,3 +163,38 @@ class Seen:
         """Forgets what came for a stone."""
         for known in self.known(stone):
             self._forget(known.route)
+
+
+_MOST_BYTES = 64 << 20
+_DEPTH = 6  # [stone, [[bridge, [[route, path, safe path], …]], …]]
+_Name = Annotated[str, Meta(max_length=4096)]
+_Route = Annotated[bytes, Meta(min_length=16, max_length=16)]
+_Path = Annotated[tuple[Annotated[int, Meta(ge=0, le=(1 << 63) - 1)], ...], Meta(max_length=MOST_PATH)]
+_Seen = tuple[_Name, list[tuple[_Name, list[tuple[_Route, _Path, _Path]]]]]
+
+
+def pack_seen(stone: str, known: Mapping[str, list[Known]]) -> bytes:
+    """As msgpack: [stone, [[bridge, [[route, path, safe path], …]], …]]."""
+    packed: bytes = msgpack.packb([stone, [*known.items()]])
+    return packed
+
+
+def unpack_seen(data: bytes) -> tuple[str, dict[str, list[Known]]]:
+    """The stone, and by bridge what was seen.
+
+    Raises:
+        LinkError: the bytes are not what ``pack_seen`` makes.
+    """
+    try:
+        whole: Any = from_msgpack(data, _MOST_BYTES, maps=False, depth=_DEPTH)
+        stone, bridges = msgspec.convert(whole, _Seen, builtin_types=(bytes,))
+    except (Malformed, msgspec.ValidationError) as error:
+        raise LinkError(f"what a stone has seen: expected [stone, bridges]: {error}") from None
+    found = {bridge: [Known(*route) for route in routes] for bridge, routes in bridges}
+    for known in (known for routes in found.values() for known in routes):
+        if not known.path or known.safe > known.path:
+            raise LinkError(
+                f"what a stone has seen: expected a path, and before it one that is safe, or none, found "
+                f"{known.path[:8]} and {known.safe[:8]}"
+            )
+    return stone, found

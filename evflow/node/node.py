@@ -14,10 +14,10 @@ from evflow.engine.host import use_network
 from evflow.engine.topology import Crossing, Slot
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
-from evflow.link.budget import BUDGET
 from evflow.link.hub import Hub
+from evflow.link.inlet import BUDGET
 from evflow.link.link import State
-from evflow.link.moved import pack_seen, unpack_seen
+from evflow.link.tags import pack_seen, unpack_seen
 from evflow.node.contact import Contact
 from evflow.node.journal import FileJournal
 from evflow.node.keys import KeyRing

@@ -10,7 +10,7 @@ from evflow.check import build_topology
 from evflow.deploy.frontier import Frontier, frontier
 from evflow.deploy.part import checked_graph
 from evflow.deploy.record import Record
-from evflow.engine.difference import difference
+from evflow.engine.change import difference
 from evflow.engine.topology import Topology
 from evflow.placement import bridged, placed_on
 from tests.examples import tried

@@ -45,7 +45,7 @@ OPEN: dict[str, Callable[[Path], object]] = {
     "matcher": lambda path: Matcher.load(path),
 }
 
-DATABASE = "cannot be used: .*SQLite database, which an earlier evflow or another program wrote; use up .* or move it away"
+DATABASE = "cannot be used: .*SQLite database, which an earlier evflow or .* wrote; use up .* or move it away"
 MATCHER = "has format 3, this evflow reads 4; make the matcher again from its subscriptions"
 REFUSED = {"journal": DATABASE, "match": DATABASE, "matcher": MATCHER}
 

@@ -9,7 +9,7 @@ import pytest
 
 import evflow as ev
 from evflow.check import check_graph
-from evflow.engine.difference import Difference, difference, same_stone
+from evflow.engine.change import Difference, difference, same_stone
 from evflow.engine.topology import Crossing, Topology
 from evflow.placement import bridged, placed_on
 from evflow.stone import Acting, Actor, Context

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import evflow as ev
-from evflow.engine.adapter import Adapter
+from evflow.engine.fit import Adapter
 from evflow.engine.plan import Route
 from tests.engine.rig import Rec, Rig
 

@@ -12,7 +12,7 @@ import pytest
 
 import evflow as ev
 from evflow.check import check_graph
-from evflow.engine.difference import Difference
+from evflow.engine.change import Difference
 from evflow.stone import Acting, Actor, Context
 
 

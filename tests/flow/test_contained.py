@@ -14,7 +14,7 @@ import evflow as ev
 from evflow import mishaps
 from evflow.codgen.kernel import Kernel
 from evflow.engine import engine as engines
-from evflow.engine.adapter import Adapter
+from evflow.engine.fit import Adapter
 from evflow.engine.letters import LetterBox
 from evflow.engine.topology import Slot
 from evflow.errors import EvflowError, FlowError

@@ -15,7 +15,7 @@ import pytest
 
 import evflow as ev
 from evflow import echo
-from evflow.engine.failures import Failures
+from evflow.engine.letters import Failures
 from evflow.errors import FlowError, SparkError
 
 

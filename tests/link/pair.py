@@ -14,8 +14,8 @@ from evflow.engine.letters import LetterBox
 from evflow.engine.topology import Slot
 from evflow.errors import LinkError
 from evflow.link import messages as m
-from evflow.link.budget import BUDGET
 from evflow.link.hub import Hub, Journal
+from evflow.link.inlet import BUDGET
 from evflow.link.link import Link
 from evflow.placement import bridged, placed_on
 from tests.link.remote import Remote

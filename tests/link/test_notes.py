@@ -7,8 +7,8 @@ import pytest
 from evflow.errors import LinkError
 from evflow.link import messages as m
 from evflow.link import session
+from evflow.link.control import Notes
 from evflow.link.link import State
-from evflow.link.notes import Notes
 from tests.link.pair import Network, Pair, Peer, Raw, chain, frame, receiver
 
 Heard = list[tuple[str, bytes]]

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 import evflow as ev
 from evflow.engine.topology import Crossing
+from evflow.link import custody
 from evflow.link import messages as m
-from evflow.link import retired
 from evflow.link.link import State
 from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Ping, Raw, frame, pings, receiver, sender
 from tests.link.three import relay
@@ -352,11 +352,11 @@ def test_bridges_wait_while_too_many_that_have_ended_are_kept(monkeypatch: pytes
     stored.submit(2)
     stored.run()
     assert stored.a.hub.waiting_for((), {"bridge"}) == ""
-    monkeypatch.setattr(retired, "_MOST_ALIKE", 1)
+    monkeypatch.setattr(custody, "_MOST_ALIKE", 1)
     assert stored.a.hub.waiting_for((), {"bridge"}) == (
         "bridge 'bridge' to b: it has ended 1 times while b holds events; so many may be kept"
     )
-    monkeypatch.setattr(retired, "MOST_RETIRED", 1)
+    monkeypatch.setattr(custody, "MOST_RETIRED", 1)
     assert stored.a.hub.waiting_for((), {"bridge"}) == (
         "bridge 'bridge' to b: 1 bridges have ended while their receivers hold events; so many may be kept"
     )

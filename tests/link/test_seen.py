@@ -19,9 +19,8 @@ from evflow.link import custody as custody_module
 from evflow.link import messages as m
 from evflow.link import tags
 from evflow.link.custody import Custody, Paths
-from evflow.link.moved import pack_seen, unpack_seen
 from evflow.link.reach import Reach
-from evflow.link.tags import Known, Seen, Tag
+from evflow.link.tags import Known, Seen, Tag, pack_seen, unpack_seen
 from evflow.node.journal import FileJournal
 from tests.examples import tried
 from tests.link.pair import DESCRIPTION, Network, Peer, Raw, chain, frame

@@ -126,7 +126,7 @@ def _disk() -> None:
 
 def _boundless() -> None:
     """Every channel gets all the credit that one may have, and nothing has to wait at its sender."""
-    from evflow.link.budget import Budget
+    from evflow.link.inlet import Budget
 
     Budget.allows = lambda self, inlet, used: self.window  # type: ignore[method-assign]
     Budget.admits = lambda self, inlet, beyond: True  # type: ignore[method-assign]

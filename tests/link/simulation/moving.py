@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from evflow.check import check_graph
-from evflow.engine.change import adopt
-from evflow.engine.difference import Difference
+from evflow.engine.change import Difference, adopt
 from evflow.engine.topology import DROPPED, Topology
 from evflow.errors import GraphError
 from evflow.events.batch import EventBatch
-from evflow.link.moved import pack_seen, unpack_seen
+from evflow.link.tags import pack_seen, unpack_seen
 from evflow.placement import placed_on
 
 if TYPE_CHECKING:
