@@ -9,7 +9,7 @@ import numpy as np
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.careful import encode_careful
-from evflow.events.decode import decode
+from evflow.events.view import view_class
 from evflow.schema import Schema
 
 __all__ = ["convert_events"]
@@ -31,9 +31,10 @@ def convert_events(
     kept: list[int] = []
     encoded: list[bytes] = []
     failed: list[tuple[int, str]] = []
+    view = view_class(batch.schema)
     for position, at in enumerate(batch.starts()):
         try:
-            encoded.append(encode_careful(schema, decode(batch.schema, batch.buffer, at), converting=True))
+            encoded.append(encode_careful(schema, view(batch.buffer, at), converting=True))
             kept.append(position)
         except SchemaError as error:
             failed.append((position, str(error)))

@@ -5,7 +5,7 @@ Comparing and turning keep a stack of their own, so that deeply nested events do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from evflow.schema import Schema
 from evflow.schema.logical import logical_of
 from evflow.schema.types import MAX_DEPTH
 
-__all__ = ["as_json", "explained", "has_fields", "parts", "same", "show", "to_dict"]
+__all__ = ["as_json", "copied", "explained", "has_fields", "parts", "same", "show", "to_dict"]
 
 
 def has_fields(value: Any) -> bool:
@@ -98,30 +98,59 @@ def as_json(value: Any) -> Any:
 
 
 def to_dict(event: Any) -> dict[str, Any]:
-    """The fields of an event by name; events within are dicts too, lists are copied.
+    """The fields of an event by name; events within are dicts too, lists and read-only arrays are copied.
+
+    Raises:
+        SchemaError: it holds itself, or more events within each other than an event may.
+    """
+
+    def new(schema: Schema) -> tuple[Any, Put]:
+        fields: dict[str, Any] = dict.fromkeys(f.name for f in schema.fields)
+        return fields, fields.__setitem__
+
+    fields: dict[str, Any] = copied(event, new)
+    return fields
+
+
+# Values that are told at once to be no event, list or array.
+_SINGLE = frozenset({int, float, bool, str, bytes, type(None)})
+
+Put = Callable[[Any, Any], None]
+"""Sets a field, by its name."""
+
+
+def copied(event: Any, new: Callable[[Schema], tuple[Any, Put]]) -> Any:
+    """A copy of an event and all that it holds.
+
+    Args:
+        event: an event or a view.
+        new: makes the copy of an event of a schema, and what sets its fields.
 
     Raises:
         SchemaError: it holds itself, or more events within each other than an event may.
     """
     result: list[Any] = [None]
-    # What is still to be turned, where it goes, and how many events it stands in.
-    waiting: list[tuple[Any, Any, Any, int]] = [(event, result, 0, 0)]
+    # What is still to be copied, where it goes, and how many events it stands in.
+    waiting: list[tuple[Any, Put, Any, int]] = [(event, result.__setitem__, 0, 0)]
     while waiting:
-        value, target, key, depth = waiting.pop()
+        value, put, key, depth = waiting.pop()
         if depth > MAX_DEPTH:
             raise SchemaError(
                 f"schema {event.schema.name}: expected at most {MAX_DEPTH} records within each other"
             )
-        if has_fields(value):
-            target[key] = fields = dict.fromkeys(f.name for f in value.schema.fields)
-            waiting.extend((getattr(value, name), fields, name, depth + 1) for name in fields)
+        if value.__class__ in _SINGLE:
+            put(key, value)
+        elif has_fields(value):
+            made, inner = new(value.schema)
+            put(key, made)
+            waiting.extend((getattr(value, f.name), inner, f.name, depth + 1) for f in value.schema.fields)
         elif _is_list(value):
-            target[key] = items = [None] * len(value)
-            waiting.extend((item, items, i, depth) for i, item in enumerate(value))
+            items: list[Any] = [None] * len(value)
+            put(key, items)
+            waiting.extend((item, items.__setitem__, i, depth) for i, item in enumerate(value))
         else:
-            target[key] = value
-    turned: dict[str, Any] = result[0]
-    return turned
+            put(key, value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value)
+    return result[0]
 
 
 def _is_list(value: Any) -> bool:

@@ -12,13 +12,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 
-from evflow.events.decode import array_at, decode, decode_event
+import numpy as np
+
 from evflow.events.encode import encoder
-from evflow.events.event import Event
-from evflow.events.fields import has_fields, parts, same, show
+from evflow.events.event import Event, event_class
+from evflow.events.fields import Put, copied, has_fields, parts, same, show, to_dict
+from evflow.events.numeric import AnyArray
 from evflow.events.skip import Skipper, skipper
-from evflow.schema import Schema
+from evflow.schema import Schema, array_dtype
+from evflow.schema.program import varying
 from evflow.schema.types import (
+    MAX_DIMENSIONS,
     Array,
     Blob,
     Bytes,
@@ -40,6 +44,7 @@ __all__ = ["ListView", "View", "encoded", "position_of", "view_class"]
 
 _Reader = Callable[[Any, int], Any]
 _u32 = struct.Struct(">I").unpack_from
+_shapes = [struct.Struct(f"<{n}I").unpack_from for n in range(MAX_DIMENSIONS + 1)]
 
 
 class View:
@@ -58,6 +63,8 @@ class View:
     __slots__ = ("_at", "_batch", "_buffer", "_row")
 
     schema: ClassVar[Schema]
+    # Reads all fields at once, where they are numbers and text of fixed width.
+    _flat: ClassVar[Callable[[Any, int], dict[str, Any]] | None] = None
 
     def __init__(self, buffer: Any, at: int = 0, batch: EventBatch | None = None, row: int = 0) -> None:
         self._buffer = buffer
@@ -73,11 +80,19 @@ class View:
 
     def to_event(self) -> Event:
         """A mutable copy."""
-        return decode_event(self.schema, self._buffer, self._at)
+        flat = type(self)._flat
+        if flat is None:
+            deep: Event = copied(self, _new_event)
+            return deep
+        event = object.__new__(event_class(self.schema))
+        for name, value in flat(self._buffer, self._at).items():
+            setattr(event, name, value)
+        return event
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, copied; records within are dicts, arrays numpy arrays."""
-        return decode(self.schema, self._buffer, self._at)
+        flat = type(self)._flat
+        return to_dict(self) if flat is None else flat(self._buffer, self._at)
 
     def __eq__(self, other: object) -> bool:
         return same(self, other) if has_fields(other) else NotImplemented
@@ -92,6 +107,11 @@ class View:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a view of {self.schema.name} cannot be pickled or copied; use to_event()")
+
+
+def _new_event(schema: Schema) -> tuple[Event, Put]:
+    event = object.__new__(event_class(schema))
+    return event, partial(setattr, event)
 
 
 def position_of(view: View) -> int:
@@ -186,7 +206,8 @@ def view_class(schema: Schema) -> type[View]:
 
 def _make_class(schema: Schema) -> type[View]:
     namespace: dict[str, Any] = {"__slots__": (), "schema": schema, "__module__": __name__}
-    variable = [f for f in schema.wire_fields if f.offset is None]
+    variable = varying(schema)
+    namespace["_flat"] = _flat_reader(schema)
     namespace["_skippers"] = [skipper(f.type) for f in variable]
     for i, field in enumerate(variable):
         # The first starts right behind the fixed part.
@@ -198,6 +219,32 @@ def _make_class(schema: Schema) -> type[View]:
         if field.offset is not None:
             namespace[field.name] = _fixed_property(field.name, field.type, field.offset)
     return type(f"{schema.name}View", (_WalkingView if len(variable) > 1 else View,), namespace)
+
+
+def _flat_reader(schema: Schema) -> Callable[[Any, int], dict[str, Any]] | None:
+    form = f">{len(schema.header)}x"
+    values: dict[str, str] = {}
+    scope: dict[str, Any] = {"NUL": b"\0"}
+    for field in schema.wire_fields:
+        kind, name = field.type, f"v{field.index}"
+        if isinstance(kind, Number):
+            form += "B" if kind.kind == "b" else f"x{kind.letter}"
+            values[field.name] = f"{name} == 0xC3" if kind.kind == "b" else name
+            if isinstance(kind, Logical):
+                scope[f"load{field.index}"] = kind.load
+                values[field.name] = f"load{field.index}({name})"
+        elif isinstance(kind, Str):
+            form += f"{kind.head}x{kind.capacity}s"
+            values[field.name] = f'str({name}.rstrip(NUL), "utf-8")'
+        else:
+            return None
+    names = ", ".join(f"v{field.index}" for field in schema.wire_fields)
+    fields = ", ".join(f"{field.name!r}: {values[field.name]}" for field in schema.fields)
+    text = f"def quick(data, at):\n    {names}, = unpack(data, at)\n    return {{{fields}}}\n"
+    scope["unpack"] = struct.Struct(form).unpack_from
+    exec(compile(text, f"<decoder of {schema.name}>", "exec"), scope)
+    made: Callable[[Any, int], dict[str, Any]] = scope["quick"]
+    return made
 
 
 def _fixed_property(name: str, kind: FieldType, at: int) -> property:
@@ -246,7 +293,7 @@ def _reader(kind: FieldType) -> _Reader:
     if isinstance(kind, Blob):
         return _read_blob
     if isinstance(kind, Array):
-        return partial(array_at, kind)
+        return partial(_array_at, kind)
     if isinstance(kind, Maybe):
         return partial(_read_maybe, _reader(kind.element))
     if isinstance(kind, ListOf):
@@ -292,3 +339,10 @@ def _read_maybe(read: _Reader, buffer: Any, at: int) -> Any:
 
 def _read_record(kind: Record, buffer: Any, at: int) -> View:
     return view_class(kind.schema)(buffer, at)
+
+
+def _array_at(kind: Array, data: Any, at: int) -> AnyArray:
+    """The array at an offset as a view of the bytes, which is read-only if they are."""
+    n = len(kind.shape)
+    shape: Any = _shapes[n](data, at + 7) if None in kind.shape else kind.shape
+    return np.ndarray(shape, array_dtype(kind), data, at + 7 + 4 * n)

@@ -14,8 +14,8 @@ from evflow.codgen.kernel import Kernel, Port, Result, Segment, Stage, new_state
 from evflow.codgen.tree import Fault, Function
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
-from evflow.events.decode import decode
 from evflow.events.encode import encode_dict
+from evflow.events.view import view_class
 from evflow.schema import Schema
 from tests.codgen import interpret
 
@@ -86,7 +86,7 @@ def _stored(function: Function, emitted: interpret.Emitted) -> Any:
     """The record as it is once it was encoded, decoded again."""
     assert isinstance(emitted.source, int)
     schema = function.outputs[emitted.source][1]
-    return plain(decode(schema, encode_dict(schema, emitted.event)))
+    return plain(view_class(schema)(encode_dict(schema, emitted.event)).to_dict())
 
 
 def native(
@@ -141,7 +141,7 @@ def _record(result: Result, buffer: int, row: int) -> Any:
     assert records is not None
     width = records.schema.width
     at = row * width if width is not None else int(records.offsets[row])  # type: ignore[index]
-    return plain(decode(records.schema, memoryview(records.data), at))
+    return plain(view_class(records.schema)(memoryview(records.data), at).to_dict())
 
 
 def run(
@@ -198,5 +198,5 @@ def records_at(result: Result, exit_: int) -> list[Any]:
         for row, position in zip(rows, positions, strict=True):
             width = records.schema.width
             at = int(records.offsets[row]) if records.offsets is not None else row * (width or 0)
-            found.append((position, decode(records.schema, memoryview(records.data), at)))
+            found.append((position, view_class(records.schema)(memoryview(records.data), at).to_dict()))
     return found

@@ -8,8 +8,8 @@ import pytest
 from evflow.codgen.tree import Fault
 from evflow.errors import CodeError
 from evflow.events.batch import EventBatch
-from evflow.events.decode import decode
 from evflow.events.encode import encode_dict
+from evflow.events.view import view_class
 from evflow.schema import Schema
 from evflow.schema.types import TEXT, Str, f64, i64
 from tests.codgen.compiling import compile
@@ -53,8 +53,8 @@ def test_transform_gives_the_bytes_of_its_output() -> None:
         "{ output.text = input.symbol; output.n = input.size; submit(2, output); return 1; }", TRADE, NOTE
     )
     first, second = made(trade(1.0, 5)).sent
-    assert (first.port, decode(NOTE, first.event)) == (0, {"text": "", "n": 0})
-    assert (second.port, decode(NOTE, second.event)) == (2, {"text": "IBM", "n": 5})
+    assert (first.port, view_class(NOTE)(first.event).to_dict()) == (0, {"text": "", "n": 0})
+    assert (second.port, view_class(NOTE)(second.event).to_dict()) == (2, {"text": "IBM", "n": 5})
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_an_optional_number_of_an_output_is_read_once_it_was_set(text: str, made
     inner = Schema("Inner", {"n": "optional(i64)"})
     schema = Schema("Made", {"n": "optional(i64)", "inner": inner})
     outcome = compile(f"{{ {text} return 1; }}", TRADE, schema)(trade(1.0, 5))
-    sent = [decode(schema, one.event) for one in outcome.sent]
+    sent = [view_class(schema)(one.event).to_dict() for one in outcome.sent]
     assert (sent[0] if sent else outcome.fault) == made
 
 

@@ -39,8 +39,8 @@ from evflow.codgen.tree import (
     Unary,
 )
 from evflow.events.batch import EventBatch
-from evflow.events.decode import decode
 from evflow.events.encode import encode_dict
+from evflow.events.view import view_class
 from evflow.schema import Schema
 from evflow.schema.types import NUMBERS, TEXT, Number, Str
 from tests.codgen import interpret
@@ -135,7 +135,7 @@ def oracle(function: Function, rows: list[tuple[Any, ...]]) -> list[Any]:
             found.append(outcome.fault.name)
         else:
             out = function.outputs[0][1]
-            found.append(plain(decode(out, encode_dict(out, outcome.emitted[0].event))))
+            found.append(plain(view_class(out)(encode_dict(out, outcome.emitted[0].event)).to_dict()))
     return found
 
 

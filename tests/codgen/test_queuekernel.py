@@ -19,8 +19,8 @@ from evflow.codgen.tree import Fault, Function
 from evflow.errors import GraphError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
-from evflow.events.decode import decode
 from evflow.events.encode import encode_dict
+from evflow.events.view import view_class
 from evflow.schema import Schema
 from evflow.schema.types import TEXT, i64
 from tests.codgen import interpret
@@ -74,7 +74,7 @@ def records(segment: QueueSegment) -> list[dict[str, Any]]:
     schema, data = segment.records.schema, memoryview(segment.records.data)
     width = schema.width
     offsets = range(0, len(data), width) if width else segment.records.offsets[:-1].tolist()  # type: ignore[index]
-    return [decode(schema, data, at) for at in offsets]
+    return [view_class(schema)(data, at).to_dict() for at in offsets]
 
 
 def sent(result: QueueResult) -> list[tuple[int, Any, dict[str, Any]]]:
@@ -147,7 +147,7 @@ def test_fault_undoes_the_call_and_takes_its_event_out() -> None:
         (2, Fault.INDEX, 4),
     ]
     assert result.segments == []
-    assert [decode(A, event)["a"] for event in queue.queues.events(0)] == [1, 2, 3]
+    assert [view_class(A)(event).to_dict()["a"] for event in queue.queues.events(0)] == [1, 2, 3]
 
 
 def test_bad_index_is_a_fault() -> None:
@@ -188,7 +188,7 @@ def test_extract_and_insert_move_waiting_events() -> None:
     events = queue.queues.extract(0, 1) + queue.queues.extract(0)
     assert queue.queues.length(0) == 0
     assert other.insert(0, events, attributes) == 2
-    assert [decode(A, event)["a"] for event in other.events(0)] == [1, 2]
+    assert [view_class(A)(event).to_dict()["a"] for event in other.events(0)] == [1, 2]
     assert other.attributes_of(0) == [{"k": 1}, {"k": 2}]
 
 
@@ -206,7 +206,7 @@ def test_long_queue_is_packed_and_keeps_its_order() -> None:
                 expected_.append(waiting[0])
                 del waiting[250], waiting[0]
         assert [record["b"] for _, _, record in sent(result)] == expected_
-    assert [decode(B, event)["b"] for event in queue.queues.events(1)] == waiting
+    assert [view_class(B)(event).to_dict()["b"] for event in queue.queues.events(1)] == waiting
 
 
 def test_queues_of_other_schemas_are_refused() -> None:
@@ -268,4 +268,6 @@ def test_random_functions_agree_with_the_interpreter(seed: int) -> None:
         assert [(n.position, n.fault) for n in result.faults] == faults
         assert result.refused.tolist() == refused
         assert sent(result) == emitted
-        assert [[decode(s, e) for e in queue.queues.events(n)] for n, s in enumerate(SCHEMAS)] == waiting
+        assert [
+            [view_class(s)(e).to_dict() for e in queue.queues.events(n)] for n, s in enumerate(SCHEMAS)
+        ] == waiting

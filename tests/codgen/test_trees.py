@@ -18,8 +18,8 @@ from evflow.codgen.tree import Function
 from evflow.errors import CodeError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
-from evflow.events.decode import decode
 from evflow.events.encode import encode_dict
+from evflow.events.view import view_class
 from evflow.schema import Schema
 from tests.codgen import interpret
 from tests.codgen.oracle import SYSTEM, plain, records_at, run_kernel
@@ -58,7 +58,7 @@ class Reference:
                 sent.append((e.port, event, name))
             else:
                 schema = made.outputs[e.source][1]
-                record = decode(schema, encode_dict(schema, e.event))
+                record = view_class(schema)(encode_dict(schema, e.event)).to_dict()
                 sent.append((e.port, record, plain(record)))
         if made.kind == "filter" and outcome.result:
             sent.append((0, event, name))

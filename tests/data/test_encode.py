@@ -12,8 +12,8 @@ from strategies import events, plain_event, schemas, some, unpacked, wire_event
 import evflow as ev
 from evflow.errors import SchemaError
 from evflow.events.careful import encode_careful
-from evflow.events.decode import decode
 from evflow.events.encode import encode_dict, encoder
+from evflow.events.view import view_class
 from evflow.schema import Schema
 from evflow.schema.types import f32, f64, i8, i64, u8, u64
 from tests.examples import tried
@@ -51,9 +51,9 @@ def test_encode_quick_and_careful_make_the_same_bytes(data: st.DataObject) -> No
 
 
 def decode_to_event(schema: Schema, fields: dict[str, Any]) -> Any:
-    from evflow.events.decode import decode_event
+    from evflow.events.view import view_class
 
-    return decode_event(schema, encode_careful(schema, fields))
+    return view_class(schema)(encode_careful(schema, fields)).to_event()
 
 
 @some
@@ -61,7 +61,7 @@ def decode_to_event(schema: Schema, fields: dict[str, Any]) -> Any:
 def test_encode_then_decode_gives_the_same_bytes_again(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     encoded = encode_dict(schema, data.draw(events(schema)))
-    assert encode_dict(schema, decode(schema, encoded)) == encoded
+    assert encode_dict(schema, view_class(schema)(encoded).to_dict()) == encoded
 
 
 def test_encode_trade_is_this_and_nothing_else() -> None:
@@ -134,7 +134,7 @@ def test_encode_refuses_with_schema_field_value_and_what_was_expected(
 def test_encode_takes_values_of_like_kind(kind: Any, value: Any, stored: Any) -> None:
     schema = Schema("s", {"x": kind})
     encoded = encoder(schema)(schema(x=value))
-    assert decode(schema, encoded) == {"x": stored}
+    assert view_class(schema)(encoded).to_dict() == {"x": stored}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_encode_refuses_values_of_another_kind_or_out_of_range(kind: Any, value:
 @pytest.mark.parametrize("kind", [f32, f64])
 def test_encode_keeps_nan_infinity_and_negative_zero(kind: Any, value: float) -> None:
     schema = Schema("s", {"x": kind})
-    stored = decode(schema, encoder(schema)(schema(x=value)))["x"]
+    stored = view_class(schema)(encoder(schema)(schema(x=value))).to_dict()["x"]
     assert np.float64(stored).tobytes() == np.float64(value).tobytes()
 
 
@@ -192,7 +192,7 @@ def test_encode_keeps_nan_infinity_and_negative_zero(kind: Any, value: float) ->
 )
 def test_encode_array_takes_any_exact_numbers(kind: Any, value: Any, expected: Any) -> None:
     schema = Schema("s", {"x": kind})
-    array = decode(schema, encoder(schema)(schema(x=value)))["x"]
+    array = view_class(schema)(encoder(schema)(schema(x=value))).to_dict()["x"]
     assert array.dtype == kind.element.dtype
     assert array.tolist() == expected
 
@@ -261,7 +261,7 @@ def test_encode_names_the_path_to_a_value_within() -> None:
 
 
 def test_encode_dict_takes_defaults_and_names_what_is_missing() -> None:
-    assert decode(Trade.schema, encode_dict(Trade.schema, {"symbol": "A", "price": 1.0})) == {
+    assert view_class(Trade.schema)(encode_dict(Trade.schema, {"symbol": "A", "price": 1.0})).to_dict() == {
         "symbol": "A",
         "price": 1.0,
         "size": 0,
@@ -273,19 +273,19 @@ def test_encode_dict_takes_defaults_and_names_what_is_missing() -> None:
 def test_encode_takes_dicts_with_keys_named_like_methods() -> None:
     schema = Schema("s", {"items": int, "keys": list[int], "get": float | None})
     fields = {"items": 1, "keys": [2], "get": None}
-    assert decode(schema, encoder(schema)(fields)) == fields
+    assert view_class(schema)(encoder(schema)(fields)).to_dict() == fields
 
 
 def test_encode_event_may_be_changed_afterwards() -> None:
     trade = Trade("A", 1.0)
     first = encoder(Trade.schema)(trade)
     trade.price = 2.0
-    assert decode(Trade.schema, first)["price"] == 1.0
+    assert view_class(Trade.schema)(first).to_dict()["price"] == 1.0
 
 
 def test_encode_array_of_no_elements_may_be_an_empty_list() -> None:
     schema = Schema("s", {"x": ev.Array[f64, None, 3]})
-    assert decode(schema, encoder(schema)(schema(x=[])))["x"].shape == (0, 3)
+    assert view_class(schema)(encoder(schema)(schema(x=[]))).to_dict()["x"].shape == (0, 3)
 
 
 _ODD: list[Any] = [
