@@ -1,17 +1,17 @@
-"""``evflow gpu bench``, on the stand-in: its times mean nothing there, its form and its checks do."""
+"""The benchmark of devices, on the stand-in: its times mean nothing there, its form and its checks do."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
-from evflow.cli import main
-from evflow.gpu import bench
 from evflow.gpu.device import Device
 from evflow.gpu.grid import Grid
 from evflow.gpu.scenarios import mixed_scenario
@@ -21,6 +21,8 @@ from evflow.matching.matcher import Matcher
 from tests.gpu.standin import LAUNCH_FAILED, StandIn
 from tests.gpu.test_failures import until_it_passes
 
+FILE = Path(__file__).parents[2] / "benchmarks" / "matching_gpu.py"
+
 STEPS = {
     "ccm": ["copy input", "count", "copy results"],
     "clcb": ["copy input", "Loc", "Cont", "Zip", "copy results"],
@@ -28,17 +30,37 @@ STEPS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclass
+class Result:
+    exit_code: int
+    output: str
+
+
+class Run:
+    """Runs the benchmark at a small size."""
+
+    def __init__(self, bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+        self.bench, self._capsys = bench, capsys
+
+    def __call__(self, *arguments: str) -> Result:
+        with pytest.raises(SystemExit) as ended:
+            self.bench.main(["--scale", "0.0002", "--events", "20", *arguments])
+        text = self._capsys.readouterr().out
+        failed = isinstance(ended.value.code, str)
+        return Result(1, f"{text}{ended.value.code}\n") if failed else Result(ended.value.code, text)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    spec = importlib.util.spec_from_file_location("matching_gpu", FILE)
+    assert spec is not None and spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
     monkeypatch.setattr(bench, "COPIED", 1 << 20)
+    return Run(bench, capsys)
 
 
-def run(*arguments: str) -> Result:
-    given = ["gpu", "bench", "--scale", "0.0002", "--events", "20", *arguments]
-    return CliRunner().invoke(main, given)
-
-
-def test_bench_writes_all_figures_and_finds_nothing_wrong(standin: StandIn, tmp_path: Path) -> None:
+def test_bench_writes_all_figures_and_finds_nothing_wrong(standin: StandIn, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     done = run("--json", str(file))
     assert done.exit_code == 0, done.output
@@ -70,7 +92,7 @@ def test_bench_writes_all_figures_and_finds_nothing_wrong(standin: StandIn, tmp_
 
 
 def test_a_wrong_answer_makes_it_fail(
-    standin: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    standin: StandIn, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     collect = Grid.collect
 
@@ -86,7 +108,9 @@ def test_a_wrong_answer_makes_it_fail(
     assert wrong > 0 and done.output.endswith(f"\n{wrong} wrong\n")
 
 
-def test_a_wrong_index_is_found_by_brute_force(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_index_is_found_by_brute_force(
+    standin: StandIn, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     match = Index.match
 
     def without_the_last(self: Index, events: Any, threads: int = 1) -> Matches:
@@ -97,7 +121,7 @@ def test_a_wrong_index_is_found_by_brute_force(standin: StandIn, monkeypatch: py
     assert run().exit_code == 1
 
 
-def test_what_there_is_no_time_for_is_told(standin: StandIn, tmp_path: Path) -> None:
+def test_what_there_is_no_time_for_is_told(standin: StandIn, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     done = run("--json", str(file), "--seconds", "0")
     assert done.exit_code == 0
@@ -106,10 +130,10 @@ def test_what_there_is_no_time_for_is_told(standin: StandIn, tmp_path: Path) -> 
     assert "left out: ranges and areas at random: 0 seconds were over\n" in done.output
 
 
-def test_a_file_that_cannot_be_written_is_told(standin: StandIn, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_told(standin: StandIn, run: Run, tmp_path: Path) -> None:
     done = run("--json", str(tmp_path / "missing" / "figures.json"))
     assert done.exit_code == 1
-    assert "figures.json cannot be written: No such file or directory" in done.output
+    assert "No such file or directory" in done.output and "figures.json" in done.output
 
 
 @pytest.mark.parametrize("engine", STEPS)
@@ -135,13 +159,13 @@ def test_a_device_that_fails_while_steps_are_timed_is_told(standin: StandIn, eng
 
 
 @pytest.mark.parametrize("kind", ["copy", "sync"])
-def test_a_device_that_fails_while_copies_are_timed_is_told(standin: StandIn, kind: str) -> None:
+def test_a_device_that_fails_while_copies_are_timed_is_told(standin: StandIn, run: Run, kind: str) -> None:
     standin.fail(kind, LAUNCH_FAILED)
     done = run()
     assert done.exit_code == 1
     assert "Error: stand-in on the CPU, not a GPU: failed while timing copies: " in done.output
 
 
-def test_copies_take_no_more_memory_than_there_is(standin: StandIn) -> None:
+def test_copies_take_no_more_memory_than_there_is(standin: StandIn, run: Run) -> None:
     standin.configure(limit=standin.held()[1] + (1 << 20))
-    assert set(bench._copies(Device.of())) == {"on the device", "to the device", "to the host"}
+    assert set(run.bench._copies(Device.of())) == {"on the device", "to the device", "to the host"}

@@ -1,25 +1,33 @@
-"""What matching takes on a device, beside the CPU in the same run; each answer that is timed is checked."""
+"""What matching takes on a CUDA device, beside the CPU in the same run; each answer that is timed is checked.
+
+    python benchmarks/matching_gpu.py [--json FILE] [--seconds N] [--scale SHARE] [--events N] [--device N]
+
+Needs a card from Turing on, NVIDIA's driver, PyCUDA, and numba for the CPU's side; docs/gpu.md tells how to
+get them. The exit code is 1 if an answer is wrong.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import evflow
-from evflow.errors import SubscriptionError
+from evflow.errors import EvflowError, SubscriptionError
 from evflow.gpu.device import Device, OutOfMemory
 from evflow.gpu.scenarios import ENGINES, ccm_scenario, clcb_scenario, differences, mixed_scenario
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.engine import Matches
 from evflow.matching.matcher import Matcher
-
-__all__ = ["Bench"]
 
 ONE_BY_ONE = ("ccm", "clcb")
 BATCHES = (1, 16, 256, 4096)
@@ -357,3 +365,27 @@ def _line(engine: str, row: dict[str, Any]) -> str:
             f"a move {row['moves']['us_in_bulk']:,.2f} µs in bulk, {row['moves']['us_alone']:,.2f} alone"
         )
     return ", ".join(parts)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measures and prints; writes the figures after each step, so that a run that breaks off leaves some."""
+    parser = argparse.ArgumentParser(description="Time the engines on a device beside the CPU.")
+    parser.add_argument("--json", dest="file", type=Path, help="write all figures here")
+    parser.add_argument("--seconds", type=float, default=540.0, help="begin nothing more after so many")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of 250,000 and 2,500,000 filters")
+    parser.add_argument("--events", type=int, default=4096, help="events of a scenario")
+    parser.add_argument("--device", type=int, default=0, help="which device, from 0")
+    given = parser.parse_args(arguments)
+    run = Bench(device=given.device, scale=given.scale, events=given.events, seconds=given.seconds)
+    try:
+        for line in run.run():
+            print(line)
+            if given.file is not None:
+                given.file.write_text(json.dumps(run.report, indent=1) + "\n")
+    except (EvflowError, OSError) as error:
+        sys.exit(f"Error: {error}")
+    sys.exit(1 if run.report["wrong"] else 0)
+
+
+if __name__ == "__main__":
+    main()
