@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
 from evflow.deploy.growing import Growing
@@ -71,69 +71,57 @@ class Departure:
 
 @dataclass
 class _Arrival:
-    """A snapshot that has not come yet.
+    """A snapshot that has not come yet; its pieces are taken in order only.
 
     Attributes:
         source: the node it comes from.
         digest: its digest.
-        whole: what has come without a gap; None while nothing has.
-        ahead: what has come of the rest, by offset.
-        asked: offsets that are under way.
-        again: when to ask again, if nothing comes before.
+        whole: what has come; None while nothing has.
+        asked: the offset up to which all that has not come was asked for.
+        again: when to ask for it again, if nothing comes before.
     """
 
     source: str
     digest: bytes = b""
     whole: Growing | None = None
-    ahead: dict[int, bytes | memoryview] = field(default_factory=dict)
-    asked: set[int] = field(default_factory=set)
+    asked: int = 0
     again: float = 0.0
 
     @property
     def come(self) -> int:
         """Bytes that have come."""
-        return (self.whole.size if self.whole is not None else 0) + sum(map(len, self.ahead.values()))
+        return 0 if self.whole is None else self.whole.size
 
     @property
     def total(self) -> int:
         """Bytes that it has; 0 while nothing has come."""
-        return len(self.whole.data) if self.whole is not None else 0
+        return 0 if self.whole is None else len(self.whole.data)
 
     def wanted(self, now: float) -> Iterator[int]:
         """The offsets to ask for now."""
         if now >= self.again:
-            self.asked.clear()
+            self.asked = self.come
             self.again = now + (_AGAIN if self.whole is None else _STALLED)
         # The first piece tells how many there are.
-        for offset in _offsets(self.total):
-            if len(self.asked) >= _WINDOW:
-                return
-            if not self._has(offset) and offset not in self.asked:
-                self.asked.add(offset)
-                yield offset
-
-    def _has(self, offset: int) -> bool:
-        return offset in self.ahead or (self.whole is not None and offset < self.whole.size)
+        while self.asked < max(1, self.total) and self.asked < self.come + _WINDOW * PIECE:
+            yield self.asked
+            self.asked += PIECE
 
     def take(self, piece: Piece, now: float, begin: Callable[[int], Growing]) -> Growing | None:
         """Takes a piece; gives the whole once all is there."""
         if self.whole is None or (piece.total, piece.digest) != (self.total, self.digest):
             # The source has begun again, so what came from its life before does not fit.
             self.whole, self.digest = begin(piece.total), piece.digest
-            self.ahead.clear()
             # It sends the first ones unasked.
-            self.asked = set(_offsets(piece.total)[:_WINDOW])
-        self.asked.discard(piece.offset)
+            self.asked = _WINDOW * PIECE
         self.again = now + _STALLED
-        if self._has(piece.offset):
+        if piece.offset != self.whole.size:
             return None
-        self.ahead[piece.offset] = piece.part
-        while self.whole.size in self.ahead:
-            self.whole.add(self.ahead.pop(self.whole.size))
+        self.whole.add(piece.part)
         if self.whole.size < self.total:
             return None
         # Should it not be possible to keep it, all is asked for again, but not at once.
-        whole, self.whole, self.asked = self.whole, None, {0}
+        whole, self.whole, self.asked = self.whole, None, PIECE
         return whole
 
 

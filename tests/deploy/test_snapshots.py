@@ -90,9 +90,11 @@ def test_source_that_begins_again_gives_the_whole_again() -> None:
     before = Departure(AT, CHANGE, "s", [b"1" * 2 * PIECE], b"1" * 16)
     after = Departure(AT, CHANGE, "s", [b"2" * 2 * PIECE], b"2" * 16)
     taker.arrivals.take("A", before.piece(0), 0.0)
-    taker.arrivals.take("A", after.piece(PIECE), 0.1)
+    taker.arrivals.take("A", after.piece(0), 0.1)
     assert taker.arrivals.waiting.endswith(f"{PIECE} of {2 * PIECE} bytes have come")
-    taker.arrivals.take("A", after.piece(0), 0.2)
+    taker.arrivals.take("A", before.piece(PIECE), 0.2)
+    taker.arrivals.take("A", after.piece(0), 0.3)
+    taker.arrivals.take("A", after.piece(PIECE), 0.4)
     assert taker.kept == {"s": b"2" * 2 * PIECE}
 
 
