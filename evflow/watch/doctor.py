@@ -6,6 +6,7 @@ import errno
 import os
 import platform
 import re
+import resource
 import shutil
 import socket
 import sys
@@ -16,8 +17,9 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
 import zmq
 
 from evflow.errors import EvflowError, LinkError
@@ -30,19 +32,14 @@ from evflow.watch.diagnosis import Probe, diagnose
 from evflow.watch.diagnosis import probe as probe_contact
 from evflow.watch.status import LinkStatus
 
-if TYPE_CHECKING:
-    from evflow.watch.survey import Opener
-
 __all__ = [
-    "Finding", "checked", "clock_check", "examine", "greet", "hello_check", "host_checks", "keys_check",
-    "listen_check", "peer_check", "verdict",
+    "Finding", "Greeting", "checked", "examine", "host_checks", "keys_check", "listen_check", "verdict",
 ]  # fmt: skip
 
 _PYTHON = (3, 11)
 _OPTIONAL = ("pygraphviz", "prometheus-client")
 _LITTLE_MEMORY = 256 << 20
 _FEW_FILES = 1024
-_PATIENCE = 5.0
 _FAR = 1.0
 """Seconds that clocks may differ without anybody minding."""
 
@@ -64,7 +61,7 @@ class Finding:
     advice: str = ""
 
 
-Check = Callable[[], Iterable[Finding]]
+Check = Callable[[], "Finding | Iterable[Finding]"]
 
 
 def checked(about: str, check: Check) -> list[Finding]:
@@ -75,7 +72,8 @@ def checked(about: str, check: Check) -> list[Finding]:
         check: the check.
     """
     try:
-        return list(check())
+        found = check()
+        return [found] if isinstance(found, Finding) else list(found)
     except Exception as error:  # noqa: BLE001  whoever asks what is wrong needs an answer, not a traceback
         text = f"it cannot be checked: {shown(error, 300)}"
         return [Finding(about, "wrong", text, "tell the makers of evflow")]
@@ -109,9 +107,9 @@ def examine(
     checks: list[tuple[str, Check]] = list(host_checks().items())
     if keys is not None:
         checks.append(("keys", partial(keys_check, keys, name)))
-    checks += [(text, partial(_listen, text, keys is not None, plain)) for text in listen]
-    settings = {"name": name, "keys": keys, "plain": plain}
-    checks += [(peer, partial(_peer, peer, contact, settings, open)) for peer, contact in peers]
+    checks += [(text, partial(listen_check, text, keys is not None, plain)) for text in listen]
+    for peer, contact in peers:
+        checks.append((peer, Greeting(peer, contact, name=name, keys=keys, plain=plain, open=open).checks))
     for about, check in checks:
         yield from checked(about, check)
 
@@ -122,13 +120,13 @@ def examine(
 def host_checks() -> dict[str, Check]:
     """The checks that need to know nothing: what is checked → check."""
     return {
-        "python": lambda: [python(sys.version_info[:3], sys.implementation.name)],
+        "python": lambda: python(sys.version_info[:3], sys.implementation.name),
         "packages": lambda: packages(_installed),
-        "system": lambda: [system(platform.system(), platform.release())],
+        "system": lambda: system(platform.system(), platform.release()),
         "eventfd, memfd": lambda: kernel(("eventfd", "memfd_create")),
-        "memory": lambda: [memory(Path("/proc/meminfo").read_text())],
-        "open files": _open_files,
-        "clock": lambda: [uptime(Path("/proc/uptime").read_text())],
+        "memory": lambda: memory(Path("/proc/meminfo").read_text()),
+        "open files": lambda: open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
+        "clock": lambda: uptime(Path("/proc/uptime").read_text()),
         "java, cuda": lambda: others(shutil.which),
     }
 
@@ -209,12 +207,6 @@ def memory(meminfo: str) -> Finding:
     return Finding("memory", "ok", f"{size(left)} available")
 
 
-def _open_files() -> Iterator[Finding]:
-    import resource
-
-    yield open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))
-
-
 def open_files(soft: int, hard: int) -> Finding:
     """Whether a process may have enough files open, from its limits (-1 for none)."""
     text = "no limit" if soft == -1 else f"at most {soft:,}"
@@ -245,10 +237,6 @@ def others(which: Callable[[str], str | None]) -> Iterator[Finding]:
 # --- where a node could listen
 
 _FREE = ("ok", "a node can listen there", "")
-
-
-def _listen(text: str, keys: bool, plain: bool) -> Iterator[Finding]:
-    yield listen_check(text, keys, plain)
 
 
 def listen_check(text: str, keys: bool, plain: bool = False) -> Finding:
@@ -372,129 +360,120 @@ def _pair(folder: Path, name: str, public: Mapping[str, str]) -> tuple[str, str,
 # --- peers
 
 
-def _peer(
-    peer: str, contact: str, settings: Mapping[str, Any], open: Callable[..., Any]
-) -> Iterator[Finding]:
-    """What there is to find of a peer, each only if what it needs is right."""
-    here = socket.gethostname()
-    yield (reached := peer_check(peer, contact, probe_contact, here))
-    if reached.level != "ok":
-        return
-    if settings["keys"] is not None and settings["name"] is None:
-        advice = "give --name NAME, where NAME.key is in the folder and no node of that name runs"
-        yield Finding(f"link to {peer}", "note", "not tried: with keys a node needs a name", advice)
-        return
-    yield (greeted := hello_check(peer, contact, here=here, **settings))
-    if greeted.level == "ok":
-        yield clock_check(peer, partial(open, f"{peer}={contact}", timeout=3.0, **settings))
-
-
-def peer_check(peer: str, contact: str, probe: Callable[[str], Probe], here: str = "") -> Finding:
-    """Whether anything listens at a contact, as seen from this host.
-
-    Args:
-        peer: the name of who should.
-        contact: where.
-        probe: tries it.
-        here: the name of this host.
-    """
-    tried = probe(contact)
-    if tried.outcome == "answers":
-        return Finding(f"reach {peer}", "ok", f"{tried.detail}, after {tried.seconds * 1e3:.1f} ms")
-    found = diagnose("", peer, LinkStatus("down", "", contact), host=here, probe=tried)
-    return Finding(f"reach {peer}", "wrong", found.what, "\n".join(found.checks))
-
-
-def greet(
-    peer: str, contact: str, *, name: str | None, keys: Path | None, plain: bool, patience: float = _PATIENCE
-) -> LinkStatus:
-    """What a link to a peer says of itself after a real greeting, with a node made for that alone.
+class Greeting:
+    """Checks of whether a node can be reached, is the one that is meant, and lets this one in.
 
     Args:
         peer: its name.
         contact: where it is.
-        name: the node's own name; None for one that nobody else has.
-        keys: its folder of keys.
-        plain: whether it may go without beyond this host.
-        patience: seconds to wait for the answer.
-
-    Raises:
-        LinkError: there cannot be such a node: a key is missing, or a contact wrong.
-    """
-    node = Node(name, peers={peer: contact}, keys=keys, plain=plain)
-    links = node.attach("doctor")
-    end = time.monotonic() + patience
-    try:
-        while True:
-            now = time.monotonic()
-            links.receive(now)
-            links.finish(now)
-            report = node.links()[peer]
-            # Whoever refuses says why at once.
-            known = report["state"] == "up" or not _waiting(str(report["trouble"]))
-            if known or now >= end:
-                break
-            due = links.next_due(now)
-            links.bell.sleep(lambda: False, 0.1 if due is None else min(0.1, max(0.0, due - now)))
-    finally:
-        links.close()
-    return LinkStatus(str(report["state"]), str(report["trouble"]), str(report["contact"]))
-
-
-def _waiting(trouble: str) -> bool:
-    return trouble in ("", "not connected yet") or trouble.startswith("no answer")
-
-
-def hello_check(
-    peer: str,
-    contact: str,
-    *,
-    name: str | None,
-    keys: Path | None,
-    plain: bool,
-    here: str = "",
-    patience: float = _PATIENCE,
-) -> Finding:
-    """Whether a node answers at a contact, is the one that is meant, and lets this one in.
-
-    Args:
-        here: the name of this host.
-        peer, contact, name, keys, plain, patience: see ``greet``.
-    """
-    about = f"link to {peer}"
-    try:
-        report = greet(peer, contact, name=name, keys=keys, plain=plain, patience=patience)
-    except LinkError as error:
-        return Finding(about, "wrong", str(error), "put that right first")
-    if report.state == "up":
-        return Finding(about, "ok", f"{peer} answers and lets {name or 'this node'} in")
-    # That something listens there was seen before.
-    found = diagnose(name or "", peer, report, host=here, probe=Probe("answers", ""))
-    return Finding(about, "wrong", found.what, "\n".join(found.checks))
-
-
-def clock_check(peer: str, open: Opener, wall: Callable[[], float] = time.time) -> Finding:
-    """How much the clock of a node's host differs from that of this one.
-
-    Args:
-        peer: the node's name.
-        open: makes a connection to it.
+        name: this end's own name; None for one that nobody else has.
+        keys: the folder of keys.
+        plain: whether tcp may go beyond this host without keys.
+        open: makes a connection to "NAME=CONTACT", as ``evflow.deploy.client.Client`` does.
+        patience: seconds to wait for an answer.
+        probe: tries a contact.
         wall: this host's clock, seconds since 1970.
     """
-    about = f"clock of {peer}"
-    try:
-        with open() as client:
-            before = wall()
-            theirs = float(client.ask("status")["wall"])
-            after = wall()
-    except (EvflowError, KeyError, TypeError, ValueError) as error:
-        said = " ".join(str(error).split())
-        return Finding(about, "note", f"not known, as it is no daemon or does not say: {said:.200}")
-    ahead, doubt = theirs - (before + after) / 2, (after - before) / 2
-    way = "ahead of" if ahead > 0 else "behind"
-    text = f"{abs(ahead):.3f} s {way} that of this host, give or take {doubt:.3f} s"
-    if abs(ahead) <= _FAR + doubt:
-        return Finding(about, "ok", text)
-    return Finding(
-        about, "warning", text, "set both by NTP: timedatectl set-ntp true; logs are hard to compare"
-    )
+
+    def __init__(
+        self,
+        peer: str,
+        contact: str,
+        *,
+        name: str | None = None,
+        keys: Path | None = None,
+        plain: bool = False,
+        open: Callable[..., Any] | None = None,
+        patience: float = 5.0,
+        probe: Callable[[str], Probe] = probe_contact,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._peer = peer
+        self._contact = contact
+        self._settings: dict[str, Any] = {"name": name, "keys": keys, "plain": plain}
+        self._open = open
+        self._patience = patience
+        self._probe = probe
+        self._wall = wall
+
+    def checks(self) -> Iterator[Finding]:
+        """What there is to find, each only if what it needs is right."""
+        yield (reached := self.reach())
+        if reached.level != "ok":
+            return
+        if self._settings["keys"] is not None and self._settings["name"] is None:
+            advice = "give --name NAME, where NAME.key is in the folder and no node of that name runs"
+            yield Finding(f"link to {self._peer}", "note", "not tried: with keys a node needs a name", advice)
+            return
+        yield (greeted := self.hello())
+        if greeted.level == "ok":
+            yield self.clock()
+
+    def _wrong(self, about: str, node: str, report: LinkStatus, probe: Probe) -> Finding:
+        found = diagnose(node, self._peer, report, host=socket.gethostname(), probe=probe)
+        return Finding(about, "wrong", found.what, "\n".join(found.checks))
+
+    def reach(self) -> Finding:
+        """Whether anything listens at the contact, as seen from this host."""
+        about, tried = f"reach {self._peer}", self._probe(self._contact)
+        if tried.outcome != "answers":
+            return self._wrong(about, "", LinkStatus("down", "", self._contact), tried)
+        return Finding(about, "ok", f"{tried.detail}, after {tried.seconds * 1e3:.1f} ms")
+
+    def hello(self) -> Finding:
+        """Whether a node answers there, is the one that is meant, and lets this one in."""
+        about, name = f"link to {self._peer}", self._settings["name"]
+        try:
+            report = self.report()
+        except LinkError as error:
+            return Finding(about, "wrong", str(error), "put that right first")
+        if report.state != "up":
+            # That something listens there was seen before.
+            return self._wrong(about, name or "", report, Probe("answers", ""))
+        return Finding(about, "ok", f"{self._peer} answers and lets {name or 'this node'} in")
+
+    def report(self) -> LinkStatus:
+        """What a link to the peer says of itself after a real greeting, with a node made for that alone.
+
+        Raises:
+            LinkError: there cannot be such a node: a key is missing, or a contact wrong.
+        """
+        node = Node(peers={self._peer: self._contact}, **self._settings)
+        links = node.attach("doctor")
+        end = time.monotonic() + self._patience
+        try:
+            while True:
+                now = time.monotonic()
+                links.receive(now)
+                links.finish(now)
+                report = msgspec.convert(node.links()[self._peer], LinkStatus)
+                # Whoever refuses says why at once.
+                waiting = report.trouble in ("", "not connected yet") or report.trouble.startswith(
+                    "no answer"
+                )
+                if report.state == "up" or not waiting or now >= end:
+                    return report
+                due = links.next_due(now)
+                links.bell.sleep(lambda: False, 0.1 if due is None else min(0.1, max(0.0, due - now)))
+        finally:
+            links.close()
+
+    def clock(self) -> Finding:
+        """How much the clock of the peer's host differs from that of this one."""
+        about = f"clock of {self._peer}"
+        assert self._open is not None
+        try:
+            with self._open(f"{self._peer}={self._contact}", timeout=3.0, **self._settings) as client:
+                before = self._wall()
+                theirs = float(client.ask("status")["wall"])
+                after = self._wall()
+        except (EvflowError, KeyError, TypeError, ValueError) as error:
+            said = " ".join(str(error).split())
+            return Finding(about, "note", f"not known, as it is no daemon or does not say: {said:.200}")
+        ahead, doubt = theirs - (before + after) / 2, (after - before) / 2
+        way = "ahead of" if ahead > 0 else "behind"
+        text = f"{abs(ahead):.3f} s {way} that of this host, give or take {doubt:.3f} s"
+        if abs(ahead) <= _FAR + doubt:
+            return Finding(about, "ok", text)
+        advice = "set both by NTP: timedatectl set-ntp true; logs are hard to compare"
+        return Finding(about, "warning", text, advice)

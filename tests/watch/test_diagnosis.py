@@ -11,7 +11,7 @@ import pytest
 import evflow as ev
 from evflow.link.messages import VERSION
 from evflow.watch.diagnosis import Probe, diagnose, probe
-from evflow.watch.doctor import greet
+from evflow.watch.doctor import Greeting
 from evflow.watch.status import LinkStatus
 
 AT = "tcp://10.0.0.3:7000"
@@ -195,20 +195,20 @@ def served() -> Callable[..., ev.Flow]:
 def test_greeting_a_node_of_another_name_tells_its_name(served: Callable[..., ev.Flow]) -> None:
     node = ev.Node("lab", listen="tcp://127.0.0.1:0")
     with served(node):
-        report = greet("office", node.contact, name="edge", keys=None, plain=False)
+        report = Greeting("office", node.contact, name="edge").report()
     assert diagnose("edge", "office", report).kind == "name"
 
 
 def test_greeting_the_right_node_brings_the_link_up(served: Callable[..., ev.Flow]) -> None:
     node = ev.Node("office", listen="tcp://127.0.0.1:0")
     with served(node):
-        report = greet("office", node.contact, name="edge", keys=None, plain=False)
+        report = Greeting("office", node.contact, name="edge").report()
     assert report.state == "up"
 
 
 def test_greeting_a_port_where_nobody_is_ends_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         contact = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        report = greet("office", contact, name="edge", keys=None, plain=False, patience=0.3)
+        report = Greeting("office", contact, name="edge", patience=0.3).report()
     assert report.state != "up"
     assert diagnose("edge", "office", report).kind in ("no answer", "not connected")

@@ -15,17 +15,7 @@ from evflow.errors import LinkError
 from evflow.node.keyfile import generate
 from evflow.watch import doctor
 from evflow.watch.diagnosis import Probe
-from evflow.watch.doctor import (
-    Finding,
-    checked,
-    clock_check,
-    hello_check,
-    host_checks,
-    keys_check,
-    listen_check,
-    peer_check,
-    verdict,
-)  # fmt: skip
+from evflow.watch.doctor import Finding, Greeting, checked, host_checks, keys_check, listen_check, verdict
 from tests.watch.fake import FakeClient
 
 
@@ -219,18 +209,19 @@ def serve() -> Callable[[ev.Node], ev.Flow]:
 
 
 def test_port_where_nobody_listens_is_told_with_what_to_check() -> None:
-    found = peer_check("office", "tcp://127.0.0.1:7", lambda c: Probe("refused", "it refuses"), "desk")
+    at = "tcp://127.0.0.1:7"
+    found = Greeting("office", at, probe=lambda c: Probe("refused", "it refuses")).reach()
     assert found.level == "wrong"
-    assert found.text == "this command on desk dials office at tcp://127.0.0.1:7: it refuses"
+    assert found.text == f"this command on {socket.gethostname()} dials office at {at}: it refuses"
     assert "is the node running" in found.advice
-    assert peer_check("office", "x", lambda c: Probe("answers", "it answers", 0.001)).level == "ok"
+    assert Greeting("office", at, probe=lambda c: Probe("answers", "it answers", 0.001)).reach().level == "ok"
 
 
 def test_node_that_answers_is_told(serve: Callable[[ev.Node], ev.Flow]) -> None:
     node = ev.Node("office", listen="tcp://127.0.0.1:0")
     with serve(node):
-        found = hello_check("office", node.contact, name=None, keys=None, plain=False)
-        other = hello_check("lab", node.contact, name=None, keys=None, plain=False)
+        found = Greeting("office", node.contact).hello()
+        other = Greeting("lab", node.contact).hello()
     assert found.level == "ok"
     assert other.level == "wrong"
     assert "calls itself 'office'" in other.text
@@ -244,15 +235,15 @@ def test_node_with_keys_answers_those_it_knows(
     generate(keys, "stranger")
     node = ev.Node("office", listen="tcp://127.0.0.1:0", keys=theirs)
     with serve(node):
-        known = hello_check("office", node.contact, name="edge", keys=keys, plain=False)
-        stranger = hello_check("office", node.contact, name="stranger", keys=keys, plain=False, patience=0.5)
+        known = Greeting("office", node.contact, name="edge", keys=keys).hello()
+        stranger = Greeting("office", node.contact, name="stranger", keys=keys, patience=0.5).hello()
     assert known.level == "ok"
     assert stranger.level == "wrong"
     assert "stranger.pub" in stranger.text and "doctor --keys" in stranger.advice
 
 
 def test_missing_key_is_told_before_anything_is_dialled(keys: Path) -> None:
-    found = hello_check("lab", "tcp://127.0.0.1:7", name="edge", keys=keys, plain=False, patience=0.5)
+    found = Greeting("lab", "tcp://127.0.0.1:7", name="edge", keys=keys, patience=0.5).hello()
     assert found.level == "wrong"
     assert "lab.pub" in found.text
 
@@ -260,22 +251,21 @@ def test_missing_key_is_told_before_anything_is_dialled(keys: Path) -> None:
 @pytest.mark.parametrize(("theirs", "level", "way"), [(100.2, "ok", "ahead"), (90.0, "warning", "behind")])
 def test_clock_of_a_node_is_compared(theirs: float, level: str, way: str) -> None:
     client = FakeClient({"status": lambda: {"wall": theirs}})
-    found = clock_check("office", lambda: client, wall=lambda: 100.0)
+    found = Greeting("office", "tcp://x:7", open=lambda *a, **k: client, wall=lambda: 100.0).clock()
     assert found.level == level
     assert way in found.text
 
 
 def test_slow_answer_makes_the_clock_uncertain_and_no_warning() -> None:
     times = iter([100.0, 110.0])
-    found = clock_check(
-        "office", lambda: FakeClient({"status": lambda: {"wall": 110.0}}), lambda: next(times)
-    )
+    client = FakeClient({"status": lambda: {"wall": 110.0}})
+    found = Greeting("office", "tcp://x:7", open=lambda *a, **k: client, wall=lambda: next(times)).clock()
     assert found.text == "5.000 s ahead of that of this host, give or take 5.000 s"
     assert found.level == "ok"
 
 
 def test_node_that_is_no_daemon_has_no_clock() -> None:
-    def no_daemon() -> FakeClient:
+    def no_daemon(*arguments: object, **options: object) -> FakeClient:
         raise LinkError("no answer to 'name'")
 
-    assert clock_check("office", no_daemon).level == "note"
+    assert Greeting("office", "tcp://x:7", open=no_daemon).clock().level == "note"
