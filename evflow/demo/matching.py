@@ -24,7 +24,7 @@ from evflow.report import table
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["MatchingResult", "events", "match", "show"]
+__all__ = ["events", "match", "show"]
 
 Array = NDArray[Any]
 
@@ -33,46 +33,27 @@ _BUSIEST = 10
 
 
 @dataclass(frozen=True)
-class MatchingResult:
+class Found:
     """What the matcher found.
 
     Attributes:
-        flights: flights matched.
-        nowhere: those of them whose airport has no known place, so that they are in no area.
-        subscriptions: subscriptions there were.
-        notifications: pairs of a flight and a subscription that it satisfies.
-        heard: flights that at least one subscription asked for.
-        reached: subscriptions that got a flight.
-        busiest: the airports with most notifications: code, name, flights, notifications, and the
-            subscriptions that got any from there.
-        compiling: seconds to load the matcher's code, the first time to compile it.
-        subscribing, preparing, matching: seconds to take the subscriptions in, to turn columns into events,
-            and to match them, on one core.
-    """
-
-    flights: int
-    nowhere: int
-    subscriptions: int
-    notifications: int
-    heard: int
-    reached: int
-    busiest: list[dict[str, Any]]
-    compiling: float
-    subscribing: float
-    preparing: float
-    matching: float
-
-
-@dataclass(frozen=True)
-class Found:
-    """A result, and what its map shows.
-
-    Attributes:
+        result: for JSON:
+            flights: flights matched.
+            nowhere: those of them whose airport has no known place, so that they are in no area.
+            subscriptions: subscriptions there were.
+            notifications: pairs of a flight and a subscription that it satisfies.
+            heard: flights that at least one subscription asked for.
+            reached: subscriptions that got a flight.
+            busiest: the airports with most notifications: code, name, flights, notifications, and the
+                subscriptions that got any from there.
+            compiling: seconds to load the matcher's code, the first time to compile it.
+            subscribing, preparing, matching: seconds to take the subscriptions in, to turn columns into
+                events, and to match them, on one core.
         spots: airports with their notifications.
         got: the notifications of each subscription.
     """
 
-    result: MatchingResult
+    result: dict[str, Any]
     spots: list[Spot]
     got: Array
 
@@ -144,16 +125,16 @@ def _found(
         }
         for i in np.argsort(-matches, kind="stable")[:_BUSIEST]
     ]
-    result = MatchingResult(
-        flights=len(airport),
-        nowhere=int(np.isnan(flights["latitude"]).sum()),
-        subscriptions=len(people),
-        notifications=len(ids),
-        heard=int(np.count_nonzero(per_flight)),
-        reached=int(np.count_nonzero(got)),
-        busiest=busiest,
+    result = {
+        "flights": len(airport),
+        "nowhere": int(np.isnan(flights["latitude"]).sum()),
+        "subscriptions": len(people),
+        "notifications": len(ids),
+        "heard": int(np.count_nonzero(per_flight)),
+        "reached": int(np.count_nonzero(got)),
+        "busiest": busiest,
         **{name: round(took, 4) for name, took in seconds.items()},
-    )
+    }
     places = zip(codes.tolist(), latitude.tolist(), longitude.tolist(), matches.tolist(), strict=True)
     return Found(result, [Spot(*place) for place in places], got)
 
@@ -174,8 +155,7 @@ def show(*, as_json: bool, picture: Path | None, quiet: bool) -> None:
     flights, people = events(read(), known), subscribers(known)
     with progress_bar(len(flights["dest"]), quiet) as progress:
         found = match(people, flights, known, progress)
-    notes, total = found.result.notifications, found.result.flights
-    title = f"{notes:,} notifications of {total:,} flights from New York, 2013"
+    title = "{notifications:,} notifications of {flights:,} flights from New York, 2013"
     publish(
         found.result,
         _text(found.result, people),
@@ -188,17 +168,18 @@ def show(*, as_json: bool, picture: Path | None, quiet: bool) -> None:
     )
 
 
-def _text(result: MatchingResult, people: Subscribers) -> str:
+def _text(result: dict[str, Any], people: Subscribers) -> str:
     header = ["airport", "", "flights", "subscribers reached", "notifications"]
-    rate = result.flights / result.matching
+    rate = result["flights"] / result["matching"]
     return (
-        f"{result.subscriptions:,} subscriptions, such as\n\n{people.examples()}\n\n"
+        f"{result['subscriptions']:,} subscriptions, such as\n\n{people.examples()}\n\n"
         "A flight from New York is where it is bound for. Most notifications fell at\n\n"
-        f"{table(header, [list(place.values()) for place in result.busiest])}\n\n"
-        f"{result.flights:,} flights matched in {result.matching:.2f} s on one core, {rate:,.0f} a second "
-        f"({1e6 / rate:.1f} µs a flight): {result.notifications:,} notifications.\n"
-        f"{result.heard:,} flights were asked for by someone, {result.reached:,} subscribers got one; "
-        f"{result.nowhere:,} flights went where no place is known.\n"
-        f"Besides: {result.subscribing:.2f} s to take the subscriptions in, {result.preparing:.2f} s to turn "
-        f"columns into events, {result.compiling:.2f} s to load the matcher (the first time it is compiled)."
+        f"{table(header, [list(place.values()) for place in result['busiest']])}\n\n"
+        f"{result['flights']:,} flights matched in {result['matching']:.2f} s on one core, {rate:,.0f} a "
+        f"second ({1e6 / rate:.1f} µs a flight): {result['notifications']:,} notifications.\n"
+        f"{result['heard']:,} flights were asked for by someone, {result['reached']:,} subscribers got one; "
+        f"{result['nowhere']:,} flights went where no place is known.\n"
+        f"Besides: {result['subscribing']:.2f} s to take the subscriptions in, {result['preparing']:.2f} s "
+        f"to turn columns into events, {result['compiling']:.2f} s to load the matcher (the first time it is "
+        "compiled)."
     )

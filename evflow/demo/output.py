@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ def progress_bar(total: int, quiet: bool) -> Iterator[Progress]:
 
 
 def publish(
-    result: Any,
+    result: dict[str, Any],
     text: str,
     *,
     as_json: bool,
@@ -42,14 +41,14 @@ def publish(
     """Prints a result and draws its picture.
 
     Args:
-        result: a dataclass.
+        result: what it found, for JSON.
         text: the same for people.
         as_json: print one JSON object and nothing else.
         draw: draws the picture to a file.
         picture: where to draw to; None for nowhere.
         caption: what the picture is.
     """
-    click.echo(json.dumps(asdict(result)) if as_json else text)
+    click.echo(json.dumps(result) if as_json else text)
     if picture is not None and draw is not None:
         draw(picture)
         if not as_json:

@@ -16,40 +16,12 @@ from evflow.demo.graph import AIRPORTS, End, Hourly
 from evflow.demo.nodes import Parts, parts
 from evflow.demo.output import Progress, progress_bar, publish
 from evflow.draw import draw
-from evflow.report import stats_table, table
+from evflow.report import Cell, stats_table, table
 
-__all__ = ["Ran", "Result", "run", "show"]
+__all__ = ["Ran", "run", "show"]
 
 _BATCH = 8192
 _BUSY = 10
-
-
-@dataclass(frozen=True)
-class Result:
-    """What the stones counted.
-
-    Attributes:
-        flights: flights submitted.
-        late: departures more than 60 minutes late.
-        late_by_origin: the same by airport.
-        cancelled: flights that never left.
-        flown: flights with a known time in the air.
-        diverted: flights that left, but whose time in the air is not known.
-        hourly_averages: averages published, one an hour and airport.
-        fastest_hours: airport → the fastest of its hours with ten flights or more: its start (ISO 8601, UTC),
-            the mean ground speed in miles an hour, and the flights.
-        seconds: from the first event's submission to the last one's end.
-    """
-
-    flights: int
-    late: int
-    late_by_origin: dict[str, int]
-    cancelled: int
-    flown: int
-    diverted: int
-    hourly_averages: int
-    fastest_hours: dict[str, dict[str, Any]]
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -59,13 +31,23 @@ class Ran:
     Attributes:
         graph: the graph that ran.
         stats: what ``Flow.stats`` gives, of the stones of all nodes.
-        result: what they counted.
+        result: what they counted, for JSON:
+            flights: flights submitted.
+            late: departures more than 60 minutes late.
+            late_by_origin: the same by airport.
+            cancelled: flights that never left.
+            flown: flights with a known time in the air.
+            diverted: flights that left, but whose time in the air is not known.
+            hourly_averages: averages published, one an hour and airport.
+            fastest_hours: airport → the fastest of its hours with ten flights or more: its start (ISO 8601,
+                UTC), the mean ground speed in miles an hour, and the flights.
+            seconds: from the first event's submission to the last one's end.
         dead: the events that were given up, one text each.
     """
 
     graph: ev.Graph
     stats: dict[str, dict[str, float]]
-    result: Result
+    result: dict[str, Any]
     dead: list[str]
 
 
@@ -94,22 +76,23 @@ def run(nodes: Parts, flights: ev.EventBatch, progress: Progress = lambda count:
         seconds = time.perf_counter() - start
         report = nodes.report(flow)
     count = {name: int(counts["in"]) for name, counts in report.stats.items()}
-    result = Result(
-        flights=count["flights"],
-        late=int(report.stats["late"]["out"]),
-        late_by_origin={airport: count[airport] for airport in AIRPORTS},
-        cancelled=count["cancelled"],
-        flown=int(report.stats["ground speed"]["out"]),
-        diverted=count["diverted"],
-        hourly_averages=count["averages"],
-        fastest_hours=_fastest([ev.EventBatch.from_bytes(Hourly.schema, *part) for part in report.averages]),
-        seconds=round(seconds, 4),
-    )
+    averages = [ev.EventBatch.from_bytes(Hourly.schema, *part) for part in report.averages]
+    result = {
+        "flights": count["flights"],
+        "late": int(report.stats["late"]["out"]),
+        "late_by_origin": {airport: count[airport] for airport in AIRPORTS},
+        "cancelled": count["cancelled"],
+        "flown": int(report.stats["ground speed"]["out"]),
+        "diverted": count["diverted"],
+        "hourly_averages": count["averages"],
+        "fastest_hours": _fastest(averages),
+        "seconds": round(seconds, 4),
+    }
     return Ran(flow.graph, report.stats, result, report.dead)
 
 
 def _fastest(averages: list[ev.EventBatch]) -> dict[str, dict[str, Any]]:
-    """Of each airport the fastest hour with ten flights or more; see ``Result``."""
+    """Of each airport the fastest hour with ten flights or more."""
     found = {}
     all_hours = ev.EventBatch.concat(averages)
     origin, mph, flights, hour = (all_hours[name] for name in ("origin", "mph", "flights", "hour"))
@@ -160,23 +143,17 @@ def _text(ran: Ran, processes: int) -> str:
     kinds = {name: stone.kind for name, stone in stones.items()}
     nodes = {name: str(stone.on) for name, stone in stones.items()} if processes > 1 else None
     header = ["airport", "over an hour late", "fastest hour (UTC)", "mph", "flights"]
-    best = result.fastest_hours
-    rows = [
-        [
-            airport,
-            late,
-            best[airport]["hour"].replace("T", " ").rstrip("Z"),
-            best[airport]["mph"],
-            best[airport]["flights"],
-        ]
-        for airport, late in result.late_by_origin.items()
-    ]
-    crossed = sum(int(ran.stats[name]["out"]) for name, kind in kinds.items() if kind == "bridge")
-    processes_told = f"\n{processes} processes; {crossed:,} events crossed from one to another over ZeroMQ."
-    return (
-        f"{stats_table(ran.stats, kinds, result.seconds, nodes)}\n\n{table(header, rows)}\n\n"
-        f"{result.flights:,} flights in {result.seconds:.2f} s, compiling included: "
-        f"{result.flights / result.seconds:,.0f} a second. "
-        f"{result.cancelled:,} were cancelled, {result.diverted:,} did not arrive as planned."
-        f"{processes_told if processes > 1 else ''}"
+    rows: list[list[Cell]] = []
+    for airport, late in result["late_by_origin"].items():
+        best = result["fastest_hours"][airport]
+        rows.append([airport, late, best["hour"].replace("T", " ").rstrip("Z"), best["mph"], best["flights"]])
+    rate = result["flights"] / result["seconds"]
+    told = (
+        f"{stats_table(ran.stats, kinds, result['seconds'], nodes)}\n\n{table(header, rows)}\n\n"
+        f"{result['flights']:,} flights in {result['seconds']:.2f} s, compiling included: {rate:,.0f} a "
+        f"second. {result['cancelled']:,} were cancelled, {result['diverted']:,} did not arrive as planned."
     )
+    if processes == 1:
+        return told
+    crossed = sum(int(ran.stats[name]["out"]) for name, kind in kinds.items() if kind == "bridge")
+    return f"{told}\n{processes} processes; {crossed:,} events crossed from one to another over ZeroMQ."

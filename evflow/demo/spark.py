@@ -6,7 +6,6 @@ import tempfile
 import time
 import zipfile
 from collections import Counter
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from evflow.report import table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CLEANED", "Departure", "SparkResult", "departures", "notify", "show"]
+__all__ = ["CLEANED", "Departure", "departures", "notify", "show"]
 
 _BUSIEST = 10
 
@@ -46,30 +45,6 @@ class Departure(ev.Event):
     arr_delay: float
     latitude: float
     longitude: float
-
-
-@dataclass(frozen=True)
-class SparkResult:
-    """What came of it.
-
-    Attributes:
-        flights: flights that Spark sent.
-        subscriptions: subscriptions there were.
-        notifications: pairs of a flight and a subscription that it satisfies.
-        heard: flights that at least one subscription asked for.
-        busiest: the airports with most notifications: code, name, flights that somebody asked for, and
-            notifications.
-        starting: seconds to start Spark.
-        seconds: seconds from the start of the job until all subscribers had been told.
-    """
-
-    flights: int
-    subscriptions: int
-    notifications: int
-    heard: int
-    busiest: list[dict[str, Any]]
-    starting: float
-    seconds: float
 
 
 def departures(spark: SparkSession, folder: Path) -> DataFrame:
@@ -107,7 +82,7 @@ class _Told:
             self.notifications[code] += int(counts[where == i].sum())
 
 
-def notify(df: DataFrame, people: Subscribers, folder: Path, *, progress: bool = False) -> SparkResult:
+def notify(df: DataFrame, people: Subscribers, folder: Path, *, progress: bool = False) -> dict[str, Any]:
     """Streams the rows of a job into an overlay whose matcher tells subscribers.
 
     Args:
@@ -115,6 +90,16 @@ def notify(df: DataFrame, people: Subscribers, folder: Path, *, progress: bool =
         people: the subscribers.
         folder: where the matcher is put, for the stone that takes it up.
         progress: show how far the job is.
+
+    Returns:
+        What came of it, for JSON:
+            flights: flights that Spark sent.
+            subscriptions: subscriptions there were.
+            notifications: pairs of a flight and a subscription that it satisfies.
+            heard: flights that at least one subscription asked for.
+            busiest: the airports with most notifications: code, name, flights that somebody asked for, and
+                notifications.
+            seconds: from the start of the job until all subscribers had been told.
 
     Raises:
         SparkError: the job failed.
@@ -137,8 +122,14 @@ def notify(df: DataFrame, people: Subscribers, folder: Path, *, progress: bool =
         {"airport": code, "name": names[code], "flights": told.flights[code], "notifications": count}
         for code, count in told.notifications.most_common(_BUSIEST)
     ]
-    total, heard = told.notifications.total(), told.flights.total()
-    return SparkResult(sent, len(people), total, heard, busiest, 0.0, round(seconds, 3))
+    return {
+        "flights": sent,
+        "subscriptions": len(people),
+        "notifications": told.notifications.total(),
+        "heard": told.flights.total(),
+        "busiest": busiest,
+        "seconds": round(seconds, 3),
+    }
 
 
 def show(*, as_json: bool, quiet: bool) -> None:
@@ -159,19 +150,19 @@ def show(*, as_json: bool, quiet: bool) -> None:
     spark = spark_session()
     starting = time.perf_counter() - start
     with tempfile.TemporaryDirectory() as folder:
-        found = notify(departures(spark, Path(folder)), people, Path(folder), progress=not quiet)
-    result = replace(found, starting=round(starting, 3))
+        result = notify(departures(spark, Path(folder)), people, Path(folder), progress=not quiet)
+    result["starting"] = round(starting, 3)
     publish(result, _text(result, people), as_json=as_json)
 
 
-def _text(result: SparkResult, people: Subscribers) -> str:
+def _text(result: dict[str, Any], people: Subscribers) -> str:
     header = ["airport", "", "flights", "notifications"]
-    rate = result.flights / result.seconds
+    rate = result["flights"] / result["seconds"]
     return (
-        f"{result.subscriptions:,} subscriptions, such as\n\n{people.examples()}\n\n"
+        f"{result['subscriptions']:,} subscriptions, such as\n\n{people.examples()}\n\n"
         "Spark joined the flights with the airports they are bound for. Most subscribers were told of\n\n"
-        f"{table(header, [list(place.values()) for place in result.busiest])}\n\n"
-        f"{result.flights:,} flights went from Spark to their subscribers in {result.seconds:.1f} s "
-        f"({rate:,.0f} a second): {result.notifications:,} notifications of {result.heard:,} flights.\n"
-        f"Before that it took {result.starting:.1f} s to start Spark."
+        f"{table(header, [list(place.values()) for place in result['busiest']])}\n\n"
+        f"{result['flights']:,} flights went from Spark to their subscribers in {result['seconds']:.1f} s "
+        f"({rate:,.0f} a second): {result['notifications']:,} notifications of {result['heard']:,} flights.\n"
+        f"Before that it took {result['starting']:.1f} s to start Spark."
     )

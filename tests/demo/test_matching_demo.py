@@ -77,17 +77,17 @@ def test_notifications_are_those_of_haversine_and_comparisons(
     sample = pandas.concat([sample, table[table.dep_delay > 200].head(20), table[table.lat.isna()].head(5)])
     expected = [heard_of(people, flight) for flight in sample.itertuples()]
     got = match(people, events(read()[::EVERY].iloc[sample.index], known), known)
-    assert got.result.notifications == sum(flight.sum() for flight in expected) > 100
-    assert got.result.heard == sum(flight.any() for flight in expected)
+    assert got.result["notifications"] == sum(flight.sum() for flight in expected) > 100
+    assert got.result["heard"] == sum(flight.any() for flight in expected)
     np.testing.assert_array_equal(got.got, np.sum(expected, axis=0))
 
 
 def test_flights_are_counted_as_pandas_counts_them(found: Found, table: Any, known: Airports) -> None:
     result = found.result
-    assert result.flights == len(table)
-    assert result.nowhere == table.lat.isna().sum() > 0
+    assert result["flights"] == len(table)
+    assert result["nowhere"] == table.lat.isna().sum() > 0
     counts = table.dest.value_counts()
-    for place in result.busiest:
+    for place in result["busiest"]:
         assert place["flights"] == counts[place["airport"]]
         assert place["name"] == known.names[known.codes.index(place["airport"])]
     assert {spot.name for spot in found.spots} == set(counts.index)
@@ -95,11 +95,11 @@ def test_flights_are_counted_as_pandas_counts_them(found: Found, table: Any, kno
 
 def test_notifications_of_places_and_of_subscribers_add_up(found: Found) -> None:
     result = found.result
-    assert sum(spot.matches for spot in found.spots) == found.got.sum() == result.notifications
-    most = [place["notifications"] for place in result.busiest]
+    assert sum(spot.matches for spot in found.spots) == found.got.sum() == result["notifications"]
+    most = [place["notifications"] for place in result["busiest"]]
     assert most == sorted((spot.matches for spot in found.spots), reverse=True)[: len(most)]
-    assert result.reached == np.count_nonzero(found.got)
-    assert all(place["subscriptions"] <= place["notifications"] for place in result.busiest)
+    assert result["reached"] == np.count_nonzero(found.got)
+    assert all(place["subscriptions"] <= place["notifications"] for place in result["busiest"])
 
 
 def test_examples_are_the_first_subscriptions(people: Subscribers) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import runpy
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +46,7 @@ def test_demo_tells_as_many_subscribers_as_that_of_matching(spark: SparkSession)
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     known, flights = airports(), read()
-    expected = asdict(match(subscribers(known), events(flights, known), known).result)
+    expected = match(subscribers(known), events(flights, known), known).result
     for name in ("subscriptions", "notifications", "heard"):
         assert found[name] == expected[name], name
     places = [(place["airport"], place["notifications"]) for place in expected["busiest"]]
