@@ -31,7 +31,7 @@ from table import duration, markdown
 
 from evflow.matching.matcher import Matcher
 from evflow.spark.matching import index, match
-from evflow.spark.matching.reading import Form, read_piece
+from evflow.spark.matching.subscriptions import Form, read_piece
 from evflow.spark.session import configure_spark_with_evflow
 
 if TYPE_CHECKING:

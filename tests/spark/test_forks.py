@@ -18,16 +18,16 @@ from evflow.deploy.store import FileStore
 from evflow.spark import session
 from evflow.spark.holding.log import Log
 from evflow.spark.landing.folder import Folder
-from evflow.spark.matching import shipping
+from evflow.spark.matching import broadcast
 
 own = Path(sys.argv[1])
 wheel = own / "some.whl"
 wheel.write_bytes(b"")
 opened = [Log(None, 1 << 20), Folder(None)]
-made = {Path(session._file(wheel)).parent, shipping._root(), opened[0]._path.parent, opened[1].path}
+made = {Path(session._file(wheel)).parent, broadcast._root(), opened[0]._path.parent, opened[1].path}
 assert len(made) == 4
 if not os.fork():
-    assert shipping._root() not in made
+    assert broadcast._root() not in made
     for each in opened:
         each.close()
     sys.exit(0)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from evflow.errors import SparkError, SubscriptionError
-from evflow.spark.matching import explain, face, index, match, prepared, shipping
+from evflow.spark.matching import broadcast, explain, index, match, matches
 from tests.spark.oracle import Wish, pairs, text
 
 if TYPE_CHECKING:
@@ -295,15 +295,15 @@ def test_index_reaches_executors_as_a_file_where_they_do_not_see_the_drivers(
     wishes: list[tuple[int, Wish]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shipping, "is_local", lambda spark: False)
-    monkeypatch.setattr(shipping, "_shelf", {})
+    monkeypatch.setattr(broadcast, "is_local", lambda spark: False)
+    monkeypatch.setattr(broadcast, "_shelf", {})
     part = sides[1].where("id % 3 = 0")
     matches = match(sides[0], part)
-    (shipped,) = shipping._shelf.values()
+    (shipped,) = broadcast._shelf.values()
     assert shipped.file and not shipped.folder
     # Equal subscriptions are not sent again.
     match(sides[0], part)
-    assert list(shipping._shelf.values()) == [shipped]
+    assert list(broadcast._shelf.values()) == [shipped]
     wanted = [(number, wish) for number, wish in wishes if number % 3 == 0]
     assert found(matches) == sorted(pairs(flights, wanted))
 
@@ -317,10 +317,9 @@ def test_index_is_read_and_built_once_for_many_matches(
     events, subscriptions = sides
     known = index(subscriptions)
     assert known.subscriptions == len(wishes) and repr(known) == f"Index({len(wishes)} subscriptions)"
-    for module in (prepared, face):
-        # From now on the subscriptions are not read.
-        monkeypatch.setattr(module, "collect", None)
-    monkeypatch.setattr(face, "planned", None)
+    # From now on the subscriptions are not read.
+    monkeypatch.setattr(matches, "collect", None)
+    monkeypatch.setattr(matches, "planned", None)
     few, many = (match(events.where(f"{name} is not null"), known) for name in ("x", "id"))
     some = [row for row in flights if row["x"] is not None]
     assert found(few) == sorted(pairs(some, wishes))

@@ -17,15 +17,14 @@ from hypothesis import strategies as st
 
 from evflow.errors import SparkError, SubscriptionError
 from evflow.matching import FilterColumns
-from evflow.spark.matching import shipping
-from evflow.spark.matching.boxes import Boxes, boxes_of, places_of
-from evflow.spark.matching.collecting import touched
-from evflow.spark.matching.joining import KEY, PIECE, Spread, Tiled
+from evflow.spark.matching import broadcast
+from evflow.spark.matching.bounds import Boxes, boxes_of, places_of
+from evflow.spark.matching.broadcast import Opened, prepare_worker
+from evflow.spark.matching.join import Broadcast, Pairs, Shape
 from evflow.spark.matching.layout import Layout, layout_for
-from evflow.spark.matching.packing import Piece, chosen, pack, unpack
-from evflow.spark.matching.pairs import Broadcast, Pairs, Shape
-from evflow.spark.matching.reading import Form, Problem, pieces_of, read_piece
-from evflow.spark.matching.shipping import Opened, Settings, prepare_worker
+from evflow.spark.matching.options import Settings
+from evflow.spark.matching.subscriptions import Form, Piece, chosen, pieces_of, read_piece, touched
+from evflow.spark.matching.tiled import KEY, PIECE, Spread, Tiled
 from evflow.spark.matching.tiles import tiles_for
 from tests.spark.oracle import in_circle, on_globe, pairs, text
 
@@ -205,7 +204,7 @@ def test_tasks_of_tiles_find_what_brute_force_does(
             "subscription": pa.array([text(wish) for _, wish in named], pa.string()),
         }
     )
-    pieces = [piece for piece in pieces_of(TEXTS, iter(table.to_batches())) if isinstance(piece, Piece)]
+    pieces = list(pieces_of(TEXTS, iter(table.to_batches())))
     boxes = areas([part[1:] for wish in wanted for parts in wish for part in parts if part[0] == "within"])
     points = places_of("plane", [row["x"] or 0 for row in rows], [row["y"] for row in rows])
     layout = layout_for(
@@ -233,7 +232,7 @@ def test_subscriptions_of_a_tile_beyond_the_limit_are_on_disk(
     wanted = [(number, [[("within", 0.0, 0.0, number / 2)]]) for number in range(6)]
     texts = [text(wish) for _, wish in wanted]
     # Each batch of a task becomes a piece.
-    monkeypatch.setattr("evflow.spark.matching.reading._ROWS", 2)
+    monkeypatch.setattr("evflow.spark.matching.subscriptions._ROWS", 2)
     table = pa.Table.from_batches(
         pa.record_batch({"id": range(at, at + 2), "subscription": texts[at : at + 2]}) for at in (0, 2, 4)
     )
@@ -253,10 +252,10 @@ def test_task_refuses_rows_out_of_order() -> None:
 
 
 @given(wishes.filter(bool), st.data())
-def test_piece_comes_back_from_its_bytes_and_in_part(wanted: list[Any], data: st.DataObject) -> None:
+def test_piece_travels_whole_and_in_part(wanted: list[Any], data: st.DataObject) -> None:
     ids = np.arange(len(wanted)) - 5
     columns = FilterColumns.from_subscriptions([text(wish) for wish in wanted])
-    there = unpack(pack(Piece(columns, ids)))
+    there = pickle.loads(pickle.dumps(Piece(columns, ids)))
     assert there.ids.tolist() == ids.tolist()
     said = [str(subscription) for subscription in columns.to_subscriptions()]
     assert [str(subscription) for subscription in there.columns.to_subscriptions()] == said
@@ -290,10 +289,11 @@ def test_malformed_constraint_and_text_are_named_by_id_and_place() -> None:
     with pytest.raises(SubscriptionError, match=r"subscription 2: constraint 0: .*'~'"):
         read_piece(Form(False, (), True, "plane", "id"), table)
     batch = pa.record_batch({"id": [8, 9], "subscription": ["a > 1", "a > 1 and b ="]})
-    *_, problem = pieces_of(TEXTS, iter([batch]))
-    assert isinstance(problem, Problem)
-    assert problem.message.startswith("subscription 9: ")
-    assert (problem.source, problem.line) == ("a > 1 and b =", 1) and problem.column > 10
+    with pytest.raises(SubscriptionError) as caught:
+        list(pieces_of(TEXTS, iter([batch])))
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert error.message.startswith("subscription 9: ") and str(error) == str(caught.value)
+    assert (error.source, error.line) == ("a > 1 and b =", 1) and error.column > 10
 
 
 def test_pairs_are_made_in_slices_however_many_an_event_makes() -> None:
@@ -309,23 +309,23 @@ def test_pairs_are_made_in_slices_however_many_an_event_makes() -> None:
 
 
 def test_worker_maps_an_index_and_opens_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "_shelf", {})
-    monkeypatch.setattr(shipping, "is_local", lambda spark: True)
-    monkeypatch.setattr(shipping, "session_name", lambda spark: "here")
-    piece = pack(Piece(FilterColumns.from_subscriptions(["a > 1"]), np.array([2**60])))
+    monkeypatch.setattr(broadcast, "_shelf", {})
+    monkeypatch.setattr(broadcast, "is_local", lambda spark: True)
+    monkeypatch.setattr(broadcast, "session_name", lambda spark: "here")
+    piece = Piece(FilterColumns.from_subscriptions(["a > 1"]), np.array([2**60]))
     spark: Any = None
-    shipped = shipping.ship(spark, PLANE, [piece])
-    assert shipping.ship(spark, PLANE, [piece]) is shipped
+    shipped = broadcast.ship(spark, PLANE, [piece])
+    assert broadcast.ship(spark, PLANE, [piece]) is shipped
     task = pickle.loads(pickle.dumps(Broadcast(shipped, Shape(("id",), ("a",), "int64"))))
     assert len(pickle.dumps(task)) < 1000
+    index = broadcast.opened(shipped)
     for _ in range(2):
         (made,) = task(iter([pa.record_batch({"c0": [5, 6], "c1": [1, 2]})]))
         assert made.to_pydict() == {"id": [6], "subscription": [2**60]}
-        index = shipping._open[shipped.digest]
-        assert shipping.opened(shipped) is index
+        assert broadcast.opened(shipped) is index
     assert shipped.folder in Path("/proc/self/maps").read_text()
     with pytest.raises(SparkError, match="is gone"):
-        shipping.opened(shipping.Shipped("other", folder="/nowhere"))
+        broadcast.opened(broadcast.Shipped("other", folder="/nowhere"))
 
 
 def test_what_numba_compiles_is_kept_where_the_package_cannot_be_written(
@@ -353,10 +353,10 @@ def test_broadcast_finds_the_pairs_of_several_batches(monkeypatch: pytest.Monkey
     places, centres = random.random((3000, 2)), random.random((30, 2))
     matcher = PLANE.matcher()
     matcher.subscribe_many([f"within({x}, {y}, 0.05)" for x, y in centres])
-    monkeypatch.setitem(shipping._open, "several", Opened(matcher, np.arange(30)))
+    monkeypatch.setattr("evflow.spark.matching.join.opened", lambda shipped: Opened(matcher, np.arange(30)))
     batch = pa.record_batch({"c0": np.arange(3000), "c1": places[:, 0], "c2": places[:, 1]})
     parts = [batch.slice(0, 1500), batch.slice(1500, 10), batch.slice(1510)]
-    task = Broadcast(shipping.Shipped("several"), Shape(("id",), ("x", "y"), "int64"))
+    task = Broadcast(broadcast.Shipped("several"), Shape(("id",), ("x", "y"), "int64"))
     made = pa.Table.from_batches(task(iter(parts)))
     distance = np.linalg.norm(places[:, None] - centres[None], axis=2)
     found = set(zip(made["id"].to_pylist(), made["subscription"].to_pylist(), strict=True))

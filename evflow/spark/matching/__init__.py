@@ -7,8 +7,7 @@ than a tile's.
 
 from __future__ import annotations
 
-from evflow.spark.matching.face import explain, match
+from evflow.spark.matching.matches import Index, explain, index, match
 from evflow.spark.matching.planning import Explanation
-from evflow.spark.matching.prepared import Index, index
 
 __all__ = ["Explanation", "Index", "explain", "index", "match"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.spark.matching.boxes import Boxes, places_of
+from evflow.spark.matching.bounds import Boxes, places_of
 from evflow.spark.matching.tiles import Tiles, tiles_for
 
 __all__ = ["Layout", "layout_for"]

@@ -4,56 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SparkError
-from evflow.spark.matching.asked import PLANS, Asked
-from evflow.spark.matching.boxes import places_of
-from evflow.spark.matching.collecting import Survey, refuse_repeats, survey
+from evflow.spark.matching.bounds import places_of
+from evflow.spark.matching.events import Question
 from evflow.spark.matching.layout import Layout, layout_for
-from evflow.spark.matching.sizes import bytes_of, cores_of, counted, memory_of, shown
+from evflow.spark.matching.options import Limits
+from evflow.spark.matching.subscriptions import Survey, counted, refuse_repeats, survey
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["Explanation", "Limits", "Plan", "planned"]
+__all__ = ["Explanation", "Plan", "planned"]
 
 _SAMPLE = 20_000
 """Events whose places are looked at, and areas, about."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a plan may use.
-
-    Attributes:
-        memory: bytes of an index that every executor gets.
-        tile: bytes of an index of a tile, of which each task has one.
-        partitions: tasks that tiles are divided among.
-    """
-
-    memory: int
-    tile: int
-    partitions: int
-
-    @classmethod
-    def of(cls, spark: SparkSession, memory: int | None, tile: int | None, partitions: int | None) -> Limits:
-        """What was given, or else what the session's settings say.
-
-        Raises:
-            SparkError: a number is no whole number from 1.
-        """
-        for name, given in (("memory", memory), ("tile_memory", tile), ("partitions", partitions)):
-            if given is not None and (type(given) is not int or given < 1):
-                raise SparkError(f"{name}={given!r}: expected a whole number from 1")
-        whole = memory_of(spark) if memory is None else memory
-        tile = max(1, whole // (2 * cores_of(spark))) if tile is None else tile
-        if partitions is None:
-            partitions = int(str(spark.conf.get("spark.sql.shuffle.partitions", "200")))
-        return cls(whole, tile, partitions)
 
 
 @dataclass(frozen=True)
@@ -88,7 +54,8 @@ class Explanation:
         lines = [
             f"plan: {self.plan}, since {self.why}",
             f"subscriptions: {self.subscriptions:,} (counted)",
-            f"index of all of them: {shown(self.index_bytes)} (estimated); it may take {shown(self.memory)}",
+            f"index of all of them: {_shown(self.index_bytes)} (estimated); "
+            f"it may take {_shown(self.memory)}",
         ]
         if self.plan == "tiles":
             lines += [
@@ -110,27 +77,25 @@ class Plan:
     layout: Layout | None = None
 
 
-def planned(asked: Asked, plan: str, limits: Limits) -> Plan:
+def planned(question: Question, plan: str, limits: Limits) -> Plan:
     """Chooses a plan; for tiles it reads the subscriptions, and a sample of the events.
 
     Raises:
-        SparkError: there is no such plan, or it cannot be.
+        SparkError: the plan cannot be.
         SubscriptionError: a subscription is malformed, where they were read.
     """
-    if plan not in PLANS:
-        raise SparkError(f"plan {plan!r}: expected one of {', '.join(PLANS)}")
-    if plan == "tiles" and asked.events.isStreaming:
+    if plan == "tiles" and question.events.isStreaming:
         raise SparkError(
             "plan 'tiles': events that stream take 'broadcast'; or match each micro-batch in foreachBatch"
         )
-    count, size = counted(asked)
+    count, size = counted(question.given)
     told: dict[str, Any] = {"subscriptions": count, "index_bytes": size, "memory": limits.memory}
     fits = size <= limits.memory
-    if plan == "broadcast" or (plan == "auto" and (fits or asked.events.isStreaming)):
+    if plan == "broadcast" or (plan == "auto" and (fits or question.events.isStreaming)):
         why = _why_broadcast(plan, fits)
         return Plan(Explanation("broadcast", why, **told))
-    found = survey(asked, min(1.0, _SAMPLE / max(count, 1)))
-    told["index_bytes"] = size = bytes_of(found.filters, found.constraints, found.nbytes)
+    found = survey(question.given, min(1.0, _SAMPLE / max(count, 1)))
+    told["index_bytes"] = size = found.nbytes
     if plan == "auto" and size <= limits.memory:
         return Plan(Explanation("broadcast", "the index fits, as reading the subscriptions showed", **told))
     if not found.areas:
@@ -140,7 +105,7 @@ def planned(asked: Asked, plan: str, limits: Limits) -> Plan:
             )
         )
     return _with_tiles(
-        asked, found, limits, told, "it was asked for" if plan == "tiles" else "the index does not fit"
+        question, found, limits, told, "it was asked for" if plan == "tiles" else "the index does not fit"
     )
 
 
@@ -150,19 +115,19 @@ def _why_broadcast(plan: str, fits: bool) -> str:
     return "the index fits" if fits else "the events stream, which tiles cannot"
 
 
-def _with_tiles(asked: Asked, found: Survey, limits: Limits, told: dict[str, Any], why: str) -> Plan:
-    asked.needs_places()
-    refuse_repeats(asked)
+def _with_tiles(question: Question, found: Survey, limits: Limits, told: dict[str, Any], why: str) -> Plan:
+    question.needs_places()
+    refuse_repeats(question.given)
     each = told["index_bytes"] / max(found.filters, 1)
     layout = layout_for(
-        asked.settings.space,
-        _sampled(asked),
+        question.given.settings.space,
+        _sampled(question),
         found.boxes,
         partitions=limits.partitions,
         most_boxes=limits.tile / each * found.share,
         most_wide=limits.memory / 2 / each * found.share,
     )
-    missing = sorted(found.names - set(asked.shape(found.names).attributes))
+    missing = sorted(found.names - set(question.shape(found.names).attributes))
     explanation = Explanation(
         "tiles",
         why,
@@ -176,15 +141,28 @@ def _with_tiles(asked: Asked, found: Survey, limits: Limits, told: dict[str, Any
     return Plan(explanation, found, layout)
 
 
-def _sampled(asked: Asked) -> NDArray[np.float64]:
+def _sampled(question: Question) -> NDArray[np.float64]:
     """(N, 2): the places of events by chance."""
     from pyspark.sql import functions as F
 
-    shape = asked.shape(())
-    events = asked.events.select(*asked.columns(shape))
-    columns = [F.col(shape.column(name)).cast("double") for name in asked.settings.location]
+    shape = question.shape(())
+    events = question.events.select(*question.columns(shape))
+    columns = [F.col(shape.column(name)).cast("double") for name in question.given.settings.location]
     table = events.select(*columns).orderBy(F.rand(7)).limit(_SAMPLE).toArrow()
     numbers: Sequence[NDArray[np.float64]] = [
         column.fill_null(np.nan).to_numpy().astype(np.float64) for column in table.columns
     ]
-    return places_of(asked.settings.space, numbers[0], numbers[1])
+    return places_of(question.given.settings.space, numbers[0], numbers[1])
+
+
+def _shown(nbytes: float) -> str:
+    """Bytes in the unit that suits their size.
+
+    Example:
+        >>> _shown(81_000_000)
+        '81 MB'
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g} {unit}"
+    return f"{nbytes:.0f} bytes"

@@ -14,7 +14,7 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.spark.matching.boxes import Boxes
+from evflow.spark.matching.bounds import Boxes
 
 __all__ = ["Grid", "Tiles", "tiles_for"]
 

@@ -7,6 +7,7 @@ on disk: subscriptions beyond the limit go to further indexes, which are mapped.
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,19 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evflow.errors import SparkError
-from evflow.spark.matching.collecting import touched
+from evflow.spark.matching.broadcast import Opened, Shipped, opened, prepare_worker
+from evflow.spark.matching.events import Question
+from evflow.spark.matching.join import Pairs, Shape
 from evflow.spark.matching.layout import Layout
-from evflow.spark.matching.packing import Piece, chosen, pack, unpack
-from evflow.spark.matching.pairs import Pairs, Shape
-from evflow.spark.matching.reading import Form, Problem, pieces_of, refused
-from evflow.spark.matching.shipping import Opened, Settings, Shipped, opened, prepare_worker
-from evflow.spark.matching.sizes import bytes_of
+from evflow.spark.matching.options import Settings
+from evflow.spark.matching.subscriptions import Form, Piece, bytes_of, chosen, pieces_of, touched
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-
-    from evflow.spark.matching.asked import Asked
 
 __all__ = ["KEY", "PIECE", "Spread", "Tiled", "tiled"]
 
@@ -38,12 +36,12 @@ KEY, PIECE = "evflow key", "evflow piece"
 
 
 def tiled(
-    asked: Asked, layout: Layout, names: frozenset[str], beside: Shipped | None, limit: int
+    question: Question, layout: Layout, names: frozenset[str], beside: Shipped | None, limit: int
 ) -> DataFrame:
     """The pairs, by tiles.
 
     Args:
-        asked: what is matched.
+        question: what is matched.
         layout: which task gets what.
         names: the attributes that constraints use.
         beside: the index of the subscriptions that belong to no tiles, if there are any.
@@ -51,30 +49,30 @@ def tiled(
     """
     from pyspark.sql import functions as F
 
-    shape = asked.shape(names)
-    events = asked.events.select(*asked.columns(shape))
-    first, second = (F.col(shape.column(name)).cast("double") for name in asked.settings.location)
+    shape = question.shape(names)
+    events = question.events.select(*question.columns(shape))
+    first, second = (F.col(shape.column(name)).cast("double") for name in question.given.settings.location)
     if beside is None:
         events = events.where(first.isNotNull() & second.isNotNull())
     events = events.select(
-        _keys(asked, shape, layout, first, second), F.lit(None).cast("binary").alias(PIECE), "*"
+        _keys(question, shape, layout, first, second), F.lit(None).cast("binary").alias(PIECE), "*"
     )
-    rows = asked.rows
-    pieces = rows.mapInArrow(Spread(asked.form, layout), f"`{KEY}` long, `{PIECE}` binary")
+    rows = question.given.rows
+    pieces = rows.mapInArrow(Spread(question.given.form, layout), f"`{KEY}` long, `{PIECE}` binary")
     empty = [F.lit(None).cast(field.dataType).alias(field.name) for field in events.schema.fields[2:]]
     both = events.union(pieces.select("*", *empty))
     partition = F.shiftright(F.col(f"`{KEY}`"), 32).cast("int")
     ordered = both.repartitionById(layout.partitions, partition).sortWithinPartitions(f"`{KEY}`")
-    return ordered.mapInArrow(Tiled(shape, asked.settings, beside, limit), asked.result())
+    return ordered.mapInArrow(Tiled(shape, question.given.settings, beside, limit), question.result())
 
 
-def _keys(asked: Asked, shape: Shape, layout: Layout, first: Column, second: Column) -> Column:
+def _keys(question: Question, shape: Shape, layout: Layout, first: Column, second: Column) -> Column:
     """The column of the events' keys; only places, and what groups share them by, go to Python."""
     import pyarrow as pa
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
 
-    space = asked.settings.space
+    space = question.given.settings.space
 
     def key(first: pa.Array, second: pa.Array, *spread: pa.Array) -> pa.Array:
         numbers = [column.fill_null(np.nan).to_numpy(zero_copy_only=False) for column in (first, second)]
@@ -100,13 +98,11 @@ class Spread:
         import pyarrow as pa
 
         for piece in pieces_of(self.form, batches):
-            if isinstance(piece, Problem):
-                raise refused(piece.to_text())
             which, tile, _ = touched(piece, self.layout.tiles, self.form.space, self.layout.wide)
             order = np.argsort(tile, kind="stable")
             found, start = np.unique(tile[order], return_index=True)
             parts = np.split(which[order], start[1:])
-            packed = [pack(chosen(piece, part)) for part in parts] if len(found) else []
+            packed = [pickle.dumps(chosen(piece, part)) for part in parts] if len(found) else []
             keys, at = self.layout.of_subscriptions(found)
             for key, number in zip(keys.tolist(), at.tolist(), strict=True):
                 yield pa.record_batch(
@@ -139,7 +135,7 @@ class Tiled:
                         yield from pairs.of(part, [*around, *tile.indexes()])
                     else:
                         for piece in part.column(1):
-                            tile.add(unpack(piece.as_buffer()))
+                            tile.add(pickle.loads(piece.as_buffer()))
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -182,9 +178,8 @@ class _Tile:
 
     def add(self, piece: Piece) -> None:
         """Takes in subscriptions."""
-        columns = piece.columns
         self._waiting.append(piece)
-        self._size += bytes_of(len(columns), len(columns.name), sum(map(len, columns.texts)))
+        self._size += bytes_of(piece.columns)
         if self._size > self._limit:
             self._build(on_disk=True)
 

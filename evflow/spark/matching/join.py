@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evflow.spark.matching.shipping import Opened, Shipped, opened
+from evflow.spark.matching.broadcast import Opened, Shipped, opened
 
 if TYPE_CHECKING:
     import pyarrow as pa

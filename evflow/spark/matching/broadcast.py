@@ -11,16 +11,17 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import pickle
 import shutil
 import sys
 import tarfile
 import tempfile
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,37 +29,19 @@ from numpy.typing import NDArray
 from evflow.errors import SparkError
 from evflow.forked import temporary_folder
 from evflow.matching.mapped import mapped
-from evflow.spark.matching.packing import unpack
+from evflow.spark.matching.options import Settings
+from evflow.spark.matching.subscriptions import Piece
+from evflow.spark.session import is_connect, is_local, session_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from evflow.matching.matcher import Matcher
 
-__all__ = ["Opened", "Settings", "Shipped", "opened", "prepare_worker", "ship"]
+__all__ = ["Opened", "Shipped", "opened", "prepare_worker", "ship"]
 
 _KEPT = 4
 """Indexes that a worker keeps open."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a matcher is told, besides its subscriptions."""
-
-    engine: str
-    space: str
-    location: tuple[str, str]
-    options: tuple[tuple[str, Any], ...]
-
-    def matcher(self) -> Matcher:
-        """One without subscriptions.
-
-        Raises:
-            SubscriptionError: see ``Matcher``.
-        """
-        from evflow.matching.matcher import Matcher
-
-        return Matcher(self.engine, space=self.space, location=self.location, **dict(self.options))
 
 
 @dataclass(frozen=True)
@@ -96,7 +79,7 @@ _folders: dict[int, Path] = {}
 """By process, since a fork cannot rely on its parent's."""
 
 
-def ship(spark: SparkSession, settings: Settings, pieces: Sequence[Any]) -> Shipped:
+def ship(spark: SparkSession, settings: Settings, pieces: Sequence[Piece]) -> Shipped:
     """Builds an index and sends it to the executors, unless that was done in this session.
 
     The file is kept until this process ends, since Spark may run any task again.
@@ -104,7 +87,7 @@ def ship(spark: SparkSession, settings: Settings, pieces: Sequence[Any]) -> Ship
     Args:
         spark: the session.
         settings: of the matcher.
-        pieces: packed subscriptions.
+        pieces: the subscriptions.
 
     Raises:
         SubscriptionError: the engine refuses a subscription.
@@ -112,7 +95,7 @@ def ship(spark: SparkSession, settings: Settings, pieces: Sequence[Any]) -> Ship
     """
     digest = hashlib.sha256(repr(settings).encode())
     for piece in pieces:
-        digest.update(piece)
+        digest.update(pickle.dumps(piece))
     name = digest.hexdigest()[:24]
     key = (session_name(spark), name)
     if key not in _shelf:
@@ -123,27 +106,6 @@ def ship(spark: SparkSession, settings: Settings, pieces: Sequence[Any]) -> Ship
     return _shelf[key]
 
 
-def session_name(spark: SparkSession) -> str:
-    """What tells the sessions of a process apart."""
-    if is_connect(spark):
-        connected: Any = spark
-        return str(connected.session_id)
-    return str(spark.sparkContext.applicationId)
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Whether the session is one of Spark Connect, which has no SparkContext."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def is_local(spark: SparkSession) -> bool:
-    """Whether tasks run on this machine, in the driver's own process and workers that it started."""
-    if is_connect(spark):
-        return False
-    master = str(spark.sparkContext.master)
-    return master == "local" or master.startswith("local[")
-
-
 def _root() -> Path:
     """The folder of this process's indexes, which goes with it."""
     folder = _folders.get(os.getpid())
@@ -152,12 +114,11 @@ def _root() -> Path:
     return folder
 
 
-def _build(settings: Settings, pieces: Sequence[Any], folder: Path) -> None:
+def _build(settings: Settings, pieces: Sequence[Piece], folder: Path) -> None:
     matcher = settings.matcher()
     ids = [np.zeros(0, np.int64)]
     done = 0
-    for data in pieces:
-        piece = unpack(data)
+    for piece in pieces:
         matcher.subscribe_many(piece.columns, np.arange(done, done + len(piece.ids)))
         ids.append(piece.ids)
         done += len(piece.ids)
@@ -180,30 +141,22 @@ def _sent(spark: SparkSession, folder: Path) -> Shipped:
     return Shipped(folder.name, file=file.name)
 
 
-_open: OrderedDict[str, Opened] = OrderedDict()
-
-
+@lru_cache(_KEPT)
 def opened(shipped: Shipped) -> Opened:
     """The index, in a worker, which opens it once.
 
     Raises:
         SparkError: it is not there.
     """
-    found = _open.get(shipped.digest)
-    if found is None:
-        prepare_worker()
-        from evflow.matching.matcher import Matcher
+    prepare_worker()
+    from evflow.matching.matcher import Matcher
 
-        folder = Path(shipped.folder) if shipped.folder else _unpacked(shipped)
-        if not folder.exists():
-            raise SparkError(
-                f"the index {folder} is gone; it lives as long as the driver's process: call match again"
-            )
-        found = _open[shipped.digest] = Opened(Matcher.load(folder / "matcher"), mapped(folder / "ids.npy"))
-        while len(_open) > _KEPT:
-            _open.popitem(last=False)
-    _open.move_to_end(shipped.digest)
-    return found
+    folder = Path(shipped.folder) if shipped.folder else _unpacked(shipped)
+    if not folder.exists():
+        raise SparkError(
+            f"the index {folder} is gone; it lives as long as the driver's process: call match again"
+        )
+    return Opened(Matcher.load(folder / "matcher"), mapped(folder / "ids.npy"))
 
 
 def _unpacked(shipped: Shipped) -> Path:
