@@ -31,7 +31,7 @@ class Waker(Protocol):
 
 
 class Net(Protocol):
-    """A node's links and sockets, as the thread that drives them sees them.
+    """A node's links and sockets, as the thread that drives them sees them; here as if there were none.
 
     Attributes:
         bell: wakes the thread, which sleeps at the sockets.
@@ -43,6 +43,7 @@ class Net(Protocol):
     def pace(self, length: int) -> None:
         """Waits a moment if much is on its way before so many bytes are reserved; not for the net's own
         thread."""
+        return
 
     def reserve(self, length: int) -> Place | None:
         """Where large events are sent from: room for ``length`` bytes; called in any thread.
@@ -50,29 +51,37 @@ class Net(Protocol):
         Returns:
             None if there is no room.
         """
+        return None
 
     def spare(self, length: int) -> Place | None:
         """The same for what is kept for a while: half of the room is left to others."""
+        return None
 
     def begin(self) -> None:
         """The thread begins."""
+        return
 
     @property
     def patience(self) -> float | None:
         """Seconds that the links may be left alone while a handler runs; None where there are none."""
+        return None
 
     def receive(self, now: float) -> None:
         """Takes what has come over the sockets, and runs it."""
+        return
 
     def serve(self, now: float) -> None:
         """Takes what has come over the sockets, and sends what is to go, but runs nothing: frames of events
         are queued. Called while the flow's thread is in a stone's own code."""
+        return
 
     def finish(self, now: float) -> None:
         """Sends what is to go, at the end of a turn."""
+        return
 
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next; None if never."""
+        return None
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
         """Whether events at a stone, or those that it emits itself (``leaving``), would get to a stone or
@@ -80,6 +89,7 @@ class Net(Protocol):
 
     def leads(self, entry: Slot, onward: Slot) -> None:
         """A handler somewhere behind ``entry`` has submitted to ``onward``."""
+        return
 
     def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
         """Moves what a stone has emitted by itself; its ``stream`` and the number say what events these are,
@@ -88,23 +98,28 @@ class Net(Protocol):
     def aside(self) -> AbstractContextManager[None]:
         """Within the ``with`` block events are moved that are not a part of what came: those that handlers
         have submitted."""
+        return nullcontext()
 
     def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
         """Tells actors that what they emitted was handled, when it was, on other nodes too."""
 
     def when_handled(self, call: Callable[[], None]) -> None:
         """Calls when other nodes have handled all that was emitted so far."""
+        call()
 
     def when_safe(self, slot: Slot, call: Callable[[], None]) -> None:
         """Calls when other nodes have answered for all that was emitted so far behind a stone: it has been
         handled there, or is in a file."""
+        call()
 
     @property
     def owes(self) -> bool:
         """Whether other nodes have not handled all yet."""
+        return False
 
     def troubles(self) -> list[str]:
         """Why they have not."""
+        return []
 
     def close_entries(
         self, names: Collection[str], passing: Collection[str] = (), repeating: Collection[str] = ()
@@ -112,12 +127,14 @@ class Net(Protocol):
         """From now on nothing that comes from outside is taken in at these stones: they are ``blocked``, and
         frames for them wait, but for those that come over the bridges ``passing``, and, at the stones
         ``repeating``, those that were sent before. Closed twice, they are opened by opening them twice."""
+        return
 
     def open_entries(
         self, names: Collection[str], passing: Collection[str] = (), repeating: Collection[str] = ()
     ) -> None:
         """Takes one ``close_entries`` of these stones back, and one exception for each of these bridges and
         stones."""
+        return
 
     def waiting_for(self, entries: Collection[str], bridges: Collection[str]) -> str:
         """What is still to be done until a change may be made; "" if nothing is.
@@ -126,24 +143,31 @@ class Net(Protocol):
             entries: stones that are closed: what was taken in there must be safe, or held by stones only.
             bridges: bridges that end: other nodes must have handled all that they were given.
         """
+        return ""
 
     def enter(self, name: str, slot: Slot) -> None:
         """From now on other nodes may send to a stone."""
+        return
 
     def leave(self, name: str, reason: str) -> None:
         """From now on they may not; ``reason`` is what they are told."""
+        return
 
     def readdress(self, bridge: str, crossing: Crossing) -> None:
         """From now on a bridge leads elsewhere; what is not known to be safe is sent again there."""
+        return
 
     def drop(self, bridge: str) -> None:
         """Forgets a bridge that leads to another node; what it still owes becomes dead letters."""
+        return
 
     def stop(self) -> None:
         """From now on nothing that comes is taken in."""
+        return
 
     def close(self) -> None:
         """Ends the links; what they still owe becomes dead letters."""
+        return
 
 
 class Bell:
@@ -172,8 +196,8 @@ class Bell:
         self.asleep = False
 
 
-class Alone:
-    """What stands for the links of a flow that has none; a ``Net``.
+class Alone(Net):
+    """The net of a flow that has no links: there is nothing to send, and nothing to be waited for.
 
     Args:
         blocked: see ``Waking.blocked``.
@@ -185,33 +209,14 @@ class Alone:
     ) -> None:
         self._blocked = blocked
         self._settle = settle
-        self.bell: Waker = Bell()
-        self.owes = False
-        self.patience = None
+        self._bell = Bell()
 
-    def pace(self, length: int) -> None: ...
-
-    def reserve(self, length: int) -> None:
-        return None
-
-    def spare(self, length: int) -> None:
-        return None
-
-    def begin(self) -> None: ...
-
-    def receive(self, now: float) -> None: ...
-
-    def serve(self, now: float) -> None: ...
-
-    def finish(self, now: float) -> None: ...
-
-    def next_due(self, now: float) -> None:
-        return None
+    @property
+    def bell(self) -> Waker:
+        return self._bell
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
         return self._blocked(slot, leaving)
-
-    def leads(self, entry: Slot, onward: Slot) -> None: ...
 
     def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
         assert slot.actor is not None
@@ -219,41 +224,6 @@ class Alone:
         run()
         self._settle(slot.actor, mark)
 
-    def aside(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def settle_actors(self, emitted: list[tuple[Actor, object]]) -> None:
         for actor, mark in emitted:
             self._settle(actor, mark)
-
-    def when_handled(self, call: Callable[[], None]) -> None:
-        call()
-
-    def when_safe(self, slot: Slot, call: Callable[[], None]) -> None:
-        call()
-
-    def troubles(self) -> list[str]:
-        return []
-
-    def close_entries(
-        self, names: Collection[str], passing: Collection[str] = (), repeating: Collection[str] = ()
-    ) -> None: ...
-
-    def open_entries(
-        self, names: Collection[str], passing: Collection[str] = (), repeating: Collection[str] = ()
-    ) -> None: ...
-
-    def waiting_for(self, entries: Collection[str], bridges: Collection[str]) -> str:
-        return ""
-
-    def enter(self, name: str, slot: Slot) -> None: ...
-
-    def leave(self, name: str, reason: str) -> None: ...
-
-    def readdress(self, bridge: str, crossing: Crossing) -> None: ...
-
-    def drop(self, bridge: str) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def close(self) -> None: ...
