@@ -10,18 +10,19 @@ from numpy.typing import NDArray
 
 from evflow.gpu.column import Column
 from evflow.gpu.device import Device
+from evflow.matching.operators import Op
 
 __all__ = ["ALWAYS", "AREA", "TEXT_OPERAND", "ConstraintTable", "coded"]
 
-AREA = 10
-ALWAYS = 11
+AREA = 14
+ALWAYS = 15
 """Operators beside those of ``Op``: the place lies in the filter's area; true."""
 
 TEXT_OPERAND = 16
 """Added to an operator whose operand is a string."""
 
 NEEDS_CHARS = np.zeros(64, bool)
-NEEDS_CHARS[[TEXT_OPERAND + op for op in range(2, 9)]] = True
+NEEDS_CHARS[[TEXT_OPERAND + op for op in Op if op.holds and op > Op.NE]] = True
 """Which codes compare the bytes of strings, by code."""
 
 

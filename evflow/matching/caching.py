@@ -14,7 +14,7 @@ __all__ = ["fresh"]
 
 
 def fresh(dispatcher: Any) -> Any:
-    """Has a function heed all sources of its folder, and of those beneath.
+    """Has a function heed all sources of its folder and of this one, and of those beneath.
 
     Args:
         dispatcher: what ``njit(cache=True)`` made of the function, not compiled yet.
@@ -22,7 +22,8 @@ def fresh(dispatcher: Any) -> Any:
     # Not public; without it numba's own comparison stays.
     file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if hasattr(file, "_source_stamp"):
-        sources = _sources(Path(dispatcher.py_func.__code__.co_filename).parent)
+        own = Path(dispatcher.py_func.__code__.co_filename).parent
+        sources = _sources(own) + _sources(Path(__file__).parent)
         file._source_stamp = (file._source_stamp, sources)
     return dispatcher
 

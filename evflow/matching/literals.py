@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SubscriptionError
+from evflow.matching.operators import ON_STRINGS
 
 __all__ = ["WORDS", "checked_number", "checked_text", "name_text", "number_text", "string_text"]
 
-WORDS = frozenset("and contains endswith exists false in inf nan not or startswith true within".split())
+WORDS = frozenset(["exists", *ON_STRINGS, *"and false in inf nan not or true within".split()])
 """The words of the language, in any case: an attribute of such a name is written in backquotes."""
 
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")

@@ -14,7 +14,6 @@ engines get it as columns (``evflow.matching.filters``). ``str`` writes it in th
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,70 +21,14 @@ from typing import TypeVar
 
 from evflow.errors import SubscriptionError
 from evflow.matching.literals import checked_number, checked_text, name_text, number_text, shown, string_text
+from evflow.matching.operators import Op
 
 __all__ = [
-    "LIMIT", "OPERATORS", "Area", "Circle", "Constraint", "Filter", "GlobeCircle", "Op", "Subscription",
+    "LIMIT", "Area", "Circle", "Constraint", "Filter", "GlobeCircle", "Op", "Subscription",
 ]  # fmt: skip
 
 
-class Op(enum.IntEnum):
-    """An operator of a constraint; the numbers are what columns hold.
-
-    Example:
-        >>> Op.GE.symbol, Op.PREFIX.symbol
-        ('>=', 'startswith')
-    """
-
-    EQ = 0
-    NE = 1
-    LT = 2
-    LE = 3
-    GT = 4
-    GE = 5
-    PREFIX = 6
-    SUFFIX = 7
-    CONTAINS = 8
-    EXISTS = 9
-
-    @property
-    def symbol(self) -> str:
-        """How the operator is written."""
-        return _SYMBOLS[self]
-
-    @classmethod
-    def of(cls, operator: Op | str) -> Op:
-        """The operator that a text such as ``"<="`` means; an ``Op`` is itself.
-
-        Raises:
-            SubscriptionError: there is no such operator.
-
-        Example:
-            >>> Op.of("<>")
-            <Op.NE: 1>
-        """
-        if isinstance(operator, cls):
-            return operator
-        found = OPERATORS.get(operator) if isinstance(operator, str) else None
-        if found is None:
-            raise SubscriptionError(
-                f"expected an operator ({' '.join(_SYMBOLS)}) but found {shown(operator)}"
-            )
-        return found
-
-
 _T = TypeVar("_T")
-
-_SYMBOLS = ("==", "!=", "<", "<=", ">", ">=", "startswith", "endswith", "contains", "exists")
-
-OPERATORS: dict[str, Op] = {
-    **{symbol: Op(number) for number, symbol in enumerate(_SYMBOLS)},
-    "=": Op.EQ,
-    "<>": Op.NE,
-    "≠": Op.NE,
-    "≤": Op.LE,
-    "≥": Op.GE,
-}
-"""Every way to write an operator."""
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
@@ -127,12 +70,12 @@ class Constraint:
             if value is not None:
                 raise SubscriptionError(f"exists {self.name} takes no value but found {shown(value)}")
             return None
-        if type(value) is float and self.op < Op.PREFIX:
+        if type(value) is float and self.op.compares:
             return value
         what = f"{name_text(self.name)} {self.op.symbol}"
         if isinstance(value, str):
             return checked_text(value, what)
-        if self.op in (Op.PREFIX, Op.SUFFIX, Op.CONTAINS):
+        if not self.op.compares:
             raise SubscriptionError(f"{what}: expected a string but found {shown(value)}")
         if value is None:
             raise SubscriptionError(f"{what}: the value is missing; expected a number or a string")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +13,11 @@ from evflow.events.gather import starts_of
 from evflow.matching.engine import Matches
 from evflow.matching.filters import Filters
 from evflow.matching.held import Held
-from evflow.matching.model import Op
+from evflow.matching.operators import Op
 from evflow.matching.rows import NUMBER, TEXT, EventRows
 from evflow.matching.strings import Strings
 
 __all__ = ["Reference"]
-
-_COMPARE: dict[Op, Callable[[Any, Any], Any]] = {
-    Op.EQ: operator.eq,
-    Op.NE: operator.ne,
-    Op.LT: operator.lt,
-    Op.LE: operator.le,
-    Op.GT: operator.gt,
-    Op.GE: operator.ge,
-    Op.PREFIX: bytes.startswith,
-    Op.SUFFIX: bytes.endswith,
-    Op.CONTAINS: operator.contains,
-}
 
 
 class Reference:
@@ -88,17 +75,19 @@ class Reference:
         """Which of some constraints on an attribute its value satisfies."""
         kind = events.kind[attribute]
         true: NDArray[np.bool_] = held.op[rows] == Op.EXISTS
-        for op, compare in _COMPARE.items():
+        for op in Op:
             of_op = held.op[rows] == op
-            if kind == NUMBER and op <= Op.GE:
+            if op.holds is None:
+                continue
+            if kind == NUMBER and op.compares:
                 chosen = of_op & (held.text[rows] == -1)
-                true[chosen] = compare(events.number[attribute], held.number[rows[chosen]])
+                true[chosen] = op.holds(events.number[attribute], held.number[rows[chosen]])
             elif kind == TEXT:
                 chosen = of_op & (held.text[rows] != -1)
                 at = int(events.char_start[attribute])
                 value = events.chars[at : at + int(events.char_length[attribute])].tobytes()
                 operands = [self._strings.bytes_of(number) for number in held.text[rows[chosen]].tolist()]
-                true[chosen] = [compare(value, operand) for operand in operands]
+                true[chosen] = [op.holds(value, operand) for operand in operands]
         return true
 
     def memory(self) -> Mapping[str, int]:

@@ -13,7 +13,8 @@ from math import prod
 
 from evflow.errors import SubscriptionError
 from evflow.matching.literals import shown
-from evflow.matching.model import OPERATORS, Area, Circle, Constraint, Filter, GlobeCircle, Op, Subscription
+from evflow.matching.model import Area, Circle, Constraint, Filter, GlobeCircle, Op, Subscription
+from evflow.matching.operators import COMPARISONS, ON_STRINGS, OPERATORS
 from evflow.matching.tokens import Token, misplaced, tokens
 
 __all__ = ["DEEPEST", "MOST_CONSTRAINTS", "MOST_FILTERS", "parse_filter", "parse_subscription"]
@@ -31,14 +32,12 @@ _MOST_WORK = 16 * MOST_CONSTRAINTS
 """What may be made while multiplying out, also of what is multiplied by false in the end."""
 
 _METRES = {"m": 1.0, "km": 1000.0, "mi": 1609.344}
-_COMPARISONS = ("==", "=", "!=", "<>", "≠", "<", "<=", "≤", ">", ">=", "≥")
-_ON_STRINGS = ("startswith", "endswith", "contains")
 _REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
 _NOT = (
     "'not' is no part of the language: say what must hold, with the opposite operator (!= for ==, >= for <); "
     "what stands in parentheses turns around as well, and 'and' becomes 'or'"
 )
-_OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "startswith", "endswith", "contains", "in")
+_OPERATORS = (*(op.symbol for op in Op if op.holds), "in")
 _SHOWN = 80
 
 
@@ -226,7 +225,7 @@ class _Parser:
         name = self.name()
         if self.accept("in"):
             return self.choice(name)
-        operator = self.accept(*_COMPARISONS, *_ON_STRINGS)
+        operator = self.accept(*COMPARISONS, *ON_STRINGS)
         if operator is None:
             raise self.no_operator(name)
         value, at = self.value(operator)
@@ -252,17 +251,17 @@ class _Parser:
         """``30 < temp``, ``10 <= temp < 20``, or ``true`` or ``false`` alone."""
         first = self.token
         value, at = self.value(None)
-        operator = self.accept(*_COMPARISONS)
+        operator = self.accept(*COMPARISONS)
         if operator is None:
             if first.text.lower() in ("true", "false"):
                 return [_Part()] if value else []
-            turned = self.token.kind in (*_ON_STRINGS, "in")
+            turned = self.token.kind in (*ON_STRINGS, "in")
             hint = "; the attribute stands first: name contains 'x'" if turned else ""
             raise self.unexpected("an operator such as < after the value", hint)
         op = OPERATORS[operator.kind]
         name = self.name()
         found = [self.constraint(name, _REVERSED.get(op, op), value, at)]
-        if second := self.accept(*_COMPARISONS):
+        if second := self.accept(*COMPARISONS):
             value, at = self.value(second)
             found.append(self.constraint(name, OPERATORS[second.kind], value, at))
         return [_Part(tuple(found))]

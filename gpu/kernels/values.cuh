@@ -3,7 +3,7 @@
 // Numbers and places are compared as float64, strings by number or byte by byte, every step rounded: compile
 // with -fmad=false, or engines differ at the rim of a circle.
 
-enum { EQ, NE, LT, LE, GT, GE, PREFIX, SUFFIX, CONTAINS, EXISTS, AREA, ALWAYS };
+enum { EQ, NE, LT, LE, GT, GE, PREFIX, SUFFIX, CONTAINS, EXISTS, AREA = 14, ALWAYS }; // evflow/matching/operators.py
 enum { OPERATION = 15, TEXT_OPERAND = 16 };
 enum { NUMBER = 1, TEXT = 2 };
 

@@ -50,9 +50,9 @@ FIVE = columns((0, "<", 3.0), (0, "<", 4.0), (0, "<", 3.0), (0, "==", 3.0), (9, 
 
 def test_a_trie_spells_attribute_test_and_operand() -> None:
     trie = Trie(*FIVE)
-    # Attribute 0 is the digit 0, attribute 9 the digits 1 + more and 1; ``==`` is 0, ``<`` 2, startswith 12.
-    # root; 0, 9; 0, 2 and 1; c, c, c (12); 0, 0, 4; 0, 0+1, 1; 8, 8, 4; and 2 ends AB (41 42).
-    assert trie.arrays.digit.tolist() == [0, 0, 9, 0, 2, 1, 12, 12, 12, 0, 0, 4, 0, 0, 1, 1, 8, 8, 4, 2]
+    # Attribute 0 is the digit 0, attribute 9 the digits 1 + more and 1; ``==`` is 0, ``<`` 2, startswith 22.
+    # root; 0, 9; 0, 2 and 1; c, c, 22; 0, 0, 4; 0, 0+1, 1; 8, 8, 4; and 2 ends AB (41 42).
+    assert trie.arrays.digit.tolist() == [0, 0, 9, 0, 2, 1, 12, 12, 22, 0, 0, 4, 0, 0, 1, 1, 8, 8, 4, 2]
     assert trie.arrays.start.tolist() == [
         1,
         3,
@@ -84,7 +84,7 @@ def test_a_search_tree_has_a_node_for_attribute_test_and_operand() -> None:
     tree = SearchTree(*FIVE)
     assert tree.arrays.name.tolist() == [0, 9]
     assert tree.arrays.branch.tolist() == [0, 2, 3]
-    assert tree.arrays.test.tolist() == [0, 2, 12]
+    assert tree.arrays.test.tolist() == [0, 2, 22]
     assert tree.arrays.first.tolist() == [0, 1, 3, 4]
     assert tree.arrays.number[:3].tolist() == [3.0, 3.0, 4.0]
     assert tree.predicate.tolist() == [1, 2, 1, 0, 3]
@@ -213,7 +213,7 @@ def test_equal_constraints_are_one_predicate() -> None:
     zero = columns((1, "<", 0.0), (1, "<", -0.0), (0, "<", 0.0), (1, "<=", 0.0), (1, "<", "0"))
     families, predicate = arrange(*zero)
     assert predicate.tolist() == [1, 1, 0, 2, 3]
-    assert (families.name.tolist(), families.test.tolist()) == ([0, 1, 1, 1], [2, 2, 3, 8])
+    assert (families.name.tolist(), families.test.tolist()) == ([0, 1, 1, 1], [2, 2, 3, 18])
 
 
 def paper_workload(

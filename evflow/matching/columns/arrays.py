@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.literals import shown
-from evflow.matching.model import OPERATORS, Op
+from evflow.matching.operators import OPERATORS, Op
 
 __all__ = ["KINDS", "column", "intake", "whole", "words"]
 

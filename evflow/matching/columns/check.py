@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.literals import checked_text
-from evflow.matching.model import LIMIT, Op
+from evflow.matching.model import LIMIT
+from evflow.matching.operators import TAKES_STRING, Op
 
 if TYPE_CHECKING:
     from evflow.matching.columns.bulk import FilterColumns
@@ -101,7 +102,7 @@ def _problems(columns: FilterColumns) -> Iterator[_Problem]:
     yield from _outside(columns.name, 0, len(columns.names) - 1, "name", "an index of names")
     yield from _outside(op, 0, max(Op), "op", "an Op")
     yield from _outside(text, -1, len(columns.texts) - 1, "text", "an index of texts, or -1 for none")
-    lacks = (op >= Op.PREFIX) & (op <= Op.CONTAINS) & (text < 0)
+    lacks = TAKES_STRING[op] & (text < 0)
     if lacks.any():
         at = int(lacks.argmax())
         yield at, f"{Op(int(op[at])).symbol} takes a string, but text is -1"

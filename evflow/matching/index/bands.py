@@ -17,8 +17,8 @@ from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import free_block, list_address, new_block
 from evflow.matching.index.directory import element_address, signature_elements
 from evflow.matching.index.keys import INFINITE
-from evflow.matching.index.native import compiled, i64, set_u32, u32
 from evflow.matching.index.records import D_ELEMENTS, D_HIGH, D_LOW
+from evflow.matching.native import compiled, i64, set_u32, u32
 
 __all__ = ["band_of", "drop_filings", "file_signature", "filings", "inner_pair", "order_of"]
 

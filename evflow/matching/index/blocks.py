@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.native import compiled, f64, i64, set_f32, set_f64, set_i64, set_u32, u32
+from evflow.matching.native import compiled, f64, i64, set_f32, set_f64, set_i64, set_u32, u32
+from evflow.matching.operators import NE
 
 __all__ = [
     "append",
@@ -24,8 +25,6 @@ __all__ = [
     "room",
     "take",
 ]
-
-_NOT_EQUAL = 1
 
 
 @compiled
@@ -161,7 +160,7 @@ def _exclude(target: int, capacity: int, place: int, exacts: int) -> tuple[bool,
     for e in range(exacts):
         word, key = u32(place + 16 * e), u32(place + 16 * e + 4)
         column = target + 4 * capacity * (4 + 4 * (word >> 4))
-        if word & 15 != _NOT_EQUAL or key == at.NO_KEY:
+        if word & 15 != NE or key == at.NO_KEY:
             return False, still
         still &= at.I_ONCE
         if u32(column) != at.NO_KEY:

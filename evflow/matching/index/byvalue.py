@@ -5,15 +5,13 @@ from __future__ import annotations
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import list_address
 from evflow.matching.index.directory import may_hold
-from evflow.matching.index.filing import CONTAINS, PREFIX
 from evflow.matching.index.follow import attribute_row, has_place
 from evflow.matching.index.keys import hash_bytes, join, value_hash
-from evflow.matching.index.native import bits_of, compiled, f64, i32, i64, set_i64, set_u32, u32
 from evflow.matching.index.probes import column, probe_key, push
+from evflow.matching.native import bits_of, compiled, f64, i32, i64, set_i64, set_u32, u32
+from evflow.matching.operators import CONTAINS, PREFIX, SUFFIX
 
 __all__ = ["follow_values"]
-
-_SUFFIX = 7
 
 
 @compiled
@@ -49,7 +47,7 @@ def _find_patterns(state: int, scratch: int, attribute: int) -> bool:
         for length in range(1, min(size, at.LONGEST) + 1):
             if u32(lengths + 4 * length) == 0:
                 continue
-            first = size - length if op == _SUFFIX else 0
+            first = size - length if op == SUFFIX else 0
             last = 0 if op == PREFIX else size - length
             for i in range(first, last + 1):
                 if not _note_pattern(state, scratch, element, op, start + i, length, before):

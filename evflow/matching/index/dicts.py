@@ -14,7 +14,8 @@ from numba import types
 from numpy.typing import NDArray
 
 from evflow.matching.index.memory import address_of
-from evflow.matching.index.native import (
+from evflow.matching.model import LIMIT
+from evflow.matching.native import (
     compiled,
     i64,
     set_f64,
@@ -24,7 +25,6 @@ from evflow.matching.index.native import (
     short_kernel,
     u8,
 )
-from evflow.matching.model import LIMIT
 from evflow.matching.rows import NUMBER, TEXT
 
 __all__ = ["DictReader"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import list_address, new_block, room
 from evflow.matching.index.keys import mix
-from evflow.matching.index.native import compiled, i64, kernel, set_i64, set_u32, total, u32
+from evflow.matching.native import compiled, i64, kernel, set_i64, set_u32, total, u32
 
 __all__ = [
     "element_address",

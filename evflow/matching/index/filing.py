@@ -14,7 +14,7 @@ from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import append, list_address, record_address, reserve, take
 from evflow.matching.index.directory import element_address, find, new_list, signature_elements
 from evflow.matching.index.keys import cell_key, cell_number, hash_bytes, join, mix, power, value_hash
-from evflow.matching.index.native import (
+from evflow.matching.native import (
     bits_of,
     compiled,
     f32,
@@ -26,6 +26,7 @@ from evflow.matching.index.native import (
     set_u32,
     u32,
 )
+from evflow.matching.operators import CONTAINS, PREFIX
 
 __all__ = [
     "cell_of",
@@ -40,7 +41,6 @@ __all__ = [
     "widen",
 ]
 
-PREFIX, SUFFIX, CONTAINS = 6, 7, 8
 SHARP_ENOUGH = 0.25
 """A constraint is sharp if at most this share of those on its attribute are the same."""
 

@@ -6,18 +6,6 @@ from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import list_address
 from evflow.matching.index.directory import find, may_hold, signature_elements
 from evflow.matching.index.keys import cell_key, cell_number, power
-from evflow.matching.index.native import (
-    compiled,
-    f32,
-    f64,
-    i32,
-    i64,
-    lowest,
-    prefetch,
-    set_i64,
-    set_u32,
-    u32,
-)
 from evflow.matching.index.probes import (
     E_COUNT,
     E_FIRST,
@@ -28,6 +16,18 @@ from evflow.matching.index.probes import (
     event_address,
     probe_key,
     push,
+)
+from evflow.matching.native import (
+    compiled,
+    f32,
+    f64,
+    i32,
+    i64,
+    lowest,
+    prefetch,
+    set_i64,
+    set_u32,
+    u32,
 )
 
 __all__ = [

@@ -2,78 +2,28 @@
 
 from __future__ import annotations
 
+from evflow.matching.compare import number_holds, text_holds
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import record_address
 from evflow.matching.index.follow import attribute_row, event_place
-from evflow.matching.index.native import compiled, f64, i32, i64, u8, u32, within
 from evflow.matching.index.probes import column
+from evflow.matching.native import compiled, f64, i32, i64, u32, within
+from evflow.matching.operators import NE
 
 __all__ = ["holds"]
-
-_EQ, _NE, _LT, _LE, _GT, _GE, _PREFIX, _SUFFIX, _CONTAINS = range(9)
-
-
-@compiled
-def _order(left: int, left_size: int, right: int, right_size: int) -> int:
-    """How two strings of bytes are ordered: negative, 0 or positive."""
-    for i in range(min(left_size, right_size)):
-        difference = u8(left + i) - u8(right + i)
-        if difference:
-            return difference
-    return left_size - right_size
-
-
-@compiled
-def _same_bytes(left: int, right: int, size: int) -> bool:
-    for i in range(size):  # noqa: SIM110
-        if u8(left + i) != u8(right + i):
-            return False
-    return True
 
 
 @compiled
 def _text_holds(state: int, scratch: int, op: int, row: int, text: int) -> bool:
     """Whether a string of an event satisfies a constraint with a string."""
-    if op == _NE:
+    if op == NE:
         return i32(column(scratch, at.ROWS_TEXT) + 4 * row) != text
     offsets = i64(state + 8 * at.TEXT_OFFSETS)
     start = i64(offsets + 8 * text)
-    size = i64(offsets + 8 * text + 8) - start
-    right = i64(state + 8 * at.TEXT_DATA) + start
     left = column(scratch, at.ROWS_CHARS) + i64(column(scratch, at.ROWS_CHAR_START) + 8 * row)
     length = i32(column(scratch, at.ROWS_CHAR_LENGTH) + 4 * row)
-    if op <= _GE:
-        order = _order(left, length, right, size)
-        if op == _LT:
-            return order < 0
-        if op == _LE:
-            return order <= 0
-        return order > 0 if op == _GT else order >= 0
-    if size == 0 or size > length:
-        return size == 0
-    if op == _PREFIX:
-        return _same_bytes(left, right, size)
-    if op == _SUFFIX:
-        return _same_bytes(left + length - size, right, size)
-    begin = u8(right)
-    for i in range(length - size + 1):  # noqa: SIM110
-        if u8(left + i) == begin and _same_bytes(left + i, right, size):
-            return True
-    return False
-
-
-@compiled
-def _number_holds(op: int, value: float, operand: float) -> bool:
-    """Whether a number satisfies a constraint with a number."""
-    if op == _EQ:
-        return value == operand
-    if op == _NE:
-        return value != operand
-    if op == _LT:
-        return value < operand
-    if op == _LE:
-        return value <= operand
-    return value > operand if op == _GT else value >= operand
+    operand, size = i64(state + 8 * at.TEXT_DATA) + start, i64(offsets + 8 * text + 8) - start
+    return text_holds(op, left, length, operand, size)
 
 
 @compiled
@@ -86,7 +36,7 @@ def _exactly(state: int, scratch: int, place: int, count: int, values: int) -> b
         row = u32(attribute + at.A_ROW)
         if u32(attribute + at.A_ELEMENT) % 3 == at.NUMBERS:
             number = f64(column(scratch, at.ROWS_NUMBER) + 8 * row)
-            if not _number_holds(op, number, f64(constraint + 8)):
+            if not number_holds(op, number, f64(constraint + 8)):
                 return False
         elif not _text_holds(state, scratch, op, row, u32(constraint + 4)):
             return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evflow.matching.index.native import compiled, float_of, narrow, narrow_bits, product, total, u8
+from evflow.matching.native import compiled, float_of, narrow, narrow_bits, product, total, u8
 
 __all__ = [
     "INFINITE",

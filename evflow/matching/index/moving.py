@@ -18,7 +18,8 @@ from evflow.matching.index.blocks import (
 from evflow.matching.index.change import area_of, signature_of
 from evflow.matching.index.filing import cell_of, find_group, group_of, leave, put, radius_of, widen
 from evflow.matching.index.keys import cell_key, cell_number, power
-from evflow.matching.index.native import (
+from evflow.matching.model import LIMIT
+from evflow.matching.native import (
     compiled,
     i32,
     i64,
@@ -28,7 +29,6 @@ from evflow.matching.index.native import (
     short_kernel,
     u32,
 )
-from evflow.matching.model import LIMIT
 
 __all__ = ["UNSETTLED", "move", "move_one"]
 

@@ -12,7 +12,7 @@ from evflow.matching.index.bands import band_of, filings, inner_pair, order_of
 from evflow.matching.index.blocks import list_address
 from evflow.matching.index.directory import element_address, may_hold
 from evflow.matching.index.keys import number_key
-from evflow.matching.index.native import (
+from evflow.matching.native import (
     compiled,
     f64,
     i32,

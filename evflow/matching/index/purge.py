@@ -6,8 +6,8 @@ from evflow.matching.index import layout as at
 from evflow.matching.index.bands import drop_filings
 from evflow.matching.index.blocks import free_block, list_address
 from evflow.matching.index.directory import element_address, signature_elements
-from evflow.matching.index.native import compiled, i64, kernel, set_i64, set_u32, u32
 from evflow.matching.index.settle import free_list
+from evflow.matching.native import compiled, i64, kernel, set_i64, set_u32, u32
 
 __all__ = ["purge"]
 

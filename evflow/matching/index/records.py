@@ -10,7 +10,8 @@ from __future__ import annotations
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import area_words, record_address, room
 from evflow.matching.index.keys import INFINITE, NOT_A_NUMBER, number_key
-from evflow.matching.index.native import compiled, f32, f64, i32, i64, set_f64, set_i64, set_u32, u8, u32
+from evflow.matching.native import compiled, f32, f64, i32, i64, set_f64, set_i64, set_u32, u8, u32
+from evflow.matching.operators import EQ, EXISTS, GE, GT, LE, LT, NE
 
 __all__ = [
     "LONGEST",
@@ -36,7 +37,6 @@ _NOT = D_HIGH + 8 * LONGEST
 _EXACT = _NOT + 8 * LONGEST
 DRAFT_SIZE = _EXACT + 16 * LONGEST
 _NOTHING = -(1 << 40)
-_EQ, _NE, _LT, _LE, _GT, _GE, _EXISTS = 0, 1, 2, 3, 4, 5, 9
 
 
 @compiled
@@ -95,26 +95,26 @@ def _add_number(draft: int, name: int, op: int, number: float) -> bool:
     element = 3 * name + at.NUMBERS
     row = _find_element(draft, element, -INFINITE, NOT_A_NUMBER)
     if number != number:
-        return op == _NE
-    if op > _GE:
+        return op == NE
+    if op > GE:
         return False
     key = number_key(number)
-    if op == _NE and not key & 1:
+    if op == NE and not key & 1:
         _exclude(draft, row, key, op, number)
         return True
     # Values in the gap of an operand that is not round have its key too.
     if key & 1:
         _exact(draft, element, op, at.NO_KEY, number, at.V_GAPS)
     step = 1 - (key & 1)
-    if op == _EQ:
+    if op == EQ:
         _limit(draft, row, key, key)
-    elif op == _LT:
+    elif op == LT:
         _limit(draft, row, -INFINITE, key - step)
-    elif op == _LE:
+    elif op == LE:
         _limit(draft, row, -INFINITE, key)
-    elif op == _GT:
+    elif op == GT:
         _limit(draft, row, key + step, INFINITE)
-    elif op == _GE:
+    elif op == GE:
         _limit(draft, row, key, INFINITE)
     return True
 
@@ -124,9 +124,9 @@ def _add_text(draft: int, name: int, op: int, text: int) -> bool:
     """Adds a constraint with a string; False if nothing satisfies it."""
     element = 3 * name + at.TEXTS
     row = _find_element(draft, element, 0, at.NONE)
-    if op == _EQ:
+    if op == EQ:
         _limit(draft, row, text, text)
-    elif op == _NE:
+    elif op == NE:
         _exclude(draft, row, text, op, 0.0)
     else:
         _exact(draft, element, op, text, 0.0, at.V_ALWAYS)
@@ -142,7 +142,7 @@ def make_draft(draft: int, names: int, ops: int, numbers: int, texts: int, start
     possible = True
     for c in range(start, stop):
         name, op, text = i32(names + 4 * c), u8(ops + c), i32(texts + 4 * c)
-        if op == _EXISTS:
+        if op == EXISTS:
             _find_element(draft, 3 * name + at.ANY, 0, 0)
         elif text >= 0:
             possible &= _add_text(draft, name, op, text)
@@ -182,7 +182,7 @@ def _settle_exclusion(draft: int, row: int) -> bool:
         set_i64(draft + D_HIGH + 8 * row, high - 1)
     else:
         number = _number_of(draft, key) if numeric else 0.0
-        _exact(draft, element, _NE, key, number, at.V_ALWAYS)
+        _exact(draft, element, NE, key, number, at.V_ALWAYS)
     return True
 
 

@@ -14,7 +14,8 @@ from evflow.matching.index.follow import (
     take_values,
 )
 from evflow.matching.index.holds import holds
-from evflow.matching.index.native import (
+from evflow.matching.index.probes import E_LISTS, E_RECORDS, event_address, follow_probes, read_events
+from evflow.matching.native import (
     compiled,
     i64,
     inside,
@@ -30,7 +31,6 @@ from evflow.matching.index.native import (
     surely_near,
     u32,
 )
-from evflow.matching.index.probes import E_LISTS, E_RECORDS, event_address, follow_probes, read_events
 
 __all__ = ["match"]
 

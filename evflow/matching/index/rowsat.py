@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching.index.memory import address_of
-from evflow.matching.index.native import kernel, set_i64
+from evflow.matching.native import kernel, set_i64
 from evflow.matching.rows import EventRows
 
 __all__ = ["columns_of"]

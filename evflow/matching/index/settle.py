@@ -12,7 +12,7 @@ from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import area_in, give_columns, list_address, records_of, reserve
 from evflow.matching.index.filing import find_place, leave, mark_dirty, put
 from evflow.matching.index.keys import cell_key, cell_number, power
-from evflow.matching.index.native import (
+from evflow.matching.native import (
     bits_of,
     compiled,
     f32,

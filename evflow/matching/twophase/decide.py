@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.matching.compare import number_holds, order, text_holds
 from evflow.matching.rows import NUMBER, TEXT
 from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, compiled
-from evflow.matching.twophase.predicates import CONTAINS, EXISTS, PREFIX, SUFFIX, TEXTS
+from evflow.matching.twophase.predicates import EXISTS, NEVER, TEXTS
 
 __all__ = ["Attribute", "near", "order_of", "read_event", "satisfies", "tested", "unread_event"]
 
@@ -26,55 +27,10 @@ class Attribute(NamedTuple):
 
 @compiled
 def order_of(chars: NDArray[np.uint8], at: Int, length: Int, words: Words, text: Int) -> Int:
-    """-1, 0 or 1 as a string of an event stands before an operand, equals it, or stands behind it."""
-    operand = words.offsets[text]
-    size = words.offsets[text + 1] - operand
-    for i in range(min(length, size)):
-        a, b = chars[at + i], words.data[operand + i]
-        if a != b:
-            return -1 if a < b else 1
-    return (length > size) - (length < size)
-
-
-@compiled
-def _found_at(chars: NDArray[np.uint8], at: Int, words: Words, operand: Int, size: Int) -> Any:
-    for i in range(size):  # noqa: SIM110
-        if chars[at + i] != words.data[operand + i]:
-            return False
-    return True
-
-
-@compiled
-def _holds_part(test: Int, chars: NDArray[np.uint8], at: Int, length: Int, words: Words, text: Int) -> Any:
-    """Whether a string starts with, ends with or contains an operand."""
-    operand = words.offsets[text]
-    size = words.offsets[text + 1] - operand
-    spare = length - size
-    if spare < 0:
-        return False
-    if test == PREFIX:
-        return _found_at(chars, at, words, operand, size)
-    if test == SUFFIX:
-        return _found_at(chars, at + spare, words, operand, size)
-    for i in range(spare + 1):  # noqa: SIM110
-        if _found_at(chars, at + i, words, operand, size):
-            return True
-    return False
-
-
-@compiled
-def _compare(op: Int, less: Any, equal: Any, greater: Any) -> Any:
-    if op == 0:
-        return equal
-    if op == 1:
-        return not equal
-    if op == 2:
-        return less
-    if op == 3:
-        return less or equal
-    if op == 4:
-        return greater
-    return greater or equal
+    """Negative, 0 or positive as a string of an event stands before an operand, equals it, or behind it."""
+    operand: Int = words.offsets[text]
+    size: Int = words.offsets[text + 1] - operand
+    return order(chars.ctypes.data + at, length, words.data.ctypes.data + operand, size)
 
 
 @compiled
@@ -85,17 +41,18 @@ def satisfies(
     if test == EXISTS:
         return True
     if test < TEXTS:
-        if attribute.kind != NUMBER:
-            return False
-        value = attribute.number
-        return _compare(test, value < number, value == number, value > number)
-    if test > EXISTS or attribute.kind != TEXT:
+        return attribute.kind == NUMBER and number_holds(test, attribute.number, number)
+    if test == NEVER or attribute.kind != TEXT:
         return False
-    at, length = attribute.start, attribute.length
-    if test <= CONTAINS and test >= PREFIX:
-        return _holds_part(test, chars, at, length, words, text)
-    order = order_of(chars, at, length, words, text)
-    return _compare(test - TEXTS, order < 0, order == 0, order > 0)
+    operand: Int = words.offsets[text]
+    size: Int = words.offsets[text + 1] - operand
+    return text_holds(
+        test - TEXTS,
+        chars.ctypes.data + attribute.start,
+        attribute.length,
+        words.data.ctypes.data + operand,
+        size,
+    )
 
 
 @compiled

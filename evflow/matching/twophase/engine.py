@@ -92,8 +92,10 @@ class TwoPhaseEngine:
         owner = np.repeat(np.arange(len(held), dtype=np.int32), lengths)
         never = np.zeros(len(held), bool)
         never[owner[held.op == NEVER]] = True
-        wide = lengths >= UNREACHABLE
-        countable = ~(never | wide)
+        apart = lengths >= UNREACHABLE
+        unknown = (held.op > self._structure.last_test) & (held.op != NEVER)
+        apart[owner[unknown]] = True
+        countable = ~(never | apart)
         rows = countable[owner]
         name = held.name[rows]
         structure = self._structure(
@@ -102,7 +104,7 @@ class TwoPhaseEngine:
         predicates = structure.sizes(structure.arrays)["predicates"]
         pairs = pairs_of(owner[rows], structure.predicate, name, predicates, countable)
         self._one, self._two = structure.arrays, self._lists(pairs).arrays
-        self._apart_always = np.flatnonzero(wide & ~never).astype(np.int32)
+        self._apart_always = np.flatnonzero(apart & ~never).astype(np.int32)
         self._built = len(held)
         self._refresh()
 

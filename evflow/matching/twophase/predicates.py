@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.events.gather import starts_of
-from evflow.matching.model import Op
+from evflow.matching.operators import Op
 from evflow.matching.strings import Strings
 
 __all__ = [
@@ -25,7 +25,8 @@ __all__ = [
     "UNREACHABLE", "Pairs", "codes_of", "number_keys", "pairs_of", "stable_order", "text_keys",
 ]  # fmt: skip
 
-TEXTS, PREFIX, SUFFIX, CONTAINS, EXISTS, NEVER = 6, 12, 13, 14, 15, 16
+TEXTS, NEVER = 16, 32
+PREFIX, SUFFIX, CONTAINS, EXISTS = (TEXTS + op for op in (Op.PREFIX, Op.SUFFIX, Op.CONTAINS, Op.EXISTS))
 """Tests: an ``Op`` as it is has a number, one from ``TEXTS`` on a string; ``NEVER`` is true for nothing."""
 
 _TOP = np.uint64(1 << 63)
@@ -38,7 +39,7 @@ def codes_of(
 
     Example:
         >>> codes_of(np.array([2, 2, 9], np.uint8), np.zeros(3), np.array([-1, 7, -1]))
-        array([ 2,  8, 15], dtype=uint8)
+        array([ 2, 18, 25], dtype=uint8)
     """
     textual = (text >= 0) | (op == Op.EXISTS)
     test = np.where(textual, op + TEXTS, op)
@@ -146,6 +147,8 @@ class Arranged(ABC):
         arrays: what its kernel reads.
         predicate: int32: the predicate of each constraint that it was built of.
     """
+
+    last_test = NEVER
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from evflow.matching.rows import NUMBER
 from evflow.matching.strings import Strings
 from evflow.matching.twophase.compiled import Int, Rows, Words, compiled, kernel
 from evflow.matching.twophase.decide import Attribute
-from evflow.matching.twophase.predicates import TEXTS, arrange
+from evflow.matching.twophase.predicates import NEVER, TEXTS, arrange
 from evflow.matching.twophase.scratch import Satisfied, emit
 from evflow.matching.twophase.search_tree import emit_family
 
@@ -142,6 +142,7 @@ class Table:
     """
 
     kind = TableArrays
+    last_test = NEVER
     find = staticmethod(find_in_tables)
 
     def __init__(

@@ -267,6 +267,7 @@ class Trie:
     """
 
     kind = TrieArrays
+    last_test = EXISTS  # filters with a later one are tested one by one
     find = staticmethod(find_in_trie)
 
     def __init__(
