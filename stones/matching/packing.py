@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgpack
-import numpy as np
 
 from evflow.errors import FlowError, SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns
+from evflow.matching.columns.content import NOWHERE, Content
 from evflow.outside import from_msgpack, shown
 
 __all__ = ["pack", "unpack"]
@@ -74,12 +74,15 @@ def unpack(pieces: Sequence[bytes], space: str) -> FilterColumns:
     Raises:
         FlowError: one is malformed, or an area is elsewhere.
     """
-    made = _Made(3 if space == "plane" else 4)
+    content, length = Content(), 3 if space == "plane" else 4
+    content.space = space
     try:
         for number, piece in enumerate(pieces):
-            for parts in from_msgpack(piece):
-                made.add(number, parts)
-        columns = made.columns(len(pieces), space)
+            for area, *flat in from_msgpack(piece):
+                parts = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+                constraints = [(n, op, v if isinstance(v, str) else float(v)) for n, op, v in parts]
+                content.put(number, constraints, _circle(area, length))
+        columns = FilterColumns(**content.arguments(), count=len(pieces))
         columns.check(space)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise FlowError(f"subscriptions that were kept are malformed: {shown(error)}") from None
@@ -88,66 +91,15 @@ def unpack(pieces: Sequence[bytes], space: str) -> FilterColumns:
     return columns
 
 
-class _Made:
-    """Columns while they are made."""
-
-    def __init__(self, area: int) -> None:
-        self._area = area
-        self._names: dict[str, int] = {}
-        self._texts: dict[str, int] = {}
-        self._start = [0]
-        self._name: list[int] = []
-        self._op: list[int] = []
-        self._number: list[float] = []
-        self._text: list[int] = []
-        self._owner: list[int] = []
-        self._circles: list[tuple[float, float, float]] = []
-
-    def add(self, owner: int, parts: list[Any]) -> None:
-        """Takes in a filter."""
-        area, *constraints = parts
-        if area is None:
-            self._circles.append((np.nan, np.nan, np.nan))
-        elif len(area) != self._area:
-            raise SubscriptionError(
-                f"area {shown(area, 60)} is not where the stone's areas are; has its space changed?"
-            )
-        else:
-            x, y, radius = map(float, area[:3])
-            if x != x:
-                raise ValueError(f"area {shown(area)}")
-            self._circles.append((x, y, radius))
-        for name, op, operand in zip(constraints[::3], constraints[1::3], constraints[2::3], strict=True):
-            self._name.append(self._names.setdefault(name, len(self._names)))
-            self._op.append(op)
-            if isinstance(operand, str):
-                self._number.append(0.0)
-                self._text.append(self._texts.setdefault(operand, len(self._texts)))
-            else:
-                self._number.append(float(operand))
-                self._text.append(-1)
-        self._start.append(len(self._name))
-        self._owner.append(owner)
-
-    def columns(self, count: int, space: str) -> FilterColumns:
-        """All that was added."""
-        circles = np.array(self._circles, np.float64).reshape(-1, 3)
-        x, y, radius = circles.T.copy()
-        op = np.array(self._op, np.int64).reshape(-1)
-        if len(op) and not 0 <= op.min() <= op.max() <= 255:
-            raise ValueError("an operator that is none")
-        return FilterColumns(
-            names=list(self._names),
-            texts=list(self._texts),
-            start=np.array(self._start, np.int64),
-            name=np.array(self._name, np.int32),
-            op=op.astype(np.uint8),
-            number=np.array(self._number, np.float64),
-            text=np.array(self._text, np.int32),
-            subscription=np.array(self._owner, np.int64),
-            x=x,
-            y=y,
-            radius=radius,
-            space=space,
-            count=count,
+def _circle(area: Any, length: int) -> tuple[float, float, float]:
+    """An area that was packed as so many elements; a ValueError if it is none."""
+    if area is None:
+        return NOWHERE
+    if len(area) != length:
+        raise SubscriptionError(
+            f"area {shown(area, 60)} is not where the stone's areas are; has its space changed?"
         )
+    x, y, radius = map(float, area[:3])
+    if x != x:
+        raise ValueError(f"area {shown(area)}")
+    return x, y, radius

@@ -1,7 +1,8 @@
-"""Columns put together of filters that are objects, one by one."""
+"""Columns put together of filters, one by one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import numpy as np
 from evflow.errors import SubscriptionError
 from evflow.matching.model import Filter, GlobeCircle
 
-__all__ = ["Content"]
+__all__ = ["NOWHERE", "Content"]
+
+NOWHERE = (np.nan, np.nan, np.nan)
+"""The area of a filter that has none."""
 
 
 class Content:
@@ -34,25 +38,44 @@ class Content:
     def add(self, subscription: int, part: Filter) -> None:
         """Takes in one filter.
 
+        Args:
+            subscription: the number of its subscription.
+            part: the filter.
+
         Raises:
             SubscriptionError: its area is not where those before it are, on the plane or on the globe.
         """
-        for constraint in part.constraints:
-            name = self.names.setdefault(constraint.name, len(self.names))
+        constraints = [(one.name, one.op, one.value) for one in part.constraints]
+        self.put(subscription, constraints, self._area(part))
+
+    def put(
+        self,
+        subscription: int,
+        constraints: Iterable[tuple[str, int, float | str | None]],
+        area: tuple[float, float, float] = NOWHERE,
+    ) -> None:
+        """Takes in one filter by its parts, which are not checked.
+
+        Args:
+            subscription: the number of its subscription.
+            constraints: name, operator and operand of each.
+            area: the two coordinates and the radius.
+        """
+        for name, op, value in constraints:
             number, text = 0.0, -1
-            if isinstance(constraint.value, str):
-                text = self.texts.setdefault(constraint.value, len(self.texts))
-            elif constraint.value is not None:
-                number = constraint.value
-            self.rows.append((name, constraint.op, number, text))
+            if isinstance(value, str):
+                text = self.texts.setdefault(value, len(self.texts))
+            elif value is not None:
+                number = float(value)
+            self.rows.append((self.names.setdefault(name, len(self.names)), op, number, text))
         self.start.append(len(self.rows))
         self.subscription.append(subscription)
-        self.areas.append(self._area(part))
+        self.areas.append(area)
 
     def _area(self, part: Filter) -> tuple[float, float, float]:
         area = part.area
         if area is None:
-            return (np.nan, np.nan, np.nan)
+            return NOWHERE
         space = "globe" if isinstance(area, GlobeCircle) else "plane"
         self.space = self.space or space
         if space != self.space:
@@ -72,7 +95,7 @@ class Content:
             "texts": list(self.texts),
             "start": np.array(self.start, np.int64),
             "name": np.array(name, np.int32),
-            "op": np.array(op, np.uint8),
+            "op": np.array(op, np.int64),
             "number": np.array(number, np.float64),
             "text": np.array(text, np.int32),
             "subscription": np.array(self.subscription, np.int64),
