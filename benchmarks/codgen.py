@@ -22,8 +22,7 @@ import table
 
 import evflow as ev
 from evflow.codgen.front import Input, build
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Kernel, Port, Stage
+from evflow.codgen.kernel import Kernel, Port, Stage, kernel
 from evflow.codgen.native import Native
 
 SCHEMA = local.Trade.schema
@@ -77,8 +76,7 @@ class Trade(evflow.Event):
     size: int
 wall, cpu = time.perf_counter_ns(), time.process_time_ns()
 from evflow.codgen.front import Input, build
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Port, Stage
+from evflow.codgen.kernel import Port, Stage, kernel
 function = build({code!r}, "filter", [Input("input", Trade.schema)])
 kernel((Stage(function, 0, (Port(exit=0),)),), Trade.schema)
 print(time.process_time_ns() - cpu, time.perf_counter_ns() - wall)

@@ -17,8 +17,8 @@ import numpy as np
 
 from evflow import Array, Schema, Str
 from evflow.codgen.front import Input, build
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Port, Stage, new_state
+from evflow.codgen.kernel import Port, Stage, kernel
+from evflow.codgen.runtime import new_state
 from evflow.codgen.tree import Fault
 from evflow.events.encode import encode_dict
 

@@ -1,4 +1,4 @@
-"""What a function's operations cost, and where a loop pays for them.
+"""What a function's operations cost, where a loop pays for them, and which functions are cheap.
 
 A step is about a nanosecond of code that is not optimised: a single event runs that long before its function
 is optimised. The front ends put a ``Spend`` at the start of each turn of a loop, with the steps of all that
@@ -15,20 +15,24 @@ from typing import Any
 
 from evflow.codgen import tree
 from evflow.codgen.library import LIBRARY
-from evflow.codgen.tree import Function, Stmt, walk
+from evflow.codgen.tree import Expr, Function, Stmt, walk
 from evflow.schema.types import NUMBERS, Str
 
-__all__ = ["STEPS", "metered", "tank", "work_tank"]
+__all__ = ["STEPS", "is_quiet", "metered", "tank", "work_tank"]
 
 STEPS = 10
 """Steps in a unit of fuel: the least that a turn of a loop costs."""
 
 _LEAST_WORK = 1_000_000
 
+_MOST_NODES = 60
+"""Nodes of a filter that is cheap."""
+
 _BRANCH = 10
 """Steps up to which a branch is paid for with what stands around it."""
 
 _DIVISION, _FLOAT_REMAINDER = 6, 40
+_DIVISIONS = ("div", "rem", "floordiv", "mod")
 _PER_STATEMENT = {tree.SetAttribute: 20, tree.Submit: 60, tree.Discard: 20}
 
 
@@ -101,7 +105,7 @@ def _steps(node: Any) -> int:
         kind = node.type.held
         return kind.capacity if isinstance(kind, Str) else 0
     if isinstance(node, tree.Binary):
-        if node.op not in ("div", "rem", "floordiv", "mod"):
+        if node.op not in _DIVISIONS:
             return 2 if node.type[0] == "f" else 1
         return _DIVISION if node.type[0] != "f" or node.op == "div" else _FLOAT_REMAINDER
     if isinstance(node, tree.Call):
@@ -117,3 +121,35 @@ def _steps(node: Any) -> int:
     if isinstance(node, tree.Copy):
         return 4 + (node.target.type.width or 0) // 4
     return _PER_STATEMENT.get(type(node), 1)
+
+
+def is_quiet(function: Function) -> bool:
+    """Whether a function is a cheap filter without effect or fault.
+
+    In a chain of filters a branch after each costs more than the next filter where it is mispredicted. Such
+    a filter is therefore run without a branch, also for an event that an earlier filter has rejected, and
+    its result masked.
+    """
+    schema = function.inputs[0][1] if function.inputs else None
+    if function.kind != "filter" or (schema is not None and schema.width is None):
+        return False
+    return all(n < _MOST_NODES and _harmless(node) for n, node in enumerate(walk(function.body)))
+
+
+def _harmless(node: object) -> bool:
+    if isinstance(
+        node, (tree.Attribute, tree.Call, tree.Copy, tree.Discard, tree.Loop, tree.SetAttribute, tree.Submit)
+    ):
+        return False
+    if isinstance(node, tree.Assign) and (isinstance(node.place, tree.Path) or node.place.variable.static):
+        return False
+    if isinstance(node, tree.Path) and any(step.indexes for step in node.steps):
+        return False
+    if isinstance(node, tree.Element) and node.indexes:
+        return False
+    if isinstance(node, tree.Convert) and node.checked:
+        return False
+    if isinstance(node, tree.Binary) and node.op in _DIVISIONS:
+        float_division = node.op in ("div", "rem") and node.type[0] == "f"
+        return float_division or (isinstance(node.right, tree.Const) and node.right.value != 0)
+    return not isinstance(node, Expr) or node.type != "str"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from evflow.codgen.adapt import check_fit
 from evflow.codgen.source.check import KINDS
@@ -19,9 +18,7 @@ __all__ = ["FUEL", "Input", "build", "refuse_requests", "refuse_statics", "sourc
 FUEL = 10_000_000
 """What one event may spend, if nothing else is said: about a tenth of a second."""
 
-_KEPT, _LONG = 1024, 1 << 14
-_built: OrderedDict[object, Function] = OrderedDict()
-_lock = threading.Lock()
+_LONG = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -61,20 +58,11 @@ def build(
         CodeError: the code is refused; carries the place in it.
         SchemaError: events of an actual schema do not fit the declared one.
     """
-    inputs, outputs = tuple(inputs), tuple(outputs)
-    key = (_identity(code), kind, inputs, outputs, fuel)
-    with _lock:
-        known = _built.get(key)
-        if known is not None:
-            _built.move_to_end(key)
-            return known
-    function = _build(code, kind, inputs, outputs, fuel)
-    if len(function.source) > _LONG:
-        return function
-    with _lock:
-        _built[key] = function
-        if len(_built) > _KEPT:
-            _built.popitem(last=False)
+    key = _Code(code)
+    # A long text would take much memory.
+    make = _build.__wrapped__ if isinstance(code, str) and len(code) > _LONG else _build
+    function = make(key, kind, tuple(inputs), tuple(outputs), fuel)
+    del key.code  # the cache keeps the key, which shall not keep what a Python function refers to
     return function
 
 
@@ -121,21 +109,29 @@ def refuse_statics(function: Function, what: str) -> None:
     )
 
 
-def _identity(code: str | Callable[..., object]) -> object:
-    if isinstance(code, str):
-        return code
-    from evflow.codgen.source.pysource import identity
+class _Code:
+    """The code of a function; two are equal if they would give the same tree."""
 
-    return identity(code)
+    def __init__(self, code: str | Callable[..., object]) -> None:
+        self.code = code
+        self.identity: object = code
+        if not isinstance(code, str):
+            from evflow.codgen.source.pysource import identity
+
+            self.identity = identity(code)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Code) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
 
 
+@lru_cache(maxsize=1024)
 def _build(
-    code: str | Callable[..., object],
-    kind: str,
-    inputs: tuple[Input, ...],
-    outputs: tuple[tuple[str, Schema], ...],
-    fuel: int,
+    given: _Code, kind: str, inputs: tuple[Input, ...], outputs: tuple[tuple[str, Schema], ...], fuel: int
 ) -> Function:
+    code = given.code
     if kind not in KINDS:
         raise CodeError(f"a function of kind {kind!r}: expected one of {', '.join(KINDS)}")
     if kind == "transform" and not outputs:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from evflow.codgen.llvm.emitter import Emitter, Host
+from evflow.codgen.costs import is_quiet
+from evflow.codgen.llvm.emitter import Emitter
 from evflow.codgen.llvm.function import write_function
+from evflow.codgen.llvm.host import Host
 from evflow.codgen.llvm.ir import Body, Module
-from evflow.codgen.llvm.quiet import is_quiet
 from evflow.codgen.native import Native
 from evflow.codgen.tree import Function, Pos, Root
 
@@ -23,11 +24,11 @@ def gate(function: Function) -> Native | None:
     if not is_quiet(function) or function.attributes or function.system or function.statics:
         return None
     body = Body(Module(), "i64 @run(ptr %event) nounwind")
-    _, exits = write_function(body, function, cast(Host, _OneEvent()))
-    if exits.faults:
+    e = write_function(body, function, cast(Host, _OneEvent()))
+    if e.faults:
         return None
     body.begin("return")
-    result = body.phi("i64", exits.returns)
+    result = body.phi("i64", e.returns)
     body.ret("i64 " + body.let(f"zext i1 {body.let(f'icmp ne i64 {result}, 0')} to i64"))
     body.finish()
     return Native(body.module.text(), optimised=True)

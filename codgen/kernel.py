@@ -1,66 +1,31 @@
-"""One native pass over a batch for a whole tree of stages."""
+"""One native pass over a batch for a whole tree of stages, and the cache of its code."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
-from evflow.codgen.arrivals import ExitReader
-from evflow.codgen.llvm.context import Context
-from evflow.codgen.llvm.kernel_ir import write_kernel
 from evflow.codgen.llvm.stage import Port, Routes, Stage
+from evflow.codgen.llvm.stage_ir import write_kernel
 from evflow.codgen.memory import Array
-from evflow.codgen.native import Code
-from evflow.codgen.result import NO_FAULTS, Column, FaultNote, Faults, Records, Result, Segment
-from evflow.codgen.runtime import (
-    AttributeColumn,
-    Runtime,
-    kept_state,
-    layout_of,
-    new_state,
-    request_at,
-    take_request,
-)
-from evflow.codgen.tree import Loop, walk
+from evflow.codgen.native import compiling
+from evflow.codgen.result import ExitReader, Records, Result, Segment
+from evflow.codgen.runtime import AttributeColumn, LoopCode, Runtime
 from evflow.schema import Schema
 
-__all__ = [
-    "Column",
-    "FaultNote",
-    "Faults",
-    "Kernel",
-    "KernelCode",
-    "Port",
-    "Records",
-    "Result",
-    "Segment",
-    "Stage",
-    "kept_state",
-    "layout_of",
-    "new_state",
-    "request_at",
-    "take_request",
-]
+__all__ = ["Kernel", "KernelCode", "Port", "Records", "Result", "Segment", "Stage", "kernel"]
 
 
-class KernelCode(Code):
+class KernelCode(LoopCode):
     """The code of a tree of stages, which any number of kernels share.
 
     Attributes:
         routes: the tree.
-        context: what the words of a kernel's context are.
-        loops: whether a function has loops, so that few events may take long.
-        scratch: bytes of memory that a kernel needs for large arrays.
-        names: what faults are about, by number.
     """
 
     def __init__(self, stages: tuple[Stage, ...], schema: Schema | None) -> None:
         self.routes = Routes(stages, schema)
-        self.loops = any(isinstance(node, Loop) for stage in stages for node in walk(stage.function.body))
-        text = write_kernel(self.routes)
-        self.context: Context = text.context
-        self.scratch = text.scratch
-        self.names = text.names
-        super().__init__(text.ir)
+        super().__init__(write_kernel(self.routes), (node.stage.function for node in self.routes.nodes))
 
 
 class Kernel(Runtime):
@@ -79,7 +44,7 @@ class Kernel(Runtime):
     def __init__(self, code: KernelCode) -> None:
         routes = code.routes
         ways = {n: len(edges) for n, edges in enumerate(routes.exits) if edges and routes.form(n) == "rows"}
-        super().__init__(code, code.context, code.scratch, ways)
+        super().__init__(code, ways)
         self.buffers = tuple(buffer.schema for buffer in routes.buffers)
         self._made = range(1, len(self.buffers))
         self._result_word = code.context.at("result")
@@ -129,10 +94,7 @@ class Kernel(Runtime):
         buffers: list[Records | None] = [None]
         for number in self._made:
             buffers.append(self._records(number))
-        faults = NO_FAULTS
-        if self._faults >= 0 and self._vectors.count(self._faults):
-            faults = Faults(self._vectors.take(self._faults), self.code.names)
-        return Result(self._counts.copy(), exits, buffers, faults)
+        return Result(self._counts.copy(), exits, buffers, self._noted_faults())
 
     def _records(self, number: int) -> Records:
         vectors, schema = self._vectors, self.buffers[number]
@@ -142,3 +104,26 @@ class Kernel(Runtime):
         data = vectors.take(vectors.word("bytes", number))
         data.flags.writeable = False
         return Records(schema, data, offsets, rows)
+
+
+def kernel(stages: tuple[Stage, ...], schema: Schema | None) -> Kernel:
+    """A kernel that runs a tree of stages over batches.
+
+    The machine code is made once for one and the same tree and schema, and shared. It is kept while it is
+    among those used last, or a kernel uses it; then LLVM's memory is freed.
+
+    Args:
+        stages: the stages that see the input events, each of them all, in order.
+        schema: of the input events; None if all functions look at attributes alone and never at the event.
+
+    Raises:
+        GraphError: a stage was compiled for another schema than that of the events it would see.
+        CodeError: it cannot be compiled.
+    """
+    return Kernel(_code(stages, schema))
+
+
+@lru_cache(maxsize=1024)
+def _code(stages: tuple[Stage, ...], schema: Schema | None) -> KernelCode:
+    with compiling():
+        return KernelCode(stages, schema)

@@ -18,7 +18,7 @@ class LibraryFunction(NamedTuple):
         parameters, result: types, each one of ``tree.VALUE_TYPES``.
         steps: what a call costs (``costs.py``), besides what depends on the length of texts.
         native: "C" for a function of the C library, "llvm" for an intrinsic of LLVM; "" where the back end
-            has code for it (``llvm/maths.py``, ``llvm/texts.py``).
+            has code for it (``llvm/expressions.py``, ``llvm/texts.py``).
     """
 
     parameters: tuple[str, ...]

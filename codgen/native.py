@@ -21,7 +21,7 @@ from llvmlite.binding.ffi import ObjectRef
 from llvmlite.binding.newpassmanagers import NewPassManager
 
 from evflow.codgen.llvm.append_ir import PYTHON_FUNCTIONS
-from evflow.codgen.llvm.maths import C_FUNCTIONS
+from evflow.codgen.llvm.expressions import C_FUNCTIONS
 from evflow.errors import CodeError
 
 __all__ = ["HOT", "LOCK", "Code", "Native", "compiling", "prepare", "target"]
@@ -37,7 +37,7 @@ _MOST = 40_000_000
 """Characters of IR beyond which code is refused: LLVM takes some ten seconds for as many."""
 
 LOCK = threading.RLock()
-"""Held while LLVM works, and while caches of code change."""
+"""Held while LLVM works."""
 
 # A fork copies LLVM as it is: half a compilation would abort the fork when it ends.
 os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)

@@ -10,22 +10,24 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from evflow.codgen.llvm.context import Context
 from evflow.codgen.llvm.layout import statics_layout
+from evflow.codgen.llvm.stage_ir import KernelText
 from evflow.codgen.memory import Array, address, packed_texts
 from evflow.codgen.native import Code
-from evflow.codgen.tree import REQUEST, Function, Variable
+from evflow.codgen.result import NO_FAULTS, Faults
+from evflow.codgen.tree import REQUEST, Function, Loop, Variable, walk
 from evflow.codgen.vectors import Vectors
 from evflow.schema.types import NUMBERS
 
 __all__ = [
     "AttributeColumn",
+    "LoopCode",
     "Runtime",
     "kept_state",
     "layout_of",
@@ -119,22 +121,42 @@ def take_request(state: Array, at: int) -> int:
     return request
 
 
+class LoopCode(Code):
+    """The code of a loop over events, which any number of runtimes share.
+
+    Args:
+        text: what it is compiled from.
+        functions: the functions that it runs.
+
+    Attributes:
+        context: what the words of a runtime's context are.
+        names: what faults are about, by number.
+        loops: whether a function has loops, so that few events may take long.
+    """
+
+    def __init__(self, text: KernelText, functions: Iterable[Function]) -> None:
+        self.context, self.names = text.context, text.names
+        self.loops = any(isinstance(node, Loop) for function in functions for node in walk(function.body))
+        super().__init__(text.ir)
+
+
 class Runtime:
     """The running half of a compiled loop; one thread at a time may use it.
 
     Args:
         code: the machine code, shared with other runtimes.
-        context: what the words are.
-        scratch: bytes of memory that the code needs for large arrays.
         ways: for each exit whose selection native code does not check, how many rows an event may add.
+
+    Attributes:
+        code: as given.
     """
 
-    def __init__(self, code: Code, context: Context, scratch: int, ways: Mapping[int, int]) -> None:
-        self.code = code
+    def __init__(self, code: LoopCode, ways: Mapping[int, int]) -> None:
+        self.code, context = code, code.context
         self._block = np.zeros(context.size, np.int64)
         self._words: Any = self._block.data
         self._address = address(self._block)
-        self._scratch = np.zeros(max(scratch, 1), np.uint8)
+        self._scratch = np.zeros(max(context.scratch, 1), np.uint8)
         self._vectors = Vectors(self._block, context, ways)
         self._faults = self._vectors.word("faults")
         self._noted = context.words.get(("noted",))
@@ -195,6 +217,11 @@ class Runtime:
         del kept
         if self._failed:
             raise MemoryError("no memory for the events that the functions send")
+
+    def _noted_faults(self) -> Faults:
+        if self._faults < 0 or not self._vectors.count(self._faults):
+            return NO_FAULTS
+        return Faults(self._vectors.take(self._faults), self.code.names)
 
     def brief(self, events: int, size: int) -> bool:
         """Whether a run over so many events of a buffer of ``size`` bytes keeps the interpreter lock."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from evflow.codgen.front import Input, build
-from evflow.codgen.kernel import kept_state, layout_of, new_state, request_at, take_request
 from evflow.codgen.queuekernel import QueueState, queue_kernel
+from evflow.codgen.runtime import kept_state, layout_of, new_state, request_at, take_request
 from evflow.codgen.tree import Function
 from evflow.engine.host import system_values
 from evflow.engine.passes import reason_of, sent

@@ -1,27 +1,27 @@
 """What the parts of the LLVM back end share while they write one function.
 
 The parts (expressions, texts, paths, outputs, statements) are written as functions over an ``Emitter``.
-Where the events, outputs, attributes and statics really are is the business of a ``Host``: the batch
-kernel and the queue kernel each have one.
+Where the events, outputs, attributes and statics really are is the business of a ``Host`` (``host.py``): the
+batch kernel and the queue kernel each have one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from evflow.codgen.costs import tank, work_tank
 from evflow.codgen.llvm.ir import Body
-from evflow.codgen.tree import Assign, Element, Expr, Fault, Function, Path, Pos, Root
+from evflow.codgen.tree import Assign, Element, Expr, Fault, Function, Path, Pos
 from evflow.schema.types import FieldType
 
-__all__ = ["Emitter", "Failure", "Host", "Place", "Text", "Triple", "failure_words"]
+if TYPE_CHECKING:
+    from evflow.codgen.llvm.host import Host
+
+__all__ = ["Emitter", "Failure", "Place", "Text", "failure_words"]
 
 Text = tuple[str, str]
 """The operands of a text: pointer and length (i64)."""
-
-Triple = tuple[str, str, str]
-"""An attribute's operands, each i64: kind (0 not set, 1 i64, 2 f64, 3 text), bits or address, length."""
 
 
 class Failure(NamedTuple):
@@ -57,52 +57,6 @@ class Place:
     offset: int
     type: FieldType
     element: bool = False
-
-
-class Host(Protocol):
-    """Where a function's surroundings are.
-
-    Attributes:
-        invariant: suffix for loads from events that nothing writes to while the code runs.
-    """
-
-    invariant: str
-
-    def event(self, e: Emitter, root: Root, pos: Pos) -> str:
-        """A pointer to the first byte of an input or queued event; a bad queue index is an INDEX fault."""
-
-    def queue_length(self, e: Emitter, slot: int) -> str:
-        """How many events wait in a queue (i64)."""
-
-    def image(self, e: Emitter, slot: int) -> str:
-        """A pointer to where the record under construction of an output starts."""
-
-    def reserve(self, e: Emitter, slot: int, size: str, pos: Pos) -> str:
-        """Makes room for a record of ``size`` bytes in all; gives its image, which may have moved."""
-
-    def submit_output(self, e: Emitter, port: str, slot: int, size: str, pos: Pos) -> None:
-        """Notes that the finished record of an output goes out of a port (i64), and starts the next."""
-
-    def submit_event(self, e: Emitter, port: str, event: Root, pos: Pos) -> None:
-        """Notes that an input or queued event goes out of a port (i64)."""
-
-    def discard(self, e: Emitter, queue: int, index: str, pos: Pos) -> None:
-        """Takes an event out of a queue; a bad index is an INDEX fault."""
-
-    def attribute(self, e: Emitter, scope: str, name: str) -> Triple:
-        """An attribute as it is now."""
-
-    def set_attribute(self, e: Emitter, name: str, value: Triple) -> None:
-        """Changes an attribute of what leaves the stone."""
-
-    def system(self, e: Emitter, name: str) -> str:
-        """A value of the host (f64)."""
-
-    def static(self, e: Emitter, offset: int) -> str:
-        """A pointer into the block of statics."""
-
-    def scratch(self, e: Emitter, size: int) -> str:
-        """A pointer to memory of the function's own, for what is too large for the stack."""
 
 
 class Emitter:

@@ -1,4 +1,11 @@
-"""Expressions of numbers as LLVM IR."""
+"""Expressions of numbers as LLVM IR.
+
+In an event a number is a marker and big-endian bytes; in an array it is the raw little-endian element.
+
+What an instruction of LLVM computes exactly is an instruction. The other functions of the library call the C
+library under names of our own, so that the optimiser, which knows what ``pow`` means, does not replace a call
+by something that rounds otherwise.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +13,22 @@ from collections.abc import Callable
 from typing import Any
 
 from evflow.codgen import tree
-from evflow.codgen.library import SYSTEM
+from evflow.codgen.library import LIBRARY, SYSTEM
 from evflow.codgen.llvm import layout, texts
-from evflow.codgen.llvm.emitter import Emitter
-from evflow.codgen.llvm.ir import LLVM_TYPES, number
-from evflow.codgen.llvm.maths import call_math, charge_remainder, floor_divide_float, modulo_float
-from evflow.codgen.llvm.numbers import bits_of, is_float, is_signed, read_number
-from evflow.codgen.tree import Expr, Fault
-from evflow.schema.types import Maybe
+from evflow.codgen.llvm.emitter import Emitter, Place
+from evflow.codgen.llvm.ir import LLVM_TYPES, Body, number
+from evflow.codgen.tree import Expr, Fault, Pos
+from evflow.schema.types import NUMBERS, Maybe, Number
 
-__all__ = ["number_value"]
+__all__ = ["C_FUNCTIONS", "number_value", "read_number", "write_number"]
 
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _FLOAT_ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
-_INTEGER_TESTS = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _FLOAT_TESTS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+
+
+C_FUNCTIONS = tuple(name for name, function in LIBRARY.items() if function.native == "C")
+"""Functions of the C library, which the code calls as ``ev_`` and their name."""
 
 
 def number_value(e: Emitter, expr: Expr) -> str:
@@ -59,7 +67,7 @@ def _present(e: Emitter, expr: tree.Present) -> str:
 
 
 def _attribute(e: Emitter, expr: tree.Attribute) -> str:
-    kind, bits, _ = e.host.attribute(e, expr.scope, expr.name)
+    kind, bits, _ = e.host.attribute(expr.scope, expr.name)
     body = e.body
     if expr.exists:
         return body.let(f"icmp ne i64 {kind}, 0")
@@ -82,21 +90,21 @@ def _unary(e: Emitter, expr: tree.Unary) -> str:
         return e.body.let(f"xor i1 {operand}, true")
     if expr.op == "inv":
         return e.body.let(f"xor {kind} {operand}, -1")
-    if is_float(expr.type):
+    if _is_float(expr.type):
         return e.body.let(f"fneg {kind} {operand}")
     return e.body.let(f"sub {kind} 0, {operand}")
 
 
 def _binary(e: Emitter, expr: tree.Binary) -> str:
     left, right = e.value(expr.left), e.value(expr.right)
-    if is_float(expr.type):
+    if _is_float(expr.type):
         return _float_binary(e, expr, left, right)
     op, kind = expr.op, LLVM_TYPES[expr.type]
     if op in _ARITHMETIC:
         return e.body.let(f"{_ARITHMETIC[op]} {kind} {left}, {right}")
     if op in ("shl", "shr"):
-        masked = e.body.let(f"and {kind} {right}, {bits_of(expr.type) - 1}")
-        shift = "shl" if op == "shl" else "ashr" if is_signed(expr.type) else "lshr"
+        masked = e.body.let(f"and {kind} {right}, {_bits_of(expr.type) - 1}")
+        shift = "shl" if op == "shl" else "ashr" if _is_signed(expr.type) else "lshr"
         return e.body.let(f"{shift} {kind} {left}, {masked}")
     return _divide(e, expr, left, right)
 
@@ -109,14 +117,14 @@ def _float_binary(e: Emitter, expr: tree.Binary, left: str, right: str) -> str:
         e.fault_if(body.let(f"fcmp oeq {kind} {right}, {number(expr.type, 0)}"), Fault.DIVISION, expr.pos)
     if expr.type == "f32":
         left, right = (body.let(f"fpext float {operand} to double") for operand in (left, right))
-    charge_remainder(e, left, right, expr.pos)
-    operation = {"rem": _fmod, "floordiv": floor_divide_float, "mod": modulo_float}[expr.op]
+    _charge_remainder(e, left, right, expr.pos)
+    operation = {"rem": _fmod, "floordiv": _floor_divide_float, "mod": _modulo_float}[expr.op]
     result = operation(e, left, right)
     return body.let(f"fptrunc double {result} to float") if expr.type == "f32" else result
 
 
 def _fmod(e: Emitter, left: str, right: str) -> str:
-    return call_math(e.body, "fmod", (left, right))
+    return _call_math(e.body, "fmod", (left, right))
 
 
 def _divide(e: Emitter, expr: tree.Binary, left: str, right: str) -> str:
@@ -125,7 +133,7 @@ def _divide(e: Emitter, expr: tree.Binary, left: str, right: str) -> str:
     known = expr.right.value if isinstance(expr.right, tree.Const) else None
     if not known:
         e.fault_if(body.let(f"icmp eq {kind} {right}, 0"), Fault.DIVISION, expr.pos)
-    if not is_signed(expr.type):
+    if not _is_signed(expr.type):
         return body.let(f"{'udiv' if op in ('div', 'floordiv') else 'urem'} {kind} {left}, {right}")
     negate, divisor = "false", right
     if known is None or known == -1:
@@ -160,12 +168,10 @@ def _compare(e: Emitter, expr: tree.Compare) -> str:
         return texts.compare(e, expr)
     left, right = e.value(expr.left), e.value(expr.right)
     of, kind = expr.left.type, LLVM_TYPES[expr.left.type]
-    if is_float(of):
+    if _is_float(of):
         return e.body.let(f"fcmp {_FLOAT_TESTS[expr.op]} {kind} {left}, {right}")
-    test = _INTEGER_TESTS[expr.op]
-    if test not in ("eq", "ne"):
-        test = ("s" if is_signed(of) else "u") + test
-    return e.body.let(f"icmp {test} {kind} {left}, {right}")
+    sign = "" if expr.op in ("eq", "ne") else "s" if _is_signed(of) else "u"
+    return e.body.let(f"icmp {sign}{expr.op} {kind} {left}, {right}")
 
 
 def _logical(e: Emitter, expr: tree.Logical) -> str:
@@ -181,16 +187,8 @@ def _logical(e: Emitter, expr: tree.Logical) -> str:
 
 
 def _select(e: Emitter, expr: tree.Select) -> str:
-    body = e.body
-    yes, no, done = body.label(), body.label(), body.label()
-    body.branch(e.value(expr.condition), yes, no)
-    body.begin(yes)
-    first = (e.value(expr.yes), body.block)
-    body.jump(done)
-    body.begin(no)
-    second = (e.value(expr.no), body.block)
-    body.begin(done)
-    return body.phi(LLVM_TYPES[expr.type], [first, second])
+    condition, kind = e.value(expr.condition), LLVM_TYPES[expr.type]
+    return e.body.choose(condition, (kind,), lambda: [e.value(expr.yes)], lambda: [e.value(expr.no)])[0]
 
 
 def _convert(e: Emitter, expr: tree.Convert) -> str:
@@ -207,23 +205,24 @@ def _convert(e: Emitter, expr: tree.Convert) -> str:
 def _cast(e: Emitter, value: str, source: str, target: str) -> str:
     body, old, new = e.body, LLVM_TYPES[source], LLVM_TYPES[target]
     if target == "bool":
-        return body.let(f"{'fcmp une' if is_float(source) else 'icmp ne'} {old} {value}, {number(source, 0)}")
-    if is_float(source) and is_float(target):
+        test = "fcmp une" if _is_float(source) else "icmp ne"
+        return body.let(f"{test} {old} {value}, {number(source, 0)}")
+    if _is_float(source) and _is_float(target):
         return body.let(f"{'fpext' if target == 'f64' else 'fptrunc'} {old} {value} to {new}")
-    if is_float(source):
+    if _is_float(source):
         return _saturated(e, value, source, target)
-    if is_float(target):
-        return body.let(f"{'sitofp' if is_signed(source) else 'uitofp'} {old} {value} to {new}")
+    if _is_float(target):
+        return body.let(f"{'sitofp' if _is_signed(source) else 'uitofp'} {old} {value} to {new}")
     if old == new:
         return value
-    if source != "bool" and bits_of(source) > bits_of(target):
+    if source != "bool" and _bits_of(source) > _bits_of(target):
         return body.let(f"trunc {old} {value} to {new}")
-    return body.let(f"{'sext' if is_signed(source) else 'zext'} {old} {value} to {new}")
+    return body.let(f"{'sext' if _is_signed(source) else 'zext'} {old} {value} to {new}")
 
 
 def _saturated(e: Emitter, value: str, source: str, target: str) -> str:
     old, new = LLVM_TYPES[source], LLVM_TYPES[target]
-    name = f"@llvm.fpto{'si' if is_signed(target) else 'ui'}.sat.{new}.{'f32' if source == 'f32' else 'f64'}"
+    name = f"@llvm.fpto{'si' if _is_signed(target) else 'ui'}.sat.{new}.{'f32' if source == 'f32' else 'f64'}"
     e.body.module.declare(f"{new} {name}({old})")
     return e.body.call(new, name, f"{old} {value}")
 
@@ -233,32 +232,28 @@ def _check(e: Emitter, expr: tree.Convert, value: str, source: str, result: str,
     body, old, new = e.body, LLVM_TYPES[source], LLVM_TYPES[target]
     if source == "bool":
         return
-    if is_float(target):
-        changed = _check_float(e, value, source, result, target)
-    elif is_float(source):
-        changed = _check_truncated(e, value, source, result, target)
-    else:
-        back = _cast(e, result, target, source)
-        changed = body.let(f"icmp ne {old} {back}, {value}")
-        if is_signed(source) != is_signed(target) and target != "bool":
-            sign = value if is_signed(source) else result
-            negative = body.let(f"icmp slt {old if is_signed(source) else new} {sign}, 0")
-            changed = body.let(f"or i1 {changed}, {negative}")
-    e.fault_if(changed, Fault.RANGE, expr.pos)
-
-
-def _check_float(e: Emitter, value: str, source: str, result: str, target: str) -> str:
-    body, new = e.body, LLVM_TYPES[target]
-    if not is_float(source):
-        # It is exact if it comes back as it was, and did not round up past its type.
-        back = _saturated(e, result, target, source)
-        differs = body.let(f"icmp ne {LLVM_TYPES[source]} {back}, {value}")
-        limit = number(target, 2.0 ** (bits_of(source) - is_signed(source)))
+    if _is_float(source) and _is_float(target):
+        infinite = _is_infinite(e, result, target)
+        finite = body.let(f"xor i1 {_is_infinite(e, value, source)}, true")
+        e.fault_if(body.let(f"and i1 {infinite}, {finite}"), Fault.RANGE, expr.pos)
+        return
+    back = _cast(e, result, target, source)
+    changed = body.let(f"{'fcmp une' if _is_float(source) else 'icmp ne'} {old} {back}, {value}")
+    beyond = None
+    if _is_float(target):
+        # It did not round up past its type.
+        limit = number(target, 2.0 ** (_bits_of(source) - _is_signed(source)))
         beyond = body.let(f"fcmp oeq {new} {result}, {limit}")
-        return body.let(f"or i1 {differs}, {beyond}")
-    infinite = _is_infinite(e, result, target)
-    finite = body.let(f"xor i1 {_is_infinite(e, value, source)}, true")
-    return body.let(f"and i1 {infinite}, {finite}")
+    elif _is_float(source) and target != "bool":
+        # The greatest i64 and u64 round up to a power of two that does not fit, and that saturates to them.
+        limit = number(source, 2.0 ** (_bits_of(target) - _is_signed(target)))
+        beyond = body.let(f"fcmp oge {old} {value}, {limit}")
+    elif target != "bool" and _is_signed(source) != _is_signed(target):
+        kind, sign = (old, value) if _is_signed(source) else (new, result)
+        beyond = body.let(f"icmp slt {kind} {sign}, 0")
+    if beyond is not None:
+        changed = body.let(f"or i1 {changed}, {beyond}")
+    e.fault_if(changed, Fault.RANGE, expr.pos)
 
 
 def _is_infinite(e: Emitter, value: str, kind: str) -> str:
@@ -269,18 +264,6 @@ def _is_infinite(e: Emitter, value: str, kind: str) -> str:
     return body.let(f"fcmp oeq {of} {magnitude}, {number(kind, float('inf'))}")
 
 
-def _check_truncated(e: Emitter, value: str, source: str, result: str, target: str) -> str:
-    body, old = e.body, LLVM_TYPES[source]
-    if target == "bool":
-        back = body.let(f"uitofp i1 {result} to {old}")
-        return body.let(f"fcmp une {old} {back}, {value}")
-    back = _cast(e, result, target, source)
-    differs = body.let(f"fcmp une {old} {back}, {value}")
-    # The greatest i64 and u64 round up to a power of two that does not fit, and that saturates to them.
-    limit = number(source, 2.0 ** (bits_of(target) - is_signed(target)))
-    return body.let(f"or i1 {differs}, {body.let(f'fcmp oge {old} {value}, {limit}')}")
-
-
 def _call(e: Emitter, expr: tree.Call) -> str:
     if expr.name in texts.FUNCTIONS:
         return texts.FUNCTIONS[expr.name](e, expr)
@@ -288,8 +271,139 @@ def _call(e: Emitter, expr: tree.Call) -> str:
         return e.host.system(e, expr.name)
     values = tuple(e.value(argument) for argument in expr.args)
     if expr.name == "fmod":
-        charge_remainder(e, values[0], values[1], expr.pos)
-    return call_math(e.body, expr.name, values)
+        _charge_remainder(e, values[0], values[1], expr.pos)
+    return _call_math(e.body, expr.name, values)
+
+
+def _is_float(kind: str) -> bool:
+    """Whether a number type is ``f32`` or ``f64``."""
+    return kind[0] == "f"
+
+
+def _is_signed(kind: str) -> bool:
+    """Whether an integer type is signed."""
+    return kind[0] == "i"
+
+
+def _bits_of(kind: str) -> int:
+    """The width of a number type; 0 for ``bool``."""
+    return NUMBERS[kind].size * 8
+
+
+def read_number(e: Emitter, place: Place, suffix: str = "") -> str:
+    """Loads the number at a place; ``suffix`` is ``Host.invariant`` where the place is in an event."""
+    kind, body = place.type, e.body
+    assert isinstance(kind, Number)
+    if kind.kind == "b":
+        marker = body.load("i8", place.base, place.offset, suffix)
+        false = 0 if place.element else NUMBERS["bool"].marker - 256
+        return body.let(f"icmp ne i8 {marker}, {false}")
+    bits = kind.size * 8
+    raw = body.load(f"i{bits}", place.base, place.offset + (not place.element), suffix)
+    if not place.element:
+        raw = body.swap(bits, raw)
+    return body.let(f"bitcast i{bits} {raw} to {LLVM_TYPES[kind.name]}") if kind.kind == "f" else raw
+
+
+def write_number(e: Emitter, place: Place, value: str) -> None:
+    """Stores a number at a place whose marker stands already."""
+    kind = place.type
+    assert isinstance(kind, Number)
+    body = e.body
+    if kind.kind == "b":
+        yes, no = (1, 0) if place.element else (NUMBERS["bool"].marker - 255, NUMBERS["bool"].marker - 256)
+        body.store("i8", body.let(f"select i1 {value}, i8 {yes}, i8 {no}"), place.base, place.offset)
+        return
+    bits = kind.size * 8
+    if kind.kind == "f":
+        value = body.let(f"bitcast {LLVM_TYPES[kind.name]} {value} to i{bits}")
+    if not place.element:
+        value = body.swap(bits, value)
+    body.store(f"i{bits}", value, place.base, place.offset + (not place.element))
+
+
+def _call_math(body: Body, name: str, args: tuple[str, ...]) -> str:
+    """A function of ``library.LIBRARY`` over numbers."""
+    if name == "copysign":
+        # Which sign a NaN has depends on how it was computed; it counts as positive.
+        nan = body.let(f"fcmp uno double {args[1]}, {args[1]}")
+        args = (args[0], body.let(f"select i1 {nan}, double {number('f64', 0)}, double {args[1]}"))
+    if native := LIBRARY[name].native:
+        return _external(body, f"ev_{name}" if native == "C" else f"llvm.{name}.f64", args)
+    if name in ("fmin", "fmax"):
+        return _least_or_greatest(body, "olt" if name == "fmin" else "ogt", *args)
+    if name == "abs":
+        negative = body.let(f"icmp slt i64 {args[0]}, 0")
+        return body.let(f"select i1 {negative}, i64 {body.let(f'sub i64 0, {args[0]}')}, i64 {args[0]}")
+    if name == "isnan":
+        return body.let(f"fcmp uno double {args[0]}, {args[0]}")
+    assert name == "isfinite"
+    magnitude = _external(body, "llvm.fabs.f64", args)
+    return body.let(f"fcmp olt double {magnitude}, {number('f64', float('inf'))}")
+
+
+def _external(body: Body, name: str, args: tuple[str, ...]) -> str:
+    body.module.declare(f"double @{name}({', '.join('double' for _ in args)})")
+    return body.call("double", f"@{name}", *(f"double {a}" for a in args))
+
+
+def _least_or_greatest(body: Body, test: str, x: str, y: str) -> str:
+    better = body.let(f"fcmp {test} double {y}, {x}")
+    nan = body.let(f"fcmp uno double {x}, {x}")
+    return body.let(f"select i1 {body.let(f'or i1 {better}, {nan}')}, double {y}, double {x}")
+
+
+def _charge_remainder(e: Emitter, x: str, y: str, pos: Pos) -> None:
+    """Pays in a loop for a remainder: the C library takes a nanosecond for each power of two between."""
+    if not e.loops:
+        return
+    body = e.body
+    high, low = (_exponent(body, v) for v in (x, y))
+    between = body.let(f"sub i64 {high}, {low}")
+    some = body.let(f"icmp sgt i64 {between}, 0")
+    e.charge(body.let(f"select i1 {some}, i64 {between}, i64 0"), pos)
+
+
+def _exponent(body: Body, x: str) -> str:
+    bits = body.let(f"bitcast double {x} to i64")
+    return body.let(f"and i64 {body.let(f'lshr i64 {bits}, 52')}, 2047")
+
+
+def _modulo_float(e: Emitter, x: str, y: str) -> str:
+    """Python's ``x % y`` for y not zero: the remainder with the sign of ``y``."""
+    return _divmod(e.body, x, y)[1]
+
+
+def _floor_divide_float(e: Emitter, x: str, y: str) -> str:
+    """Python's ``x // y`` for y not zero."""
+    body = e.body
+    quotient = _divmod(body, x, y)[0]
+    floor = _external(body, "llvm.floor.f64", (quotient,))
+    lost = body.let(f"fsub double {quotient}, {floor}")
+    short = body.let(f"fcmp ogt double {lost}, {number('f64', 0.5)}")
+    above = body.let(f"fadd double {floor}, {number('f64', 1)}")
+    nearest = body.let(f"select i1 {short}, double {above}, double {floor}")
+    signed_zero = _external(body, "llvm.copysign.f64", (number("f64", 0), body.let(f"fdiv double {x}, {y}")))
+    nonzero = body.let(f"fcmp une double {quotient}, {number('f64', 0)}")
+    return body.let(f"select i1 {nonzero}, double {nearest}, double {signed_zero}")
+
+
+def _divmod(body: Body, x: str, y: str) -> tuple[str, str]:
+    """An almost whole quotient and the remainder with the sign of ``y``, as CPython computes them."""
+    zero = number("f64", 0)
+    rest = _external(body, "ev_fmod", (x, y))
+    whole = body.let(f"fsub double {x}, {rest}")
+    quotient = body.let(f"fdiv double {whole}, {y}")
+    nonzero = body.let(f"fcmp une double {rest}, {zero}")
+    y_negative, rest_negative = (body.let(f"fcmp olt double {v}, {zero}") for v in (y, rest))
+    opposite = body.let(f"xor i1 {y_negative}, {rest_negative}")
+    moved = body.let(f"and i1 {nonzero}, {opposite}")
+    lower = body.let(f"fsub double {quotient}, {number('f64', 1)}")
+    quotient = body.let(f"select i1 {moved}, double {lower}, double {quotient}")
+    sum_ = body.let(f"fadd double {rest}, {y}")
+    shifted = body.let(f"select i1 {moved}, double {sum_}, double {rest}")
+    signed_zero = _external(body, "llvm.copysign.f64", (zero, y))
+    return quotient, body.let(f"select i1 {nonzero}, double {shifted}, double {signed_zero}")
 
 
 _VALUES: dict[type, Callable[[Emitter, Any], str]] = {

@@ -7,13 +7,11 @@ chain and a queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evflow.codgen import tree
 from evflow.codgen.llvm import layout
-from evflow.codgen.llvm.emitter import Emitter, Failure, Host, Place, Text
+from evflow.codgen.llvm.emitter import Emitter, Place, Text
 from evflow.codgen.llvm.expressions import number_value
 from evflow.codgen.llvm.ir import LLVM_TYPES, Body, number
 from evflow.codgen.llvm.outputs import Output
@@ -21,28 +19,16 @@ from evflow.codgen.llvm.texts import require_utf8, text_value
 from evflow.codgen.tree import Expr, Function, Pos, Stmt
 from evflow.schema.types import NUMBERS, Blob, Bytes, Maybe, Record
 
-__all__ = ["Exits", "FunctionEmitter", "write_function"]
+if TYPE_CHECKING:
+    from evflow.codgen.llvm.host import Host
+
+__all__ = ["FunctionEmitter", "write_function"]
 
 _ON_STACK = 512
 """Bytes of a local array up to which it is kept on the stack."""
 
 
-@dataclass(slots=True)
-class Exits:
-    """How a function's code ends.
-
-    Attributes:
-        outputs: its outputs, which the caller finishes where the function emits them.
-        returns: (value, block) of every jump to the block ``return``, the value an i64.
-        faults: every jump to the block ``fault``.
-    """
-
-    outputs: list[Output]
-    returns: list[tuple[str, str]]
-    faults: list[Failure]
-
-
-def write_function(body: Body, function: Function, host: Host) -> tuple[FunctionEmitter, Exits]:
+def write_function(body: Body, function: Function, host: Host) -> FunctionEmitter:
     """Writes a function's code; the caller begins the blocks ``return`` and, if there are faults,
     ``fault``."""
     e = FunctionEmitter(body, function, host)
@@ -50,11 +36,16 @@ def write_function(body: Body, function: Function, host: Host) -> tuple[Function
     if body.open:
         e.returns.append(("0", body.block))
         body.jump("return")
-    return e, Exits(e.outputs, e.returns, e.faults)
+    return e
 
 
 class FunctionEmitter(Emitter):
-    """Writes one function."""
+    """Writes one function; ``stmt_X`` writes a statement X.
+
+    Attributes:
+        outputs: its outputs, which the caller finishes where the function emits them.
+        returns: (value, block) of every jump to the block ``return``, the value an i64.
+    """
 
     def __init__(self, body: Body, function: Function, host: Host) -> None:
         super().__init__(body, function, host)
@@ -74,7 +65,7 @@ class FunctionEmitter(Emitter):
         """Writes a statement."""
         if not self.body.open:  # what follows a return is never reached, but has to stand somewhere
             self.body.begin(self.body.label())
-        _STATEMENTS[type(stmt)](self, stmt)
+        getattr(self, f"stmt_{type(stmt).__name__}")(stmt)
 
     def place(self, path: tree.Path, pos: Pos, *, inside: bool = True) -> Place:
         """Where a path leads; ``inside``: into the optional at its end."""
@@ -107,8 +98,7 @@ class FunctionEmitter(Emitter):
 
     def _new_local(self, variable: tree.Variable) -> str:
         if variable.type == "str":
-            pair = self.body.alloca("{ ptr, i64 }", "zeroinitializer")
-            return pair
+            return self.body.alloca("{ ptr, i64 }", "zeroinitializer")
         if not variable.shape:
             return self.body.alloca(LLVM_TYPES[variable.type], number(variable.type, 0))
         size = _array_size(variable)
@@ -142,8 +132,7 @@ class FunctionEmitter(Emitter):
         self.body.store("i64", value[1], pointer, 8)
         return before
 
-    def declare(self, stmt: tree.Declare) -> None:
-        """Zeroes a local, then gives it its value."""
+    def stmt_Declare(self, stmt: tree.Declare) -> None:
         variable = stmt.variable
         pointer = self._variable(variable)
         if variable.shape:
@@ -162,35 +151,28 @@ class FunctionEmitter(Emitter):
         else:
             self.value(expr)
 
-    def evaluate(self, stmt: tree.Run) -> None:
-        """Runs an expression for its effect."""
+    def stmt_Run(self, stmt: tree.Run) -> None:
         self._effect(stmt.value)
 
-    def block(self, stmt: tree.Block) -> None:
-        """Runs statements in order."""
+    def stmt_Block(self, stmt: tree.Block) -> None:
         for inner in stmt.body:
             self.run(inner)
             if self.body.open:
                 self.body.split()
 
-    def branch(self, stmt: tree.If) -> None:
-        """Writes an ``if``."""
+    def stmt_If(self, stmt: tree.If) -> None:
         body = self.body
         then, otherwise, done = body.label(), body.label(), body.label()
         body.branch(self.value(stmt.condition), then, otherwise if stmt.otherwise else done)
-        body.begin(then)
-        self.run(stmt.then)
-        if body.open:
-            body.jump(done)
-        if stmt.otherwise:
-            body.begin(otherwise)
-            self.run(stmt.otherwise)
-            if body.open:
-                body.jump(done)
+        for label, block in ((then, stmt.then), (otherwise, stmt.otherwise)):
+            if block is not None:
+                body.begin(label)
+                self.run(block)
+                if body.open:
+                    body.jump(done)
         body.begin(done)
 
-    def loop(self, stmt: tree.Loop) -> None:
-        """Writes a loop."""
+    def stmt_Loop(self, stmt: tree.Loop) -> None:
         body = self.body
         test, turn, step, done = (body.label() for _ in range(4))
         body.jump(turn if stmt.test_last else test)
@@ -209,29 +191,26 @@ class FunctionEmitter(Emitter):
         self.loops -= 1
         body.begin(done)
 
-    def pay(self, stmt: tree.Spend) -> None:
-        """Takes fuel."""
+    def stmt_Spend(self, stmt: tree.Spend) -> None:
         self.spend(stmt.steps, stmt.pos)
 
-    def leave(self, stmt: tree.Break | tree.Continue) -> None:
-        """Jumps to the end or the next turn of the innermost loop."""
+    def stmt_Break(self, stmt: tree.Break | tree.Continue) -> None:
         step, done = self._loop[-1]
         self.body.jump(done if isinstance(stmt, tree.Break) else step)
 
-    def give(self, stmt: tree.Return) -> None:
-        """Ends the function with a value."""
+    stmt_Continue = stmt_Break
+
+    def stmt_Return(self, stmt: tree.Return) -> None:
         value = self.value(stmt.value)
         self.returns.append((value, self.body.block))
         self.body.jump("return")
 
-    def copy(self, stmt: tree.Copy) -> None:
-        """Copies a value from an event into an output."""
+    def stmt_Copy(self, stmt: tree.Copy) -> None:
         inside = not isinstance(stmt.target.type, Maybe)
         source = self.place(stmt.source, stmt.pos, inside=inside)
         self.outputs[stmt.target.root.slot].copy(stmt.target, source, stmt.pos)
 
-    def set_attribute(self, stmt: tree.SetAttribute) -> None:
-        """Sets an attribute of what leaves the stone."""
+    def stmt_SetAttribute(self, stmt: tree.SetAttribute) -> None:
         body, kind = self.body, stmt.value.type
         if kind == "str":
             pointer, size = self.text(stmt.value)
@@ -241,10 +220,9 @@ class FunctionEmitter(Emitter):
             value = ("2", body.let(f"bitcast double {self.value(stmt.value)} to i64"), "0")
         else:
             value = ("1", self.value(stmt.value), "0")
-        self.host.set_attribute(self, stmt.name, value)
+        self.host.set_attribute(stmt.name, value)
 
-    def submit(self, stmt: tree.Submit) -> None:
-        """Sends a record, or an event, out of a port."""
+    def stmt_Submit(self, stmt: tree.Submit) -> None:
         port = self.value(stmt.port)
         if stmt.output is not None:
             size = self.outputs[stmt.output].finish(stmt.pos)
@@ -254,8 +232,7 @@ class FunctionEmitter(Emitter):
             assert stmt.event is not None
             self.host.submit_event(self, port, stmt.event, stmt.pos)
 
-    def discard(self, stmt: tree.Discard) -> None:
-        """Takes an event out of a queue."""
+    def stmt_Discard(self, stmt: tree.Discard) -> None:
         self.host.discard(self, stmt.queue, self.value(stmt.index), stmt.pos)
 
 
@@ -268,20 +245,3 @@ def _array_size(variable: tree.Variable) -> int:
     for n in variable.shape:
         size *= n
     return max(size, 1)
-
-
-_STATEMENTS: dict[type, Callable[[FunctionEmitter, Any], None]] = {
-    tree.Block: FunctionEmitter.block,
-    tree.Declare: FunctionEmitter.declare,
-    tree.Run: FunctionEmitter.evaluate,
-    tree.If: FunctionEmitter.branch,
-    tree.Loop: FunctionEmitter.loop,
-    tree.Spend: FunctionEmitter.pay,
-    tree.Break: FunctionEmitter.leave,
-    tree.Continue: FunctionEmitter.leave,
-    tree.Return: FunctionEmitter.give,
-    tree.Copy: FunctionEmitter.copy,
-    tree.SetAttribute: FunctionEmitter.set_attribute,
-    tree.Submit: FunctionEmitter.submit,
-    tree.Discard: FunctionEmitter.discard,
-}

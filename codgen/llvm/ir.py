@@ -8,28 +8,20 @@ for it: a register, or a constant as ``number`` writes it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 __all__ = ["LLVM_TYPES", "Body", "Module", "number"]
 
+Values = Callable[[], Sequence[str]]
+
 LLVM_TYPES = {
-    "bool": "i1",
-    "i8": "i8",
-    "i16": "i16",
-    "i32": "i32",
-    "i64": "i64",
-    "u8": "i8",
-    "u16": "i16",
-    "u32": "i32",
-    "u64": "i64",
-    "f32": "float",
-    "f64": "double",
-}
+    "bool": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64",
+    "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64", "f32": "float", "f64": "double",
+}  # fmt: skip
 """The LLVM type of each value type but ``str``, which is a pointer and an ``i64`` length."""
 
 _LONG_BLOCK = 200
-
-_BITS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "u8": 8, "u16": 16, "u32": 32, "u64": 64}
 
 
 def number(kind: str, value: float) -> str:
@@ -40,7 +32,7 @@ def number(kind: str, value: float) -> str:
         value = struct.unpack("<f", struct.pack("<f", value))[0]
     if kind in ("f32", "f64"):
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-    bits = _BITS[kind]
+    bits = int(kind[1:])
     wrapped = int(value) & ((1 << bits) - 1)
     return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
 
@@ -139,10 +131,6 @@ class Body:
             self._entry.append(f"  store {kind} {initial}, ptr {name}")
         return name
 
-    def at_entry(self, instruction: str) -> None:
-        """Adds an instruction to the entry, after the variables made so far."""
-        self._entry.append(f"  {instruction}")
-
     def let_at_entry(self, instruction: str) -> str:
         """Adds an instruction to the entry and gives its result."""
         self._temps += 1
@@ -168,6 +156,69 @@ class Body:
         """Starts a new block if this one is long: instruction selection takes quadratic time over a block."""
         if len(self._lines) - self._block_start > _LONG_BLOCK:
             self.begin(self.label())
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        """What is written within runs where ``condition`` (i1) holds."""
+        then, done = self.label(), self.label()
+        self.branch(condition, then, done)
+        self.begin(then)
+        yield
+        self.begin(done)
+
+    def choose(self, condition: str, kinds: Sequence[str], yes: Values, no: Values) -> list[str]:
+        """The values, of these kinds, that ``yes()`` writes where ``condition`` (i1) holds, else ``no()``."""
+        ways, done = [(yes, self.label()), (no, self.label())], self.label()
+        self.branch(condition, ways[0][1], ways[1][1])
+        results = []
+        for write, label in ways:
+            self.begin(label)
+            results.append((write(), self.block))
+            self.jump(done)
+        self.begin(done)
+        return [self.phi(kind, [(v[i], block) for v, block in results]) for i, kind in enumerate(kinds)]
+
+    @contextmanager
+    def repeat(self, more: Callable[[], str]) -> Iterator[str]:
+        """A loop over what is written within, which runs while ``more()`` gives true (i1).
+
+        Gives the label to jump to for the next turn.
+        """
+        test, turn, done = (self.label() for _ in range(3))
+        self.begin(test)
+        self.branch(more(), turn, done)
+        self.begin(turn)
+        yield test
+        if self.open:
+            self.jump(test)
+        self.begin(done)
+
+    @contextmanager
+    def counted(self, count: str, first: str = "0", step: int = 1) -> Iterator[tuple[str, str]]:
+        """A loop that counts from ``first`` up to ``count`` (i64).
+
+        Gives where it is, and the label to jump to for the next turn.
+        """
+        place = self.alloca("i64")
+        self.put("i64", first, place)
+        at = ""
+
+        def more() -> str:
+            nonlocal at
+            at = self.get("i64", place)
+            return self.let(f"icmp slt i64 {at}, {count}")
+
+        with self.repeat(more) as test:
+            self.put("i64", self.let(f"add i64 {at}, {step}"), place)
+            yield at, test
+
+    def get(self, kind: str, variable: str) -> str:
+        """The value of a variable of the stack, or of an aligned word."""
+        return self.let(f"load {kind}, ptr {variable}")
+
+    def put(self, kind: str, value: str, variable: str) -> None:
+        """Gives a variable of the stack, or an aligned word, a value."""
+        self.do(f"store {kind} {value}, ptr {variable}")
 
     def jump(self, label: str) -> None:
         """Ends the block with a jump."""
@@ -203,17 +254,8 @@ class Body:
             start: the first index.
             step: from one index to the next.
         """
-        index = self.alloca("i64")
-        self.do(f"store i64 {start}, ptr {index}")
-        test, go, done = self.label(), self.label(), self.label()
-        self.begin(test)
-        i = self.let(f"load i64, ptr {index}")
-        self.branch(self.let(f"icmp slt i64 {i}, {end}"), go, done)
-        self.begin(go)
-        turn(i)
-        self.do(f"store i64 {self.let(f'add i64 {i}, {step}')}, ptr {index}")
-        self.jump(test)
-        self.begin(done)
+        with self.counted(end, start, step) as (index, _):
+            turn(index)
 
     def at(self, pointer: str, offset: int | str) -> str:
         """A pointer ``offset`` bytes further."""
@@ -245,7 +287,9 @@ class Body:
         self.do(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {size}, i1 false)")
 
     def finish(self) -> None:
-        """Adds the function to its module."""
+        """Adds the function to its module; one that has no other end returns nothing."""
+        if self.open:
+            self.ret()
         lines = (
             f"define {self._signature} {{",
             "entry:",

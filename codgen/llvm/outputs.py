@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from evflow.codgen.llvm import layout
 from evflow.codgen.llvm.emitter import Emitter, Place, Text
-from evflow.codgen.llvm.numbers import read_number, write_number
+from evflow.codgen.llvm.expressions import read_number, write_number
 from evflow.codgen.tree import Fault, Path, Pos
 from evflow.schema import Schema
 from evflow.schema.program import default_image, fixed_image, head
@@ -113,14 +113,13 @@ class Output:
                     self._set(held, (body.module.constant(default), str(len(default))))
 
     def _set(self, slot: _Slot, value: Text, present: str = "true") -> None:
-        self._e.body.do(f"store ptr {value[0]}, ptr {slot.pointer}")
-        self._e.body.do(f"store i64 {value[1]}, ptr {slot.size}")
+        self._e.body.put("ptr", value[0], slot.pointer)
+        self._e.body.put("i64", value[1], slot.size)
         if slot.present is not None:
-            self._e.body.do(f"store i1 {present}, ptr {slot.present}")
+            self._e.body.put("i1", present, slot.present)
 
     def _get(self, slot: _Slot) -> Text:
-        body = self._e.body
-        return body.let(f"load ptr, ptr {slot.pointer}"), body.let(f"load i64, ptr {slot.size}")
+        return self._e.body.get("ptr", slot.pointer), self._e.body.get("i64", slot.size)
 
     def _held(self, part: _Part, name: str) -> _Slot | _Part | None:
         return next((held for n, held in part.variable if n == name), None)
@@ -203,12 +202,9 @@ class Output:
         e, body = self._e, self._e.body
         if value[1] == "0":
             return
-        look, done = body.label(), body.label()
-        body.branch(body.let(f"icmp eq i64 {value[1]}, 0"), done, look)
-        body.begin(look)
-        last = body.load("i8", body.at(value[0], body.let(f"sub i64 {value[1]}, 1")))
-        e.fault_if(body.let(f"icmp eq i8 {last}, 0"), Fault.TEXT, pos)
-        body.begin(done)
+        with body.when(body.let(f"icmp ne i64 {value[1]}, 0")):
+            last = body.load("i8", body.at(value[0], body.let(f"sub i64 {value[1]}, 1")))
+            e.fault_if(body.let(f"icmp eq i8 {last}, 0"), Fault.TEXT, pos)
 
     def copy(self, path: Path, source: Place, pos: Pos) -> None:
         """Copies a value of the same type from an event."""
@@ -230,13 +226,10 @@ class Output:
         start = body.at(source.base, source.offset)
         if slot.present is not None:
             # Behind a nil stands whatever comes next, so the length is read only where there is a text.
-            there, done = body.label(), body.label()
             some = body.let(f"icmp ne i8 {body.load('i8', start)}, {layout.NIL - 256}")
-            body.do(f"store i1 {some}, ptr {slot.present}")
-            body.branch(some, there, done)
-            body.begin(there)
-            self._set(slot, (body.at(start, 5), layout.count32(body, start)))
-            body.begin(done)
+            body.put("i1", some, slot.present)
+            with body.when(some):
+                self._set(slot, (body.at(start, 5), layout.count32(body, start)))
         elif slot.is_text:
             self._set(slot, (body.at(start, 5), layout.count32(body, start)))
         else:
@@ -287,7 +280,7 @@ class Output:
         size = body.let(f"add i64 {size}, 5")
         if slot.present is None:
             return size
-        return body.let(f"select i1 {body.let(f'load i1, ptr {slot.present}')}, i64 {size}, i64 1")
+        return body.let(f"select i1 {body.get('i1', slot.present)}, i64 {size}, i64 1")
 
     def _append(self, part: _Part, at: str) -> str:
         body = self._e.body
@@ -306,20 +299,18 @@ class Output:
         if not slot.is_text:
             body.copy(at, pointer, size)
             return body.at(at, size)
-        nil, text, done = body.label(), body.label(), body.label()
-        if slot.present is not None:
-            body.branch(body.let(f"load i1, ptr {slot.present}"), text, nil)
-            body.begin(nil)
+
+        def nil() -> list[str]:
             body.store("i8", str(layout.NIL - 256), at)
-            behind_nil = body.at(at, 1)
-            body.jump(done)
-        body.begin(text)
-        body.store("i8", str(slot.marker), at)
-        body.store("i32", body.swap(32, body.let(f"trunc i64 {size} to i32")), at, 1)
-        start = body.at(at, 5)
-        body.copy(start, pointer, size)
-        behind = body.at(start, size)
+            return [body.at(at, 1)]
+
+        def text() -> list[str]:
+            body.store("i8", str(slot.marker), at)
+            body.store("i32", body.swap(32, body.let(f"trunc i64 {size} to i32")), at, 1)
+            start = body.at(at, 5)
+            body.copy(start, pointer, size)
+            return [body.at(start, size)]
+
         if slot.present is None:
-            return behind
-        body.begin(done)
-        return body.phi("ptr", [(behind_nil, nil), (behind, text)])
+            return text()[0]
+        return body.choose(body.get("i1", slot.present), ("ptr",), text, nil)[0]

@@ -9,25 +9,29 @@ fault undoes it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from evflow.codgen.llvm.attribute_ir import (
+from evflow.codgen.llvm.context import (
+    Context,
+    Triple,
+    grow,
     keep_attribute,
+    load,
     load_triple,
+    new_context,
+    push,
     read_column,
-    stone_attribute,
+    store,
     store_triple,
-)
-from evflow.codgen.llvm.context import Context, grow, load, new_context, push, scratch_pointer, store
-from evflow.codgen.llvm.emitter import Emitter, Triple, failure_words
+)  # fmt: skip
+from evflow.codgen.llvm.emitter import Emitter, failure_words
 from evflow.codgen.llvm.function import write_function
+from evflow.codgen.llvm.host import Host, Notes
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.codgen.llvm.layout import check_index
-from evflow.codgen.llvm.output_ir import Notes, OutputBuffers
-from evflow.codgen.llvm.stage_ir import write_fault
+from evflow.codgen.llvm.stage_ir import KernelText, selected, write_fault
 from evflow.codgen.tree import Function, Pos, Root, SetAttribute, walk
+from evflow.schema import Schema
 
-__all__ = ["ENTRY", "QUEUE", "QueueText", "write_queue"]
+__all__ = ["ENTRY", "QUEUE", "attributes_set", "write_queue"]
 
 QUEUE = 8
 """Words of a queue: address, bytes used and capacity of the store; address, end and capacity of the entries,
@@ -42,34 +46,19 @@ _WAS_SET = 24
 _LOG = 6
 
 
-@dataclass(frozen=True, slots=True)
-class QueueText:
-    """A queue's function before it is compiled; its entry is ``void run(ptr context)``.
-
-    Attributes:
-        ir: the module.
-        context: what the words of the context are.
-        scratch: bytes of memory that the function needs for large arrays.
-        names: what faults are about, by number.
-        sets: attributes that it may set.
-    """
-
-    ir: str
-    context: Context
-    scratch: int
-    names: tuple[str, ...]
-    sets: tuple[str, ...]
+def attributes_set(function: Function) -> tuple[str, ...]:
+    """The attributes that a function may set."""
+    return tuple(dict.fromkeys(n.name for n in walk(function.body) if isinstance(n, SetAttribute)))
 
 
-def write_queue(function: Function) -> QueueText:
+def write_queue(function: Function) -> KernelText:
     """Writes the module of a queue's function."""
     module, context = Module(), new_context()
     for name in ("queues", "arriving", "width", "limit", "number"):
         context.at(name)
-    writer = _QueueWriter(module, context, function)
-    writer.write()
-    _write_run(module, context, function)
-    return QueueText(module.text(), context, writer.scratch_size, tuple(module.named), writer.sets)
+    _QueueWriter(module, context, function).write()
+    _write_run(module, context)
+    return KernelText(module.text(), context, tuple(module.named))
 
 
 class _Queue:
@@ -80,10 +69,16 @@ class _Queue:
         self.pointer = pointer
 
     def load(self, word: int, kind: str = "i64") -> str:
-        return self._body.let(f"load {kind}, ptr {self._body.at(self.pointer, 8 * word)}")
+        return self._body.get(kind, self._body.at(self.pointer, 8 * word))
 
     def set(self, word: int, value: str) -> None:
-        self._body.do(f"store i64 {value}, ptr {self._body.at(self.pointer, 8 * word)}")
+        self._body.put("i64", value, self._body.at(self.pointer, 8 * word))
+
+    def move(self, word: int, by: int) -> str:
+        """Adds to a word; gives what it was."""
+        before = self.load(word)
+        self.set(word, self._body.let(f"add i64 {before}, {by}"))
+        return before
 
     def length(self) -> str:
         return self._body.let(f"sub i64 {self.load(_TAIL)}, {self.load(_HEAD)}")
@@ -104,163 +99,125 @@ def _queue(body: Body, context: Context, slot: int | str) -> _Queue:
     return _Queue(body, body.at(base, body.let(f"mul i64 {slot}, {8 * QUEUE}")))
 
 
-class _QueueWriter:
+class _QueueWriter(Host):
     """Writes the function; it is its host. Buffer 1 and up are outputs, behind them those of queued
     events."""
 
     def __init__(self, module: Module, context: Context, function: Function) -> None:
-        self.invariant = ""
-        self.scratch_size = 0
-        self.sets = tuple(dict.fromkeys(n.name for n in walk(function.body) if isinstance(n, SetAttribute)))
-        self._body = Body(module, "internal void @call(ptr %ctx, i64 %row, i64 %pos) nounwind")
-        self._context = context
-        self._function = function
-        self._queued = 1 + len(function.outputs)
-        buffers = [(1 + slot, schema) for slot, (_, schema) in enumerate(function.outputs)]
-        for slot, (_, schema) in enumerate(function.inputs):
+        body = Body(module, "internal void @call(ptr %ctx, i64 %row, i64 %pos) nounwind")
+        schemas = [schema for _, schema in (*function.outputs, *function.inputs)]
+        buffers: list[tuple[int, Schema]] = []
+        for number, schema in enumerate(schemas, 1):
             assert schema is not None
-            buffers.append((self._queued + slot, schema))
-        for number, schema in buffers:
+            buffers.append((number, schema))
             context.vector("bytes", number)
             context.vector("origin", number)
             if schema.width is None:
                 context.vector("offsets", number)
-        self._outputs = OutputBuffers(self._body, context, buffers)
-        self._notes = Notes(self._body, context)
-        self._set = {name: self._body.alloca("[4 x i64]") for name in self.sets}
+        super().__init__(body, context, 0, buffers)
+        self._function = function
+        self._queued = 1 + len(function.outputs)
+        self._notes = Notes(body, context)
+        self._set = {name: body.alloca("[4 x i64]") for name in attributes_set(function)}
 
     # What the function may do (the protocol Host).
 
     def event(self, e: Emitter, root: Root, pos: Pos) -> str:
         assert root.index is not None
-        queue = _queue(self._body, self._context, root.slot)
+        queue = _queue(self.body, self.context, root.slot)
         entry = self._entry(e, queue, root.slot, e.value(root.index), pos)
-        return self._body.at(queue.load(_STORE, "ptr"), self._body.load("i64", entry))
+        return self.body.at(queue.load(_STORE, "ptr"), self.body.load("i64", entry))
 
     def _entry(self, e: Emitter, queue: _Queue, slot: int, index: str, pos: Pos) -> str:
         check_index(e, index, queue.length(), pos, self._function.inputs[slot][0])
         return queue.waiting(index)
 
     def queue_length(self, e: Emitter, slot: int) -> str:
-        return _queue(self._body, self._context, slot).length()
-
-    def image(self, e: Emitter, slot: int) -> str:
-        return self._outputs.image(slot)
-
-    def reserve(self, e: Emitter, slot: int, size: str, pos: Pos) -> str:
-        return self._outputs.reserve(e, slot, size, pos)
+        return _queue(self.body, self.context, slot).length()
 
     def submit_output(self, e: Emitter, port: str, slot: int, size: str, pos: Pos) -> None:
-        row = self._outputs.add(e, slot, size, "%pos", pos)
-        self._notes.add(e, port, str(1 + slot), row, pos)
-        self._outputs.start_next(e, slot, pos)
+        self.submit_record(e, self._notes, port, slot, size, pos)
 
     def submit_event(self, e: Emitter, port: str, event: Root, pos: Pos) -> None:
-        body, copies = self._body, len(self._function.outputs) + event.slot
+        body, copies = self.body, len(self._function.outputs) + event.slot
         assert event.index is not None
-        queue = _queue(body, self._context, event.slot)
+        queue = _queue(body, self.context, event.slot)
         entry = self._entry(e, queue, event.slot, e.value(event.index), pos)
         size, number = body.load("i64", entry, 8), body.load("i64", entry, 16)
         source = body.at(queue.load(_STORE, "ptr"), body.load("i64", entry))
         e.charge_bytes(size, 4, pos)
-        body.copy(self._outputs.reserve(e, copies, size, pos), source, size)
-        row = self._outputs.add(e, copies, size, "%pos", pos)
-        self._notes.add(e, port, str(self._queued + event.slot), row, pos)
-        self._outputs.start_next(e, copies, pos)
-        push(body, self._context.vector("numbers", event.slot), "i64", (number,))
+        body.copy(self.reserve(e, copies, size, pos), source, size)
+        self.submit_record(e, self._notes, port, copies, size, pos)
+        push(body, self.context.vector("numbers", event.slot), number)
 
     def discard(self, e: Emitter, queue: int, index: str, pos: Pos) -> None:
-        body = self._body
-        length = _queue(body, self._context, queue).length()
+        body, context = self.body, self.context
+        length = _queue(body, context, queue).length()
         check_index(e, index, length, pos, self._function.inputs[queue][0])
-        e.charge_bytes(self._moved(queue, index), 4, pos)
-        routine = body.module.routine("@discard", lambda _: _write_discard(body.module, self._context))
+        # What is moved are the entries on the shorter side.
+        behind = body.let(f"sub i64 {length}, {index}")
+        nearer = body.let(f"icmp ult i64 {index}, {behind}")
+        moved = body.let(f"mul i64 {body.let(f'select i1 {nearer}, i64 {index}, i64 {behind}')}, {_SIZE}")
+        e.charge_bytes(moved, 4, pos)
+        routine = body.module.routine("@discard", lambda _: _write_discard(body.module, context))
         body.do(f"call void {routine}(ptr %ctx, i64 {queue}, i64 {index})")
 
-    def _moved(self, queue: int, index: str) -> str:
-        """Bytes of entries that a discard moves: those on the shorter side."""
-        body = self._body
-        behind = body.let(f"sub i64 {_queue(body, self._context, queue).length()}, {index}")
-        nearer = body.let(f"icmp ult i64 {index}, {behind}")
-        return body.let(f"mul i64 {body.let(f'select i1 {nearer}, i64 {index}, i64 {behind}')}, {_SIZE}")
-
-    def attribute(self, e: Emitter, scope: str, name: str) -> Triple:
-        if scope == "stone":
-            return stone_attribute(self._body, self._context, 0, name)
+    def event_attribute(self, name: str) -> Triple:
         if name in self._set:
-            return load_triple(self._body, self._set[name])
-        return read_column(self._body, self._context, name, "%pos")
+            return load_triple(self.body, self._set[name])
+        return read_column(self.body, self.context, name, "%pos")
 
-    def set_attribute(self, e: Emitter, name: str, value: Triple) -> None:
-        store_triple(self._body, value, self._set[name])
-        self._body.store("i64", "1", self._set[name], _WAS_SET)
-
-    def system(self, e: Emitter, name: str) -> str:
-        return load(self._body, self._context.at("system", name), "double")
-
-    def static(self, e: Emitter, offset: int) -> str:
-        return self._body.at(load(self._body, self._context.at("state", 0), "ptr"), offset)
-
-    def scratch(self, e: Emitter, size: int) -> str:
-        start, self.scratch_size = self.scratch_size, -(-(self.scratch_size + size) // 16) * 16
-        return scratch_pointer(self._body, self._context, start)
+    def set_attribute(self, name: str, value: Triple) -> None:
+        store_triple(self.body, value, self._set[name])
+        self.body.store("i64", "1", self._set[name], _WAS_SET)
 
     # The call.
 
     def write(self) -> None:
         """Writes ``void call(context, row, position)``, which runs the function for the event that came
         last."""
-        body, context = self._body, self._context
+        body, context = self.body, self.context
         store(body, context.vector("log") + 1, "0")
         self._notes.begin()
-        failures = self._outputs.begin()
+        failures = self.begin_outputs()
         for name, place in self._set.items():
             store_triple(body, read_column(body, context, name, "%pos"), place)
             body.store("i64", "0", place, _WAS_SET)
-        e, exits = write_function(body, self._function, self)
-        exits.faults.extend(failures)
+        e = write_function(body, self._function, self)
+        e.faults.extend(failures)
         body.begin("return")
         self._notes.charge_texts(e, [load_triple(body, place) for place in self._set.values()])
-        self._outputs.commit()
+        self.commit()
         sent = self._notes.keep()
         self._count("out", sent)
         if self._set:
             self._keep_attributes(sent)
         body.ret()
         body.begin("fault")
-        words = failure_words(body, exits.faults)
+        words = failure_words(body, e.faults)
         self._undo()
         write_fault(body, context, "0", "%pos", "0", "%row", *words)
         self._count("faults", "1")
-        body.ret()
         body.finish()
 
     def _count(self, name: str, more: str) -> None:
-        word = self._context.at(name)
-        store(self._body, word, self._body.let(f"add i64 {load(self._body, word)}, {more}"))
+        word = self.context.at(name)
+        store(self.body, word, self.body.let(f"add i64 {load(self.body, word)}, {more}"))
 
     def _keep_attributes(self, sent: str) -> None:
         """Keeps the attributes set for each event sent; kind -1 where one was not set."""
-        body = self._body
-        left = body.alloca("i64")
-        body.do(f"store i64 {sent}, ptr {left}")
-        test, turn, done = body.label(), body.label(), body.label()
-        body.begin(test)
-        n = body.let(f"load i64, ptr {left}")
-        body.branch(body.let(f"icmp eq i64 {n}, 0"), done, turn)
-        body.begin(turn)
-        body.do(f"store i64 {body.let(f'sub i64 {n}, 1')}, ptr {left}")
-        for name, place in self._set.items():
-            kind, bits, size = load_triple(body, place)
-            was_set = body.let(f"icmp ne i64 {body.load('i64', place, _WAS_SET)}, 0")
-            kind = body.let(f"select i1 {was_set}, i64 {kind}, i64 -1")
-            keep_attribute(body, self._context, self._context.vector("attribute", name), (kind, bits, size))
-        body.jump(test)
-        body.begin(done)
+        body = self.body
+        with body.counted(sent):
+            for name, place in self._set.items():
+                kind, bits, size = load_triple(body, place)
+                was_set = body.let(f"icmp ne i64 {body.load('i64', place, _WAS_SET)}, 0")
+                kind = body.let(f"select i1 {was_set}, i64 {kind}, i64 -1")
+                vector = self.context.vector("attribute", name)
+                keep_attribute(body, self.context, vector, (kind, bits, size))
 
     def _undo(self) -> None:
         """Puts back what was discarded, and takes the event out that the function gave up."""
-        body, context = self._body, self._context
+        body, context = self.body, self.context
         routine = body.module.routine("@undo", lambda _: _write_undo(body.module, context))
         body.do(f"call void {routine}(ptr %ctx)")
         for slot in range(len(self._function.inputs)):
@@ -287,20 +244,20 @@ def _write_discard(module: Module, context: Context) -> None:
     front = body.let(f"icmp ult i64 %index, {behind}")
     offset, size, number = (body.load("i64", entry, 8 * i) for i in range(3))
     side = body.let(f"zext i1 {front} to i64")
-    push(body, context.vector("log"), "i64", ("%slot", "%index", side, offset, size, number))
-    forward, backward, done = body.label(), body.label(), body.label()
-    body.branch(front, forward, backward)
-    body.begin(forward)
-    head = queue.load(_HEAD)
-    next_head = body.let(f"add i64 {head}, 1")
-    _move_entries(body, queue.entry(next_head), queue.entry(head), "%index")
-    queue.set(_HEAD, next_head)
-    body.jump(done)
-    body.begin(backward)
-    _move_entries(body, entry, body.at(entry, _SIZE), behind)
-    queue.set(_TAIL, body.let(f"sub i64 {queue.load(_TAIL)}, 1"))
-    body.begin(done)
-    body.ret()
+    push(body, context.vector("log"), "%slot", "%index", side, offset, size, number)
+
+    def forward() -> list[str]:
+        head = queue.move(_HEAD, 1)
+        first = queue.entry(head)
+        _move_entries(body, body.at(first, _SIZE), first, "%index")
+        return []
+
+    def backward() -> list[str]:
+        _move_entries(body, entry, body.at(entry, _SIZE), behind)
+        queue.move(_TAIL, -1)
+        return []
+
+    body.choose(front, (), forward, backward)
     body.finish()
 
 
@@ -308,112 +265,82 @@ def _write_undo(module: Module, context: Context) -> None:
     """Puts back what the log says, the last first; each step is the exact reverse of a discard."""
     body = Body(module, "internal void @undo(ptr %ctx) noinline cold nounwind")
     log = context.vector("log")
-    test, turn, forward, backward, filled = (body.label() for _ in range(5))
-    done = body.label()
-    body.begin(test)
-    used = load(body, log + 1)
-    body.branch(body.let(f"icmp eq i64 {used}, 0"), done, turn)
-    body.begin(turn)
-    at = body.let(f"sub i64 {used}, {_LOG}")
-    store(body, log + 1, at)
-    logged = body.at(load(body, log, "ptr"), body.let(f"shl i64 {at}, 3"))
-    slot, index, side, *words = (body.load("i64", logged, 8 * i) for i in range(_LOG))
-    queue = _queue(body, context, slot)
-    body.branch(body.let(f"icmp ne i64 {side}, 0"), forward, backward)
-    body.begin(forward)
-    head = queue.load(_HEAD)
-    before = body.let(f"sub i64 {head}, 1")
-    _move_entries(body, queue.entry(before), queue.entry(head), index)
-    queue.set(_HEAD, before)
-    body.jump(filled)
-    body.begin(backward)
-    gap = queue.waiting(index)
-    _move_entries(body, body.at(gap, _SIZE), gap, body.let(f"sub i64 {queue.length()}, {index}"))
-    queue.set(_TAIL, body.let(f"add i64 {queue.load(_TAIL)}, 1"))
-    body.begin(filled)
-    entry = queue.waiting(index)
-    for i, word in enumerate(words):
-        body.store("i64", word, entry, 8 * i)
-    body.jump(test)
-    body.begin(done)
-    body.ret()
+    with body.repeat(lambda: body.let(f"icmp ne i64 {load(body, log + 1)}, 0")):
+        at = body.let(f"sub i64 {load(body, log + 1)}, {_LOG}")
+        store(body, log + 1, at)
+        logged = body.at(load(body, log, "ptr"), body.let(f"shl i64 {at}, 3"))
+        slot, index, side, *words = (body.load("i64", logged, 8 * i) for i in range(_LOG))
+        queue = _queue(body, context, slot)
+
+        def forward() -> list[str]:
+            queue.move(_HEAD, -1)
+            first = queue.waiting("0")
+            _move_entries(body, first, body.at(first, _SIZE), index)
+            return []
+
+        def backward() -> list[str]:
+            gap = queue.waiting(index)
+            _move_entries(body, body.at(gap, _SIZE), gap, body.let(f"sub i64 {queue.length()}, {index}"))
+            queue.move(_TAIL, 1)
+            return []
+
+        body.choose(body.let(f"icmp ne i64 {side}, 0"), (), forward, backward)
+        entry = queue.waiting(index)
+        for i, word in enumerate(words):
+            body.store("i64", word, entry, 8 * i)
     body.finish()
 
 
-def _write_run(module: Module, context: Context, function: Function) -> None:
+def _write_run(module: Module, context: Context) -> None:
     body = Body(module, "void @run(ptr noalias %ctx) nounwind")
-    position = body.alloca("i64", "0")
-    test, turn, put, done = (body.label() for _ in range(4))
-    body.begin(test)
-    pos = body.let(f"load i64, ptr {position}")
-    body.branch(body.let(f"icmp slt i64 {pos}, {load(body, context.at('count'))}"), turn, done)
-    body.begin(turn)
-    body.do(f"store i64 {body.let(f'add i64 {pos}, 1')}, ptr {position}")
-    row, start, size = _arrival(body, context, pos)
-    queue = _queue(body, context, load(body, context.at("arriving")))
-    refused = body.label()
-    body.branch(body.let(f"icmp uge i64 {queue.length()}, {load(body, context.at('limit'))}"), refused, put)
-    body.begin(refused)
-    push(body, context.vector("refused"), "i64", (pos,))
-    body.jump(test)
-    body.begin(put)
-    _put(body, context, queue, start, size, test)
-    body.do(f"call void @call(ptr %ctx, i64 {row}, i64 {pos})")
-    body.jump(test)
-    body.begin(done)
-    body.ret()
+    selection = load(body, context.at("selection"), "ptr")
+    with body.counted(load(body, context.at("count"))) as (pos, next_):
+        row = selected(body, selection, pos)
+        start, size = _arrival(body, context, row)
+        queue = _queue(body, context, load(body, context.at("arriving")))
+        full = body.let(f"icmp uge i64 {queue.length()}, {load(body, context.at('limit'))}")
+        with body.when(full):
+            push(body, context.vector("refused"), pos)
+            body.jump(next_)
+        _put(body, context, queue, start, size, next_)
+        body.do(f"call void @call(ptr %ctx, i64 {row}, i64 {pos})")
     body.finish()
 
 
-def _arrival(body: Body, context: Context, pos: str) -> tuple[str, str, str]:
-    """Row, address offset and size of the event at a position."""
-    chosen, found, fixed, indexed, known = (body.label() for _ in range(5))
-    selection, offsets = (load(body, context.at(name), "ptr") for name in ("selection", "offsets"))
-    before = body.block
-    body.branch(body.let(f"icmp ne ptr {selection}, null"), chosen, found)
-    body.begin(chosen)
-    picked = body.let(f"zext i32 {body.load('i32', selection, body.let(f'shl i64 {pos}, 2'))} to i64")
-    body.begin(found)
-    row = body.phi("i64", [(pos, before), (picked, chosen)])
-    body.branch(body.let(f"icmp eq ptr {offsets}, null"), fixed, indexed)
-    body.begin(fixed)
-    width = load(body, context.at("width"))
-    even = body.let(f"mul i64 {row}, {width}")
-    body.jump(known)
-    body.begin(indexed)
-    pair = body.at(offsets, body.let(f"shl i64 {row}, 3"))
-    first = body.load("i64", pair)
-    length = body.let(f"sub i64 {body.load('i64', pair, 8)}, {first}")
-    body.begin(known)
-    start = body.phi("i64", [(even, fixed), (first, indexed)])
-    return row, start, body.phi("i64", [(width, fixed), (length, indexed)])
+def _arrival(body: Body, context: Context, row: str) -> list[str]:
+    """Address offset and size of the event of a row."""
+    offsets = load(body, context.at("offsets"), "ptr")
+
+    def even() -> list[str]:
+        width = load(body, context.at("width"))
+        return [body.let(f"mul i64 {row}, {width}"), width]
+
+    def indexed() -> list[str]:
+        pair = body.at(offsets, body.let(f"shl i64 {row}, 3"))
+        first = body.load("i64", pair)
+        return [first, body.let(f"sub i64 {body.load('i64', pair, 8)}, {first}")]
+
+    return body.choose(body.let(f"icmp eq ptr {offsets}, null"), ("i64", "i64"), even, indexed)
 
 
 def _put(body: Body, context: Context, queue: _Queue, start: str, size: str, failed: str) -> None:
     """Copies an event behind the others of its queue; goes to ``failed`` where there is no memory."""
-    empty, some = body.label(), body.label()
-    body.branch(body.let(f"icmp eq i64 {queue.length()}, 0"), empty, some)
-    body.begin(empty)
-    for word in (_USED, _TAIL, _HEAD):
-        queue.set(word, "0")
-    body.begin(some)
+    with body.when(body.let(f"icmp eq i64 {queue.length()}, 0")):
+        for word in (_USED, _TAIL, _HEAD):
+            queue.set(word, "0")
     slot = load(body, context.at("arriving"))
     for word, more, name in ((_USED, size, -1), (_TAIL, "1", -2)):
-        full, room = body.label(), body.label()
         need = body.let(f"add i64 {queue.load(word)}, {more}")
-        body.branch(body.let(f"icmp ugt i64 {need}, {queue.load(word + 1)}"), full, room)
-        body.begin(full)
-        vector = body.let(f"sub i64 {name}, {body.let(f'shl i64 {slot}, 1')}")
-        body.branch(grow(body, vector, need), room, failed)
-        body.begin(room)
+        with body.when(body.let(f"icmp ugt i64 {need}, {queue.load(word + 1)}")):
+            vector, room = body.let(f"sub i64 {name}, {body.let(f'shl i64 {slot}, 1')}"), body.label()
+            body.branch(grow(body, vector, need), room, failed)
+            body.begin(room)
     used, tail, number_word = queue.load(_USED), queue.load(_TAIL), context.at("number")
-    number = load(body, number_word)
-    body.copy(
-        body.at(queue.load(_STORE, "ptr"), used), body.at(load(body, context.at("data"), "ptr"), start), size
-    )
+    number, target = load(body, number_word), body.at(queue.load(_STORE, "ptr"), used)
+    body.copy(target, body.at(load(body, context.at("data"), "ptr"), start), size)
     entry = queue.entry(tail)
     for i, value in enumerate((used, size, number)):
         body.store("i64", value, entry, 8 * i)
     queue.set(_USED, body.let(f"add i64 {used}, {size}"))
-    queue.set(_TAIL, body.let(f"add i64 {tail}, 1"))
+    queue.move(_TAIL, 1)
     store(body, number_word, body.let(f"add i64 {number}, 1"))

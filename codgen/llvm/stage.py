@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from evflow.codgen.llvm.quiet import is_quiet
+from evflow.codgen.costs import is_quiet
 from evflow.codgen.tree import Const, Function, SetAttribute, Submit, walk
 from evflow.errors import GraphError
 from evflow.schema import Schema
@@ -103,7 +103,7 @@ class Node:
         single: whether it sees at most one event for each input event.
         submits: whether its function submits.
         sets: attributes that its function may set.
-        quiet: whether its function runs without harm for an event that did not get here (``quiet.py``).
+        quiet: whether its function runs without harm for an event that did not get here (``costs.is_quiet``).
         follows: the number of the filter before it, which sends here what passes and nothing else.
         inherited: attributes that may have been set on the way here, with the number of the node last to.
         links: (port, buffer) → where that goes; ports that are not linked are absent.

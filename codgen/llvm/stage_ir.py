@@ -1,80 +1,74 @@
-"""One stage of a tree as an LLVM function: the stone's function, and where its events go.
+"""A tree of stages as one LLVM module: ``run`` takes every selected event through the whole tree.
 
-A function that cannot submit sends at most one event, which goes on at once. One that submits only notes what
-it sends, since a later fault takes it all back; when it has returned, the notes are followed.
+Each node of the tree is a function over the context, the frame, the event, its row and its position in the
+selection: the stone's function, and where its events go. A function that cannot submit sends at most one
+event, which goes on at once. One that submits only notes what it sends, since a later fault takes it all
+back; when it has returned, the notes are followed.
+
+The frame is an array on ``run``'s stack: counters, attributes that were set on the way, and the ends of
+selections. The optimiser turns it into registers once the stages are inlined; that is why counters are not
+kept in the context, which a callback may read.
 """
 
 from __future__ import annotations
 
-from evflow.codgen.llvm.attribute_ir import (
+from typing import NamedTuple
+
+from evflow.codgen.llvm.context import (
+    Context,
+    Triple,
     keep_attribute,
+    load,
     load_triple,
+    new_context,
+    push,
     read_column,
-    stone_attribute,
+    store,
     store_triple,
-)
-from evflow.codgen.llvm.context import Context, Key, load, push, scratch_pointer
-from evflow.codgen.llvm.emitter import Emitter, Triple, failure_words
-from evflow.codgen.llvm.function import Exits, FunctionEmitter, write_function
+)  # fmt: skip
+from evflow.codgen.llvm.emitter import Emitter, failure_words
+from evflow.codgen.llvm.function import FunctionEmitter, write_function
+from evflow.codgen.llvm.host import Host, Notes
 from evflow.codgen.llvm.ir import Body, Module
-from evflow.codgen.llvm.output_ir import Notes, OutputBuffers
 from evflow.codgen.llvm.stage import Link, Node, Routes
 from evflow.codgen.tree import Pos, Root
 
-__all__ = ["Frame", "write_fault", "write_stage"]
+__all__ = ["KernelText", "selected", "write_fault", "write_kernel"]
 
 
-class Frame:
-    """Words on the stack of ``run`` by key, and memory for large arrays.
+class KernelText(NamedTuple):
+    """A module before it is compiled.
 
     Attributes:
-        slots: key → index of its first word.
-        size: words in all.
-        scratch: bytes of memory for large arrays.
+        ir: the module; its entry is ``void run(ptr context)``.
+        context: what the words of the context are.
+        names: what faults are about, by number.
     """
 
-    def __init__(self) -> None:
-        self.slots: dict[Key, int] = {}
-        self.size = 0
-        self.scratch = 0
-
-    def at(self, *key: str | int | None, width: int = 1) -> int:
-        """Offset in bytes of the first word of ``key``."""
-        known = self.slots.get(key)
-        if known is None:
-            known = self.slots[key] = self.size
-            self.size += width
-        return 8 * known
+    ir: str
+    context: Context
+    names: tuple[str, ...]
 
 
-def write_stage(module: Module, context: Context, frame: Frame, routes: Routes, node: Node) -> None:
-    """Adds the function ``void s<number>(context, frame, event, row, position, live)`` of a node.
+class _StageWriter(Host):
+    """Writes the function ``void s<number>(context, frame, event, row, position, live)`` of a node.
 
     ``live`` is 1, or 0 for an event that did not get here; only a quiet node is called for one.
-    """
-    parameters = "ptr %ctx, ptr %frame, ptr %event, i64 %row, i64 %pos, i64 %live"
-    body = Body(module, f"internal void @s{node.number}({parameters}) nounwind")
-    stage = _StageWriter(body, context, frame, routes, node)
-    stage.write()
-
-
-class _StageWriter:
-    """Writes one node; it is the host of the node's function.
 
     Attributes:
         invariant: see ``Host``; the input batch is not written to while the kernel runs, buffers are.
     """
 
-    def __init__(self, body: Body, context: Context, frame: Frame, routes: Routes, node: Node) -> None:
+    def __init__(self, module: Module, context: Context, frame: Context, routes: Routes, node: Node) -> None:
+        parameters = "ptr %ctx, ptr %frame, ptr %event, i64 %row, i64 %pos, i64 %live"
+        body = Body(module, f"internal void @s{node.number}({parameters}) nounwind")
+        self._function = node.stage.function
+        schemas = (schema for _, schema in self._function.outputs)
+        super().__init__(body, context, node.stage.stone, list(zip(node.outputs, schemas, strict=True)))
         self.invariant = ", !invariant.load !0" if node.buffer == 0 else ""
-        self._body = body
-        self._context = context
         self._frame = frame
         self._routes = routes
         self._node = node
-        self._function = node.stage.function
-        schemas = (schema for _, schema in self._function.outputs)
-        self._outputs = OutputBuffers(body, context, list(zip(node.outputs, schemas, strict=True)))
         self._notes = Notes(body, context) if node.submits else None
 
     # What a function may do (the protocol Host).
@@ -82,140 +76,94 @@ class _StageWriter:
     def event(self, e: Emitter, root: Root, pos: Pos) -> str:
         return "%event"
 
-    def queue_length(self, e: Emitter, slot: int) -> str:
-        raise NotImplementedError("only a queue stone has queues")
-
-    def discard(self, e: Emitter, queue: int, index: str, pos: Pos) -> None:
-        raise NotImplementedError("only a queue stone has queues")
-
-    def image(self, e: Emitter, slot: int) -> str:
-        return self._outputs.image(slot)
-
-    def reserve(self, e: Emitter, slot: int, size: str, pos: Pos) -> str:
-        return self._outputs.reserve(e, slot, size, pos)
-
     def submit_output(self, e: Emitter, port: str, slot: int, size: str, pos: Pos) -> None:
         assert self._notes is not None
-        row = self._outputs.add(e, slot, size, "%pos", pos)
-        self._notes.add(e, port, str(self._node.outputs[slot]), row, pos)
-        self._outputs.start_next(e, slot, pos)
+        self.submit_record(e, self._notes, port, slot, size, pos)
 
     def submit_event(self, e: Emitter, port: str, event: Root, pos: Pos) -> None:
         assert self._notes is not None
         self._notes.add(e, port, str(self._node.buffer), "%row", pos)
 
-    def attribute(self, e: Emitter, scope: str, name: str) -> Triple:
-        if scope == "stone":
-            return stone_attribute(self._body, self._context, self._node.stage.stone, name)
+    def event_attribute(self, name: str) -> Triple:
         return self._attribute(name, self._node.changed.get(name))
 
-    def set_attribute(self, e: Emitter, name: str, value: Triple) -> None:
-        self._store_attribute(name, value)
-
-    def system(self, e: Emitter, name: str) -> str:
-        return load(self._body, self._context.at("system", name), "double")
-
-    def static(self, e: Emitter, offset: int) -> str:
-        return self._body.at(
-            load(self._body, self._context.at("state", self._node.stage.stone), "ptr"), offset
-        )
-
-    def scratch(self, e: Emitter, size: int) -> str:
-        start = self._frame.scratch
-        self._frame.scratch = -(-(start + size) // 16) * 16
-        return scratch_pointer(self._body, self._context, start)
-
-    # Attributes.
+    def set_attribute(self, name: str, value: Triple) -> None:
+        at = self._frame.at("attribute", self._node.number, name, width=3)
+        store_triple(self.body, value, "%frame", 8 * at)
 
     def _attribute(self, name: str, setter: int | None) -> Triple:
         """An attribute as the node ``setter`` left it, or as the input event has it."""
         if setter is not None:
-            return load_triple(self._body, "%frame", self._frame.at("attribute", setter, name, width=3))
-        return read_column(self._body, self._context, name, "%pos")
-
-    def _store_attribute(self, name: str, value: Triple) -> None:
-        at = self._frame.at("attribute", self._node.number, name, width=3)
-        store_triple(self._body, value, "%frame", at)
-
-    def _begin_attributes(self) -> None:
-        for name in self._node.sets:
-            self._store_attribute(name, self._attribute(name, self._node.inherited.get(name)))
+            return load_triple(self.body, "%frame", 8 * self._frame.at("attribute", setter, name, width=3))
+        return read_column(self.body, self.context, name, "%pos")
 
     # The function and what follows it.
 
     def write(self) -> None:
-        body, node = self._body, self._node
+        body, node = self.body, self._node
         if not node.entry and node.follows is None:
             self._count("seen")
         if self._notes is not None:
             self._notes.begin()
-        failures = self._outputs.begin()
-        self._begin_attributes()
-        e, exits = write_function(body, self._function, self)
-        exits.faults.extend(failures)
+        failures = self.begin_outputs()
+        for name in node.sets:
+            self.set_attribute(name, self._attribute(name, node.inherited.get(name)))
+        e = write_function(body, self._function, self)
+        e.faults.extend(failures)
         # What might fault after all is not run for an event that did not get here.
-        node.quiet = node.quiet and not exits.faults
+        node.quiet = node.quiet and not e.faults
         body.begin("return")
-        result = body.phi("i64", exits.returns) if len(exits.returns) > 1 else exits.returns[0][0]
-        body.store("i64", result, "%frame", self._frame.at("result"))
+        result = body.phi("i64", e.returns) if len(e.returns) > 1 else e.returns[0][0]
+        body.store("i64", result, "%frame", 8 * self._frame.at("result"))
         if self._notes is not None:
             self._note_result(e, self._notes, result)
             self._notes.charge_texts(e, [self._attribute(name, by) for name, by in node.changed.items()])
-            self._outputs.commit()
-            port, code, on = self._notes.begin_following()
-            self._follow(port, code, on)
-            self._notes.end_following()
+            self.commit()
+            with self._notes.following() as (port, code, on):
+                self._follow(port, code, on)
             body.ret()
         else:
             self._send_result(e, result)
-        self._write_fault(exits)
+        if e.faults:
+            body.begin("fault")
+            words = failure_words(body, e.faults)
+            self._count("faults")
+            write_fault(body, self.context, str(self._stone), "%pos", str(node.buffer), "%row", *words)
         body.finish()
 
-    def _write_fault(self, exits: Exits) -> None:
-        if not exits.faults:
-            return
-        body, node = self._body, self._node
-        body.begin("fault")
-        words = failure_words(body, exits.faults)
-        self._count("faults")
-        write_fault(body, self._context, str(node.stage.stone), "%pos", str(node.buffer), "%row", *words)
-        body.ret()
-
     def _count(self, name: str, more: str = "1") -> None:
-        at = self._frame.at(name, self._node.number)
-        before = self._body.load("i64", "%frame", at)
-        self._body.store("i64", self._body.let(f"add i64 {before}, {more}"), "%frame", at)
+        at = 8 * self._frame.at(name, self._node.number)
+        before = self.body.load("i64", "%frame", at)
+        self.body.store("i64", self.body.let(f"add i64 {before}, {more}"), "%frame", at)
 
     def _send_result(self, e: FunctionEmitter, result: str) -> None:
-        body, node, kind = self._body, self._node, self._function.kind
+        body, node, kind = self.body, self._node, self._function.kind
         ports = {port: link for (port, _), link in node.links.items()}
         if kind == "router":
             self._send_routed(result, ports)
             return
-        if 0 not in ports:
-            body.ret()
-            return
-        passed = body.let(f"icmp ne i64 {result}, 0")
-        if kind == "filter" and self._unbranched(ports[0]):
-            self._send_masked(passed, ports[0])
-            body.ret()
-            return
-        send, done = body.label(), body.label()
-        if node.quiet:
-            passed = body.let(f"and i1 {passed}, {body.let('icmp ne i64 %live, 0')}")
-        body.branch(passed, send, done)
-        body.begin(send)
-        event, row = "%event", "%row"
-        if kind == "transform":
-            event, row = self._finish_result(e)
-            self._outputs.commit()
-        self._count("sent")
-        self._send(ports[0], node.passed_on, event, row)
-        body.begin(done)
+        if 0 in ports:
+            passed = body.let(f"icmp ne i64 {result}, 0")
+            if kind == "filter" and self._unbranched(ports[0]):
+                self._send_masked(passed, ports[0])
+            else:
+                self._send_passed(e, passed, ports[0])
         body.ret()
 
+    def _send_passed(self, e: FunctionEmitter, passed: str, link: Link) -> None:
+        body, node = self.body, self._node
+        if node.quiet:
+            passed = body.let(f"and i1 {passed}, {body.let('icmp ne i64 %live, 0')}")
+        with body.when(passed):
+            event, row = "%event", "%row"
+            if self._function.kind == "transform":
+                event, row = self._finish_result(e)
+                self.commit()
+            self._count("sent")
+            self._send(link, node.passed_on, event, row)
+
     def _send_routed(self, result: str, ports: dict[int, Link]) -> None:
-        body = self._body
+        body = self.body
         labels = {port: body.label() for port in ports}
         done = body.label()
         body.switch(result, done, labels.items())
@@ -231,7 +179,7 @@ class _StageWriter:
         """Completes output 0; gives its address and row."""
         pos = self._function.body.pos
         size = e.outputs[0].finish(pos)
-        return self.image(e, 0), self._outputs.add(e, 0, size, "%pos", pos)
+        return self.image(e, 0), self.add_record(e, 0, size, "%pos", pos)
 
     def _send(self, link: Link, buffer: int, event: str, row: str) -> None:
         self._call(link.nodes, event, row, "1")
@@ -241,26 +189,26 @@ class _StageWriter:
     def _call(self, nodes: tuple[Node, ...], event: str, row: str, live: str) -> None:
         for node in nodes:
             arguments = f"ptr %ctx, ptr %frame, ptr {event}, i64 {row}, i64 %pos, i64 {live}"
-            self._body.do(f"call void @s{node.number}({arguments})")
+            self.body.do(f"call void @s{node.number}({arguments})")
 
     # Exits.
 
     def _append(self, exit: int, buffer: int, row: str) -> None:
-        body, form = self._body, self._routes.form(exit)
+        body, form = self.body, self._routes.form(exit)
         if form == "rows":
             self._append_row(exit, "%pos" if buffer == 0 else row, "1")
         elif form == "mixed":
             code = body.let(f"or i64 {'%pos' if buffer == 0 else row}, {buffer << 32}")
-            push(body, self._context.vector("exit", exit), "i64", (code,))
+            push(body, self.context.vector("exit", exit), code)
         for name in self._routes.attributes(exit):
             value = self._attribute(name, self._node.changed.get(name))
-            keep_attribute(body, self._context, self._context.vector("attribute", exit, name), value)
+            keep_attribute(body, self.context, self.context.vector("attribute", exit, name), value)
 
     def _append_row(self, exit: int, row: str, count: str) -> None:
         """Writes a row to a selection that has room for all, and lengthens it by ``count``, 0 or 1."""
-        body = self._body
-        start, length = self._frame.at("address", "exit", exit), self._frame.at("length", "exit", exit)
-        self._context.vector("exit", exit)
+        body = self.body
+        start, length = (8 * self._frame.at(what, "exit", exit) for what in ("address", "length"))
+        self.context.vector("exit", exit)
         rows = body.load("ptr", "%frame", start)
         n = body.load("i64", "%frame", length)
         body.store("i32", body.let(f"trunc i64 {row} to i32"), rows, body.let(f"shl i64 {n}, 2"))
@@ -273,7 +221,7 @@ class _StageWriter:
         )
 
     def _send_masked(self, passed: str, link: Link) -> None:
-        body = self._body
+        body = self.body
         live = body.let(f"zext i1 {passed} to i64")
         if self._node.quiet:
             live = body.let(f"and i64 {live}, %live")
@@ -285,20 +233,17 @@ class _StageWriter:
     # What was submitted.
 
     def _note_result(self, e: FunctionEmitter, notes: Notes, result: str) -> None:
-        body, node, kind = self._body, self._node, self._function.kind
-        note, done = body.label(), body.label()
+        body, node, kind = self.body, self._node, self._function.kind
         test = "sge" if kind == "router" else "ne"
-        body.branch(body.let(f"icmp {test} i64 {result}, 0"), note, done)
-        body.begin(note)
-        row = self._finish_result(e)[1] if kind == "transform" else "%row"
-        port = result if kind == "router" else "0"
-        notes.add(e, port, str(node.passed_on), row, self._function.body.pos, counted=False)
-        self._count("emitted")
-        body.begin(done)
+        with body.when(body.let(f"icmp {test} i64 {result}, 0")):
+            row = self._finish_result(e)[1] if kind == "transform" else "%row"
+            port = result if kind == "router" else "0"
+            notes.add(e, port, str(node.passed_on), row, self._function.body.pos, counted=False)
+            self._count("emitted")
 
     def _follow(self, port: str, code: str, on: str) -> None:
         """Sends one noted record on."""
-        body, node = self._body, self._node
+        body, node = self.body, self._node
         row, buffer = body.let(f"and i64 {code}, {(1 << 32) - 1}"), body.let(f"lshr i64 {code}, 32")
         lost = body.label()
         arms = {source: body.label() for source in dict.fromkeys(source for _, source in node.links)}
@@ -318,11 +263,11 @@ class _StageWriter:
         body.jump(on)
 
     def _record(self, buffer: int, row: str) -> str:
-        body, schema = self._body, self._routes.buffers[buffer].schema
-        start = load(body, self._context.vector("bytes", buffer), "ptr")
+        body, schema = self.body, self._routes.buffers[buffer].schema
+        start = load(body, self.context.vector("bytes", buffer), "ptr")
         if schema is not None and schema.width is not None:
             return body.at(start, body.let(f"mul i64 {row}, {schema.width}"))
-        offsets = load(body, self._context.vector("offsets", buffer), "ptr")
+        offsets = load(body, self.context.vector("offsets", buffer), "ptr")
         return body.at(start, body.load("i64", offsets, body.let(f"shl i64 {row}, 3")))
 
 
@@ -334,9 +279,91 @@ def write_fault(body: Body, context: Context, *words: str) -> None:
         names = [f"%w{i}" for i in range(len(words))]
         parameters = ", ".join(f"i64 {name}" for name in names)
         routine = Body(body.module, f"internal void @ev.fault(ptr %ctx, {parameters}) noinline cold nounwind")
-        push(routine, faults, "i64", tuple(names))
-        routine.ret()
+        push(routine, faults, *names)
         routine.finish()
 
     keep = body.module.routine("@ev.fault", write)
     body.do(f"call void {keep}(ptr %ctx, {', '.join(f'i64 {word}' for word in words)})")
+
+
+def write_kernel(routes: Routes) -> KernelText:
+    """Writes the module of a tree."""
+    module, context, frame = Module(), new_context(), Context()
+    context.at("counts", width=4 * routes.stones)
+    for node in reversed(routes.nodes):
+        _StageWriter(module, context, frame, routes, node).write()
+    _write_run(module, context, frame, routes)
+    return KernelText(module.text(), context, tuple(module.named))
+
+
+def _write_run(module: Module, context: Context, frame: Context, routes: Routes) -> None:
+    body = Body(module, "void @run(ptr noalias %ctx) nounwind")
+    data, offsets, selection = (load(body, context.at(k), "ptr") for k in ("data", "offsets", "selection"))
+    count = load(body, context.at("count"))
+    place = body.alloca(f"[{max(frame.size, 1)} x i64]")
+    for key, at in frame.words.items():
+        initial = load(body, context.vector(*key[1:])) if key[0] == "address" else "0"
+        body.store("i64", initial, place, 8 * at)
+    schema = routes.buffers[0].schema
+    with body.counted(count) as (pos, _):
+        row = selected(body, selection, pos)
+        if schema is None:
+            start = "0"  # nobody looks at the event
+        elif schema.width is not None:
+            start = body.let(f"mul i64 {row}, {schema.width}")
+        else:
+            start = body.load("i64", offsets, body.let(f"shl i64 {row}, 3"))
+        event = body.at(data, start)
+        for node in routes.entry:
+            arguments = f"ptr %ctx, ptr {place}, ptr {event}, i64 {row}, i64 {pos}, i64 1"
+            body.do(f"call void @s{node.number}({arguments})")
+    _write_totals(body, context, frame, place, routes, count)
+    body.finish()
+
+
+def selected(body: Body, selection: str, pos: str) -> str:
+    """The row of the event at a position of the selection, which is null where all events are meant."""
+    chosen, found, before = body.label(), body.label(), body.block
+    body.branch(body.let(f"icmp ne ptr {selection}, null"), chosen, found)
+    body.begin(chosen)
+    picked = body.let(f"zext i32 {body.load('i32', selection, body.let(f'shl i64 {pos}, 2'))} to i64")
+    body.begin(found)
+    return body.phi("i64", [(pos, before), (picked, chosen)])
+
+
+_NO_TOTALS = ("0", "0", "0", "0")
+
+
+def _write_totals(
+    body: Body, context: Context, frame: Context, place: str, routes: Routes, count: str
+) -> None:
+    """Stores the counts of every stone, the ends of the selections and the last result."""
+    for stone in range(routes.stones):
+        totals = [
+            _totals(body, frame, place, node, count) for node in routes.nodes if node.stage.stone == stone
+        ]
+        for column, parts in enumerate(zip(*(totals or [_NO_TOTALS]), strict=True)):
+            total = parts[0]
+            for part in parts[1:]:
+                total = body.let(f"add i64 {total}, {part}")
+            store(body, context.at("counts") + 4 * stone + column, total)
+    for key, at in frame.words.items():
+        if key[0] == "length":
+            store(body, context.vector(*key[1:]) + 1, body.load("i64", place, 8 * at))
+        elif key[0] == "result":
+            store(body, context.at("result"), body.load("i64", place, 8 * at))
+
+
+def _totals(body: Body, frame: Context, place: str, node: Node, count: str) -> tuple[str, str, str, str]:
+    """In, out, dropped and faults of a node."""
+
+    def counter(name: str, of: int = node.number) -> str:
+        at = frame.words.get((name, of))
+        return "0" if at is None else body.load("i64", place, 8 * at)
+
+    seen = count if node.entry else counter("seen") if node.follows is None else counter("sent", node.follows)
+    sent, emitted, lost, faults = (counter(name) for name in ("sent", "emitted", "lost", "faults"))
+    if not node.submits:
+        emitted = sent
+    dropped = body.let(f"sub i64 {body.let(f'sub i64 {seen}, {emitted}')}, {faults}")
+    return seen, sent, body.let(f"add i64 {dropped}, {lost}"), faults

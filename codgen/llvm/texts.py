@@ -53,19 +53,15 @@ def _write_trimmed(module: Module) -> None:
     """Finds the length of a text padded with NUL, from its end."""
     body = Body(module, "internal i64 @ev.trimmed(ptr %p, i64 %n) nounwind")
     left = body.alloca("i64", "%n")
-    test, turn, shorter, done = (body.label() for _ in range(4))
-    body.begin(test)
-    n = body.let(f"load i64, ptr {left}")
-    body.branch(body.let(f"icmp eq i64 {n}, 0"), done, turn)
-    body.begin(turn)
-    last = body.let(f"sub i64 {n}, 1")
-    byte = body.load("i8", "%p", last)
-    body.branch(body.let(f"icmp eq i8 {byte}, 0"), shorter, done)
-    body.begin(shorter)
-    body.do(f"store i64 {last}, ptr {left}")
-    body.jump(test)
+    done = body.label()
+    with body.repeat(lambda: body.let(f"icmp ne i64 {body.get('i64', left)}, 0")):
+        last = body.let(f"sub i64 {body.get('i64', left)}, 1")
+        shorter = body.label()
+        body.branch(body.let(f"icmp eq i8 {body.load('i8', '%p', last)}, 0"), shorter, done)
+        body.begin(shorter)
+        body.put("i64", last, left)
     body.begin(done)
-    body.ret(f"i64 {body.let(f'load i64, ptr {left}')}")
+    body.ret(f"i64 {body.get('i64', left)}")
     body.finish()
 
 
@@ -85,7 +81,7 @@ def _assign(e: Emitter, expr: tree.Assign) -> Text:
 
 
 def _attribute(e: Emitter, expr: tree.Attribute) -> Text:
-    kind, bits, size = e.host.attribute(e, expr.scope, expr.name)
+    kind, bits, size = e.host.attribute(expr.scope, expr.name)
     body = e.body
     is_text = body.let(f"icmp eq i64 {kind}, 3")
     default = e.text(expr.default) if expr.default is not None else ("null", "0")
@@ -97,17 +93,11 @@ def _attribute(e: Emitter, expr: tree.Attribute) -> Text:
 
 
 def _select(e: Emitter, expr: tree.Select) -> Text:
-    body = e.body
-    yes, no, done = body.label(), body.label(), body.label()
-    body.branch(e.value(expr.condition), yes, no)
-    body.begin(yes)
-    first, first_block = e.text(expr.yes), body.block
-    body.jump(done)
-    body.begin(no)
-    second, second_block = e.text(expr.no), body.block
-    body.begin(done)
-    pointer = body.phi("ptr", [(first[0], first_block), (second[0], second_block)])
-    return pointer, body.phi("i64", [(first[1], first_block), (second[1], second_block)])
+    condition = e.value(expr.condition)
+    pointer, size = e.body.choose(
+        condition, ("ptr", "i64"), lambda: e.text(expr.yes), lambda: e.text(expr.no)
+    )
+    return pointer, size
 
 
 _TEXTS: dict[type, Callable[[Emitter, Any], Text]] = {

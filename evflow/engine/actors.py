@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from evflow import mishaps
-from evflow.codgen.kernel import request_at, take_request
+from evflow.codgen.runtime import request_at, take_request
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.mishaps import CONTAINED

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import reduce
 
 from evflow.codgen.adapt import adapt, needs
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Kernel, Port, Stage, new_state
+from evflow.codgen.kernel import Kernel, Port, Stage, kernel
+from evflow.codgen.runtime import new_state
 from evflow.codgen.tree import Function
 from evflow.engine.passes import faulted, left
 from evflow.errors import SchemaError

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Kernel, Port, Stage, kept_state, layout_of, new_state
+from evflow.codgen.kernel import Kernel, Port, Stage, kernel
+from evflow.codgen.runtime import kept_state, layout_of, new_state
 from evflow.codgen.tree import Function, Submit, walk
 from evflow.engine.topology import DROPPED, IN, OUT, Hop, Slot, Topology
 from evflow.errors import CodeError, SchemaError

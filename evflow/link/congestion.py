@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from evflow.codgen.front import FUEL, Input, build, refuse_requests
-from evflow.codgen.kernel import new_state
 from evflow.codgen.queuekernel import QueueKernel, QueueResult, QueueState, queue_kernel
+from evflow.codgen.runtime import new_state
 from evflow.engine.host import system_values
 from evflow.engine.passes import reason_of, sent
 from evflow.errors import GraphError, LinkError

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from evflow.codgen.front import Input, build
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Kernel, KernelCode, Port, Result, Segment, Stage, new_state
+from evflow.codgen.kernel import Kernel, KernelCode, Port, Result, Segment, Stage, kernel
 from evflow.codgen.memory import Array
+from evflow.codgen.runtime import new_state
 from evflow.codgen.tree import Const, Fault, Function, Submit, walk
 from evflow.schema import Schema
 

@@ -9,8 +9,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Kernel, Port, Result, Segment, Stage, new_state
+from evflow.codgen.kernel import Kernel, Port, Result, Segment, Stage, kernel
+from evflow.codgen.runtime import new_state
 from evflow.codgen.tree import Fault, Function
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch

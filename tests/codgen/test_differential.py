@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evflow.codgen.front import Input, build
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Stage
+from evflow.codgen.kernel import Stage, kernel
 from evflow.codgen.tree import Function
 from evflow.errors import CodeError
 from evflow.schema import Schema

@@ -6,8 +6,7 @@ import pytest
 
 from evflow import Bytes, Schema
 from evflow.codgen.front import Input, build
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Port, Stage
+from evflow.codgen.kernel import Port, Stage, kernel
 from evflow.codgen.tree import Fault
 from evflow.events.encode import encode_dict
 from tests.codgen.compiling import Compiled

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from evflow.codgen.front import Input, build
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Port, Stage, new_state
+from evflow.codgen.kernel import Port, Stage, kernel
+from evflow.codgen.runtime import new_state
 from evflow.codgen.tree import Fault, Function
 from evflow.errors import GraphError
 from evflow.events.attributes import Attributes

@@ -9,8 +9,7 @@ import pytest
 
 import evflow as ev
 from evflow.codgen.front import Input, build
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Port, Stage
+from evflow.codgen.kernel import Port, Stage, kernel
 from evflow.errors import CodeError
 from evflow.events.encode import encode_dict
 from tests.codgen import interpret
@@ -131,7 +130,7 @@ def test_what_cannot_be_compiled_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
         made = build(f"input.a > 3 /* {words} */", "filter", [Input("input", EVENT)])
         with monkeypatch.context() as patched:
-            patched.setattr("evflow.codgen.jit.KernelCode", failing)
+            patched.setattr("evflow.codgen.kernel.KernelCode", failing)
             with pytest.raises(CodeError, match=words):
                 kernel((Stage(made, 0, (Port((), 0),)),), EVENT)
 

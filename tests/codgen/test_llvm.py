@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evflow.codgen.front import Input, build
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Kernel, Port, Stage
+from evflow.codgen.kernel import Kernel, Port, Stage, kernel
 from evflow.codgen.library import LIBRARY
 from evflow.codgen.tree import (
     Assign,

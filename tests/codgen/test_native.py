@@ -11,10 +11,11 @@ import weakref
 import numpy as np
 import pytest
 
+from evflow.codgen import kernel as kernels
 from evflow.codgen.front import Input, build
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Kernel, Port, Stage, new_state
+from evflow.codgen.kernel import Kernel, Port, Stage, kernel
 from evflow.codgen.native import HOT, Code, Native, compiling
+from evflow.codgen.runtime import new_state
 from evflow.schema import Schema
 from evflow.schema.types import f64, i64
 from tests.codgen.oracle import rows_at, run_kernel
@@ -88,14 +89,11 @@ def test_kernels_of_one_code_do_not_disturb_each_other() -> None:
     assert counts == [2, 2, 4]
 
 
-def test_code_is_freed_with_the_last_kernel_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import evflow.codgen.jit as jit
-
-    monkeypatch.setattr(jit, "_KERNELS", 0)
-    monkeypatch.setattr(jit, "_codes", type(jit._codes)())
+def test_code_is_freed_with_the_last_kernel_that_uses_it() -> None:
     made: Kernel | None = kernel((stage("input.seq > 77"),), REC)
     assert made is not None
     code = weakref.ref(made.code)
+    kernels._code.cache_clear()
     gc.collect()
     assert code() is not None
     assert rows_at(run_kernel(made, batch_of(80)), 0) == [78, 79]

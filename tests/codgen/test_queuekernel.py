@@ -181,15 +181,13 @@ def test_attributes_of_events_that_are_gone_are_forgotten() -> None:
     assert queue.queues.attributes_of(0) == [{"n": -98}, {"n": 99}, {"n": -99}]
 
 
-def test_extract_and_insert_move_waiting_events() -> None:
-    queue, other = Harness(JOIN), QueueState(SCHEMAS, 2)
+def test_extract_takes_the_oldest_out_with_their_attributes() -> None:
+    queue = Harness(JOIN)
     queue.arrive(0, as_(1, 2, 3), [{"k": 1}, {"k": 2}, {}])
-    attributes = queue.queues.attributes_of(0)
+    assert queue.queues.attributes_of(0) == [{"k": 1}, {"k": 2}, {}]
     events = queue.queues.extract(0, 1) + queue.queues.extract(0)
-    assert queue.queues.length(0) == 0
-    assert other.insert(0, events, attributes) == 2
-    assert [view_class(A)(event).to_dict()["a"] for event in other.events(0)] == [1, 2]
-    assert other.attributes_of(0) == [{"k": 1}, {"k": 2}]
+    assert [view_class(A)(event).to_dict()["a"] for event in events] == [1, 2, 3]
+    assert (queue.queues.length(0), queue.queues.attributes_of(0)) == (0, [])
 
 
 def test_long_queue_is_packed_and_keeps_its_order() -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from evflow import CodeError, Schema
 from evflow.codgen.front import Input, build, source_of
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Port, Stage, layout_of, new_state, request_at, take_request
+from evflow.codgen.kernel import Port, Stage, kernel
 from evflow.codgen.queuekernel import QueueState, queue_kernel
+from evflow.codgen.runtime import layout_of, new_state, request_at, take_request
 from evflow.codgen.tree import REQUEST, Fault, Function
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evflow.codgen.front import Input, build
-from evflow.codgen.jit import kernel
-from evflow.codgen.kernel import Port, Result, Stage
+from evflow.codgen.kernel import Port, Result, Stage, kernel
 from evflow.codgen.tree import Function
 from evflow.errors import CodeError
 from evflow.events.attributes import Attributes

@@ -149,7 +149,7 @@ def test_a_function_that_cannot_be_compiled_is_refused_before_anybody_votes(
                 raise RuntimeError("no such instruction")
             super().__init__(stages, schema)
 
-    monkeypatch.setattr("evflow.codgen.jit.KernelCode", Failing)
+    monkeypatch.setattr("evflow.codgen.kernel.KernelCode", Failing)
     with pytest.raises(ev.DeployError, match=r"node b.*LLVM cannot compile this code: no such instruction"):
         _propose(beside, _record(beside, _evil(code="1 /* fails */")))
     assert not any(daemon.site.troubles for daemon in beside.yard.daemons.values())

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from evflow import EventBatch, Schema
-from evflow.codgen.kernel import Kernel, KernelCode, Port, Records, Result, Stage, new_state
+from evflow.codgen.kernel import Kernel, KernelCode, Port, Records, Result, Stage
 from evflow.codgen.llvm.layout import statics_layout
+from evflow.codgen.runtime import new_state
 from evflow.codgen.tree import Function
 from evflow.events.attributes import Attributes
 from evflow.schema.types import NUMBERS

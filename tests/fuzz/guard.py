@@ -24,7 +24,7 @@ POISON = 0xA5
 
 _PAGE = mmap.PAGESIZE
 _NONE, _READ = 0, 1
-_USERS = ("memory", "queuestate", "runtime", "validate", "vectors")
+_USERS = ("memory", "queuekernel", "runtime", "validate", "vectors")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

@@ -16,7 +16,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from evflow.codgen.kernel import Kernel, KernelCode, Stage, new_state
+from evflow.codgen.kernel import Kernel, KernelCode, Stage
+from evflow.codgen.runtime import new_state
 from tests.fuzz import areas, guard, runner, samples
 from tests.fuzz.runner import Failure, Report
 

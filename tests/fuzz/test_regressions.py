@@ -13,7 +13,8 @@ import pytest
 from evflow import CodeError, EventBatch, Schema, SchemaError
 from evflow.codgen import native
 from evflow.codgen.front import Input, build, source_of
-from evflow.codgen.kernel import Kernel, KernelCode, Port, Stage, new_state
+from evflow.codgen.kernel import Kernel, KernelCode, Port, Stage
+from evflow.codgen.runtime import new_state
 from evflow.codgen.tree import Fault, Function
 from evflow.events.attributes import Attributes
 from evflow.schema.types import BLOB, TEXT, Bytes, Maybe, Record, Str

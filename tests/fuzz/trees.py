@@ -10,8 +10,9 @@ import numpy as np
 
 from evflow import Schema
 from evflow.codgen.front import Input, build
-from evflow.codgen.kernel import Kernel, KernelCode, Port, Result, Stage, new_state
+from evflow.codgen.kernel import Kernel, KernelCode, Port, Result, Stage
 from evflow.codgen.llvm.stage import Routes
+from evflow.codgen.runtime import new_state
 from evflow.codgen.tree import Function
 from evflow.events.attributes import Attributes
 from evflow.schema.types import NUMBERS
