@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from evflow.codgen.llvm.queue_ir import ENTRY, QUEUE, attributes_set, write_queue
+from evflow.codgen.llvm.queue_ir import ENTRY, QUEUE, write_queue
 from evflow.codgen.memory import Array, address
 from evflow.codgen.native import compiling
-from evflow.codgen.result import Faults, Records, read_attributes
+from evflow.codgen.result import FaultNote, Records, read_attributes
 from evflow.codgen.runtime import AttributeColumn, LoopCode, Runtime
 from evflow.codgen.tree import Function
 from evflow.errors import GraphError
@@ -228,7 +228,7 @@ class QueueResult:
 
     counts: Array
     segments: list[QueueSegment]
-    faults: Faults
+    faults: list[FaultNote]
     refused: Array
 
 
@@ -257,7 +257,7 @@ class QueueKernel(Runtime):
         self._outputs = len(function.outputs)
         self._buffers = (None, *(schema for _, schema in function.outputs), *self.schemas)
         self._at = {name: code.context.at(name) for name in _WORDS}
-        self._sets = [(name, self._vectors.word("attribute", name)) for name in attributes_set(function)]
+        self._sets = [(name, self._vectors.word("attribute", name)) for name in function.sets]
         self._refused, self._notes = self._vectors.word("refused"), self._vectors.word("notes")
         self._queues: QueueState | None = None
 

@@ -16,7 +16,8 @@ from evflow.codgen.vectors import Vectors
 from evflow.schema import Schema
 
 __all__ = [
-    "Column", "ExitReader", "FaultNote", "Faults", "Records", "Result", "Segment", "read_attributes",
+    "Column", "ExitReader", "FaultNote", "Records", "Result", "Segment", "fault_notes",
+    "read_attributes",
 ]  # fmt: skip
 
 Column = tuple[str, Array, Array]
@@ -90,42 +91,20 @@ class FaultNote(NamedTuple):
     name: str = ""
 
 
-class Faults:
+def fault_notes(words: Array, names: Sequence[str]) -> list[FaultNote]:
     """The faults of a run, in order.
 
     Args:
         words: int64: what ``write_fault`` has added.
         names: what faults are about, by number.
-
-    Attributes:
-        stone, position, buffer, row, code, line, value, bound: int64 arrays; see ``FaultNote``.
     """
-
-    __slots__ = ("_about", "_names", "bound", "buffer", "code", "line", "position", "row", "stone", "value")
-
-    def __init__(self, words: Array, names: Sequence[str] = ()) -> None:
-        self.stone, self.position, self.buffer, self.row, packed, self.value, self.bound = words.reshape(
-            -1, 7
-        ).T
-        self.code, self.line, self._about = packed & 0xFF, packed >> 8 & 0xFFFF_FFFF, packed >> 40
-        self._names = names
-
-    def __len__(self) -> int:
-        return len(self.stone)
-
-    def __iter__(self) -> Iterator[FaultNote]:
-        columns = (
-            self.stone, self.position, self.buffer, self.row, self.code, self.line, self.value, self.bound,
-            self._about,
-        )  # fmt: skip
-        for stone, position, buffer, row, code, line, value, bound, about in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
-            name = self._names[about]
-            yield FaultNote(stone, position, buffer, row, Fault(code), line, value, bound, name)
-
-
-NO_FAULTS = Faults(np.empty(0, np.int64))
+    return [
+        FaultNote(
+            stone, position, buffer, row, Fault(code & 0xFF), code >> 8 & 0xFFFF_FFFF, value, bound,
+            names[code >> 40],
+        )
+        for stone, position, buffer, row, code, value, bound in words.reshape(-1, 7).tolist()
+    ]  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -144,7 +123,7 @@ class Result:
     counts: Array
     exits: list[list[Segment]]
     buffers: list[Records | None]
-    faults: Faults
+    faults: list[FaultNote]
 
 
 _KINDS = {0: "i", 1: "i", 2: "f", 3: "s"}

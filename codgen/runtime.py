@@ -20,7 +20,7 @@ from evflow.codgen.llvm.layout import statics_layout
 from evflow.codgen.llvm.stage_ir import KernelText
 from evflow.codgen.memory import Array, address, packed_texts
 from evflow.codgen.native import Code
-from evflow.codgen.result import NO_FAULTS, Faults
+from evflow.codgen.result import FaultNote, fault_notes
 from evflow.codgen.tree import REQUEST, Function, Loop, Variable, walk
 from evflow.codgen.vectors import Vectors
 from evflow.schema.types import NUMBERS
@@ -218,10 +218,10 @@ class Runtime:
         if self._failed:
             raise MemoryError("no memory for the events that the functions send")
 
-    def _noted_faults(self) -> Faults:
+    def _noted_faults(self) -> list[FaultNote]:
         if self._faults < 0 or not self._vectors.count(self._faults):
-            return NO_FAULTS
-        return Faults(self._vectors.take(self._faults), self.code.names)
+            return []
+        return fault_notes(self._vectors.take(self._faults), self.code.names)
 
     def brief(self, events: int, size: int) -> bool:
         """Whether a run over so many events of a buffer of ``size`` bytes keeps the interpreter lock."""

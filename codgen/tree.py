@@ -487,10 +487,20 @@ class Function:
         places = ((node.pos, node.place) for node in walk(self.body) if isinstance(node, Assign))
         return next(pos for pos, at in places if isinstance(at, Element) and at.variable.name == REQUEST)
 
-    @property
-    def submits_events(self) -> bool:
-        """Whether it submits events as they came, beside the records it fills."""
-        return any(isinstance(node, Submit) and node.event is not None for node in walk(self.body))
+    @cached_property
+    def sent(self) -> dict[int | None, set[int | None]]:
+        """What it submits: output slot, or None for events as they came → the ports, None for any."""
+        sent: dict[int | None, set[int | None]] = {}
+        for node in walk(self.body):
+            if isinstance(node, Submit):
+                port = node.port.value if isinstance(node.port, Const) else None
+                sent.setdefault(node.output, set()).add(port)
+        return sent
+
+    @cached_property
+    def sets(self) -> tuple[str, ...]:
+        """The attributes that it may set."""
+        return tuple(dict.fromkeys(n.name for n in walk(self.body) if isinstance(n, SetAttribute)))
 
 
 def walk(node: object) -> Iterator[Any]:

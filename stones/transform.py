@@ -73,7 +73,7 @@ class Transform(Compiled):
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
         seen = self.input or schema
         try:
-            passes = self.function(seen, seen).submits_events
+            passes = None in self.function(seen, seen).sent
         except EvflowError:
             passes = False  # what is wrong with the function is told where it is checked
         return (self.output, schema) if passes else (self.output,)

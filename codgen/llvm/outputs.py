@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from evflow.codgen.llvm import layout
 from evflow.codgen.llvm.emitter import Emitter, Place, Text
 from evflow.codgen.llvm.expressions import read_number, write_number
+from evflow.codgen.llvm.ir import Body
 from evflow.codgen.tree import Fault, Path, Pos
 from evflow.schema import Schema
 from evflow.schema.program import default_image, fixed_image, head
@@ -33,14 +34,12 @@ _RUN = re.compile(rb"[^\0](?:\0{0,15}[^\0])*", re.DOTALL)
 class _Slot:
     """A field of variable width: variables that hold its address and length.
 
-    A text's bytes are held without marker and length. An optional text has a variable for whether it is
-    there.
+    A text's bytes are held without marker and length. The length of an optional text is -1 where it is nil.
     """
 
     type: FieldType
     pointer: str
     size: str
-    present: str | None = None
     cell: str | None = None
 
     @property
@@ -77,10 +76,7 @@ class Output:
             if f.offset is None and isinstance(f.type, Record):
                 part.variable.append((f.name, self._part(f.type.schema)))
             elif f.offset is None:
-                slot = _Slot(f.type, body.alloca("ptr"), body.alloca("i64"))
-                if isinstance(f.type, Maybe) and slot.is_text:
-                    slot.present = body.alloca("i1")
-                part.variable.append((f.name, slot))
+                part.variable.append((f.name, _Slot(f.type, body.alloca("ptr"), body.alloca("i64"))))
         return part
 
     def _image(self, part: _Part) -> str:
@@ -104,19 +100,14 @@ class Output:
                 self._reset(held)
             else:
                 default = default_image(part.schema[name])
-                if held.is_text:
-                    present = len(default) > 1
-                    self._set(
-                        held, (body.module.constant(default[5:]), str(len(default[5:]))), str(present).lower()
-                    )
-                else:
-                    self._set(held, (body.module.constant(default), str(len(default))))
+                # Nil is one byte; the bytes of a text stand behind a head of five.
+                head = min(len(default), 5) if held.is_text else 0
+                size = len(default) - 5 if head == 5 else -1 if head else len(default)
+                self._set(held, (body.module.constant(default[head:]), str(size)))
 
-    def _set(self, slot: _Slot, value: Text, present: str = "true") -> None:
+    def _set(self, slot: _Slot, value: Text) -> None:
         self._e.body.put("ptr", value[0], slot.pointer)
         self._e.body.put("i64", value[1], slot.size)
-        if slot.present is not None:
-            self._e.body.put("i1", present, slot.present)
 
     def _get(self, slot: _Slot) -> Text:
         return self._e.body.get("ptr", slot.pointer), self._e.body.get("i64", slot.size)
@@ -224,11 +215,10 @@ class Output:
     def _copy_slot(self, slot: _Slot, source: Place, pos: Pos) -> None:
         body = self._e.body
         start = body.at(source.base, source.offset)
-        if slot.present is not None:
+        if slot.is_text and isinstance(slot.type, Maybe):
             # Behind a nil stands whatever comes next, so the length is read only where there is a text.
-            some = body.let(f"icmp ne i8 {body.load('i8', start)}, {layout.NIL - 256}")
-            body.put("i1", some, slot.present)
-            with body.when(some):
+            body.put("i64", "-1", slot.size)
+            with body.when(body.let(f"icmp ne i8 {body.load('i8', start)}, {layout.NIL - 256}")):
                 self._set(slot, (body.at(start, 5), layout.count32(body, start)))
         elif slot.is_text:
             self._set(slot, (body.at(start, 5), layout.count32(body, start)))
@@ -277,10 +267,10 @@ class Output:
         body, size = self._e.body, self._get(slot)[1]
         if not slot.is_text:
             return size
-        size = body.let(f"add i64 {size}, 5")
-        if slot.present is None:
-            return size
-        return body.let(f"select i1 {body.get('i1', slot.present)}, i64 {size}, i64 1")
+        whole = body.let(f"add i64 {size}, 5")
+        if not isinstance(slot.type, Maybe):
+            return whole
+        return body.let(f"select i1 {_is_nil(body, size)}, i64 1, i64 {whole}")
 
     def _append(self, part: _Part, at: str) -> str:
         body = self._e.body
@@ -311,6 +301,10 @@ class Output:
             body.copy(start, pointer, size)
             return [body.at(start, size)]
 
-        if slot.present is None:
+        if not isinstance(slot.type, Maybe):
             return text()[0]
-        return body.choose(body.get("i1", slot.present), ("ptr",), text, nil)[0]
+        return body.choose(_is_nil(body, size), ("ptr",), nil, text)[0]
+
+
+def _is_nil(body: Body, size: str) -> str:
+    return body.let(f"icmp slt i64 {size}, 0")

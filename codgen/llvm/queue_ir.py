@@ -28,10 +28,10 @@ from evflow.codgen.llvm.host import Host, Notes
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.codgen.llvm.layout import check_index
 from evflow.codgen.llvm.stage_ir import KernelText, selected, write_fault
-from evflow.codgen.tree import Function, Pos, Root, SetAttribute, walk
+from evflow.codgen.tree import Function, Pos, Root
 from evflow.schema import Schema
 
-__all__ = ["ENTRY", "QUEUE", "attributes_set", "write_queue"]
+__all__ = ["ENTRY", "QUEUE", "write_queue"]
 
 QUEUE = 8
 """Words of a queue: address, bytes used and capacity of the store; address, end and capacity of the entries,
@@ -44,11 +44,6 @@ _STORE, _USED, _ENTRIES, _TAIL, _HEAD = 0, 1, 3, 4, 6
 _SIZE = 8 * ENTRY
 _WAS_SET = 24
 _LOG = 6
-
-
-def attributes_set(function: Function) -> tuple[str, ...]:
-    """The attributes that a function may set."""
-    return tuple(dict.fromkeys(n.name for n in walk(function.body) if isinstance(n, SetAttribute)))
 
 
 def write_queue(function: Function) -> KernelText:
@@ -118,7 +113,7 @@ class _QueueWriter(Host):
         self._function = function
         self._queued = 1 + len(function.outputs)
         self._notes = Notes(body, context)
-        self._set = {name: body.alloca("[4 x i64]") for name in attributes_set(function)}
+        self._set = {name: body.alloca("[4 x i64]") for name in function.sets}
 
     # What the function may do (the protocol Host).
 

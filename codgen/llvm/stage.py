@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from evflow.codgen.costs import is_quiet
-from evflow.codgen.tree import Const, Function, SetAttribute, Submit, walk
+from evflow.codgen.tree import Function
 from evflow.errors import GraphError
 from evflow.schema import Schema
 
@@ -181,18 +181,17 @@ class Routes:
         _check(stage, self.buffers[buffer].schema)
         node = Node(len(self.nodes), stage, buffer, single, inherited, entry)
         self.nodes.append(node)
-        survey = _Survey(stage.function)
-        node.submits, node.sets = bool(survey.sent), tuple(survey.sets)
+        node.submits, node.sets = bool(stage.function.sent), stage.function.sets
         node.quiet = is_quiet(stage.function)
-        node.outputs = tuple(self._output(node, survey, slot) for slot in range(len(stage.function.outputs)))
+        node.outputs = tuple(self._output(node, slot) for slot in range(len(stage.function.outputs)))
         for number, port in enumerate(stage.ports):
-            for source in dict.fromkeys(self._sources(node, survey, number)):
+            for source in dict.fromkeys(self._sources(node, number)):
                 if port.linked:
                     node.links[number, source] = self._link(node, number, port, source)
         return node
 
-    def _output(self, node: Node, survey: _Survey, slot: int) -> int:
-        ports = survey.ports(slot)
+    def _output(self, node: Node, slot: int) -> int:
+        ports = set(node.stage.function.sent.get(slot, ()))
         if slot == 0 and node.stage.function.kind == "transform":
             ports.add(0)
         every = len(ports) == 1 and None not in ports
@@ -201,12 +200,12 @@ class Routes:
         return len(self.buffers) - 1
 
     @staticmethod
-    def _sources(node: Node, survey: _Survey, port: int) -> Iterator[int]:
+    def _sources(node: Node, port: int) -> Iterator[int]:
         """The buffers whose records the function may send to a port."""
         kind = node.stage.function.kind
         if kind == "router" or port == 0:
             yield node.passed_on
-        for slot, ports in survey.sent.items():
+        for slot, ports in node.stage.function.sent.items():
             if port in ports or None in ports:
                 yield node.buffer if slot is None else node.outputs[slot]
 
@@ -227,29 +226,6 @@ def _all(stages: tuple[Stage, ...]) -> Iterator[Stage]:
         yield stage
         for port in stage.ports:
             yield from _all(port.stages)
-
-
-class _Survey:
-    """What a function may send and set.
-
-    Attributes:
-        sent: output slot, or None for the input event → the ports it is submitted to, None for any.
-        sets: the attributes it may set.
-    """
-
-    def __init__(self, function: Function) -> None:
-        self.sent: dict[int | None, set[int | None]] = {}
-        self.sets: dict[str, None] = {}
-        for node in walk(function.body):
-            if isinstance(node, Submit):
-                port = node.port.value if isinstance(node.port, Const) else None
-                self.sent.setdefault(node.output, set()).add(port)
-            elif isinstance(node, SetAttribute):
-                self.sets[node.name] = None
-
-    def ports(self, slot: int) -> set[int | None]:
-        """The ports that an output is submitted to."""
-        return set(self.sent.get(slot, ()))
 
 
 def _check(stage: Stage, schema: Schema | None) -> None:

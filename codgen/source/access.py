@@ -256,23 +256,19 @@ class Access(Arithmetic):
                 f"found {given}"
             )
 
-    def index(self, of: Operand, indexes: list[Expr]) -> Operand:
-        """One or more indexes after a place.
-
-        Raises:
-            CodeError: there is nothing to index, there are too many indexes, or one is no integer.
-        """
-        for expr in indexes:
-            of = self._index_one(of, self.as_index(expr))
-        return of
-
     def as_index(self, expr: Expr) -> Expr:
         """An integer as an index or a port (i64)."""
         if expr.type in ("str", "f32", "f64"):
             raise self.error(f"expected an integer here, found {spelled(expr.type)}", expr.pos)
         return self.convert(expr, "i64")
 
-    def _index_one(self, of: Operand, index: Expr) -> Operand:
+    def index(self, of: Operand, at: Expr) -> Operand:
+        """An index after a place.
+
+        Raises:
+            CodeError: there is nothing to index, there are too many indexes, or it is not an integer.
+        """
+        index = self.as_index(at)
         if isinstance(of, Queue):
             return self.event(f"{of.name}[…]", Root("queue", of.slot, index), of.declared, of.actual)
         if isinstance(of, Slice) and of.variable.shape:

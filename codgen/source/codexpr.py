@@ -158,7 +158,7 @@ class Expressions(Translator):
     def expr_ArrayRef(self, node: Any) -> Operand:
         of, index = self.operand(node.name), self.value(node.subscript)
         with self.builder.at(self.place(node.subscript)):
-            return self.builder.index(of, [index])
+            return self.builder.index(of, index)
 
     def _called(self, node: Any) -> Expr | Stmt:
         if not isinstance(node.name, c_ast.ID):

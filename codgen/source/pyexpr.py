@@ -167,7 +167,7 @@ class Expressions(Translator):
         for index in indexes:
             at = self._index(of, index)
             with self.builder.at(self.place(index)):
-                of = self.builder.index(of, [at])
+                of = self.builder.index(of, at)
         return of
 
     def _index(self, of: Operand, node: ast.expr) -> Expr:

@@ -14,7 +14,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import CodeType, FunctionType
 
@@ -90,13 +90,13 @@ def python_source(function: Callable[..., object]) -> PythonSource:
         text = ast.get_source_segment("".join(lines), node) or ""
     else:
         text = textwrap.dedent("".join(lines[first : node.end_lineno])).rstrip() + "\n"
-    constants, modules, functions, others = _captured(function)
+    outside = _captured(function)
     short = code.co_filename.replace("\\", "/").rpartition("/")[2]
     if isinstance(node, ast.FunctionDef) and node.decorator_list:
         raise CodeError(f"Python function {name} ({short} line {first + 1}) {_DECORATED}", text)
-    known = {*constants, *modules, *functions}
+    known = {*outside.constants, *outside.modules, *outside.functions}
     unusable = {name: type(value).__name__ for name, value in _surroundings(function) if name not in known}
-    return PythonSource(text, name, short, first + 1, constants, modules, functions, others, unusable)
+    return replace(outside, text=text, name=name, file=short, line=first + 1, unusable=unusable)
 
 
 @lru_cache(maxsize=8)
@@ -147,26 +147,20 @@ def _span(node: ast.expr) -> tuple[int | None, int | None, int | None, int | Non
     return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
-def _captured(
-    function: FunctionType,
-) -> tuple[dict[str, Constant], frozenset[str], dict[str, str], dict[str, str]]:
-    """What the names of a function mean outside it: constants, names of ``math``, functions of ``math``, and
-    other functions with their modules."""
-    constants: dict[str, Constant] = {}
-    modules: set[str] = set()
-    functions: dict[str, str] = {}
-    others: dict[str, str] = {}
+def _captured(function: FunctionType) -> PythonSource:
+    """What the names of a function mean outside it."""
+    captured, modules = PythonSource(""), set[str]()
     for name, value in _surroundings(function):
         plain = _plain(value)
         if plain is not None:
-            constants[name] = plain
+            captured.constants[name] = plain
         elif value is math:
             modules.add(name)
         elif getattr(value, "__module__", None) == "math":
-            functions[name] = str(getattr(value, "__name__", ""))
+            captured.functions[name] = str(getattr(value, "__name__", ""))
         elif callable(value) and getattr(builtins, name, None) is not value:
-            others[name] = str(getattr(value, "__module__", None) or type(value).__module__)
-    return constants, frozenset(modules), functions, others
+            captured.others[name] = str(getattr(value, "__module__", None) or type(value).__module__)
+    return replace(captured, modules=frozenset(modules))
 
 
 def _plain(value: object) -> Constant | None:
@@ -178,9 +172,10 @@ def identity(function: Callable[..., object]) -> object:
     """What tells two Python functions apart: their code and what it takes from around them."""
     if not isinstance(function, FunctionType):
         return None
-    constants, modules, functions, others = _captured(function)
-    written = tuple((name, _written(value)) for name, value in constants.items())
-    return function.__code__, written, modules, tuple(functions.items()), tuple(others.items())
+    outside = _captured(function)
+    written = tuple((name, _written(value)) for name, value in outside.constants.items())
+    called = (*outside.functions.items(), None, *outside.others.items())
+    return function.__code__, written, outside.modules, called
 
 
 def _surroundings(function: FunctionType) -> Iterator[tuple[str, object]]:
