@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 
 from evflow.codgen.llvm.queue_ir import ENTRY, QUEUE, write_queue
 from evflow.codgen.memory import Array, address
 from evflow.codgen.native import compiling
-from evflow.codgen.result import FaultNote, Records, read_attributes
+from evflow.codgen.result import FaultNote, Records, read_attributes, runs
 from evflow.codgen.runtime import AttributeColumn, LoopCode, Runtime
 from evflow.codgen.tree import Function
 from evflow.errors import GraphError
@@ -218,15 +217,12 @@ class QueueResult:
     """A run of a queue's function.
 
     Attributes:
-        counts: int64[4]: events in, out, dropped and faulted. What was refused is in none but the first,
-            and what was sent is out, whatever port it was sent to.
         segments: what was sent, in order.
         faults: events given up: what their arrival did to the queues was undone, and they were taken out
             themselves.
         refused: int64: positions of the events that found their queue full.
     """
 
-    counts: Array
     segments: list[QueueSegment]
     faults: list[FaultNote]
     refused: Array
@@ -294,10 +290,8 @@ class QueueKernel(Runtime):
         words[at["width"]] = self.schemas[slot].width or 0
         words[at["limit"]] = queues.limit
         words[at["number"]] = first = queues.number
-        words[at["out"]] = words[at["faults"]] = 0
         self._call(data, offsets, selection, events, attributes, [state], [stone_attributes], system)
         queues.number = words[at["number"]]
-        counts = np.array([events, words[at["out"]], 0, words[at["faults"]]], np.int64)
         refused = self._vectors.take(self._refused)
         arrived = None if not attributes else _rows_of(attributes, events)
         if arrived is not None:
@@ -305,7 +299,7 @@ class QueueKernel(Runtime):
         segments = list(self._segments(arrived)) if self._vectors.count(self._notes) else []
         if queues.attributes:
             queues.prune()
-        return QueueResult(counts, segments, self._noted_faults(), refused)
+        return QueueResult(segments, self._noted_faults(), refused)
 
     def _enlarge(self, vector: int, need: int) -> None:
         if vector >= 0:
@@ -317,9 +311,7 @@ class QueueKernel(Runtime):
     def _segments(self, arrived: list[dict[str, AttributeValue]] | None) -> Iterator[QueueSegment]:
         notes = self._vectors.view(self._notes).reshape(-1, 2)
         ports, buffers, rows = notes[:, 0], notes[:, 1] >> 32, notes[:, 1] & 0xFFFFFFFF
-        changes = np.flatnonzero((ports[1:] != ports[:-1]) | (buffers[1:] != buffers[:-1])) + 1
-        cuts = [0, *changes.tolist(), len(notes)]
-        for start, stop in pairwise(cuts):
+        for start, stop in runs(ports, buffers):
             port, buffer, row = int(ports[start]), int(buffers[start]), int(rows[start])
             count = stop - start
             positions = self._vectors.take(self._vectors.word("origin", buffer))[row : row + count]
@@ -386,7 +378,7 @@ def _remember(
     queues.attributes.update((number, row) for number, row in enumerate(taken, first) if row)
 
 
-_WORDS = ("queues", "arriving", "width", "limit", "number", "out", "faults")
+_WORDS = ("queues", "arriving", "width", "limit", "number")
 
 
 def queue_kernel(function: Function) -> QueueKernel:

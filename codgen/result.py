@@ -17,7 +17,7 @@ from evflow.schema import Schema
 
 __all__ = [
     "Column", "ExitReader", "FaultNote", "Records", "Result", "Segment", "fault_notes",
-    "read_attributes",
+    "read_attributes", "runs",
 ]  # fmt: skip
 
 Column = tuple[str, Array, Array]
@@ -193,7 +193,7 @@ class ExitReader:
         buffers = codes >> 32
         rows = (codes & 0xFFFFFFFF).astype(np.int32)
         found: list[Segment] = []
-        for start, stop in _runs(buffers):
+        for start, stop in runs(buffers):
             buffer, part = int(buffers[start]), rows[start:stop]
             if buffer:
                 segment = Segment(buffer, stop - start, part, self._origin(buffer)[part])
@@ -209,7 +209,7 @@ class ExitReader:
             return
         stop = first + segment.count
         words = {name: self._vectors.view(word).reshape(-1, 3)[first:stop] for name, word in self._attributes}
-        for start, end in _runs(*(_settled(w[:, 0]) for w in words.values())):
+        for start, end in runs(*(_settled(w[:, 0]) for w in words.values())):
             part = segment
             if end - start != segment.count:
                 rows = np.arange(segment.count, dtype=np.int32) if segment.rows is None else segment.rows
@@ -259,7 +259,7 @@ def _settled(kinds: Array) -> Array:
     return kinds[known[np.maximum(index, 0)]]
 
 
-def _runs(*columns: Array) -> Iterator[tuple[int, int]]:
+def runs(*columns: Array) -> Iterator[tuple[int, int]]:
     """(start, stop) of the longest runs over which no column changes."""
     changes = np.zeros(len(columns[0]) - 1, np.bool_)
     for column in columns:

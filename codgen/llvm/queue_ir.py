@@ -184,7 +184,6 @@ class _QueueWriter(Host):
         self._notes.charge_texts(e, [load_triple(body, place) for place in self._set.values()])
         self.commit()
         sent = self._notes.keep()
-        self._count("out", sent)
         if self._set:
             self._keep_attributes(sent)
         body.ret()
@@ -192,12 +191,7 @@ class _QueueWriter(Host):
         words = failure_words(body, e.faults)
         self._undo()
         write_fault(body, context, "0", "%pos", "0", "%row", *words)
-        self._count("faults", "1")
         body.finish()
-
-    def _count(self, name: str, more: str) -> None:
-        word = self.context.at(name)
-        store(self.body, word, self.body.let(f"add i64 {load(self.body, word)}, {more}"))
 
     def _keep_attributes(self, sent: str) -> None:
         """Keeps the attributes set for each event sent; kind -1 where one was not set."""

@@ -99,7 +99,6 @@ def test_join_uses_each_event_once() -> None:
     sums = [[record["c"] for _, _, record in sent(result)] for result in results]
     assert sums == [[], [5, 7], [9]]
     assert (queue.queues.length(0), queue.queues.length(1)) == (0, 1)
-    assert [result.counts.tolist() for result in results] == [[3, 0, 0, 0], [2, 2, 0, 0], [2, 1, 0, 0]]
 
 
 def test_positions_say_which_arrival_sent_a_record() -> None:
