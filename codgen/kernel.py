@@ -25,7 +25,7 @@ class KernelCode(LoopCode):
 
     def __init__(self, stages: tuple[Stage, ...], schema: Schema | None) -> None:
         self.routes = Routes(stages, schema)
-        super().__init__(write_kernel(self.routes), (node.stage.function for node in self.routes.nodes))
+        super().__init__(write_kernel(self.routes), (node.function for node in self.routes.nodes))
 
 
 class Kernel(Runtime):

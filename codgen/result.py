@@ -142,7 +142,7 @@ class ExitReader:
         edges = routes.exits[exit_]
         self._vectors = vectors
         self._form = routes.form(exit_) if edges else "none"
-        self._buffer = edges[0].buffer if edges else 0
+        self._buffer = edges[0][1] if edges else 0
         self._once = len(edges) == 1
         self._single = bool(edges) and routes.buffers[self._buffer].single
         self._word = vectors.word("exit", exit_)

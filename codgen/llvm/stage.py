@@ -8,14 +8,15 @@ each output of a function at its place has a buffer of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from evflow.codgen.costs import is_quiet
 from evflow.codgen.tree import Function
 from evflow.errors import GraphError
 from evflow.schema import Schema
 
-__all__ = ["Buffer", "Edge", "Link", "Node", "Port", "Routes", "Stage"]
+__all__ = ["Buffer", "Link", "Node", "Port", "Routes", "Stage"]
 
 
 @dataclass(frozen=True)
@@ -66,71 +67,58 @@ class Buffer:
     every: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """One way to an exit.
-
-    Attributes:
-        node, port, buffer: what is sent there.
-        single: whether it is sent at most once for each input event.
-        changed: attributes that may have been set on the way, with the number of the node that was last to.
-    """
-
-    node: Node
-    port: int
-    buffer: int
-    single: bool
-    changed: dict[str, int]
-
-
-@dataclass(slots=True)
-class Link:
+class Link(NamedTuple):
     """Where records of one buffer go that are sent to one port."""
 
     nodes: tuple[Node, ...]
     exit: int | None
 
 
-@dataclass(slots=True, eq=False)
 class Node:
     """A stage at its place in the tree.
 
     Attributes:
         number: counts the nodes, parents first.
         stage: the description.
+        function: that of the stage.
         buffer: where the events are that it sees.
-        outputs: the buffer of each of its function's outputs.
-        single: whether it sees at most one event for each input event.
-        submits: whether its function submits.
-        sets: attributes that its function may set.
+        entry: whether it sees the input events.
+        sends_once: whether it sends an event at most once to a port for each input event.
         quiet: whether its function runs without harm for an event that did not get here (``costs.is_quiet``).
         follows: the number of the filter before it, which sends here what passes and nothing else.
         inherited: attributes that may have been set on the way here, with the number of the node last to.
+        changed: ``inherited`` as it is for what leaves the node.
+        outputs: the buffer of each of its function's outputs.
         links: (port, buffer) → where that goes; ports that are not linked are absent.
     """
 
-    number: int
-    stage: Stage
-    buffer: int
-    single: bool
-    inherited: dict[str, int]
-    entry: bool
-    submits: bool = False
-    quiet: bool = False
-    follows: int | None = None
-    sets: tuple[str, ...] = ()
-    outputs: tuple[int, ...] = ()
-    links: dict[tuple[int, int], Link] = field(default_factory=dict)
-
-    @property
-    def changed(self) -> dict[str, int]:
-        """``inherited`` as it is for what leaves the node."""
-        return {**self.inherited, **dict.fromkeys(self.sets, self.number)}
+    def __init__(self, number: int, stage: Stage, buffer: int, before: Node | None) -> None:
+        self.number = number
+        self.stage = stage
+        self.function = stage.function
+        self.buffer = buffer
+        self.entry = before is None
+        self.sends_once: bool = (before is None or before.sends_once) and not self.function.sent
+        self.quiet = is_quiet(self.function)
+        filtered = before is not None and before.function.kind == "filter" and not before.function.sent
+        self.follows = before.number if before is not None and filtered else None
+        self.inherited: dict[str, int] = {} if before is None else before.changed
+        self.changed: dict[str, int] = {**self.inherited, **dict.fromkeys(self.function.sets, number)}
+        self.outputs: tuple[int, ...] = ()
+        self.links: dict[tuple[int, int], Link] = {}
 
     @property
     def passed_on(self) -> int:
         """The buffer of what the function's result sends on."""
-        return self.outputs[0] if self.stage.function.kind == "transform" else self.buffer
+        return self.outputs[0] if self.function.kind == "transform" else self.buffer
+
+    def sources(self, port: int) -> list[int]:
+        """The buffers whose records the function may send to a port."""
+        found = [self.passed_on] if self.function.kind == "router" or port == 0 else []
+        for slot, ports in self.function.sent.items():
+            if port in ports or None in ports:
+                found.append(self.buffer if slot is None else self.outputs[slot])
+        return list(dict.fromkeys(found))
 
 
 class Routes:
@@ -148,8 +136,9 @@ class Routes:
         self.nodes: list[Node] = []
         self.buffers: list[Buffer] = [Buffer(schema)]
         exits = (port.exit for stage in _all(stages) for port in stage.ports if port.exit is not None)
-        self.exits: list[list[Edge]] = [[] for _ in range(1 + max(exits, default=-1))]
-        self.entry = tuple(self._node(stage, 0, True, {}, entry=True) for stage in stages)
+        # For each exit the nodes that send there, and the buffers of what they send.
+        self.exits: list[list[tuple[Node, int]]] = [[] for _ in range(1 + max(exits, default=-1))]
+        self.entry = tuple(self._node(stage, 0, None) for stage in stages)
         self.stones = 1 + max((stage.stone for stage in _all(stages)), default=-1)
 
     def form(self, exit: int) -> str:
@@ -158,66 +147,39 @@ class Routes:
         "whole": not at all, they are all records of one buffer; "rows": row numbers (of buffer 0 positions),
         at most one for each input event and way; "mixed": row numbers with the buffer in the high half.
         """
-        edges = self.exits[exit]
-        if (
-            len(edges) == 1
-            and self.buffers[edges[0].buffer].every
-            and edges[0].buffer in edges[0].node.outputs
-        ):
+        (node, buffer), *others = self.exits[exit]
+        if not others and self.buffers[buffer].every and buffer in node.outputs:
             return "whole"
-        return "rows" if all(e.single and e.buffer == edges[0].buffer for e in edges) else "mixed"
+        return "rows" if all(n.sends_once and b == buffer for n, b in self.exits[exit]) else "mixed"
 
     def attributes(self, exit: int) -> tuple[str, ...]:
         """Attributes that may have been set on a way to an exit."""
-        return tuple(dict.fromkeys(name for edge in self.exits[exit] for name in edge.changed))
+        return tuple(dict.fromkeys(name for node, _ in self.exits[exit] for name in node.changed))
 
     def notes_rows(self, exit: int) -> bool:
         """Whether row numbers are all that is noted at an exit."""
         return self.form(exit) == "rows" and not self.attributes(exit)
 
-    def _node(
-        self, stage: Stage, buffer: int, single: bool, inherited: dict[str, int], *, entry: bool = False
-    ) -> Node:
+    def _node(self, stage: Stage, buffer: int, before: Node | None) -> Node:
         _check(stage, self.buffers[buffer].schema)
-        node = Node(len(self.nodes), stage, buffer, single, inherited, entry)
+        node = Node(len(self.nodes), stage, buffer, before)
         self.nodes.append(node)
-        node.submits, node.sets = bool(stage.function.sent), stage.function.sets
-        node.quiet = is_quiet(stage.function)
         node.outputs = tuple(self._output(node, slot) for slot in range(len(stage.function.outputs)))
         for number, port in enumerate(stage.ports):
-            for source in dict.fromkeys(self._sources(node, number)):
-                if port.linked:
-                    node.links[number, source] = self._link(node, number, port, source)
+            for source in node.sources(number) if port.linked else ():
+                if port.exit is not None:
+                    self.exits[port.exit].append((node, source))
+                nodes = tuple(self._node(follower, source, node) for follower in port.stages)
+                node.links[number, source] = Link(nodes, port.exit)
         return node
 
     def _output(self, node: Node, slot: int) -> int:
-        ports = set(node.stage.function.sent.get(slot, ()))
-        if slot == 0 and node.stage.function.kind == "transform":
+        ports = set(node.function.sent.get(slot, ()))
+        if slot == 0 and node.function.kind == "transform":
             ports.add(0)
         every = len(ports) == 1 and None not in ports
-        schema = node.stage.function.outputs[slot][1]
-        self.buffers.append(Buffer(schema, node.single and not node.submits, every))
+        self.buffers.append(Buffer(node.function.outputs[slot][1], node.sends_once, every))
         return len(self.buffers) - 1
-
-    @staticmethod
-    def _sources(node: Node, port: int) -> Iterator[int]:
-        """The buffers whose records the function may send to a port."""
-        kind = node.stage.function.kind
-        if kind == "router" or port == 0:
-            yield node.passed_on
-        for slot, ports in node.stage.function.sent.items():
-            if port in ports or None in ports:
-                yield node.buffer if slot is None else node.outputs[slot]
-
-    def _link(self, node: Node, number: int, port: Port, buffer: int) -> Link:
-        single = node.single and not node.submits
-        if port.exit is not None:
-            self.exits[port.exit].append(Edge(node, number, buffer, single, node.changed))
-        nodes = tuple(self._node(s, buffer, single, node.changed) for s in port.stages)
-        if node.stage.function.kind == "filter" and not node.submits:
-            for follower in nodes:
-                follower.follows = node.number
-        return Link(nodes, port.exit)
 
 
 def _all(stages: tuple[Stage, ...]) -> Iterator[Stage]:

@@ -62,14 +62,14 @@ class _StageWriter(Host):
     def __init__(self, module: Module, context: Context, frame: Context, routes: Routes, node: Node) -> None:
         parameters = "ptr %ctx, ptr %frame, ptr %event, i64 %row, i64 %pos, i64 %live"
         body = Body(module, f"internal void @s{node.number}({parameters}) nounwind")
-        self._function = node.stage.function
+        self._function = node.function
         schemas = (schema for _, schema in self._function.outputs)
         super().__init__(body, context, node.stage.stone, list(zip(node.outputs, schemas, strict=True)))
         self.invariant = ", !invariant.load !0" if node.buffer == 0 else ""
         self._frame = frame
         self._routes = routes
         self._node = node
-        self._notes = Notes(body, context) if node.submits else None
+        self._notes = Notes(body, context) if node.function.sent else None
 
     # What a function may do (the protocol Host).
 
@@ -106,7 +106,7 @@ class _StageWriter(Host):
         if self._notes is not None:
             self._notes.begin()
         failures = self.begin_outputs()
-        for name in node.sets:
+        for name in node.function.sets:
             self.set_attribute(name, self._attribute(name, node.inherited.get(name)))
         e = write_function(body, self._function, self)
         e.faults.extend(failures)
@@ -363,7 +363,7 @@ def _totals(body: Body, frame: Context, place: str, node: Node, count: str) -> t
 
     seen = count if node.entry else counter("seen") if node.follows is None else counter("sent", node.follows)
     sent, emitted, lost, faults = (counter(name) for name in ("sent", "emitted", "lost", "faults"))
-    if not node.submits:
+    if not node.function.sent:
         emitted = sent
     dropped = body.let(f"sub i64 {body.let(f'sub i64 {seen}, {emitted}')}, {faults}")
     return seen, sent, body.let(f"add i64 {dropped}, {lost}"), faults
