@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgpack
-import numpy as np
 
-from evflow.database import connect, sync, transaction
-from evflow.disk import OwnFile, Trouble, unusable
+from evflow.disk import Log, Meta, Piece, Trouble
 from evflow.errors import GraphError, UnwrittenError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.joining import MANY, join_last, joined
-from evflow.outside import from_json, from_msgpack
+from evflow.outside import from_json, from_msgpack, shown
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arrivals, checked_integer, titled
 
 __all__ = ["Storage"]
 
 MOST_EVENT = 1_000_000_000
-"""Bytes of an event in a file: what SQLite takes as one value."""
-MOST_ROW = 64 << 20
-"""Bytes of a row of several events."""
+"""Bytes of an event in a file."""
+MOST_PIECE = 4 << 20
+"""Bytes of a piece of several events."""
+SEGMENT = 16 << 20
+"""Bytes of a file, after which another one is begun."""
 
 _log = logging.getLogger("evflow.flow")
 
@@ -37,9 +36,9 @@ _log = logging.getLogger("evflow.flow")
 class Storage(Acting):
     """Holds up to ``limit`` events, oldest first; those beyond it flow on in order.
 
-    ``flow.send_stored(name, count)`` lets held events go. With a ``path`` the events are in a file (SQLite)
-    and are there again when a graph is started over it, also after the process was killed; without, what
-    is held when the flow closes goes to the dead letters.
+    ``flow.send_stored(name, count)`` lets held events go. With a ``path`` the events are in a file, and
+    are there again when a graph is started over it, also after the process was killed; without, what is held
+    when the flow closes goes to the dead letters.
 
     Args:
         limit: the number of events to hold, 1 or more.
@@ -108,21 +107,18 @@ class _Keeper(Actor):
         self._reading = Trouble(_log)
 
     def receive(self, batch: EventBatch, input: str) -> None:
-        refused: list[int] = []
-        kept = batch
-        if self.keeps and batch.nbytes > MOST_EVENT:
-            refused = _too_large(batch, 0, len(batch))
-            kept = batch.select(np.delete(np.arange(len(batch)), refused))
-        if len(kept):
-            self._store.append(kept)
-        self._taken += len(kept)
-        # Not before the others are in the file: if they cannot be, the whole batch comes again.
-        for position in refused:
-            large = batch.slice(position, position + 1)
-            self.context.fault(
-                large,
-                f"an event of {large.nbytes} bytes; storage file {self._path} takes at most {MOST_EVENT}",
-            )
+        done = 0
+        try:
+            for part in _parts(batch) if self.keeps else (batch,):
+                if self.keeps and part.nbytes > MOST_EVENT:
+                    told = f"an event of {part.nbytes} bytes; storage file {self._path} takes at most"
+                    self.context.fault(part, f"{told} {MOST_EVENT}")
+                else:
+                    self._store.append(part)
+                    self._taken += len(part)
+                done += len(part)
+        except UnwrittenError as error:
+            raise UnwrittenError(str(error), done) from error
         excess = self._store.count - self._limit
         if excess > 0:
             self._let_go(excess)
@@ -185,16 +181,6 @@ class _Keeper(Actor):
         return True
 
 
-def _too_large(batch: EventBatch, start: int, stop: int) -> list[int]:
-    """The positions of events between two positions that are too large for a file."""
-    if batch.slice(start, stop).nbytes <= MOST_EVENT:
-        return []
-    if stop - start == 1:
-        return [start]
-    middle = (start + stop) // 2
-    return _too_large(batch, start, middle) + _too_large(batch, middle, stop)
-
-
 class _Memory:
     def __init__(self) -> None:
         self.count = 0
@@ -241,73 +227,96 @@ class _Memory:
         self._batches.clear()
 
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS schemas (id TEXT PRIMARY KEY, description TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS batches (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    schema TEXT NOT NULL,
-    count INTEGER NOT NULL,
-    taken INTEGER NOT NULL DEFAULT 0,
-    data BLOB NOT NULL,
-    attributes BLOB
-);
-"""
-
-
 class _File:
-    """Batches as rows of an SQLite table; ``taken`` counts the events of a row that have gone.
+    """Events in a log, each with a number from 0 on; those before one number have gone.
 
-    What was taken stays in the file until ``forget``: a process that is killed before finds it again.
+    What was taken stays in the log until ``forget``: a process that is killed before finds it again.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         self._closed = False
-        self._first, self._start = 0, 0  # the row and the event in it that are the oldest not taken
+        self._schemas: list[Schema] = []
+        self._known: dict[str, int] = {}  # fingerprint → place in the list
+        self._first: dict[int, int] = {}  # file of the log → the number of its first event
+        self._next = self._taken = self._forgotten = 0
+        self._log = Log(path, "storage file", "storage 1")
         try:
-            with ExitStack() as opened:
-                opened.enter_context(closing(OwnFile(path)))
-                self._db = opened.enter_context(closing(connect(path, ("schemas", "batches"))))
-                self._db.executescript(_TABLES)
-                self._schemas = {
-                    key: Schema.from_description(from_json(text))
-                    for key, text in self._db.execute("SELECT id, description FROM schemas")
-                }
-                left = self._db.execute("SELECT coalesce(sum(count - taken), 0) FROM batches")
-                (self.count,) = left.fetchone()
-                self._opened = opened.pop_all()
-        except (sqlite3.Error, OSError, ValueError) as error:
-            raise unusable(f"storage file {path}", error) from error
+            with self._log.naming():
+                for piece in self._log.pieces():
+                    self._follow(piece)
+                if not min(self._first.values(), default=0) <= self._forgotten <= self._next:
+                    raise ValueError("events are missing; bring back its files, or move them away")
+        except BaseException:
+            self._log.close()
+            raise
+        self._taken = self._forgotten
+        # Where to look for the oldest event that was not taken: file, byte, number of the event there.
+        self._place = next(((file, 0, first) for file, first in self._first.items()), (0, 0, 0))
+
+    def _follow(self, piece: Piece) -> None:
+        """Makes the change that a piece says."""
+        match piece.meta:
+            case ["state", int(forgotten), int(number), [*schemas]] if 0 <= forgotten <= number:
+                if self._first and number != self._next:
+                    raise ValueError(f"events {self._next} to {number} are missing")
+                self._forgotten, self._next = forgotten, number
+                self._first[piece.segment] = number
+                for text in schemas[len(self._schemas) :]:
+                    self._learn(text)
+            case ["schema", str(text)] if self._first:
+                self._learn(text)
+            case ["events", int(schema), int(count), attributes] if (
+                self._first and 0 <= schema < len(self._schemas) and count > 0
+            ) and isinstance(attributes, bytes | None):
+                self._next += count
+            case ["taken", int(number)] if self._first and number <= self._next:
+                self._forgotten = max(self._forgotten, number)
+            case _:
+                raise ValueError(f"{shown(piece.meta)} is not what a storage writes")
+
+    def _learn(self, text: str) -> None:
+        schema = Schema.from_description(from_json(text))
+        self._known[schema.fingerprint] = len(self._schemas)
+        self._schemas.append(schema)
+
+    @property
+    def count(self) -> int:
+        """Events that were not taken."""
+        return self._next - self._taken
+
+    @property
+    def position(self) -> int:
+        """The number of the oldest event that was not taken."""
+        return self._taken
 
     def append(self, batch: EventBatch) -> None:
-        with self._transaction():
-            self._insert(batch)
-        self.count += len(batch)
-
-    def _insert(self, batch: EventBatch) -> None:
-        if batch.nbytes > MOST_ROW and len(batch) > 1:
-            middle = len(batch) // 2
-            self._insert(batch.slice(0, middle))
-            self._insert(batch.slice(middle, len(batch)))
-            return
-        key = batch.schema.fingerprint
-        attributes = (
-            None
-            if batch.attributes is None
-            else msgpack.packb([batch.attributes.of(i) for i in range(len(batch))])
-        )
-        if key not in self._schemas:
+        log = self._log
+        if not log.begun:
+            log.begin([[(self._state(), b"")]])
+            self._first[log.segment] = self._next
+            self._place = log.segment, 0, self._next
+        elif log.end >= SEGMENT and self._first[log.segment] < self._next:
+            log.roll([self._state()])
+            self._first[log.segment] = self._next
+        if batch.schema.fingerprint not in self._known:
             text = json.dumps(batch.schema.description)
-            self._db.execute("INSERT OR IGNORE INTO schemas VALUES (?, ?)", (key, text))
-            self._schemas[key] = batch.schema
-        self._db.execute(
-            "INSERT INTO batches (schema, count, data, attributes) VALUES (?, ?, ?, ?)",
-            (key, len(batch), batch.to_bytes(), attributes),
-        )
+            log.append(["schema", text])
+            self._learn(text)
+        log.append(*self._piece(batch))
+        self._next += len(batch)
+
+    def _state(self) -> Meta:
+        return ["state", self._forgotten, self._next, [json.dumps(one.description) for one in self._schemas]]
+
+    def _piece(self, batch: EventBatch) -> tuple[Meta, memoryview]:
+        told = batch.attributes
+        attributes = None if told is None else msgpack.packb([told.of(i) for i in range(len(batch))])
+        number = self._known[batch.schema.fingerprint]
+        return ["events", number, len(batch), attributes], batch.compact().data.data
 
     def take(self, count: int) -> list[EventBatch]:
-        taken, self._first, self._start = self._oldest(count)
-        self.count -= count
+        taken, self._place = self._oldest(count)
+        self._taken += count
         return taken
 
     def held(self) -> list[EventBatch]:
@@ -316,92 +325,72 @@ class _File:
 
     def hold(self, batches: list[EventBatch]) -> None:
         """Holds these, and nothing else."""
-        with self._transaction():
-            self._db.execute("DELETE FROM batches")
-            for batch in batches:
-                self._insert(batch)
-        self.count = sum(map(len, batches))
+        parts = [part for batch in batches for part in _parts(batch)]
+        for part in parts:
+            if part.schema.fingerprint not in self._known:
+                self._learn(json.dumps(part.schema.description))
+        state = ["state", self._next, self._next, self._state()[3]]
+        self._log.begin([[(state, b""), *map(self._piece, parts)]])
+        self._taken = self._forgotten = self._next
+        self._first = {self._log.segment: self._next}
+        self._place = self._log.segment, 0, self._next
+        self._next += sum(map(len, parts))
 
-    def _oldest(self, count: int) -> tuple[list[EventBatch], int, int]:
-        """The oldest events that have not gone, and the row and the event in it that are behind them."""
-        with self._naming():
-            return self._read_oldest(count)
-
-    def _read_oldest(self, count: int) -> tuple[list[EventBatch], int, int]:
+    def _oldest(self, count: int) -> tuple[list[EventBatch], tuple[int, int, int]]:
+        """The oldest events that were not taken, and the place behind them."""
         found: list[EventBatch] = []
-        first, begin = self._first, self._start
-        rows = self._db.execute(
-            "SELECT id, schema, count, taken, data, attributes FROM batches WHERE id >= ? ORDER BY id",
-            (first,),
-        )
-        while count:
-            id_, key, size, start, data, attributes = rows.fetchone()
-            start = max(start, begin) if id_ == first else start
-            stop = min(size, start + count)
-            found.append(self._read(key, data, attributes).slice(start, stop))
-            count -= stop - start
-            first, begin = (id_ + 1, 0) if stop == size else (id_, stop)
-        rows.close()
-        return found, first, begin
+        place, start, stop = self._place, self._taken, self._taken + count
+        file, at, number = place
+        for piece in self._log.pieces(file, at) if count else ():
+            if piece.meta[0] != "events":
+                continue
+            end = number + piece.meta[2]
+            if end > start:
+                found.append(self._read(piece).slice(max(start - number, 0), min(stop, end) - number))
+            place = (piece.segment, piece.end, end) if end <= stop else (piece.segment, piece.at, number)
+            if end >= stop:
+                break
+            number = end
+        return found, place
 
-    @property
-    def position(self) -> tuple[int, int]:
-        """The row and the event in it that are the oldest not taken."""
-        return self._first, self._start
+    def _read(self, piece: Piece) -> EventBatch:
+        _, number, count, attributes = piece.meta
+        with self._log.naming():
+            batch = EventBatch.from_bytes(self._schemas[number], self._log.body(piece), count)
+            if attributes is None:
+                return batch
+            return batch.with_attributes(Attributes.from_rows(from_msgpack(attributes)))
 
     def forget(self, position: object) -> None:
-        """Removes from the file what was taken before a position."""
-        assert isinstance(position, tuple)
-        if not self._closed:
-            with self._transaction():
-                _forget(self._db, *position)
-        elif self._path.exists():
-            # Other nodes have handled it only now. What cannot be removed is sent once more at the worst, and
-            # so is what another flow has found there meanwhile.
-            with (
-                suppress(sqlite3.Error, OSError),
-                closing(OwnFile(self._path, patience=0)),
-                closing(sqlite3.connect(self._path)) as db,
-                db,
-            ):
-                _forget(db, *position)
-
-    def _read(self, key: str, data: bytes, attributes: bytes | None) -> EventBatch:
-        batch = EventBatch.from_bytes(self._schemas[key], data)
-        if attributes is not None:
-            batch = batch.with_attributes(Attributes.from_rows(from_msgpack(attributes)))
-        return batch
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All or nothing."""
-        known = dict(self._schemas)
-        try:
-            with self._naming(), transaction(self._db):
-                yield
-        except BaseException:
-            # What was taken back is to be written with the next event.
-            self._schemas = known
-            raise
-
-    @contextmanager
-    def _naming(self) -> Iterator[None]:
-        """An error of the file names it."""
-        try:
-            yield
-        except (sqlite3.Error, OSError, ValueError) as error:
-            raise unusable(f"storage file {self._path}", error) from error
+        """Removes from the log what was taken before a position."""
+        assert isinstance(position, int)
+        if self._closed:
+            # Other nodes have handled it only now. What cannot be removed is sent once more at the worst.
+            self._log.append_late(["taken", position])
+        elif position > self._forgotten:
+            self._log.append(["taken", position])
+            self._forgotten = position
+            files = sorted(self._first)
+            kept = bisect_right(files, position, key=self._first.__getitem__) - 1
+            if kept > 0:
+                self._log.drop(files[kept])
+                for gone in files[:kept]:
+                    del self._first[gone]
 
     def sync(self) -> None:
         """Brings what it holds to the disk itself."""
-        with self._naming():
-            sync(self._db, self._path)
+        self._log.sync()
 
     def close(self) -> None:
         self._closed = True
-        self._opened.close()
+        self._log.close()
 
 
-def _forget(db: sqlite3.Connection, row: int, start: int) -> None:
-    db.execute("DELETE FROM batches WHERE id < ?", (row,))
-    db.execute("UPDATE batches SET taken = ? WHERE id = ? AND taken < ?", (start, row, start))
+def _parts(batch: EventBatch) -> Iterator[EventBatch]:
+    """A batch in parts that are no larger than a piece should be, if its events are not."""
+    if batch.nbytes <= MOST_PIECE or len(batch) == 1:
+        yield batch
+        return
+    middle = len(batch) // 2
+    yield from _parts(batch.slice(0, middle))
+    yield from _parts(batch.slice(middle, len(batch)))

@@ -14,8 +14,8 @@ from evflow.errors import DeployError
 from evflow.outside import from_msgpack, shown
 
 if TYPE_CHECKING:
-    from evflow.deploy.growing import Growing
     from evflow.deploy.store import Store
+    from evflow.disk import Growing
     from evflow.engine.snapshot import Snapshot
 
 __all__ = ["DurableState", "Prepared", "Replica"]

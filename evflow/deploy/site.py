@@ -24,6 +24,7 @@ from evflow.deploy.frontier import Frontier, frontier
 from evflow.deploy.part import EMPTY, checked_graph, qualified, read_part, union
 from evflow.deploy.record import Record, differences, moves, stones_of
 from evflow.deploy.taps import Tapped, with_taps
+from evflow.disk import remove
 from evflow.engine.actors import text
 from evflow.engine.change import Difference
 from evflow.engine.snapshot import Parsed, Parts, Snapshot, parse, take_parts
@@ -291,8 +292,7 @@ class Site:
         kept = {file for name in gone for file in before[name].stone.files}
         for name in after.keys() - before.keys():
             for file in set(after[name].stone.files) - kept:
-                for left in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
-                    left.unlink(missing_ok=True)
+                remove(file)
 
     def start(self, records: Iterable[Record], arrived: Mapping[str, Mapping[str, bytes]]) -> None:
         """Takes up all there was before a restart; called once, first.

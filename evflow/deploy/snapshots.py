@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from evflow.deploy.growing import Growing
 from evflow.deploy.messages import PIECE, Decision, Fetch, Piece
+from evflow.disk import Growing
 from evflow.engine.snapshot import Parts
 
 __all__ = ["Arrivals", "Departure"]

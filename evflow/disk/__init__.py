@@ -1,13 +1,18 @@
 """What evflow keeps on disk: a log of checksummed pieces, a store of keys and values on it, and locks."""
 
+from evflow.disk.blobs import Blobs, Growing
+from evflow.disk.guard import Guard
 from evflow.disk.lock import Lock, OwnFile, private_file, private_folder, read_file
-from evflow.disk.log import Log, Meta, Piece
+from evflow.disk.log import Log, Meta, Piece, remove
 from evflow.disk.store import Changes, Store
 from evflow.disk.trouble import AGAIN, Trouble, advice, unusable
 
 __all__ = [
     "AGAIN",
+    "Blobs",
     "Changes",
+    "Growing",
+    "Guard",
     "Lock",
     "Log",
     "Meta",
@@ -19,5 +24,6 @@ __all__ = [
     "private_file",
     "private_folder",
     "read_file",
+    "remove",
     "unusable",
 ]

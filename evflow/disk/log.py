@@ -32,10 +32,11 @@ from evflow.disk.trouble import unusable
 from evflow.errors import FlowError, SchemaError
 from evflow.outside import Malformed, from_msgpack, shown, shown_path
 
-__all__ = ["Log", "Meta", "Piece"]
+__all__ = ["Log", "Meta", "Piece", "remove", "sync_file"]
 
 _MAGIC = b"evflow log 1\n"
 _SQLITE = b"SQLite format 3\0"
+_RECORDING = b"evflow recording 1\n"
 
 _HEAD = struct.Struct("<IIII")
 _CHECK = struct.Struct("<I")
@@ -46,9 +47,12 @@ _CHUNK = 1 << 20
 _MOST_ZEROS = 64 << 20
 """Zeros at the end of a file that a power cut may leave."""
 _MOST = (1 << 32) - 1
+_ERRORS = OSError, ValueError, TypeError, OverflowError, SchemaError
 
 Meta = list[Any]
 """What a piece says: plain data, the first of which is usually the name of what it is."""
+
+Body = bytes | memoryview
 
 
 class Piece(NamedTuple):
@@ -82,9 +86,11 @@ class Log:
         kind: what the file is, as it says so itself; another kind or version of it is refused.
         own: whether the log locks the file; False if who opens it has locked its folder.
         synced: whether what is appended is on the disk itself when ``append`` and ``begin`` return.
+        write: False to read a log of one file that is there, also while another appends to it.
 
     Attributes:
         path: the file.
+        known: whether all pieces were read, so that the end is known.
         end: the byte behind the last piece of the newest file.
         segment: the number of the newest file.
 
@@ -93,7 +99,9 @@ class Log:
         FlowError: the file is not such a log, or is damaged. Each method that reads raises it too.
     """
 
-    def __init__(self, path: Path, what: str, kind: str, *, own: bool = True, synced: bool = False) -> None:
+    def __init__(
+        self, path: Path, what: str, kind: str, *, own: bool = True, synced: bool = False, write: bool = True
+    ) -> None:
         self._named = path
         self._what = what
         self._kind = kind
@@ -104,7 +112,7 @@ class Log:
         self._reading = (-1, -1)  # the number of an older file, and it itself
         self._own: OwnFile | None = None
         self._unsynced: set[int] = set()  # numbers of older files
-        self._known = False  # whether the end is known
+        self.known = False
         self._torn = False  # whether there is something behind the end
         self._closed = False
         self.segment = 0
@@ -112,9 +120,11 @@ class Log:
         with self.naming():
             # What is renamed to this name is to take the place of the file, not of a link to it.
             self.path = Path(os.path.realpath(path))
-            self._own = OwnFile(path) if own else None
+            self._own = OwnFile(path) if own and write else None
             try:
-                self._open()
+                if write:
+                    self._find()
+                self._open(write)
             except BaseException:
                 self.close()
                 raise
@@ -124,8 +134,11 @@ class Log:
         """Within it an error of the file names the file, and says what to do."""
         try:
             yield
-        except (OSError, ValueError, TypeError, OverflowError, SchemaError) as error:
-            raise unusable(f"{self._what} {shown_path(self._named)}", error) from error
+        except _ERRORS as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> FlowError:
+        return unusable(f"{self._what} {shown_path(self._named)}", error)
 
     @property
     def begun(self) -> bool:
@@ -134,23 +147,27 @@ class Log:
 
     # --- opening
 
-    def _open(self) -> None:
-        found = sorted((int(p.name.rpartition(".")[2]), p) for p in _segments(self.path))
-        self._older = dict(found)
-        made = self._made
-        if not _there(self.path) and found and made.exists():
+    def _find(self) -> None:
+        """Finds the older files, and puts the newest in its place after a kill."""
+        self._older = dict(sorted((int(p.name.rpartition(".")[2]), p) for p in _segments(self.path)))
+        if not _there(self.path) and self._older and self._made.exists():
             # A kill between the two steps of ``roll``.
-            made.rename(self.path)
-        made.unlink(missing_ok=True)
+            self._made.rename(self.path)
+        self._made.unlink(missing_ok=True)
         if not _there(self.path):
             # Its owner has thrown the log away.
             self._forget(list(self._older))
+
+    def _open(self, write: bool) -> None:
+        if write and not _there(self.path):
             return
-        file = self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        access = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
+        file = self._file = os.open(self.path, access)
         opened = self._opened = os.fstat(file)
         if not stat.S_ISREG(opened.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
-        tell_if_open(self.path)
+        if write:
+            tell_if_open(self.path)
         first = self._first(opened.st_size)
         if first is None:
             # Nothing was written before a kill or a power cut.
@@ -158,10 +175,12 @@ class Log:
             self._file = -1
             if self._older:
                 self.path.unlink()
-                self._older.pop(found[-1][0]).rename(self.path)
-                self._open()
+                self._older.pop(max(self._older)).rename(self.path)
+                self._open(write)
             return
         self.segment, oldest = first
+        if not write:
+            return
         self._forget([number for number in self._older if not oldest <= number < self.segment])
         listed = sorted(self._older)
         if listed and listed != list(range(listed[0], self.segment)):
@@ -205,12 +224,12 @@ class Log:
             for number in numbers:
                 if segment is None or number >= segment:
                     yield from self._in_file(number, at if number == segment else 0)
-            self._known = True
+            self.known = True
 
     def _in_file(self, number: int, at: int) -> Iterator[Piece]:
         newest = number == self.segment
         file = self._file_of(number)
-        size = self.end if newest and self._known else os.fstat(file).st_size
+        size = self.end if newest and self.known else os.fstat(file).st_size
         if not newest and os.pread(file, len(_MAGIC), 0) != _MAGIC:
             raise _damage(0, f"file {number} does not begin as it should")
         at = at or len(_MAGIC)
@@ -220,7 +239,7 @@ class Log:
                 yield piece
             elif piece.meta[:2] != [self._kind, number]:
                 raise _damage(0, f"file {number} begins with {shown(piece.meta)}")
-        if newest and not self._known:
+        if newest and not self.known:
             self.end, self._torn = at, at != size
         elif at != size:
             raise _damage(at, "it is cut")
@@ -243,7 +262,7 @@ class Log:
         meta = head[_SIZE : _SIZE + meta_size]
         if len(meta) < meta_size:
             meta = os.pread(file, meta_size, at + _SIZE)
-        last = end == size and not self._known
+        last = end == size and not self.known
         if zlib.crc32(meta) != meta_check or (last and _sum_of(file, start, end) != check):
             if last:
                 return None
@@ -285,22 +304,32 @@ class Log:
 
     # --- writing
 
-    def begin(self, metas: Iterable[Meta], bodies: Iterable[bytes | memoryview] = ()) -> None:
+    def begin(self, files: Iterable[Iterable[tuple[Meta, Body]]]) -> None:
         """From now on exactly these pieces are in the log: all of them or, after a kill, what was before.
 
         Args:
-            metas: what each piece says.
-            bodies: their bodies; those of the others are empty.
+            files: the pieces of each file, the newest last: what each says, and its body.
         """
         with self.naming():
             if self._closed:
                 raise ValueError("it is closed")
-            number = self.segment + 1 if self.begun else 0
-            self._write_new(number, number, metas, bodies)
-            # A power cut must not leave the new name with nothing behind it.
-            sync_file(self._made)
-            self._take_new(number)
-            self._forget(list(self._older))
+            number = oldest = self.segment + 1 if self.begun else 0
+            made: dict[int, Path] = {}
+            try:
+                for number, pieces in enumerate(files, oldest):
+                    if number > oldest:
+                        made[number - 1] = self._made.rename(self._older_path(number - 1))
+                    self._write_new(number, oldest, pieces)
+                    # A power cut must not leave the new name with nothing behind it.
+                    sync_file(self._made)
+                gone = list(self._older)
+                self._take_new(number)
+            except BaseException:
+                for path in made.values():
+                    path.unlink(missing_ok=True)
+                raise
+            self._older |= made
+            self._forget(gone)
             if self._synced:
                 sync_file(self.path.parent)
 
@@ -309,8 +338,8 @@ class Log:
         with self.naming():
             self._require()
             number = self.segment + 1
-            self._write_new(number, min(self._older, default=self.segment), metas, ())
-            older = self.path.with_name(f"{self.path.name}.{self.segment:08d}")
+            self._write_new(number, min(self._older, default=self.segment), [(meta, b"") for meta in metas])
+            older = self._older_path(self.segment)
             if self._torn:
                 os.ftruncate(self._file, self.end)
             self.path.rename(older)
@@ -318,17 +347,16 @@ class Log:
             self._unsynced.add(self.segment)
             self._take_new(number)
 
-    def _write_new(
-        self, number: int, oldest: int, metas: Iterable[Meta], bodies: Iterable[bytes | memoryview]
-    ) -> None:
-        made = self._made
-        made.unlink(missing_ok=True)
-        file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    def _older_path(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number:08d}")
+
+    def _write_new(self, number: int, oldest: int, pieces: Iterable[tuple[Meta, Body]]) -> None:
+        self._made.unlink(missing_ok=True)
+        file = os.open(self._made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            given = iter(bodies)
             at = _write(file, [_MAGIC, *_parts([self._kind, number, oldest])], 0)
-            for meta in metas:
-                at = _write(file, _parts(meta, next(given, b"")), at)
+            for meta, body in pieces:
+                at = _write(file, _parts(meta, body), at)
         finally:
             os.close(file)
 
@@ -344,13 +372,13 @@ class Log:
             os.close(self._file)
         self._file, self.segment = file, number
         self._opened = os.fstat(file)
-        self.end, self._torn, self._known = self._opened.st_size, False, True
+        self.end, self._torn, self.known = self._opened.st_size, False, True
 
-    def append(self, meta: Meta, body: bytes | memoryview = b"") -> None:
+    def append(self, meta: Meta, body: Body = b"") -> None:
         """Appends a piece, all of it or nothing."""
-        with self.naming():
+        try:
             self._require()
-            if not self._known:
+            if not self.known:
                 raise ValueError("it is not read yet")
             if self._torn:
                 # What came behind a part of a piece could not be read.
@@ -360,6 +388,8 @@ class Log:
             if self._synced:
                 os.fdatasync(self._file)
             self.end, self._torn = end, False
+        except _ERRORS as error:
+            raise self._unusable(error) from error
 
     def append_late(self, meta: Meta) -> None:
         """Appends a piece after ``close``, unless another has had the file since or it cannot be written."""
@@ -370,7 +400,7 @@ class Log:
                 try:
                     now = os.fstat(file)
                     same = self._opened is not None and os.path.samestat(now, self._opened)
-                    if same and now.st_size == self.end and self._known:
+                    if same and now.st_size == self.end and self.known:
                         self.end = _write(file, _parts(meta), self.end)
                 finally:
                     os.close(file)
@@ -382,9 +412,11 @@ class Log:
         """Sees to it that the file is where it was opened: what is written to a deleted file is lost."""
         if self._closed:
             raise ValueError("it is closed")
-        with suppress(FileNotFoundError, NotADirectoryError):
+        try:
             if self._opened is not None and os.path.samestat(os.stat(self.path), self._opened):
                 return
+        except (FileNotFoundError, NotADirectoryError):
+            pass
         raise FileNotFoundError(errno.ENOENT, "it was deleted, moved or replaced while it was open")
 
     def drop(self, segment: int) -> None:
@@ -477,6 +509,11 @@ def _foreign(begins: bytes) -> str:
             "it is an SQLite database, which an earlier evflow or another program wrote; use up what is in "
             "it with that, or move it away or take another file to begin anew"
         )
+    if _RECORDING.startswith(begins):
+        return (
+            "it is a recording of an earlier evflow; replay it with that, to a node of this version where it "
+            "is to be recorded again, or take another file"
+        )
     return f"it is not a file of evflow: it begins with {shown(begins)}; move it away, or take another file"
 
 
@@ -484,7 +521,7 @@ def _damage(at: int, what: str) -> ValueError:
     return ValueError(f"it is damaged at byte {at:,}: {what}; {_DAMAGED}")
 
 
-def _parts(meta: Meta, body: bytes | memoryview = b"") -> list[bytes | memoryview]:
+def _parts(meta: Meta, body: Body = b"") -> list[Body]:
     """A piece as it is written."""
     # Found when it is needed: importing evflow loads numpy and nothing else.
     from msgspec.msgpack import encode
@@ -496,7 +533,7 @@ def _parts(meta: Meta, body: bytes | memoryview = b"") -> list[bytes | memoryvie
     return [b"".join((head, _CHECK.pack(zlib.crc32(head)), packed)), held]
 
 
-def _write(file: int, parts: list[bytes | memoryview], at: int) -> int:
+def _write(file: int, parts: list[Body], at: int) -> int:
     """Writes bytes; gives the byte behind them."""
     size = sum(map(len, parts))
     written = os.pwritev(file, parts, at)

@@ -37,7 +37,7 @@ class Changes(ABC, Generic[State]):
         synced: whether a change returns when the disk itself has it.
 
     Attributes:
-        number: changes that were made since the log began.
+        number: changes that were made since the log began, known once it is loaded.
 
     Raises:
         UnwrittenError: the file cannot be used now, or another has it. Each method raises it too.
@@ -48,11 +48,6 @@ class Changes(ABC, Generic[State]):
         self._log = Log(path, what, kind, own=own, synced=synced)
         self._needed = 0
         self.number = 0
-        try:
-            self.load()
-        except BaseException:
-            self.close()
-            raise
 
     @abstractmethod
     def _none(self) -> State:
@@ -92,11 +87,13 @@ class Changes(ABC, Generic[State]):
 
     def change(self, change: Iterable[Any]) -> None:
         """Makes a change; what it is said with is plain data."""
+        if not self._log.known:
+            self.load()
         meta = [self.number + 1, *change]
         if self._log.begun:
             self._log.append(meta)
         else:
-            self._log.begin([meta])
+            self._log.begin([[(meta, b"")]])
         self.number += 1
         if self._log.end > 2 * self._needed + _SLACK:
             try:
@@ -107,7 +104,7 @@ class Changes(ABC, Generic[State]):
 
     def replace(self, state: State) -> None:
         """From now on exactly this is the state."""
-        self._log.begin([self.number, *change] for change in self._changes(state))
+        self._log.begin([[([self.number, *change], b"") for change in self._changes(state)]])
         self._needed = self._log.end
 
     def change_late(self, change: Iterable[Any]) -> None:

@@ -1,26 +1,20 @@
-"""A file that cannot be written now: which errors pass, what to do about them, and when to try again."""
+"""A file that cannot be written now: what to do about it, and when to try again."""
 
 from __future__ import annotations
 
 import errno
 import logging
-import sqlite3
 import time
 
 from evflow.errors import FlowError, UnwrittenError
 
-__all__ = ["AGAIN", "Trouble", "advice", "of_the_disk", "passes", "unusable"]
+__all__ = ["AGAIN", "Trouble", "advice", "unusable"]
 
 AGAIN = 1.0
 """Seconds between two tries of a write."""
 
 _QUIET = 10.0
 """Seconds between two lines in the log about one trouble."""
-
-_OF_THE_STATEMENT = (
-    sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InternalError, sqlite3.NotSupportedError,
-    sqlite3.ProgrammingError,
-)  # fmt: skip
 
 _ROOM = "make room on its disk"
 _WRITABLE = "make the file and its folder writable"
@@ -33,42 +27,11 @@ _ADVICE = {
     errno.ENOENT: _FOLDER, errno.ENOTDIR: _FOLDER,
     errno.EROFS: _WRITABLE, errno.EACCES: _WRITABLE, errno.EPERM: _WRITABLE,
 }  # fmt: skip
-_SQLITE_ADVICE = {
-    sqlite3.SQLITE_FULL: _ROOM,
-    sqlite3.SQLITE_READONLY: _WRITABLE,
-    sqlite3.SQLITE_PERM: _WRITABLE,
-    # SQLite does not say which of the two it is.
-    sqlite3.SQLITE_CANTOPEN: f"{_WRITABLE}; or {_FILES}",
-    sqlite3.SQLITE_BUSY: "end the program that has it locked",
-    sqlite3.SQLITE_LOCKED: "end the program that has it locked",
-}
-_OTHER = "move it away, or name another file: this one is not a whole database"
 _ELSE = "see to its disk, which may be full or failing"
 
 
-def passes(error: BaseException) -> bool:
-    """Whether an error of a write is about the disk, so that the same write may succeed later."""
-    return isinstance(error, OSError | sqlite3.DatabaseError) and not isinstance(error, _OF_THE_STATEMENT)
-
-
-def of_the_disk(error: BaseException) -> bool:
-    """Whether an error is none of the content of a file: its disk, its mode, a lock, the system."""
-    if isinstance(error, sqlite3.Error):
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        return code in _SQLITE_ADVICE or code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM)
-    return isinstance(error, OSError)
-
-
 def advice(error: BaseException) -> str:
-    """What a person can do about an error that passes."""
-    if isinstance(error, sqlite3.Error):
-        # The low byte is the primary code; those above it say more.
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        return (
-            _OTHER
-            if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-            else _SQLITE_ADVICE.get(code, _ELSE)
-        )
+    """What a person can do about an error of a file."""
     if isinstance(error, BlockingIOError):
         return _OWN
     return _ADVICE.get(getattr(error, "errno", None) or 0, _ELSE)
@@ -84,7 +47,7 @@ def unusable(what: str, error: BaseException) -> FlowError:
     Returns:
         An ``UnwrittenError`` if the same may succeed later.
     """
-    if passes(error):
+    if isinstance(error, OSError):
         return UnwrittenError(f"{what} cannot be used: {error}; {advice(error)}")
     return FlowError(f"{what} cannot be used: {error}")
 

@@ -1,6 +1,6 @@
 """Recordings: files of events with the times they came at, and how they are submitted again.
 
-A recording is a file of ``pieces``. Whoever opens it to record begins a session, and a session describes each
+A recording is a log of one file. Whoever opens it to record begins a session, and a session describes each
 schema before the first batch of it, so that a file needs nothing else to be read:
 
     ["session", wall, stone, node, evflow]   seconds since 1970; of what and where; the version of evflow
@@ -12,29 +12,28 @@ Attributes are as a frame between nodes carries them (``evflow.link.attributes``
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.msgpack import encode
 
 import evflow
-from evflow.disk import advice, unusable
+from evflow.disk import Log
 from evflow.errors import EvflowError, FlowError, LinkError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.link.attributes import pack, unpack
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
-from evflow.watch.pieces import MAGIC, Piece, begin, pieces, put
 
 __all__ = ["Recorded", "Recorder", "Recording", "Replayed", "Session", "replay"]
+
+_WHAT, _KIND = "recording", "recording 2"
 
 _LARGE = 16 << 20
 """Bytes of events from which a batch becomes several pieces."""
@@ -106,9 +105,18 @@ class Recorder:
         self._path = Path(path)
         self._clock = clock
         self._schemas: dict[str, int] = {}
-        self._file: FileIO | None = _opened(self._path)
-        self._end = self._file.tell()
-        self._put(["session", wall(), stone, node, evflow.__version__])
+        self._log = Log(self._path, _WHAT, _KIND)
+        session = ["session", wall(), stone, node, evflow.__version__]
+        try:
+            if self._log.begun:
+                for _ in self._log.pieces():
+                    pass
+                self._log.append(session)
+            else:
+                self._log.begin([[(session, b"")]])
+        except BaseException:
+            self._log.close()
+            raise
         self._began = clock()
 
     def write(self, batch: EventBatch, seconds: float | None = None) -> None:
@@ -138,38 +146,20 @@ class Recorder:
                 attributes = pack(part.attributes)
             except LinkError as error:
                 raise FlowError(f"{self._path}: {error}") from error
-            self._put(["events", at, number, len(whole), attributes], whole.data.data)
+            self._log.append(["events", at, number, len(whole), attributes], whole.data.data)
             self.events += len(whole)
 
     def _number(self, schema: Schema) -> int:
         number = self._schemas.get(schema.fingerprint)
         if number is None:
             number = len(self._schemas)
-            self._put(["schema", number, json.dumps(schema.description, separators=(",", ":"))])
+            self._log.append(["schema", number, json.dumps(schema.description, separators=(",", ":"))])
             self._schemas[schema.fingerprint] = number
         return number
 
-    def _put(self, meta: list[Any], body: bytes | memoryview = b"") -> None:
-        if self._file is None:
-            raise FlowError(f"{self._path}: this recorder is closed")
-        try:
-            if self._file.tell() != self._end:
-                # A part of a piece is there: what came behind it could not be read.
-                self._file.seek(self._end)
-                self._file.truncate()
-            put(self._file, meta, body)
-            self._end = self._file.tell()
-        except OSError as error:
-            raise unusable(f"recording {self._path}", error) from error
-
     def close(self) -> None:
         """Ends it. Closing twice does nothing."""
-        file, self._file = self._file, None
-        if file is not None:
-            try:
-                file.close()
-            except OSError as error:
-                raise FlowError(f"{self._path} cannot be closed: {error.strerror or error}") from error
+        self._log.close()
 
     def __enter__(self) -> Recorder:
         return self
@@ -189,34 +179,6 @@ def _parts(batch: EventBatch) -> Iterator[EventBatch]:
     middle = len(batch) // 2
     yield from _parts(batch.slice(0, middle))
     yield from _parts(batch.slice(middle, len(batch)))
-
-
-def _opened(path: Path) -> FileIO:
-    """A file to be continued, without what is torn at its end."""
-    try:
-        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
-    except OSError as error:
-        raise FlowError(f"{path} cannot be written: {error.strerror}; {advice(error)}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        end = 0
-        with path.open("rb") as reader:
-            for piece in pieces(reader, path):
-                end = piece.end
-        file.seek(end)
-        file.truncate()
-        if end == 0:
-            begin(file)
-    except BlockingIOError as error:
-        file.close()
-        raise FlowError(f"{path}: another recorder writes it; choose another file") from error
-    except OSError as error:
-        file.close()
-        raise FlowError(f"{path} cannot be written: {error.strerror}; {advice(error)}") from error
-    except FlowError:
-        file.close()
-        raise
-    return file
 
 
 class Recording:
@@ -244,19 +206,18 @@ class Recording:
         Raises:
             FlowError: the file cannot be read, is no recording, or is damaged; names the byte.
         """
+        log = Log(self._path, _WHAT, _KIND, write=False)
         try:
-            with self._path.open("rb") as file:
-                yield from self._read(file)
-        except OSError as error:
-            raise FlowError(f"{self._path} cannot be read: {error.strerror or error}") from error
+            yield from self._read(log)
+            self.torn = self._path.stat().st_size - log.end
+        finally:
+            log.close()
 
-    def _read(self, file: BinaryIO) -> Iterator[Recorded]:
+    def _read(self, log: Log) -> Iterator[Recorded]:
         self.sessions = []
         schemas: dict[int, Schema] = {}
         began = last = 0.0
-        end = 0
-        for piece in pieces(file, self._path):
-            end = piece.end
+        for piece in log.pieces():
             try:
                 match piece.meta:
                     case ["session", *_]:
@@ -267,12 +228,12 @@ class Recording:
                     case ["events", float() | int() as seconds, int(number), int(count), attributes]:
                         # Never back, whatever the file says.
                         last = max(last, began + _checked_seconds(seconds))
-                        yield Recorded(last, _batch(piece, schemas.get(number), count, attributes))
+                        batch = _batch(log.body(piece), schemas.get(number), count, attributes)
+                        yield Recorded(last, batch)
                     case _:
                         raise FlowError(f"found {shown(piece.meta)}, expected a session, schema or events")
             except (EvflowError, ValueError, RecursionError) as error:
                 raise FlowError(f"{self._path}: the piece at byte {piece.at:,}: {error}") from error
-        self.torn = os.fstat(file.fileno()).st_size - max(end, min(len(MAGIC), file.tell()))
 
 
 def _session(meta: list[Any]) -> Session:
@@ -288,10 +249,10 @@ def _checked_seconds(seconds: float) -> float:
     return float(seconds)
 
 
-def _batch(piece: Piece, schema: Schema | None, count: int, attributes: object) -> EventBatch:
+def _batch(body: bytes, schema: Schema | None, count: int, attributes: object) -> EventBatch:
     if schema is None:
         raise FlowError("its schema was not described before")
-    batch = EventBatch.from_bytes(schema, piece.body, count)
+    batch = EventBatch.from_bytes(schema, body, count)
     told = unpack(encode(attributes), count)
     return batch if told is None else batch.with_attributes(told)
 

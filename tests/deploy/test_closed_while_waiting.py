@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import evflow as ev
-from evflow.database import transaction
-from evflow.deploy import store
-from evflow.stones import storage
+from evflow.disk import Log, Store
+from evflow.errors import UnwrittenError
 from tests.node.processes import free_port, wait_for
 
 
@@ -27,20 +25,26 @@ def full(monkeypatch: pytest.MonkeyPatch) -> dict[str, threading.Event]:
     """Each file of which the event is set cannot be written: those of stones, and that of deployments."""
     failing = {"stones": threading.Event(), "deployments": threading.Event()}
 
-    def planted(event: threading.Event) -> object:
-        @contextmanager
-        def unsure(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-            with transaction(db):
-                yield db
-                if event.is_set():
-                    error = sqlite3.OperationalError("planted")
-                    error.sqlite_errorcode = sqlite3.SQLITE_FULL
-                    raise error
+    append, begin = Log.append, Log.begin
+
+    def planted(write: Callable[..., None]) -> Callable[..., None]:
+        def unsure(log: Log, *arguments: Any) -> None:
+            if failing["stones"].is_set() and log._kind.startswith("storage"):
+                raise UnwrittenError("planted")
+            write(log, *arguments)
 
         return unsure
 
-    monkeypatch.setattr(storage, "transaction", planted(failing["stones"]))
-    monkeypatch.setattr(store, "transaction", planted(failing["deployments"]))
+    monkeypatch.setattr(Log, "append", planted(append))
+    monkeypatch.setattr(Log, "begin", planted(begin))
+    save = Store.save
+
+    def unsaved(store: Store, values: Mapping[Any, Any], late: bool = False) -> None:
+        if failing["deployments"].is_set():
+            raise UnwrittenError("planted")
+        save(store, values, late)
+
+    monkeypatch.setattr(Store, "save", unsaved)
     return failing
 
 
@@ -82,9 +86,7 @@ def test_what_waits_for_a_file_comes_again(
         with caplog.at_level(logging.WARNING, "evflow.deploy"):
             if "none" in why:
                 full["deployments"].set()
-                with pytest.raises(
-                    ev.DeployError, match=r"deployments.db cannot be written: planted; make room"
-                ):
+                with pytest.raises(ev.DeployError, match="deployments cannot be written: planted"):
                     edge.close()
             else:
                 if why == "every file":

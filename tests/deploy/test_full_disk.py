@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-import resource
-import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import evflow as ev
-from evflow.database import transaction
-from evflow.deploy import store
-from evflow.deploy.store import FileStore
+from evflow.disk import Store
+from evflow.errors import UnwrittenError
 from evflow.watch.status import NodeStatus
 from tests.node.processes import wait_for
 
@@ -39,17 +36,15 @@ def test_a_change_waits_until_the_store_can_be_written(
     failing = threading.Event()
     tries: list[int] = []
 
-    @contextmanager
-    def unsure(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-        with transaction(db):
-            yield db
-            if failing.is_set():
-                tries.append(1)
-                error = sqlite3.OperationalError("planted")
-                error.sqlite_errorcode = sqlite3.SQLITE_FULL
-                raise error
+    save = Store.save
 
-    monkeypatch.setattr(store, "transaction", unsure)
+    def unsure(store: Store, values: Mapping[Any, Any], late: bool = False) -> None:
+        if failing.is_set():
+            tries.append(1)
+            raise UnwrittenError("planted; make room on its disk")
+        save(store, values, late)
+
+    monkeypatch.setattr(Store, "save", unsure)
     show = {"desk:show": lambda event: None}
     with (
         ev.Daemon("edge", "tcp://127.0.0.1:0", storage=tmp_path, handlers=show) as edge,
@@ -74,20 +69,3 @@ def test_a_change_waits_until_the_store_can_be_written(
     assert sum("make room" in line and "tries again" in line for line in lines) == 1, lines
     # Not as fast as it can.
     assert len(tries) < 60
-
-
-def test_a_log_that_cannot_be_folded_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_CHECKPOINT", 0)
-    kept = FileStore(tmp_path)
-    kept.save({"a": b"1"})
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # The database cannot grow, as on a full disk.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
-    try:
-        kept.tidy()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "cannot be folded" in kept.trouble.why
-    kept.save({"a": b"2"})
-    assert not kept.trouble.why
-    kept.close()

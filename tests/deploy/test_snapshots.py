@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from evflow.deploy import messages as m
-from evflow.deploy.growing import Growing
 from evflow.deploy.messages import PIECE
 from evflow.deploy.snapshots import _WINDOW as WINDOW
 from evflow.deploy.snapshots import Arrivals, Departure
+from evflow.disk import Growing
 from evflow.errors import DeployError
 
 AT, CHANGE, DIGEST = m.Decision("x", "0" * 32, 2), "1" * 32, b"d" * 16

@@ -47,7 +47,18 @@ OPEN: dict[str, Callable[[Path], object]] = {
 
 DATABASE = "cannot be used: .*SQLite database, which an earlier evflow or .* wrote; use up .* or move it away"
 MATCHER = "has format 3, this evflow reads 4; make the matcher again from its subscriptions"
-REFUSED = {"journal": DATABASE, "match": DATABASE, "matcher": MATCHER}
+RECORDING = "cannot be used: it is a recording of an earlier evflow; replay it with that"
+REFUSED = {
+    "storage": DATABASE,
+    "journal": DATABASE,
+    "match": DATABASE,
+    "sink": DATABASE,
+    "source": DATABASE,
+    "daemon": DATABASE + r".*; move /.*/deployments\.\* away, and the node starts with nothing deployed",
+    "recording": RECORDING,
+    "recording that is continued": RECORDING,
+    "matcher": MATCHER,
+}
 
 
 @pytest.mark.parametrize("name", OPEN)
@@ -59,6 +70,6 @@ def test_a_file_from_before_is_opened_or_refused_with_what_to_do(tmp_path: Path,
     if name not in REFUSED:
         OPEN[name](path)
         return
-    with pytest.raises(ev.EvflowError, match=f"{path}.*{REFUSED[name]}"):
+    with pytest.raises(ev.EvflowError, match=f"{path.parent}/.*{REFUSED[name]}"):
         OPEN[name](path)
     assert {file: file.read_bytes() for file in path.parent.rglob("*") if file.is_file()} == before

@@ -36,7 +36,7 @@ def read(log: Log) -> list[tuple[Any, bytes]]:
 def filled(path: Path) -> list[tuple[Any, bytes]]:
     """A log of three files, and what is in it."""
     with closing(opened(path)) as log:
-        log.begin([[0]])
+        log.begin([[([0], b"")]])
         log.append([1], b"one" * 100)
         log.roll([[2]])
         log.append([3], b"three")
@@ -59,7 +59,7 @@ def test_what_was_written_is_read_again_and_goes_with_its_files(tmp_path: Path) 
         assert [piece.meta[0] for piece in log.pieces(third.segment, third.end)] == [4, 5, 6, 7]
         log.drop(2)
         assert read(log) == expected[4:]
-        log.begin([[9]], [b"anew"])
+        log.begin([[([9], b"anew")]])
         assert read(log) == [(9, b"anew")]
     with closing(opened(tmp_path / "log")) as log:
         assert read(log) == [(9, b"anew")]
@@ -158,7 +158,7 @@ FOREIGN = {
 
 def _begun(path: Path, kind: str) -> None:
     with closing(opened(path, kind)) as log:
-        log.begin([[0]])
+        log.begin([[([0], b"")]])
 
 
 @pytest.mark.parametrize("what", FOREIGN)
@@ -189,13 +189,13 @@ def test_one_at_a_time_has_a_log(tmp_path: Path) -> None:
         opened(tmp_path / "same")
     assert [file.name for file in tmp_path.iterdir()] == ["same"]
     with closing(opened(tmp_path / "same")) as log:
-        log.begin([[1]])
+        log.begin([[([1], b"")]])
     assert (tmp_path / "same").is_symlink() and (tmp_path / "log").exists()
 
 
 def test_what_is_appended_late_is_there_unless_another_has_had_the_file(tmp_path: Path) -> None:
     first = opened(tmp_path / "log")
-    first.begin([[0]])
+    first.begin([[([0], b"")]])
     first.close()
     first.append_late([1])
     first.append_late([2])
@@ -215,7 +215,7 @@ def test_what_could_not_be_written_is_not_there_and_is_written_when_it_can_be(tm
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with closing(opened(tmp_path / "log")) as log:
-        log.begin([[0]])
+        log.begin([[([0], b"")]])
         resource.setrlimit(resource.RLIMIT_FSIZE, (log.end + 100, before[1]))
         try:
             with pytest.raises(UnwrittenError, match="File too large; make room on its disk"):
@@ -233,7 +233,7 @@ def test_what_could_not_be_written_is_not_there_and_is_written_when_it_can_be(tm
 
 def test_nothing_is_written_to_a_file_that_is_elsewhere(tmp_path: Path) -> None:
     with closing(opened(tmp_path / "log")) as log:
-        log.begin([[0]])
+        log.begin([[([0], b"")]])
         (tmp_path / "log").rename(tmp_path / "away")
         for write in (lambda: log.append([1]), lambda: log.roll([[1]]), log.sync):
             with pytest.raises(UnwrittenError, match="moved or replaced while it was open; see"):
@@ -350,7 +350,7 @@ def test_a_log_has_all_pieces_whenever_it_is_killed(
                     log.drop(log.segment)
                 else:
                     wanted = [number]
-                    log.begin([["all", number]])
+                    log.begin([[(["old", 0], b"")], [(["all", number], b"")]])
         except Killed:
             log.close()
             log = unlocked()
@@ -360,6 +360,22 @@ def test_a_log_has_all_pieces_whenever_it_is_killed(
         assert known() == numbers
     log.close()
     shutil.rmtree(folder)
+
+
+def test_a_log_that_cannot_be_written_anew_costs_no_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evflow.disk.store._SLACK", 100)
+    with closing(Store(tmp_path / "kept", "store", "tests 1")) as store:
+        store.save({"a": 0})
+        (tmp_path / "kept.new").mkdir()
+        for number in range(100):
+            store.save({"a": number})
+        (tmp_path / "kept.new").rmdir()
+        assert store.load() == {"a": 99} and (tmp_path / "kept").stat().st_size > 1000
+        for number in range(100):
+            store.save({"a": number})
+        assert store.load() == {"a": 99} and (tmp_path / "kept").stat().st_size < 1000
 
 
 def test_a_store_does_not_grow_beyond_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,17 +118,13 @@ def test_what_needs_a_new_file_waits_while_its_folder_is_read_only(
 
 
 @pytest.mark.slow
-def test_a_daemon_that_begins_on_a_full_disk_gives_no_advice_that_loses_its_deployments(disk: Disk) -> None:
+def test_a_daemon_begins_on_a_full_disk(disk: Disk) -> None:
     with ev.Daemon("a", "tcp://127.0.0.1:0", storage=disk.folder):
         pass
     with (disk.folder / "filled").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
         while True:
             file.write(bytes(4096))
-    with pytest.raises(ev.EvflowError) as raised:
-        ev.Daemon("a", "tcp://127.0.0.1:0", storage=disk.folder)
-    assert str(disk.folder) in str(raised.value)
-    assert "its disk" in str(raised.value)
-    assert "move" not in str(raised.value)
-    (disk.folder / "filled").unlink()
-    with ev.Daemon("a", "tcp://127.0.0.1:0", storage=disk.folder):
-        pass
+    for _ in range(2):
+        with ev.Daemon("a", "tcp://127.0.0.1:0", storage=disk.folder):
+            pass
+        (disk.folder / "filled").unlink(missing_ok=True)

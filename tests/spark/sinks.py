@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import evflow as ev
+from evflow.disk import Log
 from evflow.flow.flow import Flow
-from evflow.spark.rowfile import RowFile
 from evflow.spark.sink import SparkSink
 
 SINK = "rows"
@@ -39,16 +39,16 @@ def holding(seen: list[Any], dies_after: int = 0, **settings: Any) -> ev.Graph:
 
 
 def _die_after(appends: int) -> None:
-    append, left = RowFile.append, appends
+    append, left = Log.append, appends
 
-    def append_and_die(file: RowFile, batch: ev.EventBatch) -> None:
+    def append_and_die(log: Log, meta: list[Any], body: Any = b"") -> None:
         nonlocal left
-        append(file, batch)
-        left -= 1
+        append(log, meta, body)
+        left -= meta[0] == "rows"
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    RowFile.append = append_and_die  # type: ignore[method-assign]
+    Log.append = append_and_die  # type: ignore[method-assign]
 
 
 def sending(contact: str, *sources: str, **bridge: Any) -> ev.Graph:

@@ -16,14 +16,14 @@ import os, sys
 from pathlib import Path
 from evflow.deploy.store import FileStore
 from evflow.spark import session
-from evflow.spark.holding.log import Log
+from evflow.spark.holding.log import RowLog
 from evflow.spark.landing.folder import Folder
 from evflow.spark.matching import broadcast
 
 own = Path(sys.argv[1])
 wheel = own / "some.whl"
 wheel.write_bytes(b"")
-opened = [Log(None, 1 << 20), Folder(None)]
+opened = [RowLog(None, 1 << 20), Folder(None)]
 made = {Path(session._file(wheel)).parent, broadcast._root(), opened[0]._path.parent, opened[1].path}
 assert len(made) == 4
 if not os.fork():
@@ -35,7 +35,7 @@ assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 for folder in made:
     print("left" if folder.is_dir() else f"{folder} is gone")
 
-held = {"log": lambda: Log(own / "log", 1 << 20), "rows": lambda: Folder(own / "rows"),
+held = {"log": lambda: RowLog(own / "log", 1 << 20), "rows": lambda: Folder(own / "rows"),
         "store": lambda: FileStore(own / "store")}
 ours = {name: make() for name, make in held.items()}
 reader, writer = os.pipe()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import evflow as ev
+from evflow.disk import Log, Store
 from evflow.errors import DeployError, EvflowError, FlowError, SparkError
 from evflow.link.control import Answers
 from evflow.spark import questions
@@ -256,54 +256,65 @@ def test_row_file_that_is_damaged_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("key", "value"),
     [
-        "UPDATE state SET stream = 'x'",
-        "UPDATE state SET chunk = -1",
-        "UPDATE state SET number = 'x'",
-        "UPDATE state SET row = 3",
-        "DELETE FROM state",
-        "UPDATE tasks SET epoch = 'x'",
-        "UPDATE tasks SET job = x''",
-        "UPDATE files SET rows = 'x'",
-        "UPDATE files SET rows = -1",
-        "DROP TABLE tasks",
-        "PRAGMA user_version = 2",
+        ("state", ["x", 100, 0, 1, 0]),
+        ("state", [bytes(16), -1, 0, 1, 0]),
+        ("state", [bytes(16), 100, "x", 1, 0]),
+        ("state", [bytes(16), 100, 0, 1, 3]),
+        ("state", None),
+        (("task", 5), ["job", "x", 0, 0]),
+        (("task", 5), [b"", 0, 0, 0]),
+        (("task", 5), ["job"]),
+        (("task",), ["job", 0, 0, 0]),
+        (("file", 1), [5, "x", "done", 0]),
+        (("file", 1), [5, -1, "done", 0]),
+        (("run", "done", "x"), [0, 3]),
+        (("run", "done", 0), []),
+        ("other", 1),
+        (1, 1),
     ],
 )
-def test_ledger_with_other_values_is_refused(desk: Desk, tmp_path: Path, statement: str) -> None:
+def test_ledger_with_other_values_is_refused(desk: Desk, tmp_path: Path, key: Any, value: Any) -> None:
     desk.send(task := desk.begin("done"), 0, 3)
     desk.commit([(0, task, 3)], "done")
     desk.send(desk.begin("job"), 0, 3)
     left = killed(tmp_path / "rows", tmp_path / "left")
-    with closing(sqlite3.connect(left / "ledger")) as db, db:
-        db.execute(statement)
+    with closing(Store(left / "ledger", "ledger", "ledger of Spark 1")) as kept:
+        kept.save({key: value})
     with pytest.raises(FlowError):
         Desk(left)
 
 
 @pytest.mark.parametrize(
-    "statement",
+    "meta",
     [
-        "UPDATE facts SET spool = x'00'",
-        "UPDATE facts SET first = 'x'",
-        "UPDATE facts SET first = -1",
-        "DELETE FROM facts",
-        "UPDATE facts SET schema = replace(hex(zeroblob(50000)), '0', '[')",
-        "UPDATE queries SET row = 'x'",
-        "INSERT INTO origins VALUES (x'00', x'93c0c0c0', 0, 0, 0)",
-        "INSERT INTO origins VALUES (x'00', x'90', 0, 0, 'x')",
+        ["state", 10, b"", 0, {}, [], []],
+        ["state", 10, "spool", "x", Row.schema.description, [], []],
+        ["state", 10, "spool", -1, Row.schema.description, [], []],
+        ["state", 10, "spool", 0, [[[]]], [], []],
+        ["state", 10, "spool", 0, Row.schema.description, [["q", "x"]], []],
+        ["state", 10, "spool", 0, Row.schema.description, [], [[b"", [None], 0]]],
+        ["state", 10, "spool", 0, Row.schema.description, [], [[b"", [], "x"]]],
+        ["state", 9, "spool", 0, Row.schema.description, [], []],
+        ["state"],
+        ["rows", -1],
+        ["rows", 1, b"", ["x"], 0],
+        ["rows", 1, b""],
+        ["first", 11],
+        ["query", "q", "x"],
+        ["nothing"],
+        [b""],
     ],
 )
-def test_logbook_with_other_values_is_refused(tmp_path: Path, statement: str) -> None:
+def test_sink_file_with_other_values_is_refused(tmp_path: Path, meta: list[Any]) -> None:
     actor = sink(tmp_path / "log")
     actor.receive(rows(0, 10), "rows")
-    there = actor.answer({"ask": "range"})
-    actor.answer({"ask": "range", "query": "q", "at": 3, "spool": there["spool"]})
     actor.close()
-    with closing(sqlite3.connect(tmp_path / "log")) as db, db:
-        db.execute(statement)
-    with pytest.raises(FlowError):
+    with closing(Log(tmp_path / "log", "sink file", "sink 1")) as log:
+        assert len(list(log.pieces())) == 2
+        log.append(meta)
+    with pytest.raises(FlowError, match=r"sink file .* cannot be used"):
         sink(tmp_path / "log")
 
 

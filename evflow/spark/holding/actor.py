@@ -15,9 +15,7 @@ from evflow.disk import Trouble
 from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.outside import from_msgpack, shown
-from evflow.schema import Schema
-from evflow.spark.holding.log import Frame, Log
-from evflow.spark.holding.logbook import Book, Origin
+from evflow.spark.holding.log import Book, Frame, RowLog
 from evflow.spark.holding.queries import Queries
 from evflow.spark.questions import (
     CommitRead,
@@ -57,7 +55,7 @@ def segment_of(limit: int) -> int:
 class Holding(Actor):
     """The running half of a ``SparkSink``; see ``evflow.stone.Actor``."""
 
-    def __init__(self, context: Context, stone: SparkSink, log: Log) -> None:
+    def __init__(self, context: Context, stone: SparkSink, log: RowLog) -> None:
         super().__init__(context)
         self._stone = stone
         self._log = log
@@ -195,16 +193,9 @@ class Holding(Actor):
         return len(self._log)
 
     def extract(self, count: int | None = None) -> list[EventBatch]:
-        left = len(self._log) if count is None else min(count, len(self._log))
-        stop, taken = self._log.first + left, self._log.held()
-        self._let_go(stop)
-        found = []
-        for batch in taken:
-            part = batch if len(batch) <= left else batch.slice(0, left)
-            left -= len(part)
-            if len(part):
-                found.append(part)
-        return found
+        taken = self._log.held(count)
+        self._let_go(self._log.first + sum(map(len, taken)))
+        return taken
 
     def sync(self) -> None:
         self._log.sync()
@@ -217,7 +208,7 @@ class Holding(Actor):
         if book is None:
             return Checkpoint()
         held = tuple(Held("rows", batch) for batch in self._log.held())
-        return Checkpoint(held, np.frombuffer(_packed(book), np.uint8), _LAYOUT)
+        return Checkpoint(held, np.frombuffer(msgpack.packb(book.plain()), np.uint8), _LAYOUT)
 
     def restore(self, checkpoint: Checkpoint) -> bool:
         if checkpoint.state is None:
@@ -251,19 +242,9 @@ class Holding(Actor):
         return True
 
 
-def _packed(book: Book) -> bytes:
-    origins = [[route, list(one.path), one.before] for route, one in book.origins.items()]
-    packed: bytes = msgpack.packb(
-        [book.spool, book.first, book.schema.description, list(book.queries.items()), origins]
-    )
-    return packed
-
-
 def _unpacked(data: bytes) -> Book:
-    """What ``_packed`` made; it comes from outside."""
+    """The book of a snapshot, which comes from outside."""
     try:
-        spool, first, described, queries, origins = from_msgpack(data)
-        came = {route: Origin(tuple(path), n, 0, 0) for route, path, n in origins}
-        return Book(spool, first, Schema.from_description(described), dict(queries), came).checked()
+        return Book.parsed(*from_msgpack(data))
     except (ValueError, TypeError, SchemaError) as error:
         raise FlowError(f"the log of a snapshot is malformed: {shown(error, 200)}") from None

@@ -1,26 +1,40 @@
-"""A log: rows with rising offsets, in files that are let go from the oldest on.
+"""The log of a sink: rows with rising offsets, in files that are let go from the oldest on.
 
-A row keeps its offset for good, so whoever reads the rows from 100 to 200 twice gets the same. Beside the
-rows is a ledger. What it says changes before the rows do, so after a kill at any moment the two can be made
-to agree: rows that it does not count are deleted, and rows of a link's frame that it announces are there, or
-are not and will come again.
+A row keeps its offset for good, so whoever reads the rows from 100 to 200 twice gets the same. Each file
+begins with the state of the log: from which row on rows count, who reads, and what came over links. So a file
+goes without being read. Rows and the frame that they are of are one piece, so after a kill both are there, or
+neither.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from evflow.disk import OwnFile, unusable
+import numpy as np
+
+from evflow.disk import Log, Meta, Piece
 from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.forked import remove_folder, temporary_folder
+from evflow.outside import shown
 from evflow.schema import Schema
-from evflow.spark.holding.logbook import Book, Logbook, Origin
-from evflow.spark.holding.segments import Segments, clear_segments
 
-__all__ = ["Frame", "Log"]
+__all__ = ["END", "Book", "Frame", "Origin", "RowLog"]
+
+END = 1 << 62
+"""An offset is less."""
+
+_MOST_ORIGINS = 10_000
+_MOST_PIECE = 1 << 20
+_PIECE_ROWS = 1 << 16
+_MARK = 1 << 16
+"""Bytes of a file between two rows of which the place is known."""
 
 Frame = tuple[bytes, tuple[int, ...]]
 """What a frame of a link is known by: its route and its path."""
@@ -28,15 +42,93 @@ Frame = tuple[bytes, tuple[int, ...]]
 _NO_FRAME: Frame = (b"", ())
 
 
-class Log:
+class Origin(NamedTuple):
+    """How much has come over a route.
+
+    Attributes:
+        path: of the newest frame.
+        rows: of that frame that are in the log.
+    """
+
+    path: tuple[int, ...]
+    rows: int
+
+
+class Book(NamedTuple):
+    """The state of a log beside its rows.
+
+    Attributes:
+        spool: which log this is; another one has another, also in its place.
+        first: the offset of the first row that has not been let go.
+        schema: of the rows.
+        queries: query → the offset up to which it has committed.
+        origins: route → how much of it was appended; the newest last.
+    """
+
+    spool: str
+    first: int
+    schema: Schema
+    queries: dict[str, int]
+    origins: dict[bytes, Origin]
+
+    @classmethod
+    def parsed(cls, spool: Any, first: Any, schema: Any, queries: Any, origins: Any) -> Book:
+        """The book that plain data from outside describe.
+
+        Raises:
+            ValueError: a value is not what it should be. So do TypeError and SchemaError.
+        """
+        known = dict(queries)
+        came = {route: Origin(tuple(path), rows) for route, path, rows in origins}
+        good = (
+            isinstance(spool, str)
+            and _whole(first)
+            and all(isinstance(query, str) and _whole(row) for query, row in known.items())
+            and all(
+                isinstance(route, bytes) and all(map(_whole, (*one.path, one.rows)))
+                for route, one in came.items()
+            )
+        )
+        if not good:
+            raise ValueError("expected names and offsets, found something else")
+        return cls(spool, first, Schema.from_description(schema), known, came)
+
+    def plain(self) -> list[Any]:
+        """Plain data that describe the book."""
+        origins = [[route, list(one.path), one.rows] for route, one in self.origins.items()]
+        return [self.spool, self.first, self.schema.description, list(self.queries.items()), origins]
+
+
+def _whole(value: object) -> bool:
+    return type(value) is int and 0 <= value < END
+
+
+@dataclass
+class _File:
+    """A file: its number, its rows from ``first`` to ``next``, their bytes, and where some of them are."""
+
+    number: int
+    first: int
+    next: int
+    nbytes: int = 0
+    marks: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, rows: int, at: int, nbytes: int) -> None:
+        if not self.marks or at - self.marks[-1][1] >= _MARK:
+            self.marks.append((self.next, at))
+        self.next += rows
+        self.nbytes += nbytes
+
+
+class RowLog:
     """Rows of one schema with offsets from 0 on.
 
     Nothing is written before there is a row, or a query that reads.
 
     Args:
-        path: the ledger; the files of rows are beside it, and their names begin with its name. None for
-            temporary files, which go with ``close``.
-        segment: bytes after which another file is begun.
+        path: the newest file; the names of older ones begin with its name. None for temporary files, which go
+            with ``close``.
+        segment: bytes of rows after which another file is begun.
         schema: of the rows; None for that of the first rows that come.
 
     Attributes:
@@ -57,8 +149,7 @@ class Log:
         else:
             self._path = path
         self._segment = segment
-        self._book: Logbook | None = None
-        self._rows: Segments | None = None
+        self._files: list[_File] = []
         self._origins: dict[bytes, Origin] = {}
         self._handled: tuple[Frame, int] = (_NO_FRAME, 0)
         self.spool = secrets.token_hex(16)
@@ -67,65 +158,100 @@ class Log:
         self.queries: dict[str, int] = {}
         if not self._path.parent.is_dir():
             raise FlowError(f"sink file {self._path} cannot be made: there is no folder {self._path.parent}")
+        self._log = Log(self._path, "sink file", "sink 1", own=path is not None)
         try:
-            self._own = None if path is None else OwnFile(path)
-        except (OSError, ValueError) as error:
-            raise unusable(f"sink file {path}", error) from error
-        try:
-            self._begin(schema)
+            self._read()
+            if schema is not None and self.schema != schema:
+                raise FlowError(
+                    f"sink file {self._path} has rows of {self.schema!r}, expected {schema!r}; read them "
+                    "first, or take another file"
+                )
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, schema: Schema | None) -> None:
-        if not self._path.exists():
-            self._clear_rows()
-            return
-        self._open()
-        if schema is not None and self.schema != schema:
-            raise FlowError(
-                f"sink file {self._path} has rows of {self.schema!r}, expected {schema!r}; read them first, "
-                "or take another file"
-            )
+    # --- the files
 
-    def _open(self) -> None:
-        self._book = Logbook(self._path)
-        book = self._book.read()
+    def _read(self) -> None:
+        self._files = []
+        with self._log.naming():
+            for piece in self._log.pieces():
+                self._take(piece)
+            if self._files and not self._files[0].first <= self.first <= self.next:
+                raise ValueError(
+                    f"rows from {self.first} on are missing, there are those from {self._files[0].first} to "
+                    f"{self.next}; bring back its files, or move them away to begin anew"
+                )
+        if self._files:
+            self._drop()
+
+    def _take(self, piece: Piece) -> None:
+        """Makes the change that a piece says."""
+        match piece.meta:
+            case ["state", int(next), *plain] if _whole(next):
+                if self._files and self._files[-1].next != next:
+                    raise ValueError(f"rows from {self._files[-1].next} to {next} are missing")
+                self._set(Book.parsed(*plain))
+                self._files.append(_File(piece.segment, next, next))
+            case ["rows", int(rows), *frame] if self._files and rows > 0:
+                self._came(rows, piece.at, piece.size, frame)
+            case ["first", int(first)] if self._files and _whole(first):
+                self.first = first
+            case ["query", str(query), int(row)] if self._files and _whole(row):
+                self.queries[query] = row
+            case ["query", str(query), None] if self._files:
+                self.queries.pop(query, None)
+            case _:
+                raise ValueError(f"{shown(piece.meta)} is not what a sink writes")
+
+    def _set(self, book: Book) -> None:
         self.spool, self.first, self.schema = book.spool, book.first, book.schema
         self.queries, self._origins = book.queries, book.origins
-        self._rows = Segments(self._path, book.schema, self._segment, book.first)
-        for route, origin in list(self._origins.items()):
-            if origin.first + origin.more > self.next:
-                # Not appended before a kill; what will stand at these offsets is something else.
-                self._came(route, Origin(origin.path, origin.before, self.next, 0))
 
-    def _clear_rows(self) -> None:
-        """A log goes by its ledger: files of rows without one are of a log that was thrown away."""
-        clear_segments(self._path)
+    def _came(self, rows: int, at: int, nbytes: int, frame: Sequence[Any]) -> None:
+        """Notes rows that are in the newest file; a frame is its route, its path and its rows before."""
+        self._files[-1].add(rows, at, nbytes)
+        if frame:
+            route, path, before = frame
+            if not isinstance(route, bytes) or not all(map(_whole, (*path, before))):
+                raise ValueError(f"{shown(frame)} is not a frame")
+            self._origins.pop(route, None)
+            self._origins[route] = Origin(tuple(path), before + rows)
+            if len(self._origins) > 2 * _MOST_ORIGINS:
+                for old in list(islice(self._origins, _MOST_ORIGINS)):
+                    del self._origins[old]
 
-    def _begun(self) -> tuple[Logbook, Segments]:
-        if self._book is None or self._rows is None:
-            if self.schema is None:
-                raise FlowError(f"sink file {self._path}: no rows have come, so it has no schema yet")
-            book = Book(self.spool, self.first, self.schema, self.queries, self._origins)
-            self._book = Logbook.make(self._path, book)
-            self._rows = Segments(self._path, self.schema, self._segment, self.first)
-        return self._book, self._rows
+    def _state(self) -> Meta:
+        book = self.book()
+        if book is None:
+            raise FlowError(f"sink file {self._path}: no rows have come, so it has no schema yet")
+        return ["state", self.next, *book.plain()]
+
+    def _begun(self) -> Log:
+        if not self._files:
+            self._log.begin([[(self._state(), b"")]])
+            self._files.append(_File(self._log.segment, self.first, self.first))
+        return self._log
+
+    def _roll(self) -> None:
+        """Goes on in another file."""
+        self._log.roll([self._state()])
+        self._files.append(_File(self._log.segment, self.next, self.next))
 
     @property
     def next(self) -> int:
         """The offset that the next row will have."""
-        return self.first if self._rows is None else self._rows.next
+        return self._files[-1].next if self._files else self.first
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the files of rows."""
-        return 0 if self._rows is None else self._rows.nbytes
+        """Bytes of the rows in files."""
+        return sum(file.nbytes for file in self._files)
 
     @property
     def oldest_end(self) -> int:
         """The offset up to which rows have to be let go so that a file goes."""
-        return self.next if self._rows is None else self._rows.oldest_end
+        return self._files[0].next if self._files else self.next
 
     def __len__(self) -> int:
         return self.next - self.first
@@ -157,17 +283,30 @@ class Log:
         left = batch.slice(before, len(batch)) if before else batch
         taken = before
         try:
-            _, rows = self._begun()
-            for piece in rows.pieces(left.with_attributes(None)):
-                if frame is not None:
-                    route, path = frame
-                    done = self._done(frame)
-                    self._came(route, Origin(path, done, self.next, len(piece)))
-                rows.append(piece)
+            for piece in self._pieces(left.with_attributes(None)):
+                self._put(piece, frame)
                 taken += len(piece)
         except UnwrittenError as error:
             raise UnwrittenError(str(error), taken) from error
         return before
+
+    def _put(self, piece: EventBatch, frame: Frame | None) -> None:
+        log, newest = self._begun(), self._files[-1]
+        # A file that has little but a large state is worth its state only if it gets as much more.
+        if newest.nbytes >= self._segment and log.end >= 2 * (newest.marks or [(0, 0)])[0][1]:
+            self._roll()
+        said = [] if frame is None else [frame[0], frame[1], self._done(frame)]
+        at = log.end
+        log.append(*_piece(piece, said))
+        self._came(len(piece), at, len(piece.data), said)
+
+    def _pieces(self, batch: EventBatch) -> Iterator[EventBatch]:
+        """A batch in parts, of which none is much larger than a file is to be."""
+        whole = batch.compact()
+        mean = max(whole.nbytes // max(len(whole), 1), 1)
+        count = max(min(min(self._segment, _MOST_PIECE) // mean, _PIECE_ROWS), 1)
+        for start in range(0, len(whole), count):
+            yield whole.slice(start, min(start + count, len(whole)))
 
     def _before(self, frame: Frame, count: int) -> int:
         """How many of the next rows of a frame are there; notes that they have come."""
@@ -183,11 +322,7 @@ class Log:
     def _done(self, frame: Frame) -> int:
         """How many rows of a frame, the newest of its route, are there."""
         origin = self._origins.get(frame[0])
-        return origin.rows(self.next) if origin is not None and origin.path == frame[1] else 0
-
-    def _came(self, route: bytes, origin: Origin) -> None:
-        self._begun()[0].came(route, origin)
-        self._origins[route] = origin
+        return origin.rows if origin is not None and origin.path == frame[1] else 0
 
     # --- rows are read, and go
 
@@ -202,11 +337,33 @@ class Log:
             raise FlowError(
                 f"rows {start} to {stop} are not there: the sink has those from {self.first} to {self.next}"
             )
-        return self._begun()[1].read(start, stop, most)
+        assert self.schema is not None
+        file = self._files[bisect_right(self._files, start, key=lambda file: file.first) - 1]
+        row, at = file.marks[bisect_right(file.marks, start, key=lambda mark: mark[0]) - 1]
+        bodies: list[bytes] = []
+        first, size = row, 0
+        for piece in self._log.pieces(file.number, at):
+            if piece.meta[0] != "rows":
+                continue
+            if (next := row + piece.meta[1]) > start:
+                first = first if bodies else row
+                bodies.append(self._log.body(piece))
+                size += piece.size
+            row = next
+            if row >= min(stop, file.next) or size >= most:
+                break
+        with self._log.naming():
+            batch = EventBatch.from_bytes(self.schema, b"".join(bodies), row - first)
+        return _fitting(batch.slice(start - first, min(stop, row) - first), most)
 
-    def held(self) -> list[EventBatch]:
-        """All rows that have not been let go, in order."""
-        return [] if self._rows is None else self._rows.held(self.first)
+    def held(self, count: int | None = None) -> list[EventBatch]:
+        """All rows that have not been let go, in order; of these the first ``count``."""
+        found: list[EventBatch] = []
+        at, stop = self.first, self.next if count is None else min(self.first + count, self.next)
+        while at < stop:
+            found.append(self.read(at, stop, self._segment))
+            at += len(found[-1])
+        return found
 
     def let_go(self, first: int) -> int:
         """Lets the rows before an offset go, and deletes files of which none is left.
@@ -217,25 +374,36 @@ class Log:
         gone = min(first, self.next) - self.first
         if gone <= 0:
             return 0
-        book, rows = self._begun()
+        self._begun().append(["first", self.first + gone])
         self.first += gone
-        book.let_go(self.first)
-        rows.let_go(self.first)
+        self._drop()
         return gone
+
+    def _drop(self) -> None:
+        if self._files[-1].next <= self.first and 2 * self._files[-1].nbytes >= self._segment:
+            self._roll()
+        gone = 0
+        while self._files[gone].next <= self.first and gone < len(self._files) - 1:
+            gone += 1
+        if gone:
+            self._log.drop(self._files[gone].number)
+            del self._files[:gone]
 
     # --- queries
 
     def commit(self, query: str, row: int) -> None:
         """A query has committed the rows before an offset."""
         if self.queries.get(query) != row:
-            self.queries[query] = row
             if self.schema is not None:
-                self._begun()[0].committed(query, row)
+                self._begun().append(["query", query, row])
+            self.queries[query] = row
 
     def forget(self, query: str) -> None:
         """A query does not read any more."""
-        if self.queries.pop(query, None) is not None and self.schema is not None:
-            self._begun()[0].forget(query)
+        if query in self.queries:
+            if self.schema is not None:
+                self._begun().append(["query", query, None])
+            del self.queries[query]
 
     # --- moving
 
@@ -243,27 +411,26 @@ class Log:
         """What it is beside its rows; None if it has no schema."""
         if self.schema is None:
             return None
-        origins = {route: Origin(o.path, o.rows(self.next), 0, 0) for route, o in self._origins.items()}
-        return Book(self.spool, self.first, self.schema, dict(self.queries), origins)
+        newest = list(self._origins.items())[-_MOST_ORIGINS:]
+        return Book(self.spool, self.first, self.schema, dict(self.queries), dict(newest))
 
-    def become(self, book: Book, rows: Sequence[EventBatch]) -> None:
-        """From now on it is what another one was.
+    def become(self, book: Book, rows: Iterable[EventBatch]) -> None:
+        """From now on it is what another one was; after a kill before that it is what it was."""
+        self._log.begin(self._copied(book, rows))
+        self._read()
 
-        The ledger is made last: before a kill it is not there, and then nothing is.
-        """
-        if self._book is not None:
-            self._book.delete()
-        if self._rows is not None:
-            self._rows.close()
-        self._book = self._rows = None
-        self._clear_rows()
-        made = Segments(self._path, book.schema, self._segment, book.first)
+    def _copied(self, book: Book, rows: Iterable[EventBatch]) -> Iterator[list[tuple[Meta, Any]]]:
+        """The pieces of each file of a log."""
+        next, size = book.first, 0
+        file: list[tuple[Meta, Any]] = [(["state", next, *book.plain()], b"")]
         for batch in rows:
-            for piece in made.pieces(batch.with_attributes(None)):
-                made.append(piece)
-        made.close()
-        Logbook.make(self._path, book).close()
-        self._open()
+            for piece in self._pieces(batch.with_attributes(None)):
+                if size >= self._segment:
+                    yield file
+                    file, size = [(["state", next, *book.plain()], b"")], 0
+                file.append(_piece(piece))
+                size, next = size + len(piece.data), next + len(piece)
+        yield file
 
     def sync(self) -> None:
         """Brings all rows that were appended to the disk itself.
@@ -271,17 +438,26 @@ class Log:
         Raises:
             FlowError: the disk refuses.
         """
-        if self._rows is not None and self._book is not None:
-            self._rows.sync()
-            self._book.sync()
+        self._log.sync()
 
     def close(self) -> None:
         """Closes the files; temporary ones are removed."""
-        if self._rows is not None:
-            self._rows.close()
-        if self._book is not None:
-            self._book.close()
-        if self._own is not None:
-            self._own.close()
+        self._log.close()
         if self._folder is not None:
             remove_folder(self._folder)
+
+
+def _piece(rows: EventBatch, said: Sequence[Any] = ()) -> tuple[Meta, Any]:
+    return ["rows", len(rows), *said], rows.data.data
+
+
+def _fitting(batch: EventBatch, most: int) -> EventBatch:
+    """The first events of a batch that fit into so many bytes, but one at least."""
+    if batch.nbytes <= most:
+        return batch
+    width = batch.schema.width
+    if batch.offsets is not None:
+        count = int(np.searchsorted(batch.offsets, most, "right")) - 1
+    else:
+        count = most // (width or 1)
+    return batch.slice(0, max(count, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evflow.errors import FlowError
-from evflow.spark.holding.log import Log
+from evflow.spark.holding.log import RowLog
 
 __all__ = ["Queries"]
 
@@ -23,7 +23,7 @@ class Queries:
         now: seconds on a clock that only goes forward.
     """
 
-    def __init__(self, log: Log, patience: float, now: float) -> None:
+    def __init__(self, log: RowLog, patience: float, now: float) -> None:
         self.patience = patience
         self._log = log
         self._heard = dict.fromkeys(log.queries, now)

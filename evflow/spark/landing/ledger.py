@@ -1,7 +1,7 @@
 """The ledger of a Spark source: what is staged, what was committed, and how far that was released.
 
-It is an SQLite file beside a folder of row files, and decides which of these count. A commit is one
-transaction in it, made before anything is released.
+It is a file beside a folder of row files, and decides which of these count. A commit is one change of it,
+made before anything is released.
 
 A kill of the process loses nothing; a power cut may lose the last moments.
 """
@@ -9,15 +9,13 @@ A kill of the process loses nothing; a power cut may lose the last moments.
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from evflow.database import connect, making, transaction
-from evflow.disk import unusable
-from evflow.errors import FlowError
+from evflow.disk import Store
 from evflow.outside import shown
 
 __all__ = ["MOST_JOBS", "Epochs", "Ledger", "Place", "TaskEntry", "Waiting"]
@@ -32,30 +30,6 @@ MOST_CHUNK = 1 << 30
 """Bytes of an emission, at most."""
 
 _END = 1 << 62
-
-_TABLES = """
-CREATE TABLE state (
-    id INTEGER PRIMARY KEY CHECK (id = 0), stream BLOB NOT NULL, chunk INTEGER NOT NULL,
-    number INTEGER NOT NULL, file INTEGER NOT NULL, row INTEGER NOT NULL
-);
-CREATE TABLE tasks (
-    task INTEGER PRIMARY KEY, job TEXT NOT NULL, epoch INTEGER NOT NULL, partition INTEGER NOT NULL,
-    attempt INTEGER NOT NULL
-);
-CREATE INDEX tasks_of_jobs ON tasks (job, epoch);
-CREATE TABLE epochs (
-    job TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, rows INTEGER NOT NULL,
-    age INTEGER NOT NULL, PRIMARY KEY (job, first)
-) WITHOUT ROWID;
-CREATE INDEX batch_jobs ON epochs (age) WHERE last = 0;
-CREATE INDEX queries ON epochs (age) WHERE last > 0;
-CREATE TABLE files (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, task INTEGER NOT NULL, rows INTEGER NOT NULL, job TEXT NOT NULL,
-    epoch INTEGER NOT NULL
-);
-"""
-_NAMES = ("state", "tasks", "epochs", "files")
-_VERSION = 1
 
 
 class Place(NamedTuple):
@@ -96,16 +70,17 @@ class Epochs(NamedTuple):
     rows: int
 
 
+_Runs = dict[tuple[str, int], Epochs]
+
 _Kind = TypeVar("_Kind", Place, TaskEntry, Waiting, Epochs)
 
 
-class Ledger:
-    """A ledger in an SQLite file, which is made when there is something to write.
+class Ledger(Store):
+    """A ledger in a file, which is made when there is something to write.
 
     Args:
-        path: the file.
+        path: the file; its folder is locked.
         chunk: bytes of an emission; a file that is there has its own.
-        passing: whether it goes with the process, so that nobody waits for the disk.
 
     Raises:
         FlowError: it is there and cannot be used; each method raises it too.
@@ -113,178 +88,156 @@ class Ledger:
     Attributes:
         stream: 16 bytes that no other ledger has; numbers of emissions mean something together with them.
         chunk: bytes of an emission.
+        place: up to where all that was released is settled.
     """
 
-    def __init__(self, path: Path, chunk: int, passing: bool = False) -> None:
-        self._path = path
-        self._synchronous = "OFF" if passing else "NORMAL"
-        self._db: sqlite3.Connection | None = None
+    def __init__(self, path: Path, chunk: int) -> None:
+        self.path = path
         self.stream, self.chunk = os.urandom(16), chunk
-        self._place = Place()
-        if path.exists():
-            self._db = self._open()
-            try:
-                self._read_state()
-            except FlowError:
-                self.close()
-                raise
+        self.place = Place()
+        super().__init__(path, "ledger", "ledger of Spark 1", own=False)
+        try:
+            self._take()
+        except BaseException:
+            self.close()
+            raise
 
-    def _read_state(self) -> None:
-        rows = self._rows("SELECT stream, chunk, number, file, row FROM state")
-        with self._naming():
-            ((stream, chunk, *place),) = rows
-            if type(stream) is not bytes or len(stream) != 16 or not 0 < _whole(chunk) <= MOST_CHUNK:
-                raise ValueError("its state is damaged")
-            self.stream, self.chunk, self._place = stream, chunk, _made(Place, place)
+    def _take(self) -> None:
+        """Reads what is in the file."""
+        self._tasks: dict[int, TaskEntry] = {}
+        self._files: dict[int, Waiting] = {}
+        # By job where its runs begin; and of batch jobs and of queries the runs, the newest last.
+        self._begins: dict[str, list[int]] = {}
+        self._runs: tuple[_Runs, _Runs] = ({}, {})
+        found = self.load()
+        with self._log.naming():
+            if found and "state" not in found:
+                raise ValueError("its state is gone")
+            for key, value in found.items():
+                match key, value:
+                    case "state", [bytes(stream), int(chunk), *place] if (
+                        len(stream) == 16 and 0 < chunk <= MOST_CHUNK
+                    ):
+                        self.stream, self.chunk, self.place = stream, chunk, _made(Place, place)
+                    case ("task", task), [*said]:
+                        self._tasks[task] = _made(TaskEntry, [task, *said])
+                    case ("file", id), [*said]:
+                        self._files[id] = _made(Waiting, [id, *said])
+                    case ("run", job, first), [*said]:
+                        self._note(_made(Epochs, [job, first, *said]))
+                    case _:
+                        raise ValueError(f"{shown([key, value])} is not what a ledger has")
 
-    def _open(self) -> sqlite3.Connection:
-        with self._naming(), ExitStack() as stack:
-            db = stack.enter_context(closing(connect(self._path, _NAMES, self._synchronous)))
-            if db.execute("PRAGMA user_version").fetchone() != (_VERSION,):
-                raise FlowError(f"ledger {self._path} is no ledger of this version of evflow")
-            stack.pop_all()
-        return db
+    def _note(self, run: Epochs) -> None:
+        insort(self._begins.setdefault(run.job, []), run.first)
+        self._runs[run.last > 0][run.job, run.first] = run
 
-    def _begun(self) -> sqlite3.Connection:
-        if self._db is None and self._path.exists():
-            self._db = self._open()
-        elif self._db is None:
-            self.make((), ())
-        assert self._db is not None
-        return self._db
+    def _state(self, place: Place) -> list[Any]:
+        return [self.stream, self.chunk, *place]
+
+    def _write(self, values: dict[Any, Any]) -> None:
+        self.save(values if self.begun else {"state": self._state(self.place), **values})
 
     def make(
         self, epochs: Iterable[Epochs], files: Iterable[Waiting], number: int = 0, stream: bytes = b""
     ) -> None:
         """From now on exactly this is in it."""
-        stream = stream or self.stream
-        self.close()
-        try:
-            with self._naming(), making(self._path, _TABLES, _VERSION) as db:
-                db.execute("INSERT INTO state VALUES (0, ?, ?, ?, 1, 0)", (stream, self.chunk, number))
-                aged = ((*one, age) for age, one in enumerate(epochs))
-                db.executemany("INSERT INTO epochs VALUES (?, ?, ?, ?, ?)", aged)
-                db.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?)", files)
-            self.stream, self._place = stream, Place(number)
-        finally:
-            # Where that failed, what was there still counts.
-            if self._path.exists():
-                self._db = self._open()
-
-    @property
-    def place(self) -> Place:
-        """Up to where all that was released is settled."""
-        return self._place
+        state = [stream or self.stream, self.chunk, *Place(number)]
+        runs = {("run", one.job, one.first): [one.last, one.rows] for one in epochs}
+        self.replace({"state": state, **runs, **{("file", one.id): list(one[1:]) for one in files}})
+        self._take()
 
     def tasks(self) -> list[TaskEntry]:
         """The tasks whose rows are staged."""
-        return self._found(TaskEntry, "SELECT * FROM tasks ORDER BY task")
+        return sorted(self._tasks.values())
 
     def begin(self, entry: TaskEntry) -> None:
         """A task has begun."""
-        with self._transaction() as db:
-            db.execute("INSERT INTO tasks VALUES (?, ?, ?, ?, ?)", entry)
+        self._write({("task", entry.task): entry[1:]})
+        self._tasks[entry.task] = entry
 
     def drop(self, tasks: Iterable[int]) -> None:
         """Forgets tasks."""
-        if self._db is not None:
-            with self._transaction() as db:
-                db.executemany("DELETE FROM tasks WHERE task = ?", [(task,) for task in tasks])
+        known = [task for task in tasks if task in self._tasks]
+        if known:
+            self._write({("task", task): None for task in known})
+            for task in known:
+                del self._tasks[task]
 
     def committed(self, job: str, epoch: int) -> Epochs | None:
         """The run of epochs, one after the other, that a committed epoch belongs to; None if it is not."""
-        found = self._found(
-            Epochs,
-            "SELECT job, first, last, rows FROM epochs WHERE job = ? AND first <= ? AND last >= ?",
-            (job, epoch, epoch),
-        )
-        return found[0] if found else None
+        begins = self._begins.get(job, [])
+        at = bisect_right(begins, epoch) - 1
+        run = self._run(job, begins[at]) if at >= 0 else None
+        return run if run is not None and epoch <= run.last else None
+
+    def _run(self, job: str, first: int) -> Epochs | None:
+        return next((runs[job, first] for runs in self._runs if (job, first) in runs), None)
 
     def commit(self, job: str, epoch: int, rows: int, files: Sequence[tuple[int, int]]) -> None:
         """An epoch is committed: these files, (task, rows) each, are to be released in this order; all other
         tasks of the epoch are forgotten."""
-        with self._transaction() as db:
-            db.execute("DELETE FROM tasks WHERE job = ? AND epoch = ?", (job, epoch))
-            db.executemany(
-                "INSERT INTO files (task, rows, job, epoch) VALUES (?, ?, ?, ?)",
-                [(task, count, job, epoch) for task, count in files],
-            )
-            _remember(db, job, epoch, rows)
+        tasks = [one.task for one in self._tasks.values() if (one.job, one.epoch) == (job, epoch)]
+        start = max(next(reversed(self._files), 0) + 1, self.place.file)
+        waiting = [Waiting(id, *one, job, epoch) for id, one in enumerate(files, start)]
+        before, behind = self.committed(job, epoch - 1), self._run(job, epoch + 1)
+        run = Epochs(job, epoch, epoch, rows) if behind is None else behind._replace(first=epoch)
+        run = run if before is None else run._replace(first=before.first)
+        gone = [one for one in (before, behind) if one is not None]
+        if not gone and len(runs := self._runs[run.last > 0]) >= (MOST_RUNS if run.last else MOST_JOBS):
+            # A query goes on, and takes one run however long it does; only what is no query has many.
+            gone.append(next(iter(runs.values())))
+        self._write(
+            {("task", task): None for task in tasks}
+            | {("file", one.id): one[1:] for one in waiting}
+            | {("run", one.job, one.first): None for one in gone}
+            | {("run", run.job, run.first): run[2:]}
+        )
+        for task in tasks:
+            del self._tasks[task]
+        self._files.update((one.id, one) for one in waiting)
+        for one in gone:
+            self._begins[one.job].remove(one.first)
+            if not self._begins[one.job]:
+                del self._begins[one.job]
+            del self._runs[one.last > 0][one.job, one.first]
+        self._note(run)
 
     def file_from(self, id: int) -> Waiting | None:
         """The first of the files to be released that stands at ``id`` or later."""
-        found = self._found(
-            Waiting, "SELECT id, task, rows, job, epoch FROM files WHERE id >= ? ORDER BY id LIMIT 1", (id,)
-        )
-        return found[0] if found else None
+        return next((one for one in self._files.values() if one.id >= id), None)
 
     def files(self) -> list[Waiting]:
         """The files that are not settled, in order."""
-        return self._found(Waiting, "SELECT id, task, rows, job, epoch FROM files ORDER BY id")
+        return list(self._files.values())
 
     def settle(self, place: Place) -> list[Waiting]:
         """What was released before a place has been handled; returns the files that were, whole, and are
         forgotten."""
-        with self._transaction() as db:
-            rows = db.execute(
-                "SELECT id, task, rows, job, epoch FROM files WHERE id < ? ORDER BY id", (place.file,)
-            ).fetchall()
-            if rows:
-                db.execute("DELETE FROM files WHERE id < ?", (place.file,))
-            _set_place(db, place)
-        self._place = place
-        with self._naming():
-            return [_made(Waiting, row) for row in rows]
+        done = list(takewhile(lambda one: one.id < place.file, self._files.values()))
+        self._write({"state": self._state(place)} | {("file", one.id): None for one in done})
+        self.place = place
+        for one in done:
+            del self._files[one.id]
+        return done
 
     def settle_late(self, place: Place) -> None:
         """Like ``settle``, after ``close``: the files are seen to when it is opened again. What cannot be
         written is released once more at the worst."""
-        if self._path.exists():
-            with suppress(sqlite3.Error), closing(sqlite3.connect(self._path)) as db, db:
-                _set_place(db, place)
+        if place.number > self.place.number:
+            self.save({"state": self._state(place)}, late=True)
+            self.place = place
 
     def epochs(self) -> list[Epochs]:
-        """All committed epochs it remembers, those of older jobs first."""
-        return self._found(Epochs, "SELECT job, first, last, rows FROM epochs ORDER BY age")
-
-    def close(self) -> None:
-        """Closes the file."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-
-    def _found(self, kind: type[_Kind], query: str, values: tuple[object, ...] = ()) -> list[_Kind]:
-        rows = self._rows(query, values)
-        with self._naming():
-            return [_made(kind, row) for row in rows]
-
-    def _rows(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        if self._db is None:
-            return []
-        with self._naming():
-            return self._db.execute(query, values).fetchall()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing."""
-        begun = self._begun()
-        with self._naming(), transaction(begun) as db:
-            yield db
-
-    @contextmanager
-    def _naming(self) -> Iterator[None]:
-        """An error of the file names it."""
-        try:
-            yield
-        except (sqlite3.Error, OSError, ValueError, TypeError, OverflowError) as error:
-            raise unusable(f"ledger {self._path}", error) from error
+        """All committed epochs it remembers, those of older batch jobs and of older queries first."""
+        return [run for runs in self._runs for run in runs.values()]
 
     def __repr__(self) -> str:
-        return f"ledger {self._path}"
+        return f"ledger {self.path}"
 
 
 def _made(kind: type[_Kind], row: Sequence[object]) -> _Kind:
-    """A row of a table; SQLite does not see to it that a column has values of one type."""
+    """A row of the ledger, which comes from a file."""
     for name, value in zip(kind._fields, row, strict=True):
         if name != "job":
             _whole(value)
@@ -297,32 +250,3 @@ def _whole(value: object) -> int:
     if type(value) is not int or not 0 <= value < _END:
         raise ValueError(f"{shown(value)} is no count")
     return value
-
-
-def _set_place(db: sqlite3.Connection, place: Place) -> None:
-    # Another flow may have come further meanwhile, after this one was closed.
-    db.execute("UPDATE state SET number = ?, file = ?, row = ? WHERE number < ?", (*place, place.number))
-
-
-def _remember(db: sqlite3.Connection, job: str, epoch: int, rows: int) -> None:
-    """Notes a committed epoch, as one run with those right before and behind it."""
-    before = db.execute("SELECT first FROM epochs WHERE job = ? AND last = ?", (job, epoch - 1)).fetchone()
-    behind = db.execute(
-        "SELECT last, rows FROM epochs WHERE job = ? AND first = ?", (job, epoch + 1)
-    ).fetchone()
-    first = epoch if before is None else before[0]
-    last, rows = (epoch, rows) if behind is None else behind
-    kind = "last = 0" if last == 0 else "last > 0"
-    age = db.execute(f"SELECT coalesce(max(age), 0) + 1 FROM epochs WHERE {kind}").fetchone()[0]
-    db.execute("DELETE FROM epochs WHERE job = ? AND first = ?", (job, epoch + 1))
-    db.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?, ?, ?)", (job, first, last, rows, age))
-    if last == 0:
-        # Of a batch job there is only epoch 0; a query goes on, and takes one row however long it runs.
-        db.execute("DELETE FROM epochs WHERE last = 0 AND age <= ?", (age - MOST_JOBS,))
-    elif before is None and behind is None:
-        # Only what is no query has many runs.
-        db.execute(
-            "DELETE FROM epochs WHERE (job, first) IN (SELECT job, first FROM epochs WHERE last > 0 "
-            "ORDER BY age DESC LIMIT -1 OFFSET ?)",
-            (MOST_RUNS,),
-        )

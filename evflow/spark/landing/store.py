@@ -47,7 +47,7 @@ class Store:
 
     def _open(self, now: float) -> None:
         self.folder.used = 0
-        self.ledger = Ledger(self.folder.ledger, CHUNK, not self.folder.keeps)
+        self.ledger = Ledger(self.folder.ledger, CHUNK)
         try:
             self.staging = Staging(self.folder, self.ledger, now)
             self.releasing = Releasing(self.folder, self.ledger)

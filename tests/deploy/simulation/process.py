@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from evflow.deploy import messages as m
 from evflow.deploy.controller import Controller
-from evflow.deploy.growing import Growing
 from evflow.deploy.record import Record
+from evflow.disk import Growing
 from tests.deploy.simulation.ground import Disk, FakeGround
 from tests.deploy.simulation.network import Killed
 from tests.deploy.simulation.truth import Failure

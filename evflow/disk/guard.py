@@ -1,9 +1,8 @@
-"""How often a database was committed, in a small file beside it.
+"""A number beside a log that says how many changes the log has to have at least.
 
-SQLite drops the end of a write-ahead log that is damaged without a word, so the database alone cannot tell
-that it has forgotten something.
-
-The file has two slots, which are written in turn, so that a slot that is torn or damaged leaves the other.
+A log cannot tell that it has lost its end: that looks as after a kill. So who must never forget a change
+notes its number here too. The file has two slots, which are written in turn, so that a slot that is torn or
+damaged leaves the other.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import struct
 import zlib
 from pathlib import Path
 
-from evflow.disk import private_file, read_file
+from evflow.disk.lock import private_file, read_file
 
-__all__ = ["Generation"]
+__all__ = ["Guard"]
 
 _SLOT = struct.Struct("<8sQ")
 _SUM = struct.Struct("<I")
@@ -24,8 +23,8 @@ _STEP = 512
 """Bytes from slot to slot: a sector is written as a whole."""
 
 
-class Generation:
-    """The number of the latest commit.
+class Guard:
+    """The number of the latest change.
 
     Args:
         path: the file.
@@ -54,7 +53,7 @@ class Generation:
         return max(found)
 
     def begin(self) -> None:
-        """Makes the file, for a database that nothing was committed to.
+        """Makes the file, for a log that has no changes.
 
         Raises:
             OSError: it cannot be written.
@@ -66,12 +65,12 @@ class Generation:
         made.replace(self.path)
 
     def write(self, number: int) -> None:
-        """Notes a commit.
+        """Notes a change.
 
         Raises:
             OSError: it cannot be written.
         """
-        # It needs no fsync: the database has the commit on the disk by now, and may be ahead of this.
+        # It needs no fsync: the log has the change on the disk by now, and may be ahead of this.
         file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.pwrite(file, _slot(number), number % 2 * _STEP)
