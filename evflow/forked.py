@@ -2,7 +2,7 @@
 
 A fork has copies of all objects, but none of the threads behind them, and its files and shared memory are the
 parent's. So each owner of such things is told in the fork, forsakes them, and is never taken down there:
-closing a database or a socket would reach the parent's.
+closing a socket would reach the parent's.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def graph(file: Path) -> ev.Graph:
 
 
 with tempfile.TemporaryDirectory() as folder:
-    file = Path(folder, "readings.sqlite")
+    file = Path(folder, "readings.log")
 
     with graph(file).run() as flow:
         for number in range(3):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgpack
 
-from evflow.disk import Log, Meta, Piece, Trouble
+from evflow.disk import Meta, Numbered, Things, Trouble
 from evflow.errors import GraphError, UnwrittenError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
@@ -227,54 +226,33 @@ class _Memory:
         self._batches.clear()
 
 
-class _File:
-    """Events in a log, each with a number from 0 on; those before one number have gone.
-
-    What was taken stays in the log until ``forget``: a process that is killed before finds it again.
-    """
+class _File(Numbered):
+    """Events in a log. What was taken stays there until ``forget``: who is killed before finds it again."""
 
     def __init__(self, path: Path) -> None:
         self._closed = False
         self._schemas: list[Schema] = []
         self._known: dict[str, int] = {}  # fingerprint → place in the list
-        self._first: dict[int, int] = {}  # file of the log → the number of its first event
-        self._next = self._taken = self._forgotten = 0
-        self._log = Log(path, "storage file", "storage 1")
-        try:
-            with self._log.naming():
-                for piece in self._log.pieces():
-                    self._follow(piece)
-                if not min(self._first.values(), default=0) <= self._forgotten <= self._next:
-                    raise ValueError("events are missing; bring back its files, or move them away")
-        except BaseException:
-            self._log.close()
-            raise
-        self._taken = self._forgotten
-        # Where to look for the oldest event that was not taken: file, byte, number of the event there.
-        self._place = next(((file, 0, first) for file, first in self._first.items()), (0, 0, 0))
+        super().__init__(path, "storage file", "storage 1", SEGMENT)
+        self.position = self.first
+        """The number of the oldest event that was not taken."""
 
-    def _follow(self, piece: Piece) -> None:
-        """Makes the change that a piece says."""
-        match piece.meta:
-            case ["state", int(forgotten), int(number), [*schemas]] if 0 <= forgotten <= number:
-                if self._first and number != self._next:
-                    raise ValueError(f"events {self._next} to {number} are missing")
-                self._forgotten, self._next = forgotten, number
-                self._first[piece.segment] = number
-                for text in schemas[len(self._schemas) :]:
-                    self._learn(text)
-            case ["schema", str(text)] if self._first:
-                self._learn(text)
-            case ["events", int(schema), int(count), attributes] if (
-                self._first and 0 <= schema < len(self._schemas) and count > 0
-            ) and isinstance(attributes, bytes | None):
-                self._next += count
-            case ["taken", int(number)] if self._first and number <= self._next:
-                self._forgotten = max(self._forgotten, number)
-            case _:
-                raise ValueError(f"{shown(piece.meta)} is not what a storage writes")
+    def _state(self) -> list[Any]:
+        return [json.dumps(schema.description) for schema in self._schemas]
 
-    def _learn(self, text: str) -> None:
+    def _restore(self, state: list[Any]) -> None:
+        for text in state[len(self._schemas) :]:
+            self._noted(["schema", text])
+
+    def _added(self, count: int, said: Sequence[Any]) -> None:
+        schema, attributes = said
+        if schema not in range(len(self._schemas)) or not isinstance(attributes, bytes | None):
+            raise ValueError(f"events of {shown(said)} are not what a storage has")
+
+    def _noted(self, meta: Meta) -> None:
+        what, text = meta
+        if what != "schema" or not isinstance(text, str):
+            raise ValueError(f"{shown(meta)} is not what a storage writes")
         schema = Schema.from_description(from_json(text))
         self._known[schema.fingerprint] = len(self._schemas)
         self._schemas.append(schema)
@@ -282,108 +260,65 @@ class _File:
     @property
     def count(self) -> int:
         """Events that were not taken."""
-        return self._next - self._taken
-
-    @property
-    def position(self) -> int:
-        """The number of the oldest event that was not taken."""
-        return self._taken
+        return self.next - self.position
 
     def append(self, batch: EventBatch) -> None:
-        log = self._log
-        if not log.begun:
-            log.begin([[(self._state(), b"")]])
-            self._first[log.segment] = self._next
-            self._place = log.segment, 0, self._next
-        elif log.end >= SEGMENT and self._first[log.segment] < self._next:
-            log.roll([self._state()])
-            self._first[log.segment] = self._next
         if batch.schema.fingerprint not in self._known:
-            text = json.dumps(batch.schema.description)
-            log.append(["schema", text])
-            self._learn(text)
-        log.append(*self._piece(batch))
-        self._next += len(batch)
+            self.note(["schema", json.dumps(batch.schema.description)])
+        self.put(*self._things(batch))
 
-    def _state(self) -> Meta:
-        return ["state", self._forgotten, self._next, [json.dumps(one.description) for one in self._schemas]]
-
-    def _piece(self, batch: EventBatch) -> tuple[Meta, memoryview]:
+    def _things(self, batch: EventBatch) -> Things:
         told = batch.attributes
         attributes = None if told is None else msgpack.packb([told.of(i) for i in range(len(batch))])
         number = self._known[batch.schema.fingerprint]
-        return ["events", number, len(batch), attributes], batch.compact().data.data
+        return len(batch), (number, attributes), batch.compact().data.data
 
     def take(self, count: int) -> list[EventBatch]:
-        taken, self._place = self._oldest(count)
-        self._taken += count
+        taken = self._oldest(count)
+        self.position += count
         return taken
 
     def held(self) -> list[EventBatch]:
         """What it holds, in order."""
-        return self._oldest(self.count)[0]
+        return self._oldest(self.count)
 
     def hold(self, batches: list[EventBatch]) -> None:
         """Holds these, and nothing else."""
-        parts = [part for batch in batches for part in _parts(batch)]
-        for part in parts:
-            if part.schema.fingerprint not in self._known:
-                self._learn(json.dumps(part.schema.description))
-        state = ["state", self._next, self._next, self._state()[3]]
-        self._log.begin([[(state, b""), *map(self._piece, parts)]])
-        self._taken = self._forgotten = self._next
-        self._first = {self._log.segment: self._next}
-        self._place = self._log.segment, 0, self._next
-        self._next += sum(map(len, parts))
+        for batch in batches:
+            if batch.schema.fingerprint not in self._known:
+                self._noted(["schema", json.dumps(batch.schema.description)])
+        parts = (part for batch in batches for part in _parts(batch))
+        self.replace(self.next, self._state(), map(self._things, parts))
+        self.position = self.first
 
-    def _oldest(self, count: int) -> tuple[list[EventBatch], tuple[int, int, int]]:
-        """The oldest events that were not taken, and the place behind them."""
+    def _oldest(self, count: int) -> list[EventBatch]:
+        """The oldest events that were not taken."""
         found: list[EventBatch] = []
-        place, start, stop = self._place, self._taken, self._taken + count
-        file, at, number = place
-        for piece in self._log.pieces(file, at) if count else ():
-            if piece.meta[0] != "events":
-                continue
-            end = number + piece.meta[2]
-            if end > start:
-                found.append(self._read(piece).slice(max(start - number, 0), min(stop, end) - number))
-            place = (piece.segment, piece.end, end) if end <= stop else (piece.segment, piece.at, number)
-            if end >= stop:
+        start, stop = self.position, self.position + count
+        for number, piece in self.since(start) if count else ():
+            _, size, schema, attributes = piece.meta
+            body = self._log.body(piece)
+            with self._log.naming():
+                batch = EventBatch.from_bytes(self._schemas[schema], body, size)
+                if attributes is not None:
+                    batch = batch.with_attributes(Attributes.from_rows(from_msgpack(attributes)))
+            found.append(batch.slice(max(start - number, 0), min(stop - number, size)))
+            if number + size >= stop:
                 break
-            number = end
-        return found, place
-
-    def _read(self, piece: Piece) -> EventBatch:
-        _, number, count, attributes = piece.meta
-        with self._log.naming():
-            batch = EventBatch.from_bytes(self._schemas[number], self._log.body(piece), count)
-            if attributes is None:
-                return batch
-            return batch.with_attributes(Attributes.from_rows(from_msgpack(attributes)))
+        return found
 
     def forget(self, position: object) -> None:
-        """Removes from the log what was taken before a position."""
+        """Removes what was taken before a position."""
         assert isinstance(position, int)
         if self._closed:
             # Other nodes have handled it only now. What cannot be removed is sent once more at the worst.
-            self._log.append_late(["taken", position])
-        elif position > self._forgotten:
-            self._log.append(["taken", position])
-            self._forgotten = position
-            files = sorted(self._first)
-            kept = bisect_right(files, position, key=self._first.__getitem__) - 1
-            if kept > 0:
-                self._log.drop(files[kept])
-                for gone in files[:kept]:
-                    del self._first[gone]
-
-    def sync(self) -> None:
-        """Brings what it holds to the disk itself."""
-        self._log.sync()
+            self._log.append_late(["first", position])
+        else:
+            self.let_go(position)
 
     def close(self) -> None:
         self._closed = True
-        self._log.close()
+        super().close()
 
 
 def _parts(batch: EventBatch) -> Iterator[EventBatch]:

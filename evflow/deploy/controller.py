@@ -25,7 +25,7 @@ from evflow.mishaps import CONTAINED
 
 if TYPE_CHECKING:
     from evflow.deploy.site import Site
-    from evflow.deploy.store import Store
+    from evflow.deploy.store import FileStore
 
 __all__ = ["Outcome", "Controller"]
 
@@ -69,7 +69,7 @@ class Controller:
         self,
         name: str,
         site: Site,
-        store: Store,
+        store: FileStore,
         send: Callable[[str, bytes], bool],
         entropy: Callable[[int], bytes],
         now: float,

@@ -14,7 +14,7 @@ from evflow.errors import DeployError
 from evflow.outside import from_msgpack, shown
 
 if TYPE_CHECKING:
-    from evflow.deploy.store import Store
+    from evflow.deploy.store import FileStore
     from evflow.disk import Growing
     from evflow.engine.snapshot import Snapshot
 
@@ -82,7 +82,7 @@ class DurableState:
         DeployError: what the store has is damaged.
     """
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: FileStore, name: str) -> None:
         self._store = store
         self._name = name
         self.replicas: dict[str, Replica] = {}

@@ -11,14 +11,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
-from evflow.disk import Blobs, Growing, Guard, Lock, Trouble, advice, private_folder
-from evflow.disk import Store as Kept
+from evflow.disk import Blobs, Growing, Guard, Lock, Store, Trouble, advice, private_folder
 from evflow.errors import DeployError, FlowError, UnwrittenError
 from evflow.outside import shown, shown_path
 
-__all__ = ["FileStore", "Store"]
+__all__ = ["FileStore"]
 
 _log = logging.getLogger("evflow.deploy")
 
@@ -28,31 +26,6 @@ _LARGE = 64 << 10
 Value = bytes | Growing
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-class Store(Protocol):
-    """Keeps bytes by key."""
-
-    def load(self) -> dict[str, bytes]:
-        """All that is kept.
-
-        Raises:
-            DeployError: it is damaged.
-        """
-
-    def growing(self, total: int) -> Growing:
-        """A value of so many bytes that is yet to come, and to be saved."""
-
-    def save(self, values: Mapping[str, Value | None], renamed: Mapping[str, str] = _NOTHING) -> None:
-        """Sets these values, and forgets those that are None; all of it or, after a crash, nothing.
-
-        Args:
-            values: by key; what grows is whole.
-            renamed: old key → new key, of values that are kept; first of all.
-
-        Raises:
-            DeployError: it cannot be written.
-        """
 
 
 class FileStore:
@@ -73,7 +46,7 @@ class FileStore:
         self._path = Path(folder) / "deployments.db"
         self._lock = _locked(Path(folder))
         self.trouble = Trouble(_log)
-        self._store: Kept | None = None
+        self._store: Store | None = None
         try:
             self._blobs = Blobs(Path(folder) / "values")
             self._guard = Guard(self._path.with_name("deployments.generation"))
@@ -86,11 +59,11 @@ class FileStore:
                 raise DeployError(str(error)) from error
             raise self._damaged(error) from error
 
-    def _opened(self) -> Kept:
+    def _opened(self) -> Store:
         """The store, which has the latest change."""
         guarded = self._guard.read()
         # A node must not forget a promise in a power cut.
-        store = Kept(self._path, "file", "deployments 1", own=False, synced=True)
+        store = Store(self._path, "file", "deployments 1", own=False, synced=True)
         try:
             # A large value is text: the name of its file.
             self._kept: dict[str, bytes | str] = store.load()
@@ -122,7 +95,11 @@ class FileStore:
         )
 
     def load(self) -> dict[str, bytes]:
-        """All that is kept; see ``Store``."""
+        """All that is kept.
+
+        Raises:
+            DeployError: it is damaged.
+        """
         files = {value for value in self._kept.values() if isinstance(value, str)}
         try:
             found = {
@@ -135,11 +112,19 @@ class FileStore:
         return found
 
     def growing(self, total: int) -> Growing:
-        """A value that is yet to come; see ``Store``."""
+        """A value of so many bytes that is yet to come, and to be saved."""
         return Growing(total) if total < _LARGE else self._blobs.growing(total)
 
     def save(self, values: Mapping[str, Value | None], renamed: Mapping[str, str] = _NOTHING) -> None:
-        """Sets, renames and forgets values; see ``Store``."""
+        """Sets these values, and forgets those that are None; all of it or, after a crash, nothing.
+
+        Args:
+            values: by key; what grows is whole.
+            renamed: old key → new key, of values that are kept; first of all.
+
+        Raises:
+            DeployError: it cannot be written.
+        """
         assert self._store is not None
         written: list[str] = []
         kept = dict(self._kept)

@@ -4,6 +4,7 @@ from evflow.disk.blobs import Blobs, Growing
 from evflow.disk.guard import Guard
 from evflow.disk.lock import Lock, OwnFile, private_file, private_folder, read_file
 from evflow.disk.log import Log, Meta, Piece, remove
+from evflow.disk.numbered import END, Numbered, Things
 from evflow.disk.store import Changes, Store
 from evflow.disk.trouble import AGAIN, Trouble, advice, unusable
 
@@ -11,14 +12,17 @@ __all__ = [
     "AGAIN",
     "Blobs",
     "Changes",
+    "END",
     "Growing",
     "Guard",
     "Lock",
     "Log",
     "Meta",
+    "Numbered",
     "OwnFile",
     "Piece",
     "Store",
+    "Things",
     "Trouble",
     "advice",
     "private_file",

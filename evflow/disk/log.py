@@ -32,7 +32,7 @@ from evflow.disk.trouble import unusable
 from evflow.errors import FlowError, SchemaError
 from evflow.outside import Malformed, from_msgpack, shown, shown_path
 
-__all__ = ["Log", "Meta", "Piece", "remove", "sync_file"]
+__all__ = ["Body", "Log", "Meta", "Piece", "remove", "sync_file"]
 
 _MAGIC = b"evflow log 1\n"
 _SQLITE = b"SQLite format 3\0"
@@ -108,7 +108,7 @@ class Log:
         self._synced = synced
         self._file = -1
         self._opened: os.stat_result | None = None
-        self._older: dict[int, Path] = {}
+        self._older: dict[int, Path] = {}  # the oldest first
         self._reading = (-1, -1)  # the number of an older file, and it itself
         self._own: OwnFile | None = None
         self._unsynced: set[int] = set()  # numbers of older files
@@ -175,14 +175,14 @@ class Log:
             self._file = -1
             if self._older:
                 self.path.unlink()
-                self._older.pop(max(self._older)).rename(self.path)
+                self._older.popitem()[1].rename(self.path)
                 self._open(write)
             return
         self.segment, oldest = first
         if not write:
             return
         self._forget([number for number in self._older if not oldest <= number < self.segment])
-        listed = sorted(self._older)
+        listed = list(self._older)
         if listed and listed != list(range(listed[0], self.segment)):
             raise ValueError(f"its file {listed[-1] + 1} is missing; {_DAMAGED}")
 
@@ -220,7 +220,7 @@ class Log:
             at: the byte at which the first begins, or ends the one before; 0 for the beginning of the file.
         """
         with self.naming():
-            numbers = [*sorted(self._older), *([self.segment] if self.begun else [])]
+            numbers = [*self._older, *([self.segment] if self.begun else [])]
             for number in numbers:
                 if segment is None or number >= segment:
                     yield from self._in_file(number, at if number == segment else 0)
@@ -338,7 +338,7 @@ class Log:
         with self.naming():
             self._require()
             number = self.segment + 1
-            self._write_new(number, min(self._older, default=self.segment), [(meta, b"") for meta in metas])
+            self._write_new(number, next(iter(self._older), self.segment), [(meta, b"") for meta in metas])
             older = self._older_path(self.segment)
             if self._torn:
                 os.ftruncate(self._file, self.end)
@@ -429,7 +429,7 @@ class Log:
             self._forget(gone)
 
     def _forget(self, numbers: Iterable[int]) -> None:
-        for number in sorted(numbers):
+        for number in numbers:
             if number == self._reading[0]:
                 self._stop_reading()
             self._older[number].unlink(missing_ok=True)

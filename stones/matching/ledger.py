@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgpack
+import msgspec
+from msgspec import convert
 
 from evflow.disk import Changes, Meta
 from evflow.errors import FlowError
@@ -26,8 +28,7 @@ ALL = -1
 """Stands for all filters of a subscription that have an area."""
 
 _VERSION = 1
-_MOST_ID = (1 << 31) - 2
-_MOST_PORT = (1 << 31) - 1
+Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 2)]
 _AT_ONCE = 1000
 """Rows in one piece of a file that is written anew."""
 
@@ -35,16 +36,16 @@ _AT_ONCE = 1000
 class Entry(NamedTuple):
     """A subscription that came or was replaced, as ``packing`` has it; or that went: ``filters`` is None."""
 
-    id: int
-    port: int
+    id: Id
+    port: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
     filters: bytes | None
 
 
 class Moved(NamedTuple):
     """An area that moved, of one filter or of ``ALL``; a radius of None has not changed."""
 
-    id: int
-    filter: int
+    id: Id
+    filter: Annotated[int, msgspec.Meta(ge=ALL, le=(1 << 31) - 2)]
     x: float
     y: float
     radius: float | None
@@ -76,7 +77,7 @@ class Ledger(Changes[_Latest]):
     def _apply(self, state: _Latest, change: Meta) -> None:
         for row in change:
             if len(row) == len(Entry._fields):
-                entry = _entry(row)
+                entry = convert(row, Entry)
                 state.entries[entry.id] = entry
                 state.moves.pop(entry.id, None)
             else:
@@ -137,23 +138,13 @@ def unpack(data: bytes) -> tuple[list[Entry], list[Moved]]:
         version, entries, moves = from_msgpack(data)
         if version != _VERSION:
             raise ValueError(f"version {shown(version)}")
-        return list(map(_entry, entries)), list(map(_moved, moves))
+        return convert(entries, list[Entry]), list(map(_moved, moves))
     except (ValueError, TypeError) as error:
         raise FlowError(f"the subscriptions of a snapshot are malformed: {shown(error)}") from None
 
 
-def _entry(row: Sequence[Any]) -> Entry:
-    id, port, filters = row
-    known = type(id) is int and type(port) is int and (filters is None or type(filters) is bytes)
-    if not known or not 0 <= id <= _MOST_ID or not 0 <= port <= _MOST_PORT:
-        raise ValueError(f"{shown(row)} is no subscription")
-    return Entry(id, port, filters)
-
-
 def _moved(row: Sequence[Any]) -> Moved:
-    id, filter, x, y, radius = row
-    known = type(id) is int and type(filter) is int and 0 <= id <= _MOST_ID and ALL <= filter <= _MOST_ID
-    place = type(x) is float and type(y) is float and (radius is None or type(radius) is float)
-    if not known or not place or not math.isfinite(x) or not math.isfinite(y):
+    moved = convert(row, Moved)
+    if not math.isfinite(moved.x) or not math.isfinite(moved.y):
         raise ValueError(f"{shown(row)} is no area that moved")
-    return Moved(id, filter, x, y, radius)
+    return moved

@@ -44,7 +44,7 @@ def _die_after(appends: int) -> None:
     def append_and_die(log: Log, meta: list[Any], body: Any = b"") -> None:
         nonlocal left
         append(log, meta, body)
-        left -= meta[0] == "rows"
+        left -= meta[0] == "things"
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 

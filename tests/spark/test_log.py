@@ -150,7 +150,7 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(FlowError, match=r"file 1 is missing; bring back a copy"):
         RowLog(tmp_path / "log", segment=20)
     files[0].unlink()
-    with pytest.raises(FlowError, match=r"rows from 0 on are missing, there are those from 4 to 10"):
+    with pytest.raises(FlowError, match=r"0 and those behind it are missing, there are those from 4 to 10"):
         RowLog(tmp_path / "log", segment=20)
     (tmp_path / "log").write_bytes(b"no log" * 100)
     with pytest.raises(FlowError, match="cannot be used"):

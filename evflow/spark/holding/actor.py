@@ -245,6 +245,6 @@ class Holding(Actor):
 def _unpacked(data: bytes) -> Book:
     """The book of a snapshot, which comes from outside."""
     try:
-        return Book.parsed(*from_msgpack(data))
+        return Book.parsed(from_msgpack(data))
     except (ValueError, TypeError, SchemaError) as error:
         raise FlowError(f"the log of a snapshot is malformed: {shown(error, 200)}") from None

@@ -13,12 +13,14 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, convert
 
 from evflow.disk import Store
 from evflow.outside import shown
 
-__all__ = ["MOST_JOBS", "Epochs", "Ledger", "Place", "TaskEntry", "Waiting"]
+__all__ = ["MOST_JOBS", "Chunk", "Count", "Epochs", "Ledger", "Place", "Stream", "TaskEntry", "Waiting"]
 
 MOST_JOBS = 100_000
 """Batch jobs that are remembered, the newest."""
@@ -29,50 +31,50 @@ MOST_RUNS = 100_000
 MOST_CHUNK = 1 << 30
 """Bytes of an emission, at most."""
 
-_END = 1 << 62
+Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Stream = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Chunk = Annotated[int, Meta(gt=0, le=MOST_CHUNK)]
 
 
 class Place(NamedTuple):
     """How far rows were released: the next emission's ``number``, and the ``row`` of the ``file`` it begins
     with. Files before that one were released whole."""
 
-    number: int = 0
-    file: int = 1
-    row: int = 0
+    number: Count = 0
+    file: Count = 1
+    row: Count = 0
 
 
 class TaskEntry(NamedTuple):
     """A task whose rows are staged."""
 
-    task: int
+    task: Count
     job: str
-    epoch: int
-    partition: int
-    attempt: int
+    epoch: Count
+    partition: Count
+    attempt: Count
 
 
 class Waiting(NamedTuple):
     """A file of committed rows: where it stands among all, the task that sent it, and its rows."""
 
-    id: int
-    task: int
-    rows: int
+    id: Count
+    task: Count
+    rows: Count
     job: str
-    epoch: int
+    epoch: Count
 
 
 class Epochs(NamedTuple):
     """Epochs of a job that were committed, from ``first`` to ``last``, and the rows of the last one."""
 
     job: str
-    first: int
-    last: int
-    rows: int
+    first: Count
+    last: Count
+    rows: Count
 
 
 _Runs = dict[tuple[str, int], Epochs]
-
-_Kind = TypeVar("_Kind", Place, TaskEntry, Waiting, Epochs)
 
 
 class Ledger(Store):
@@ -115,16 +117,15 @@ class Ledger(Store):
                 raise ValueError("its state is gone")
             for key, value in found.items():
                 match key, value:
-                    case "state", [bytes(stream), int(chunk), *place] if (
-                        len(stream) == 16 and 0 < chunk <= MOST_CHUNK
-                    ):
-                        self.stream, self.chunk, self.place = stream, chunk, _made(Place, place)
+                    case "state", [stream, chunk, *place]:
+                        self.stream, self.chunk = convert(stream, Stream), convert(chunk, Chunk)
+                        self.place = convert(place, Place)
                     case ("task", task), [*said]:
-                        self._tasks[task] = _made(TaskEntry, [task, *said])
+                        self._tasks[task] = convert([task, *said], TaskEntry)
                     case ("file", id), [*said]:
-                        self._files[id] = _made(Waiting, [id, *said])
+                        self._files[id] = convert([id, *said], Waiting)
                     case ("run", job, first), [*said]:
-                        self._note(_made(Epochs, [job, first, *said]))
+                        self._note(convert([job, first, *said], Epochs))
                     case _:
                         raise ValueError(f"{shown([key, value])} is not what a ledger has")
 
@@ -234,19 +235,3 @@ class Ledger(Store):
 
     def __repr__(self) -> str:
         return f"ledger {self.path}"
-
-
-def _made(kind: type[_Kind], row: Sequence[object]) -> _Kind:
-    """A row of the ledger, which comes from a file."""
-    for name, value in zip(kind._fields, row, strict=True):
-        if name != "job":
-            _whole(value)
-        elif type(value) is not str:
-            raise ValueError(f"{shown(value)} is no job")
-    return kind(*row)  # type: ignore[arg-type]
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int or not 0 <= value < _END:
-        raise ValueError(f"{shown(value)} is no count")
-    return value

@@ -5,14 +5,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, NamedTuple
 
-import msgpack
+from msgspec import msgpack
 
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
-from evflow.outside import from_msgpack, shown
+from evflow.outside import shown
 from evflow.spark.landing.folder import Folder
-from evflow.spark.landing.ledger import Epochs, Ledger, Waiting
+from evflow.spark.landing.ledger import Chunk, Count, Epochs, Ledger, Stream, Waiting
 from evflow.spark.landing.releasing import Releasing
 from evflow.spark.landing.staging import Staging
 from evflow.spark.rowfile import RowFile
@@ -23,7 +24,6 @@ CHUNK = 1 << 20
 """Bytes of an emission."""
 
 _VERSION = 1
-_END = 1 << 62
 
 
 class Store:
@@ -78,11 +78,10 @@ class Store:
             self.ledger.stream,
             self.ledger.chunk,
             self.releasing.place.number,
-            [list(one) for one in self.ledger.epochs()],
+            self.ledger.epochs(),
             [[one.job, one.epoch] for one, _ in left],
         ]
-        packed: bytes = msgpack.packb(state)
-        return [batch for _, batch in left], packed
+        return [batch for _, batch in left], msgpack.encode(state)
 
     def take(self, batches: Sequence[EventBatch], state: bytes, now: float) -> None:
         """From now on it has exactly what another one has packed.
@@ -90,7 +89,7 @@ class Store:
         Raises:
             FlowError: that is malformed, or cannot be written; nothing has changed.
         """
-        stream, chunk, number, epochs, jobs = _unpacked(state)
+        _, stream, chunk, number, epochs, jobs = _unpacked(state)
         if len(jobs) != len(batches):
             raise FlowError(f"a Spark source's snapshot has {len(batches)} batches, expected {len(jobs)}")
         files: list[Waiting] = []
@@ -126,35 +125,20 @@ class Store:
         self.folder.close()
 
 
-def _unpacked(state: bytes) -> tuple[bytes, int, int, list[Epochs], list[tuple[str, int]]]:
+class _Packed(NamedTuple):
+    version: Literal[1]
+    stream: Stream
+    chunk: Chunk
+    number: Count
+    epochs: list[Epochs]
+    jobs: list[tuple[str, Count]]
+
+
+def _unpacked(state: bytes) -> _Packed:
     try:
-        version, stream, chunk, number, epochs, jobs = from_msgpack(state)
-        if version != _VERSION:
-            raise ValueError(f"version {shown(version)}")
-        if type(stream) is not bytes or len(stream) != 16:
-            raise ValueError("no stream")
-        if not 0 < _whole(chunk) <= 1 << 30:
-            raise ValueError("no size of emissions")
-        known = [_epochs(*row) for row in epochs]
-        return stream, chunk, _whole(number), known, [(_text(job), _whole(epoch)) for job, epoch in jobs]
-    except (ValueError, TypeError) as error:
+        found = msgpack.decode(state, type=_Packed)
+        if wrong := [one for one in found.epochs if one.first > one.last]:
+            raise ValueError(f"{shown(wrong[0])} are no epochs")
+    except (ValueError, RecursionError) as error:
         raise FlowError(f"a Spark source's snapshot is malformed: {shown(error)}") from None
-
-
-def _epochs(job: object, first: object, last: object, rows: object) -> Epochs:
-    found = Epochs(_text(job), _whole(first), _whole(last), _whole(rows))
-    if found.first > found.last:
-        raise ValueError(f"{shown(found)} are no epochs")
     return found
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int or not 0 <= value < _END:
-        raise ValueError(f"{shown(value)} is no count")
-    return value
-
-
-def _text(value: object) -> str:
-    if type(value) is not str:
-        raise ValueError(f"{shown(value)} is no text")
-    return value
