@@ -358,7 +358,8 @@ class Site:
             _say_adopted(self._node, self._adopted.get(new.deployment), new)
             self._adopted[new.deployment] = new
             if new.graph is None:
-                # It is gone, and is not to be kept in memory.
+                # It is gone, and is not to be kept in memory. Another one of its name begins unsealed.
+                self.unseal(new.deployment)
                 for known in (self._candidates, self._frontiers, self._parts, self._adopted):
                     known.pop(new.deployment, None)
 

@@ -77,6 +77,19 @@ def test_a_deployment_that_has_ended_takes_no_events(way: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_a_graph_that_was_shut_down_can_be_deployed_again(tmp_path: Path) -> None:
+    """Its sources take events again; that they took none any more was the end of the one before."""
+    with Yard(tmp_path, "ab") as yard:
+        for count in (1, 2):
+            with chain("a", "b").deploy(yard.hosts) as handle:
+                handle["recs"].submit(Rec(count))
+                handle.drain(20)
+                handle.shutdown(20)
+        assert yard.seen == [1, 2]
+        assert yard.is_bare()
+
+
+@pytest.mark.slow
 def test_a_shutdown_waits_for_what_was_submitted_through_its_handle(tmp_path: Path) -> None:
     """All of it has been handled; where that cannot be, the deployment goes on."""
     count = 200_000
