@@ -121,9 +121,9 @@ def node(
         printed(level, log_format), kept_log(level) as ring, _modules_here(), ExitStack() as signals,
         Daemon(name, listen, **settings) as daemon, ExitStack() as served,
     ):  # fmt: skip
-        daemon.verbs.table["logs"] = lambda peer, given, reply: reply(ring.since(int(given["since"])))
+        daemon.rpc.table["logs"] = lambda peer, given, reply: reply(ring.since(int(given["since"])))
         if metrics is not None:
-            served.enter_context(serve(daemon.verbs.status, *_address(metrics)))
+            served.enter_context(serve(daemon.rpc.status, *_address(metrics)))
         for contact in daemon.node.contacts:
             click.echo(f"node {daemon.node.name} listens at {contact}")
         sys.stdout.flush()

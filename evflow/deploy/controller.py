@@ -48,7 +48,7 @@ class Controller:
         send: sends a note to a node; gives False if that cannot be. It may be lost all the same.
         entropy: gives so many random bytes.
         now: the time in seconds, as in all other calls.
-        permits: whether a node may deploy here what it is no member of ("deploy").
+        permits: whether a node may deploy here what it is not a member of ("deploy").
         dead_after: seconds of silence after which a node is taken for dead.
 
     Attributes:
@@ -290,7 +290,7 @@ class Controller:
                 member.cancel(message)
 
     def _may(self, peer: str, at: m.Decision, against: bool) -> bool:
-        """Whether a node may have a say: members may, and who may deploy."""
+        """True if a node may take part in a decision: it is a member, or may deploy here."""
         record, member = self.durable.replica(at.birth).record, self.members.get(at.birth)
         if peer == self.name or self._permits(peer, "deploy"):
             return True

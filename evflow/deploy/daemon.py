@@ -22,9 +22,9 @@ from evflow.deploy.admission import Admission
 from evflow.deploy.controller import Controller
 from evflow.deploy.messages import TOPIC
 from evflow.deploy.requests import Requests
+from evflow.deploy.rpc import RpcHandlers
 from evflow.deploy.site import Site
 from evflow.deploy.store import FileStore
-from evflow.deploy.verbs import Verbs
 from evflow.disk import AGAIN, advice, private_file, read_file
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.flow.flow import Flow
@@ -179,8 +179,8 @@ class Daemon(Closing):
         self.site.thought_dead = lambda node: self.controller.detector.is_dead(node, time.monotonic())
         self.site.go()
         self.requests = Requests(self.controller)
-        self.verbs = Verbs(self)
-        self._answers = Answers(self.verbs.table, self._refusal, self._note)
+        self.rpc = RpcHandlers(self)
+        self._answers = Answers(self.rpc.table, self._refusal, self._note)
         self._outbox = _Outbox(links.tell)
         self.flow.call(self._listen)
 
@@ -299,7 +299,7 @@ class Daemon(Closing):
         self._answers.receive(peer, body)
 
     def _refusal(self, peer: str, verb: str) -> str:
-        if self._control is None or peer in self._control or verb in Verbs.HARMLESS:
+        if self._control is None or peer in self._control or verb in RpcHandlers.HARMLESS:
             return ""
         return f"node {self.node.name}: {peer} may not {verb}; start the node with --control {peer}"
 

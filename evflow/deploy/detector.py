@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from evflow.deploy.record import Record, stones_on
+from evflow.deploy.record import Record, stones_of, stones_on
 
 __all__ = ["DEAD_AFTER", "FailureDetector", "fallen_back"]
 
@@ -44,7 +43,7 @@ class FailureDetector:
         return now - self._heard.get(node, self._expected[node])
 
     def is_dead(self, node: str, now: float) -> bool:
-        """Whether a node is taken for dead."""
+        """True if a node is taken for dead."""
         return self.silent(node, now) > self._dead_after
 
     def health(self, nodes: Iterable[str], now: float) -> dict[str, str]:
@@ -69,9 +68,7 @@ def fallen_back(record: Record, silent: Mapping[str, float]) -> Record | None:
     for node, (to, after) in record.fallbacks.items():
         if silent.get(node, 0.0) > after and to not in silent and stones_on(record, node):
             goes[node] = to
-    if not goes or record.graph is None:
+    if not goes:
         return None
-    stones: list[dict[str, Any]] = [
-        {**stone, "on": goes.get(stone["on"], stone["on"])} for stone in record.graph["stones"]
-    ]
-    return record.edited({**record.graph, "stones": stones})
+    placed = {name: stone["on"] for name, stone in stones_of(record).items()}
+    return record.moved({name: goes[node] for name, node in placed.items() if node in goes})

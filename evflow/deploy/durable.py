@@ -123,7 +123,7 @@ class DurableState:
         return {birth: replica.record for birth, replica in replicas if replica.record is not None}
 
     def is_member(self, replica: Replica) -> bool:
-        """Whether a replica is of a deployment that is on this node now."""
+        """True if a replica is of a deployment that is on this node now."""
         record = replica.record
         return record is not None and record.graph is not None and self._name in record.hosts
 
@@ -221,7 +221,7 @@ class DurableState:
 
 
 def is_open(replica: Replica) -> bool:
-    """Whether something is to be decided in which the node has a part."""
+    """True if something is to be decided in which the node has a part."""
     return replica.prepared is not None or replica.register.accepted is not None
 
 

@@ -386,7 +386,7 @@ class Deployment(Closing, Editing):
             self._refresh(wanted.version)
 
     def _is_made(self, wanted: Record) -> bool:
-        """Whether a record was decided, though nobody could say so."""
+        """True if a record was decided, though no node has said so."""
         found = self._newest(wanted.version)
         if found is None:
             return wanted.graph is None

@@ -60,13 +60,13 @@ class Member:
         return self._controller.durable.replica(self.birth)
 
     def knows(self, peer: str) -> bool:
-        """Whether a node is, or would be, a member of it."""
+        """True if a node is a member of the deployment, or would be by the change under way."""
         replica, phase = self.replica, self.preparing
         records = (replica.record, replica.register.accepted, None if phase is None else phase.record)
         return any(record is not None and peer in record.hosts for record in records)
 
     def _is_next(self, peer: str, at: m.Decision) -> bool:
-        """Whether a version is the next one to be decided; who is behind is told what was decided."""
+        """True if a version is the next one to be decided. A peer that is behind is told what was decided."""
         record = self.replica.record
         if record is not None and at.version <= record.version:
             self._controller.tell(peer, m.Chosen(record))

@@ -285,7 +285,7 @@ def unpack(data: bytes | memoryview) -> Message:
     """The message that bytes from outside are; the part of a ``Piece`` is a view of them.
 
     Raises:
-        DeployError: they are none.
+        DeployError: they are not a message.
     """
     if len(data) > _MOST_BYTES:
         raise DeployError(f"a message: expected at most {_MOST_BYTES} bytes, found {len(data)}")
@@ -312,7 +312,7 @@ def _record(data: dict[str, Any]) -> Record:
 
 
 def _agrees(message: Message) -> bool:
-    """Whether the fields of a message fit each other."""
+    """True if the fields of a message fit each other."""
     ballots = [getattr(message, name, None) for name in ("ballot", "accepted_ballot")]
     if not all(ballot is None or ballot.is_of_somebody for ballot in ballots):
         return False

@@ -132,7 +132,7 @@ class PreparePhase:
 
     @property
     def _rests(self) -> bool:
-        """Whether it is quiet, and waits for the others: to look at it each time would hold events up."""
+        """True if this node is quiet and waits for the others: to look again would hold events up."""
         return self._quiet and not self._settled
 
     def _settle_down(self) -> None:

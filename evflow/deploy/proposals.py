@@ -71,7 +71,9 @@ class ProposalQueue:
             )
         for node in lost:
             if node not in base.hosts or stones_on(wanted, node).keys() - stones_on(base, node).keys():
-                raise DeployError(f"{what}: node {node} cannot be lost: it is no member, or stones go to it")
+                raise DeployError(
+                    f"{what}: node {node} cannot be lost: it is not a member, or stones go to it"
+                )
         return base
 
     # --- what comes

@@ -128,6 +128,20 @@ class Record:
         )
         return Record.from_data(wanted.data())
 
+    def moved(self, nodes: Mapping[str, str], frozen: Iterable[str] = UNSET) -> Record:
+        """The next version with stones on other nodes.
+
+        Args:
+            nodes: stone → the node that it goes to.
+            frozen: the stones that are frozen then; by default those that are.
+
+        Raises:
+            DeployError: a node is none of the hosts.
+        """
+        graph = self.graph or {}
+        stones = [{**stone, "on": nodes.get(stone["name"], stone["on"])} for stone in graph.get("stones", ())]
+        return self.edited({**graph, "stones": stones}, frozen=frozen)
+
     def made_by(self, change: str, old: Record | None) -> Record:
         """The same version as made by a change from ``old``, with everything that follows from that."""
         parts = {} if old is None else {node: made for node, made in old.parts.items() if node in self.hosts}

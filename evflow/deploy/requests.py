@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evflow.deploy.proposal import Outcome
-from evflow.deploy.record import Record
+from evflow.deploy.record import Record, stones_of
 from evflow.editable import split_name
 from evflow.errors import DeployError, GraphError
 from evflow.rules import Rule, rules_of
@@ -139,14 +139,10 @@ def obeyed(record: Record, rule: Rule) -> Record | None:
     """
     if record.graph is None:
         return None
-    goes = _with_splits(record.graph, rule.move)
-    stones = [{**stone, "on": goes.get(stone["name"], stone["on"])} for stone in record.graph["stones"]]
-    names = {stone["name"] for stone in stones}
     frozen = [name for name in record.frozen if name not in rule.unfreeze]
-    frozen += [name for name in rule.freeze if name in names and name not in frozen]
-    if stones == record.graph["stones"] and frozen == record.frozen:
-        return None
-    return record.edited({**record.graph, "stones": stones}, frozen=frozen)
+    frozen += [name for name in rule.freeze if name in stones_of(record) and name not in frozen]
+    wanted = record.moved(_with_splits(record.graph, rule.move), frozen)
+    return None if (wanted.graph, wanted.frozen) == (record.graph, record.frozen) else wanted
 
 
 def _with_splits(graph: Mapping[str, Any], move: Mapping[str, str]) -> dict[str, str]:

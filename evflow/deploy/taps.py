@@ -1,7 +1,7 @@
 """Taps: copies of the events that pass at a stone, for somebody who watches.
 
 A tap is a bridge beside the way of the events: it sends at most once and drops the oldest of what waits, so
-it disturbs nothing. It is no part of a deployment, and goes when the watcher does.
+it disturbs nothing. It is not a part of a deployment, and goes when the watcher does.
 """
 
 from __future__ import annotations

@@ -199,15 +199,12 @@ class Channel(Closing):
             roster = membership.rosters[self.key]
             if roster.own.state != SUBSCRIBED or roster.claimed:
                 membership.subscribe(self.key, True, time.monotonic())
-        if not self._confirmed(timeout):
-            late = self._process.late(self.key)
+        try:
+            self._keeper.confirm(self.key, timeout, f"channel {self.name!r}: not subscribed")
+        except LinkError:
             subscription.close()
-            raise LinkError(f"channel {self.name!r}: not subscribed within {timeout} s: {late}")
+            raise
         return subscription
-
-    def _confirmed(self, timeout: float, family: bool = False) -> bool:
-        ready = self._keeper.ready
-        return self._keeper.wait(lambda membership, now: ready(membership, self.key, now, family), timeout)
 
     def close_subscription(self, name: str) -> None:
         """Takes a subscriber away, and waits until it is, unless it is a handler that asks."""
@@ -265,10 +262,7 @@ class Channel(Closing):
         )
         record.check(self._record, self._morphs())
         channel = self._process.add(record)
-        if not channel._confirmed(timeout):
-            raise LinkError(
-                f"channel {name!r}: not derived within {timeout} s: {self._process.late(channel.key)}"
-            )
+        self._keeper.confirm(channel.key, timeout, f"channel {name!r}: not derived")
         with self._keeper.changing() as membership:
             refusals = dict(membership.rosters[record.key].refusals)
         if refusals:
@@ -296,9 +290,7 @@ class Channel(Closing):
         morph.function(morph.new)
         with self._keeper.changing() as membership:
             membership.add_morph(self.key, morph, time.monotonic())
-        if not self._confirmed(timeout):
-            late = self._process.late(self.key)
-            raise LinkError(f"channel {self.name!r}: the morph is not known within {timeout} s: {late}")
+        self._keeper.confirm(self.key, timeout, f"channel {self.name!r}: the morph is not known")
 
     # --- looking
 

@@ -65,7 +65,7 @@ class Keeper:
 
     @property
     def in_handler(self) -> bool:
-        """Whether the caller is a handler."""
+        """True if the caller is a handler."""
         return threading.get_ident() == self._engine_thread
 
     @property
@@ -131,21 +131,45 @@ class Keeper:
                 self._changed.notify_all()
         self._bell.set()
 
-    def ready(self, membership: Membership, key: str, now: float, family: bool) -> bool:
-        """Whether all that live have confirmed what this process is in a channel, and its own stones follow.
+    def confirm(
+        self, key: str, timeout: float, what: str, *, until: float | None = None, family: bool = False
+    ) -> None:
+        """Waits until all that live have confirmed what this process is in a channel, and its stones follow.
 
         Args:
-            membership: what ``wait`` gives.
             key: the channel.
-            now: the time.
-            family: whether that is to hold for all channels that are derived from it too.
+            timeout: seconds to wait.
+            what: what is not done otherwise, for the error.
+            until: when the time is over, if it began before this.
+            family: also for all channels that are derived from it.
+
+        Raises:
+            LinkError: not in time; who has not confirmed, and what is wrong with the links to them.
         """
+        left = timeout if until is None else until - time.monotonic()
+        if not self.wait(lambda membership, now: self._ready(membership, key, now, family), left):
+            raise LinkError(f"{what} within {timeout} s: {self._late(key)}")
+
+    def _ready(self, membership: Membership, key: str, now: float, family: bool) -> bool:
         keys = membership.family(key) if family else [key]
         return all(
             k in membership.rosters and not membership.waiting_for(k, now) and not membership.unlinked(k)
             for k in keys
             if k not in membership.failed
         )
+
+    def _late(self, key: str) -> str:
+        now = time.monotonic()
+        with self.changing() as membership:
+            late = sorted({n for k in membership.family(key) for n in membership.waiting_for(k, now)})
+        told = [f"{name} has not confirmed{self.link_trouble(name)}" for name in late]
+        return "; ".join(told) or self.trouble or "this process is too busy to change its stones"
+
+    def link_trouble(self, process: str) -> str:
+        """What is wrong with the link to a process, in parentheses; "" if nothing is known."""
+        node = self._flow.node
+        trouble = None if node is None else node.links().get(process, {}).get("trouble")
+        return f" ({trouble})" if trouble else ""
 
     def rest(self) -> None:
         """From now on the stones stay as they are."""

@@ -215,7 +215,7 @@ class Membership:
         )
 
     def _outdated(self, roster: Roster, process: str) -> bool:
-        """Whether a process was started again since, and has not said yet whether it takes part."""
+        """True if a process was started again since, and has not said yet whether it takes part."""
         entry = roster.entries.get(process)
         return entry is not None and self.presence.outdated(process, entry.incarnation)
 
@@ -230,7 +230,7 @@ class Membership:
         return [name for name in found if name not in roster.refusals]
 
     def unlinked(self, key: str) -> bool:
-        """Whether the own stones are not linked yet by all that is known of a channel."""
+        """True if the own stones are not linked yet by all that is known of a channel."""
         roster = self.rosters.get(key)
         if roster is None:
             return False

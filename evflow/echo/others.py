@@ -47,11 +47,11 @@ class Presence:
                 del known[name]
 
     def outdated(self, process: str, incarnation: int) -> bool:
-        """Whether a process was started again after an incarnation."""
+        """True if a process was started again after an incarnation."""
         return incarnation < self._incarnations.get(process, 0)
 
     def alive(self, process: str, now: float) -> bool:
-        """Whether a process was heard lately."""
+        """True if a process was heard lately."""
         return now - self._heard.get(process, _NEVER) <= self._silence
 
     def silent(self, process: str, now: float) -> float:
@@ -89,7 +89,7 @@ class Search:
         return iter(sorted(self._asked))
 
     def invited(self, key: str) -> bool:
-        """Whether a channel was found, and is to be opened."""
+        """True if a channel was found, and is to be opened."""
         return key in self._invited
 
     def here(self, process: str, name: str, key: str) -> None:

@@ -60,7 +60,7 @@ class Process(Closing):
 
     Raises:
         LinkError: the node cannot be made; see ``Node``.
-        GraphError: a time is no number above 0.
+        GraphError: a time is not a number above 0.
 
     Attributes:
         name: its name.
@@ -233,23 +233,12 @@ class Process(Closing):
         wanted = ChannelContact.parse(contact)
         deadline = time.monotonic() + timeout
         key = self._here(wanted.channel) if wanted.process == self.name else self._found(wanted, timeout)
-        ready = self.keeper.ready
-        left = deadline - time.monotonic()
-        if not self.keeper.wait(lambda membership, now: ready(membership, key, now, True), left):
-            late = self.late(key)
+        try:
+            self.keeper.confirm(key, timeout, f"channel {contact}: not joined", until=deadline, family=True)
+        except LinkError:
             self._abandon(key)
-            raise LinkError(f"channel {contact}: not joined within {timeout} s: {late}")
+            raise
         return self._channel(key)
-
-    def late(self, key: str) -> str:
-        """Who has not confirmed what this process is in a channel, and what is wrong with the links to
-        them."""
-        now = time.monotonic()
-        with self.keeper.changing() as membership:
-            late = sorted({n for k in membership.family(key) for n in membership.waiting_for(k, now)})
-        links = self.node.links()
-        told = [f"{name} has not confirmed{_trouble(links, name)}" for name in late]
-        return "; ".join(told) or self.keeper.trouble or "this process is too busy to change its stones"
 
     def _abandon(self, key: str) -> None:
         """Leaves a channel that could not be joined, unless the program has it open."""
@@ -280,7 +269,7 @@ class Process(Closing):
             membership.search.end(*asked)
             key, reason = membership.search.answers.pop(asked, ("", ""))
         if not answered:
-            trouble = _trouble(self.node.links(), wanted.process)
+            trouble = self.keeper.link_trouble(wanted.process)
             raise LinkError(
                 f"channel {wanted}: not joined within {timeout} s: process {wanted.process} did not answer "
                 f"at {address}{trouble}; is it running, and is that its contact?"
@@ -408,11 +397,6 @@ def _differences(old: Record, new: Record) -> str:
         for name in names
         if getattr(old, name) != getattr(new, name)
     )
-
-
-def _trouble(links: dict[str, dict[str, Any]], name: str) -> str:
-    trouble = links.get(name, {}).get("trouble")
-    return f" ({trouble})" if trouble else ""
 
 
 def _times(patience: float, silence: float) -> Settings:

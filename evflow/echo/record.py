@@ -187,7 +187,7 @@ class Record(Struct, **_AS_ARRAY):
         """The record that data from outside are.
 
         Raises:
-            LinkError: they are none; says which part is wrong.
+            LinkError: they are not a record; says which part is wrong.
         """
         try:
             return msgspec.convert(data, cls, dec_hook=lambda kind, text: _schema(text))
@@ -243,7 +243,7 @@ def morph_from(data: Any) -> Morph:
     """The morph that data from outside are, compiled once to see whether it can be.
 
     Raises:
-        LinkError: they are none.
+        LinkError: they are not a morph.
     """
     if type(data) is not list or len(data) != 3:
         raise LinkError(f"a morph: expected an array of 3 texts, found {shown(data)}")

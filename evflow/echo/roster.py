@@ -62,7 +62,7 @@ class Roster:
         return self.record.key
 
     def is_member(self, process: str) -> bool:
-        """Whether a process takes part, as far as is known."""
+        """True if a process takes part, as far as is known."""
         entry = self.entries.get(process)
         return entry is not None and entry.state != LEFT and process not in self.forgotten
 

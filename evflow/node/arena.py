@@ -425,7 +425,7 @@ class Seat:
 
 
 def seat_taken(descriptor: int, number: int) -> bool:
-    """Whether somebody has a seat of an open file."""
+    """True if somebody has a seat of an open file."""
     asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
     try:
         answer: bytes = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked)

@@ -81,7 +81,7 @@ class Contact:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this host can be at its other end: loopback, ipc, and of names only ``localhost``."""
+        """True if only this host can be at its other end: loopback, ipc, and of names only ``localhost``."""
         if self.scheme == "ipc":
             return True
         address = _address(self.host)
@@ -89,7 +89,7 @@ class Contact:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it stands for every interface of its host, so that nobody can dial it."""
+        """True if it stands for every interface of its host, so that nobody can dial it."""
         address = _address(self.host)
         return self.host == "*" or (address is not None and address.is_unspecified)
 

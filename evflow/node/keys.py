@@ -114,7 +114,7 @@ class KeyRing:
         return None if user_id is None else self._names.get(user_id)
 
     def allows(self, public_key_z85: bytes | str) -> bool:
-        """Whether the owner of a public key may connect now."""
+        """True if the owner of a public key may connect now."""
         self._refresh()
         key = public_key_z85 if isinstance(public_key_z85, str) else public_key_z85.decode("ascii", "replace")
         peer = self._names.get(key)
@@ -216,7 +216,7 @@ class Gate:
             self._authenticator = None
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Whether a key in Z85 is let in; asked by the authenticator, in its thread."""
+        """True if a key in Z85 is let in; asked by the authenticator, in its thread."""
         allowed = self._keys.allows(key)
         if not allowed:
             self.refused += 1

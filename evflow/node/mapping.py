@@ -355,7 +355,7 @@ class Sharing:
         """Opens the peer's memory; False if there is none, as on another host.
 
         Raises:
-            LinkError: it is none that may be opened.
+            LinkError: it is not one that may be opened.
         """
         if self._arena is None:
             return False

@@ -252,7 +252,7 @@ class Links:
         """What a bridge gives its events to.
 
         Raises:
-            LinkError: it leads to a contact that is none, or needs keys.
+            LinkError: what it leads to is not a contact, or needs keys.
         """
         self._permit(address)
         return self._hub.sender(slot, address)
@@ -265,7 +265,7 @@ class Links:
         """A bridge leads elsewhere from now on; see ``Hub.readdress``.
 
         Raises:
-            LinkError: there is no such bridge; or it is to lead to a contact that is none, or needs keys.
+            LinkError: there is no such bridge; or where it shall lead to is not a contact, or needs keys.
         """
         self._permit(crossing)
         self._hub.readdress(bridge, crossing)
@@ -287,7 +287,7 @@ class Links:
         self._hub.entrances.patience = tries
 
     def caught_up(self, peer: str, bridge: str) -> bool:
-        """Whether a bridge of a peer has had a channel to this node since its process began, and what had
+        """True if a bridge of a peer has had a channel to this node since its process began, and what had
         been sent over it before has come again."""
         inlets = self._hub.entrances.over(peer, bridge)
         return bool(inlets) and not inlets[-1].repeats
@@ -323,7 +323,7 @@ class Links:
         """Keeps a link to a peer, also while no bridge needs it; it is dialled if its contact is known.
 
         Raises:
-            LinkError: the name is none, or this node's own; or the contact is none, or needs keys.
+            LinkError: it is not a name, or this node's own; or it is not a contact, or needs keys.
         """
         # A peer whose name nobody knows goes by its contact.
         if "://" in name:
@@ -333,7 +333,7 @@ class Links:
         self._hub.keep(name, contact and str(self._node.permitted(Contact.parse(contact))))
 
     def connected(self, name: str) -> bool:
-        """Whether there is a session with a peer now."""
+        """True if there is a session with a peer now."""
         link = self._hub.links.get(name)
         return link is not None and link.state is State.UP
 
@@ -395,7 +395,7 @@ class Links:
 
     @property
     def owes(self) -> bool:
-        """Whether other nodes have not handled all yet."""
+        """True if other nodes have not handled all yet."""
         return self._hub.owes
 
     def unwritten(self) -> str:

@@ -124,7 +124,7 @@ class Shortcut:
 
     @property
     def waits(self) -> bool:
-        """Whether the next message waits for one of the connection, so that nothing is to be read."""
+        """True if the next message waits for one of the connection, so that nothing is to be read."""
         return self._waiting is not None
 
     def send(self, data: bytes) -> bool:

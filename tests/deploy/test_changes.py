@@ -336,5 +336,5 @@ def test_a_host_joins_takes_stones_and_leaves(tmp_path: Path) -> None:
             with pytest.raises(ev.DeployError, match="'step1' is placed on 'd'"):
                 handle.remove_host("d")
             assert sorted(handle.hosts) == ["a", "c", "d"]
-            assert yard.daemons["b"].verbs.status()["deployments"] == {}
+            assert yard.daemons["b"].rpc.status()["deployments"] == {}
             _end(yard, handle, feeder)

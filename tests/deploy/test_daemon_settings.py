@@ -174,4 +174,4 @@ def test_graph_whose_name_has_a_slash_is_not_deployed() -> None:
 
 def test_status_tells_how_much_memory_peers_may_fill(tmp_path: Path) -> None:
     with ev.Daemon("edge", storage=tmp_path, memory=3 << 20) as edge:
-        assert edge.verbs.status()["budget"] == {"used": 0, "most": 3 << 20}
+        assert edge.rpc.status()["budget"] == {"used": 0, "most": 3 << 20}

@@ -64,7 +64,7 @@ def test_a_change_waits_until_the_store_can_be_written(
             pings.drain(timeout=10)
         clearing.join()
         assert not edge.unwritten()
-        assert NodeStatus.parse(edge.verbs.status()).unwritten == ()
+        assert NodeStatus.parse(edge.rpc.status()).unwritten == ()
     lines = [record.getMessage() for record in caplog.records if "planted" in record.getMessage()]
     assert sum("make room" in line and "tries again" in line for line in lines) == 1, lines
     # Not as fast as it can.

@@ -38,7 +38,7 @@ class Beside:
         seen = len(self.yard.seen)
         wait_for(lambda: len(self.yard.seen) > seen, "events beside")
         for daemon in self.yard.daemons.values():
-            assert list(daemon.verbs.status()["deployments"]) == ["beside"]
+            assert list(daemon.rpc.status()["deployments"]) == ["beside"]
             assert daemon._thread.is_alive()
             assert all(name.startswith("beside/") for name in daemon.flow.engine.topology.slots)
         self.handle.move("step1", "a" if self.yard.placed("beside")["step1"] == "b" else "b")

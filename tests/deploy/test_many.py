@@ -37,11 +37,11 @@ def test_many_deployments_on_two_daemons_beside_one_under_load(tmp_path: Path) -
         assert yard.others["one"] == list(range(0, COUNT, 29))
         handle.move("step1", "a")
         for name in "ab":
-            deployments = yard.daemons[name].verbs.status()["deployments"]
+            deployments = yard.daemons[name].rpc.status()["deployments"]
             assert len(deployments) == COUNT + 1
             yard.daemons[name].close()
             yard.start(name, listen=yard.hosts[name])
-        assert len(yard.daemons["a"].verbs.status()["deployments"]) == COUNT + 1
+        assert len(yard.daemons["a"].rpc.status()["deployments"]) == COUNT + 1
         count = feeder.end()
         handle.drain(30)
         assert yard.seen == list(range(count))

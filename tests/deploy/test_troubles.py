@@ -34,12 +34,12 @@ def test_a_file_that_cannot_be_opened_for_a_while_loses_nothing(tmp_path: Path) 
         file.rename(tmp_path / "away.db")
         file.mkdir()
         yard.start("b", listen=contact)
-        trouble = yard.daemons["b"].verbs.status()["deployments"]["chain"]["trouble"]
+        trouble = yard.daemons["b"].rpc.status()["deployments"]["chain"]["trouble"]
         assert "'chain/held'" in trouble and "'held.db' is a folder" in trouble
         file.rmdir()
         (tmp_path / "away.db").rename(file)
         handle.freeze("end")
-        assert yard.daemons["b"].verbs.status()["deployments"]["chain"]["trouble"] == ""
+        assert yard.daemons["b"].rpc.status()["deployments"]["chain"]["trouble"] == ""
         handle.unfreeze("end")
         assert handle.stats()["held"]["queued"] == 10
         assert handle.send_stored("held") == 10

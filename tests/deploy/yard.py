@@ -85,7 +85,7 @@ class Yard:
     def is_bare(self) -> bool:
         """Whether no daemon has any deployment or stone."""
         return not any(
-            d.verbs.status()["deployments"] or d.flow.engine.topology.slots for d in self.daemons.values()
+            d.rpc.status()["deployments"] or d.flow.engine.topology.slots for d in self.daemons.values()
         )
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a daemon does when it is asked: a function for each verb, all run by the control thread."""
+"""The RPC handlers of a daemon: a function for each verb, all run by the control thread."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from evflow.deploy.daemon import Daemon
     from evflow.engine.letters import DeadLetters
 
-__all__ = ["Verbs"]
+__all__ = ["RpcHandlers"]
 
 _log = logging.getLogger("evflow.deploy")
 
@@ -37,8 +38,8 @@ _MOST_COMPARED = 200
 Arguments = dict[str, Any]
 
 
-class Verbs:
-    """What a daemon does for each verb.
+class RpcHandlers:
+    """The RPC handlers of a daemon.
 
     Attributes:
         table: verb → what is done; more may be added.
@@ -54,11 +55,10 @@ class Verbs:
         # Opens the files that a status reads.
         _load()
         _resident_bytes()
-        self.table: dict[str, Question] = {
-            "name": lambda peer, given, reply: reply(daemon.node.name),
+        at_once = {
+            "name": lambda peer, given: daemon.node.name,
             "record": self._record,
-            "propose": self._propose,
-            "status": lambda peer, given, reply: reply(self.status()),
+            "status": lambda peer, given: self.status(),
             "letters": self._letters,
             "letter_counts": self._letter_counts,
             "resubmit": self._resubmit,
@@ -67,22 +67,24 @@ class Verbs:
             "attributes": self._attributes,
             "tap": self._tap,
             "untap": self._untap,
-            "seal": self._seal,
-            "unseal": self._unseal,
-            "quiet": self._quiet,
-            "drain": lambda peer, given, reply: daemon.drain(reply),
+            "seal": lambda peer, given: daemon.site.seal(str(given["deployment"])),
+            "unseal": lambda peer, given: daemon.site.unseal(str(given["deployment"])),
+            "quiet": lambda peer, given: daemon.site.busy(str(given["deployment"])),
         }
+        self.table: dict[str, Question] = {verb: _answering(call) for verb, call in at_once.items()}
+        self.table["propose"] = self._propose
+        self.table["drain"] = lambda peer, given, reply: daemon.drain(reply)
 
     # --- deployments
 
-    def _record(self, peer: str, given: Arguments, reply: Reply) -> None:
+    def _record(self, peer: str, given: Arguments) -> Any:
         record, birth = self._daemon.controller.records.get(given["deployment"]), given.get("birth")
         if birth and (record is None or record.birth != birth):
             # Not None, which nodes of earlier versions answer where there is nothing newer.
-            return reply({"gone": True})
+            return {"gone": True}
         if record is None:
-            return reply(None)
-        reply(record.data() if record.version > given["known"] else {"version": record.version})
+            return None
+        return record.data() if record.version > given["known"] else {"version": record.version}
 
     def _propose(self, peer: str, given: Arguments, reply: Reply) -> None:
         patience = min(max(float(given["patience"]), 0.1), _MOST_PATIENCE)
@@ -161,20 +163,20 @@ class Verbs:
             if name in slots
         }
 
-    def _letters(self, peer: str, given: Arguments, reply: Reply) -> None:
+    def _letters(self, peer: str, given: Arguments) -> Any:
         before = given.get("before")
         letters = [one for one in self._all_letters(given) if before is None or one.number < int(before)]
-        reply(told(letters, min(max(int(given["limit"]), 0), MOST_LETTERS)))
+        return told(letters, min(max(int(given["limit"]), 0), MOST_LETTERS))
 
-    def _letter_counts(self, peer: str, given: Arguments, reply: Reply) -> None:
+    def _letter_counts(self, peer: str, given: Arguments) -> Any:
         letters = self._all_letters(given)
-        reply({"kept": len(letters), "lost": letters.lost, "total": letters.total})
+        return {"kept": len(letters), "lost": letters.lost, "total": letters.total}
 
     def _all_letters(self, given: Arguments) -> DeadLetters:
         deployment = given.get("deployment")
         return self._daemon.flow.dead_letters(f"{deployment}/" if deployment else "")
 
-    def _resubmit(self, peer: str, given: Arguments, reply: Reply) -> None:
+    def _resubmit(self, peer: str, given: Arguments) -> Any:
         numbers = given["numbers"]
         if (
             type(numbers) is not list
@@ -184,7 +186,7 @@ class Verbs:
             raise DeployError(
                 f"expected at most {MOST_AGAIN:,} numbers of dead letters, found {shown(numbers)}"
             )
-        reply(resubmitted(self._daemon.flow.dead_letters(), numbers))
+        return resubmitted(self._daemon.flow.dead_letters(), numbers)
 
     # --- stones
 
@@ -209,14 +211,14 @@ class Verbs:
         where = "" if meant is None or meant in here else placed[meant]
         return "" if meant is None else f" (did you mean {meant!r}{where}?)"
 
-    def _send_stored(self, peer: str, given: Arguments, reply: Reply) -> None:
-        reply(self._daemon.flow.send_stored(self._slot(given["stone"]).name, given["count"]))
+    def _send_stored(self, peer: str, given: Arguments) -> Any:
+        return self._daemon.flow.send_stored(self._slot(given["stone"]).name, given["count"])
 
-    def _transfer(self, peer: str, given: Arguments, reply: Reply) -> None:
+    def _transfer(self, peer: str, given: Arguments) -> Any:
         self._daemon.flow.transfer(self._slot(given["source"]).name, self._slot(given["target"]).name)
-        reply(None)
+        return None
 
-    def _attributes(self, peer: str, given: Arguments, reply: Reply) -> None:
+    def _attributes(self, peer: str, given: Arguments) -> Any:
         slot = self._slot(given["stone"])
         for key, value in given["values"].items():
             if type(key) is not str or type(value) not in (int, float, str):
@@ -224,9 +226,9 @@ class Verbs:
                     f"attribute {shown(key)} cannot be {shown(value)}; expected an int, float or str"
                 )
         slot.attributes.update(given["values"])
-        reply(dict(slot.attributes))
+        return dict(slot.attributes)
 
-    def _tap(self, peer: str, given: Arguments, reply: Reply) -> None:
+    def _tap(self, peer: str, given: Arguments) -> Any:
         site = self._daemon.site
         if len(site.taps) >= MOST_TAPS:
             raise DeployError(f"node {self._daemon.node.name} has {MOST_TAPS} taps already")
@@ -234,7 +236,7 @@ class Verbs:
         self._tapped += 1
         site.taps[self._tapped] = Tapped.of(self._tapped, slot.name, peer, str(given["to"]))
         site.refresh()
-        reply({"number": self._tapped, "elsewhere": [] if slot.ports else self._before(slot.name)})
+        return {"number": self._tapped, "elsewhere": [] if slot.ports else self._before(slot.name)}
 
     def _before(self, name: str) -> list[list[str]]:
         """What of other nodes leads to a stone here: node, contact, and the bridge to tap there."""
@@ -248,25 +250,17 @@ class Verbs:
             [node, record.hosts[node], source] for node, source in placed if node != self._daemon.node.name
         ]
 
-    def _untap(self, peer: str, given: Arguments, reply: Reply) -> None:
+    def _untap(self, peer: str, given: Arguments) -> Any:
         tap = self._daemon.site.taps.get(given["number"])
         if tap is not None and tap.peer == peer:
             del self._daemon.site.taps[given["number"]]
             self._daemon.site.refresh()
-        reply(None)
+        return None
 
-    # --- an orderly end
 
-    def _seal(self, peer: str, given: Arguments, reply: Reply) -> None:
-        self._daemon.site.seal(str(given["deployment"]))
-        reply(None)
-
-    def _unseal(self, peer: str, given: Arguments, reply: Reply) -> None:
-        self._daemon.site.unseal(str(given["deployment"]))
-        reply(None)
-
-    def _quiet(self, peer: str, given: Arguments, reply: Reply) -> None:
-        reply(self._daemon.site.busy(str(given["deployment"])))
+def _answering(call: Callable[[str, Arguments], Any]) -> Question:
+    """A question that is answered at once, by what a function returns."""
+    return lambda peer, given, reply: reply(call(peer, given))
 
 
 @cache
