@@ -123,9 +123,9 @@ class Ccm(SingleEngine):
                 self._words,
                 rows=min(rows - first, MOST_ROWS),
             )
-        self._mark()
+        self._mark(self._stream)
         self._device.fetch(self._out[: 4 * self._words], found[ours].address, self._stream)
-        self._mark()
+        self._mark(self._stream)
         # Without a row no kernel ran, so neither copy has changed.
         self._turn = other if rows else ours
 

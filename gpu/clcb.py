@@ -113,7 +113,7 @@ class Clcb(SingleEngine):
             matched.address,
             result.address,
         )
-        self._mark()
+        self._mark(self._stream)
         for first in range(0, rows, MOST_ROWS):
             self._kernels["cont"](
                 self._stream,
@@ -129,13 +129,13 @@ class Clcb(SingleEngine):
                 matched.address,
                 rows=min(rows - first, MOST_ROWS),
             )
-        self._mark()
+        self._mark(self._stream)
         self._kernels["zip"](self._stream, store.ids, store.ids, matched.address, result.address)
-        self._mark()
+        self._mark(self._stream)
         self._run = 0 if self._wide else (self._run + 1) % RUNS
         first_bytes = 4 * min(FIRST, 1 + store.ids)
         self._device.fetch(self._out[:first_bytes], result.address, self._stream)
-        self._mark()
+        self._mark(self._stream)
 
     def _answer(self) -> NDArray[np.int32]:
         assert self._result

@@ -9,22 +9,20 @@ ordered anew.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.errors import DeviceError, SubscriptionError
+from evflow.errors import SubscriptionError
+from evflow.events.gather import starts_of
 from evflow.gpu.batch import PackedEvents
-from evflow.gpu.changes import Changes
-from evflow.gpu.device import BLOCK, Device, OutOfMemory
+from evflow.gpu.device import BLOCK, OutOfMemory
+from evflow.gpu.engine import DeviceEngine
 from evflow.gpu.ordered import OrderedFilters
-from evflow.gpu.slots import HEADER, PAIR, Slot, Ticket
-from evflow.gpu.timing import StepTimer
+from evflow.gpu.slots import HEADER, PAIR, Part, Slot
 from evflow.matching.engine import Matches
 from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
@@ -45,7 +43,7 @@ WARPS = 1024
 """A batch of fewer events than this gets more than one warp an event."""
 
 
-class Grid:
+class Grid(DeviceEngine):
     """CLCB with cells and batches.
 
     Args:
@@ -65,7 +63,6 @@ class Grid:
     """
 
     steps = ("copy input", "match", "clear", "copy results")
-    """What is done for a batch, as ``times`` and ``least_bytes`` tell of it."""
 
     def __init__(
         self, strings: Strings, dimensions: int, *, device: int = 0, batch: int = 1024, slots: int = 2
@@ -73,153 +70,92 @@ class Grid:
         for name, value in (("batch", batch), ("slots", slots)):
             if type(value) is not int or value < 1:
                 raise SubscriptionError(f"engine clcb-grid: {name} {value!r}: expected a whole number from 1")
-        self._device = Device.of(device)
+        super().__init__(device)
         kernels = self._device.kernels("grid")
         self._kernel = kernels["grid_plane" if dimensions == 2 else "grid_globe"]
         self._clear = kernels["clear"]
         self._filters = OrderedFilters(strings, dimensions, self._device)
         self._slots = [Slot(self._device) for _ in range(slots)]
-        self._flying: deque[Slot] = deque()
-        self._tickets: WeakSet[Ticket] = WeakSet()
         self._rates: deque[float] = deque(maxlen=RECENT + slots)
         self._batch = batch
-        self._changes = Changes()
         self._failed = False
-        self._timer = StepTimer(self._device, self.steps)
 
     @property
     def filters(self) -> int:
         """How many filters there are."""
         return self._filters.filters
 
-    # -- subscriptions
+    def _add(self, filters: Filters) -> None:
+        self._filters.add(filters)
 
-    def _change(
-        self, doing: str, change: Callable[[], object], undo: Callable[[], object] | None = None
-    ) -> None:
-        """Changes filters, once all batches under way have met them as they are."""
+    def _remove(self, ids: NDArray[np.int32]) -> None:
+        self._filters.remove(ids)
 
-        def job() -> None:
-            for ticket in list(self._tickets):
-                # The ticket tells of failures.
-                with suppress(DeviceError):
-                    self._complete(ticket, started=True)
-            with self._changes.making():
-                change()
-
-        self._device.do(doing, job, undo)
-
-    def add(self, filters: Filters) -> None:
-        """Takes these in. After a DeviceError or an interrupt none of them is there."""
-        ids = np.unique(filters.subscription)
-        self._change("subscribing", lambda: self._filters.add(filters), lambda: self.remove(ids))
-
-    def remove(self, ids: NDArray[np.int32]) -> None:
-        """Forgets subscriptions."""
-        self._change("unsubscribing", lambda: self._filters.remove(ids))
-
-    def move(
+    def _move(
         self,
         ids: NDArray[np.int32],
         which: NDArray[np.int32],
         centre: NDArray[Any],
         reach: NDArray[Any] | None,
     ) -> None:
-        """Gives filters another centre, and another reach unless None."""
-        self._change("moving", lambda: self._filters.move(ids, which, centre, reach))
-
-    # -- events
+        self._filters.move(ids, which, centre, reach)
 
     def match(self, events: EventRows, threads: int = 1) -> Matches:
-        """What these events satisfy.
+        """What these events satisfy, batch by batch, several of them in flight."""
+        packed = PackedEvents(events, self._filters.needs_chars)
+        return self._device.do("matching", lambda: self._match(packed))
 
-        Raises:
-            DeviceError: the device has failed. Subscriptions are as before, and the next call tries again.
-        """
-        return self.collect(self.submit(events))
-
-    def submit(self, events: EventRows) -> Ticket:
-        """Starts to match events, as far as there are free slots; ``collect`` starts the rest and waits.
-
-        Those that are started meet the subscriptions of now, the rest those of when they are.
-
-        Raises:
-            DeviceError: as for ``match``.
-        """
-        ticket = Ticket(events, self._filters.needs_chars)
-        self._device.do("matching", lambda: self._start(ticket))
-        return ticket
-
-    def collect(self, ticket: Ticket) -> Matches:
-        """What submitted events satisfy.
-
-        Raises:
-            DeviceError: as for ``match``.
-        """
-        self._device.do("matching", lambda: self._complete(ticket))
-        return ticket.matches()
-
-    def _start(self, ticket: Ticket) -> None:
-        self._changes.check()
-        self._tickets.add(ticket)
-        if not self._filters.filters:
-            ticket.waiting.clear()
-        with self._or_give_up(ticket):
-            while ticket.waiting and len(self._flying) < len(self._slots):
-                self._launch(ticket)
-
-    def _complete(self, ticket: Ticket, started: bool = False) -> None:
-        """Matches what is left of a ticket, or only what was started."""
-        while ticket.error is None and (ticket.missing or ticket.left(started)):
-            with self._or_give_up(ticket):
-                if ticket.left(started) and len(self._flying) < len(self._slots):
-                    self._launch(ticket)
-                else:
-                    self._finish()
-
-    @contextmanager
-    def _or_give_up(self, ticket: Ticket) -> Iterator[None]:
-        """Whatever goes wrong in there, this ticket gets no answer, and all others get theirs."""
+    def _match(self, packed: PackedEvents) -> Matches:
+        self._check()
+        found: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
+        waiting = deque([Part(0, len(packed))] if len(packed) and self._filters.filters else [])
+        flying: deque[Slot] = deque()
         try:
-            with self._device.doing("matching"):
-                yield
-        except BaseException as error:
-            self._flying = deque(slot for slot in self._flying if slot.ticket is not ticket)
+            if waiting:
+                self._prepare()
+            while waiting or flying:
+                free = waiting and len(flying) < len(self._slots)
+                if not (free and self._launch(packed, waiting, flying)) and flying:
+                    self._finish(waiting, flying, found)
+        except BaseException:
             for slot in self._slots:
-                if slot.ticket is ticket:
-                    slot.give_up()
-            ticket.error = error if isinstance(error, DeviceError) else DeviceError(f"given up: {error!r}")
+                slot.give_up()
             raise
+        pairs = np.concatenate(found)
+        offsets = starts_of(np.bincount(pairs[:, 0], minlength=len(packed)))
+        return Matches(offsets, pairs[np.argsort(pairs[:, 0], kind="stable"), 1].astype(np.int32))
 
     def _prepare(self) -> None:
         """Sends what has changed; no batch is in flight then, but one that was given up may be."""
-        self._changes.check()
         if not (self._failed or self._filters.stale):
             return
         failed, self._failed = self._failed, True
         for slot in self._slots:
             slot.settle()
         if self._filters.unordered:
-            with self._changes.making():
+            with self._changing():
                 self._filters.order()
         self._filters.flush(again=failed)
         self._failed = False
 
-    def _launch(self, ticket: Ticket) -> None:
-        self._prepare()
-        slot = next(slot for slot in self._slots if slot.ticket is None)
-        ticket.pack(self._filters.needs_chars)
+    def _launch(self, packed: PackedEvents, waiting: deque[Part], flying: deque[Slot]) -> bool:
+        """Starts a batch of the events that wait; whether there was room."""
+        slot = next(slot for slot in self._slots if slot.part is None)
         words, rate = -(-self._filters.ids // 32), max(self._rates, default=0.0)
         most = min(self._batch, SEEN_BYTES // (4 * words), ANSWER_BYTES // (PAIR * max(1, round(rate))))
-        part = ticket.next_part(max(1, most), BATCH_BYTES)
+        part = waiting.popleft()
+        last = packed.cut(part.first, min(max(1, most), len(part)), BATCH_BYTES)
+        if last < part.last:
+            waiting.appendleft(Part(last, part.last))
+            part = Part(part.first, last)
         try:
-            slot.begin(ticket, part, part.pairs or round(rate * len(part)), 4 * words)
+            slot.begin(packed, part, part.pairs or round(rate * len(part)), 4 * words)
         except OutOfMemory as error:
-            self._with_less(slot, error)
-            return
-        self._timer.mark(slot.stream)
-        heads, attributes, chars, answer, seen = slot.send()
-        self._timer.mark(slot.stream)
+            self._with_less(slot, part, waiting, flying, error)
+            return False
+        self._mark(slot.stream)
+        heads, attributes, chars, answer, seen = slot.send(packed)
+        self._mark(slot.stream)
         self._kernel(
             slot.stream,
             32 * len(part),
@@ -235,43 +171,38 @@ class Grid:
             rows=max(1, min(16, WARPS // len(part))),
             block=min(BLOCK, 32 * len(part)),
         )
-        self._timer.mark(slot.stream)
+        self._mark(slot.stream)
         self._clear(slot.stream, min(slot.capacity, CLEARING), answer, slot.capacity, seen, words)
-        self._timer.mark(slot.stream)
+        self._mark(slot.stream)
         slot.fetch()
-        self._timer.mark(slot.stream)
-        ticket.missing += 1
-        self._flying.append(slot)
+        self._mark(slot.stream)
+        flying.append(slot)
+        return True
 
-    def _with_less(self, slot: Slot, error: OutOfMemory) -> None:
+    def _with_less(
+        self, slot: Slot, part: Part, waiting: deque[Part], flying: deque[Slot], error: OutOfMemory
+    ) -> None:
         """Goes on where a part had no room: with the memory of other slots, with less room, or with half."""
-        ticket, part = slot.ticket, slot.part
-        assert ticket is not None
         slot.give_up()
         slot.release()
-        others = [other.release() for other in self._slots if other.ticket is None]
-        if any(others) or self._flying or (self._rates and not part.pairs):
-            ticket.waiting.appendleft(part)
-            if self._flying:
-                self._finish()
-            elif not any(others):
+        others = [other.release() for other in self._slots if other.part is None]
+        if any(others) or flying or (self._rates and not part.pairs):
+            waiting.appendleft(part)
+            if not flying and not any(others):
                 self._rates.clear()
         elif len(part) > 1:
-            ticket.waiting.extendleft(reversed(part.halves()))
+            waiting.extendleft(reversed(part.halves()))
         else:
             raise error
 
-    def _finish(self) -> None:
-        """Waits for the batch that was started first. If it fails its ticket says so."""
-        slot = self._flying[0]
-        assert slot.ticket is not None
-        with suppress(DeviceError), self._or_give_up(slot.ticket):
-            self._flying.popleft()
-            self._rates.append(slot.finish())
-
-    def times(self, events: EventRows) -> NDArray[np.float64]:
-        """Milliseconds that the device takes: a row for each batch, a column for each of ``steps``."""
-        return self._timer.times(lambda: self.match(events))
+    def _finish(self, waiting: deque[Part], flying: deque[Slot], found: list[NDArray[np.int64]]) -> None:
+        """Waits for the batch that was started first."""
+        part, pairs = flying.popleft().finish()
+        self._rates.append(part.pairs / len(part))
+        if pairs is None:
+            waiting.appendleft(part)
+        else:
+            found.append(pairs + np.array([part.first, 0]))
 
     def least_bytes(self, events: EventRows) -> NDArray[np.float64]:
         """Bytes that have to be read or written at least for all of these events: a column for each step."""
@@ -285,17 +216,7 @@ class Grid:
         """Bytes held, by what for."""
         return {**self._filters.memory(), "batches": sum(slot.nbytes for slot in self._slots)}
 
-    def details(self) -> dict[str, str]:
-        """What it runs on."""
-        return {"device": self._device.name}
-
-    def save(self, folder: Path) -> None:
-        """Writes all state to files in ``folder``.
-
-        Raises:
-            DeviceError: a change was broken off, so that the state is not known.
-        """
-        self._changes.check()
+    def _save(self, folder: Path) -> None:
         self._filters.save(folder)
 
     def load(self, folder: Path) -> None:

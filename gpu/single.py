@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.gpu.changes import Changes
+from evflow.events.gather import starts_of
 from evflow.gpu.column import Staging
-from evflow.gpu.device import Device, Memory
+from evflow.gpu.device import Memory
+from evflow.gpu.engine import DeviceEngine
 from evflow.gpu.operands import Operands
 from evflow.gpu.pack import ATTRIBUTE, attributes, gathered, places
 from evflow.gpu.store import FilterStore
 from evflow.gpu.table import ConstraintTable, coded
-from evflow.gpu.timing import StepTimer
 from evflow.matching.engine import Matches
 from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
@@ -31,7 +31,7 @@ MOST_ROWS = 65535
 LEAST_DEAD = 1024
 
 
-class SingleEngine(ABC):
+class SingleEngine(DeviceEngine):
     """An engine of CCM's family. Its answer for an event is ready when its stream is, once an event.
 
     Args:
@@ -41,12 +41,10 @@ class SingleEngine(ABC):
     """
 
     kernel_file: str
-    steps: tuple[str, ...]
-    """What is done for an event, as ``times`` and ``least_bytes`` tell of it."""
 
     def __init__(self, strings: Strings, dimensions: int, *, device: int = 0) -> None:
+        super().__init__(device)
         self._dimensions = dimensions
-        self._device = Device.of(device)
         self._kernels = self._device.kernels(self.kernel_file)
         self._staging = Staging(self._device)
         self._stream = self._staging.stream
@@ -57,10 +55,8 @@ class SingleEngine(ABC):
         self._dead_constraints = 0
         self._pinned = self._device.pinned(1 << 16)
         self._input = self._device.allocate(1 << 16)
-        self._changes = Changes()
         self._failed = False
         self._stale = True
-        self._timer = StepTimer(self._device, self.steps)
 
     # -- what differs
 
@@ -102,20 +98,9 @@ class SingleEngine(ABC):
 
     # -- subscriptions
 
-    def _change(
-        self, doing: str, change: Callable[[], object], undo: Callable[[], object] | None = None
-    ) -> None:
-        def job() -> None:
-            with self._changes.making():
-                change()
-
-        self._device.do(doing, job, undo)
-
     def add(self, filters: Filters) -> None:
         """Takes these in. After a DeviceError or an interrupt none of them is there."""
-        named = self._named(filters)
-        ids = np.unique(named.subscription)
-        self._change("subscribing", lambda: self._add(named), lambda: self.remove(ids))
+        super().add(self._named(filters))
 
     def _add(self, named: Filters) -> None:
         codes, operands = coded(named.op, named.number, named.text)
@@ -129,11 +114,8 @@ class SingleEngine(ABC):
         owners = np.repeat(slots, np.diff(named.start))
         self._table.add(named.name, codes, operands, owners)
 
-    def remove(self, ids: NDArray[np.int32]) -> None:
-        """Forgets subscriptions. Their constraints are left out of the table once they are many."""
-        self._change("unsubscribing", lambda: self._remove(ids))
-
     def _remove(self, ids: NDArray[np.int32]) -> None:
+        """Forgets subscriptions. Their constraints are left out of the table once they are many."""
         _, _, slots = self._store.slots_of(ids)
         sizes = self._store.size.host[slots].astype(np.int64)
         self._store.remove(ids)
@@ -144,31 +126,25 @@ class SingleEngine(ABC):
             self._store.release(self._dead)
             self._dead, self._dead_constraints = np.empty(0, np.int64), 0
 
-    def move(
+    def _move(
         self,
         ids: NDArray[np.int32],
         which: NDArray[np.int32],
         centre: NDArray[Any],
         reach: NDArray[Any] | None,
     ) -> None:
-        """Gives filters another centre, and another reach unless None."""
-        self._change("moving", lambda: self._store.moved(ids, which, centre, reach))
+        self._store.moved(ids, which, centre, reach)
 
     # -- events
 
     def match(self, events: EventRows, threads: int = 1) -> Matches:
-        """What these events satisfy, one after the other.
-
-        Raises:
-            DeviceError: the device has failed. Subscriptions are as before, and the next call tries again.
-        """
-        found = [np.empty(0, np.int32), *self._device.do("matching", lambda: self._found_for(events))]
-        offsets = np.zeros(len(found), np.int64)
-        np.cumsum([len(ids) for ids in found[1:]], out=offsets[1:])
-        return Matches(offsets, np.concatenate(found))
+        """What these events satisfy, one after the other."""
+        found = self._device.do("matching", lambda: self._found_for(events))
+        counts = np.array([len(ids) for ids in found], np.int64)
+        return Matches(starts_of(counts), np.concatenate([np.empty(0, np.int32), *found]))
 
     def _found_for(self, events: EventRows) -> list[NDArray[np.int32]]:
-        self._changes.check()
+        self._check()
         if not self._store.filters or not len(events):
             return [np.empty(0, np.int32)] * len(events)
         try:
@@ -215,17 +191,14 @@ class SingleEngine(ABC):
         answers = []
         for i in range(len(events)):
             begin, end = int(first[i]), int(first[i + 1])
-            self._mark()
+            self._mark(self._stream)
             size = self._send(records[begin:end], chars[ends[begin] : ends[end]])
-            self._mark()
+            self._mark(self._stream)
             longest = int(records["size"][begin:end].max(initial=0))
             self._start(end - begin, longest, size, place[i], int(names[i]))
             self._staging.wait()
             answers.append(self._answer())
         return answers
-
-    def _mark(self) -> None:
-        self._timer.mark(self._stream)
 
     def _blooms(self, events: EventRows) -> NDArray[np.uint32]:
         return np.zeros(len(events), np.uint32)
@@ -248,10 +221,6 @@ class SingleEngine(ABC):
         table, store = self._table, self._store
         columns = (table.code, table.operand, table.filter, store.size, store.subscription)
         return tuple(column.address for column in columns)
-
-    def times(self, events: EventRows) -> NDArray[np.float64]:
-        """Milliseconds that the device takes: a row for each event, a column for each of ``steps``."""
-        return self._timer.times(lambda: self.match(events))
 
     def least_bytes(self, events: EventRows) -> NDArray[np.float64]:
         """Bytes that have to be read or written at least: rows and columns as in ``times``."""
@@ -276,17 +245,7 @@ class SingleEngine(ABC):
     def _state_bytes(self) -> int:
         """Bytes on the device for what events leave behind."""
 
-    def details(self) -> dict[str, str]:
-        """What it runs on."""
-        return {"device": self._device.name}
-
-    def save(self, folder: Path) -> None:
-        """Writes all state to files in ``folder``.
-
-        Raises:
-            DeviceError: a change was broken off, so that the state is not known.
-        """
-        self._changes.check()
+    def _save(self, folder: Path) -> None:
         self._store.save(folder)
         self._table.save(folder)
         np.save(folder / "dead.npy", self._dead)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import DeviceError
-from evflow.events.gather import starts_of
 from evflow.gpu.batch import PackedEvents
 from evflow.gpu.device import Device, Memory
-from evflow.matching.engine import Matches
-from evflow.matching.rows import EventRows
 
-__all__ = ["HEADER", "PAIR", "Part", "Slot", "Ticket"]
+__all__ = ["HEADER", "PAIR", "Part", "Slot"]
 
 HEADER = 8
 """Bytes of an answer before its pairs: how many there are, and 4 more, so that pairs are aligned."""
@@ -33,19 +28,17 @@ SPARE = 8
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Events of a ticket that are matched as one batch.
+    """Events of a call that are matched as one batch.
 
     Attributes:
         first: the number of its first event.
         last: one more than that of its last.
         pairs: how many they satisfy; 0: not known yet.
-        started: whether they were matched already, but there was no room for the answer.
     """
 
     first: int
     last: int
     pairs: int = 0
-    started: bool = False
 
     def __len__(self) -> int:
         return self.last - self.first
@@ -53,74 +46,15 @@ class Part:
     def halves(self) -> list[Part]:
         """The same events as two parts, or as one if there is one only."""
         middle = (self.first + self.last) // 2
-        both = (replace(self, last=middle, pairs=0), replace(self, first=middle, pairs=0))
+        both = (Part(self.first, middle), Part(middle, self.last))
         return [part for part in both if len(part)]
-
-
-class Ticket:
-    """Events that were submitted. What they satisfy is had from ``collect`` of the engine.
-
-    Attributes:
-        packed: the events.
-        waiting: what has to be matched still, the first at the left.
-        missing: how many batches have been started and not been read.
-        error: why there will be no answer.
-    """
-
-    def __init__(self, events: EventRows, needs_chars: NDArray[np.bool_]) -> None:
-        self._events = events
-        self._needs_chars = needs_chars
-        self.packed = PackedEvents(events, needs_chars)
-        self.waiting = deque([Part(0, len(self.packed))] if len(self.packed) else [])
-        self.missing = 0
-        self.error: DeviceError | None = None
-        self._event = [np.empty(0, np.int64)]
-        self._ids = [np.empty(0, np.int32)]
-
-    def pack(self, needs_chars: NDArray[np.bool_]) -> None:
-        """Packs the events anew if constraints have come that look at other strings."""
-        if not np.array_equal(needs_chars, self._needs_chars):
-            self._needs_chars = needs_chars
-            self.packed = PackedEvents(self._events, needs_chars)
-
-    def left(self, started: bool = False) -> bool:
-        """Whether some part waits to be matched; with ``started`` one that was matched already."""
-        return bool(self.waiting) and (self.waiting[0].started or not started)
-
-    def next_part(self, most: int, nbytes: int) -> Part:
-        """Takes from those that wait: at most so many events and bytes, but one event at least."""
-        part = self.waiting.popleft()
-        last = self.packed.cut(part.first, min(most, len(part)), nbytes)
-        if last < part.last:
-            self.waiting.appendleft(replace(part, first=last, pairs=0))
-            part = replace(part, last=last, pairs=0)
-        return part
-
-    def take(self, part: Part, pairs: NDArray[np.int32]) -> None:
-        """Takes in what was found for a part."""
-        self._event.append(pairs[:, 0].astype(np.int64) + part.first)
-        self._ids.append(pairs[:, 1].copy())
-        self.missing -= 1
-
-    def matches(self) -> Matches:
-        """All that was found.
-
-        Raises:
-            DeviceError: there is no answer.
-        """
-        if self.error is not None:
-            raise self.error
-        event, ids = np.concatenate(self._event), np.concatenate(self._ids)
-        offsets = starts_of(np.bincount(event, minlength=len(self.packed)))
-        return Matches(offsets, ids[np.argsort(event, kind="stable")])
 
 
 class Slot:
     """A stream, and memory on both sides, for one batch at a time.
 
     Attributes:
-        ticket: whose events it matches now; None: it is free.
-        part: which of them.
+        part: which events it matches now; None: it is free.
         capacity: pairs that there is room for, all of which are copied back.
     """
 
@@ -133,8 +67,7 @@ class Slot:
         self._memory: Memory | None = None
         self._seen: Memory | None = None
         self._clean = self._dirty = False
-        self.ticket: Ticket | None = None
-        self.part = Part(0, 0)
+        self.part: Part | None = None
         self.capacity = 0
         self._at = self._most = 0
 
@@ -157,23 +90,23 @@ class Slot:
 
     def give_up(self) -> None:
         """Drops the batch, which may be on its way still."""
-        self._dirty = True
-        self.ticket = None
+        self._dirty |= self.part is not None
+        self.part = None
 
-    def begin(self, ticket: Ticket, part: Part, pairs: int, bits: int) -> None:
-        """Makes room for a part of a ticket.
+    def begin(self, packed: PackedEvents, part: Part, pairs: int, bits: int) -> None:
+        """Makes room for a part of a call.
 
         Args:
-            ticket: whose events.
+            packed: the events of the call.
             part: which of them.
             pairs: how many answers are expected; there is a quarter to spare.
             bits: bytes that each event needs for the bits of what was seen.
         """
         self.settle()
-        self.ticket, self.part = ticket, part
+        self.part = part
         self.capacity = max(LEAST_PAIRS, pairs + pairs // 4)
         device, nbytes = self._device, HEADER + PAIR * self.capacity
-        self._at = ticket.packed.layout(part.first, part.last)[2]
+        self._at = packed.layout(part.first, part.last)[2]
         self._most = 8 * bits * len(part)
         if self._memory is None or _unfit(self._memory.nbytes, self._at + nbytes):
             self._memory = device.allocate((self._at + nbytes) * 3 // 2)
@@ -188,15 +121,15 @@ class Slot:
             device.clear(self._seen, self.stream)
             self._clean = True
 
-    def send(self) -> tuple[int, int, int, int, int]:
+    def send(self, packed: PackedEvents) -> tuple[int, int, int, int, int]:
         """Copies the batch to the device.
 
         Returns:
             The addresses of its heads, attributes, strings, of the answer, and of the bits of what was seen.
         """
-        assert self.ticket and self._pinned is not None and self._memory and self._seen
-        heads, strings, end = self.ticket.packed.layout(self.part.first, self.part.last)
-        self.ticket.packed.write(self.part.first, self.part.last, self._pinned)
+        assert self.part and self._pinned is not None and self._memory and self._seen
+        heads, strings, end = packed.layout(self.part.first, self.part.last)
+        packed.write(self.part.first, self.part.last, self._pinned)
         # The count that kernels add to comes with the events.
         self._pinned[end : end + HEADER] = 0
         base = self._memory.address
@@ -210,29 +143,26 @@ class Slot:
         self._device.fetch(answer, self._memory.address + self._at, self.stream)
         self._done.record(self.stream)
 
-    def finish(self) -> float:
-        """Waits for the answer and gives it to the ticket. If there was no room for all, all wait again.
+    def finish(self) -> tuple[Part, NDArray[np.int32] | None]:
+        """Waits for the answer; then the slot is free.
 
         Returns:
-            How many pairs there were for each event.
+            The part, which knows how many pairs there are, and the pairs of event and subscription, a copy;
+            None if there was no room for all.
         """
-        assert self.ticket and self._answer is not None
+        assert self.part and self._answer is not None
         self._done.synchronize()
-        ticket, count = self.ticket, int(self._answer[:4].view(np.uint32)[0])
+        count = int(self._answer[:4].view(np.uint32)[0])
         if count > self._most:
             raise DeviceError(
                 f"the device says {count} matches of {len(self.part)} events: expected at most {self._most}"
             )
-        if count <= self.capacity:
-            found: NDArray[Any] = self._answer[HEADER : HEADER + PAIR * count].view(np.int32)
-            ticket.take(self.part, found.reshape(-1, 2))
-        else:
+        part, self.part = replace(self.part, pairs=count), None
+        if count > self.capacity:
             # The bits of those that had no room are still set.
             self._clean = False
-            ticket.missing -= 1
-            ticket.waiting.appendleft(replace(self.part, pairs=count, started=True))
-        self.ticket = None
-        return count / len(self.part)
+            return part, None
+        return part, self._answer[HEADER : HEADER + PAIR * count].view(np.int32).reshape(-1, 2).copy()
 
 
 def _unfit(there: int, needed: int) -> bool:

@@ -94,14 +94,14 @@ def test_bench_writes_all_figures_and_finds_nothing_wrong(standin: StandIn, run:
 def test_a_wrong_answer_makes_it_fail(
     standin: StandIn, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    collect = Grid.collect
+    match = Grid.match
 
-    def without_the_last(self: Grid, ticket: Any) -> Matches:
-        found = collect(self, ticket)
+    def without_the_last(self: Grid, events: Any, threads: int = 1) -> Matches:
+        found = match(self, events, threads)
         last = max(0, len(found.ids) - 1)
         return Matches(np.minimum(found.offsets, last), found.ids[:last])
 
-    monkeypatch.setattr(Grid, "collect", without_the_last)
+    monkeypatch.setattr(Grid, "match", without_the_last)
     done = run("--json", str(tmp_path / "figures.json"))
     assert done.exit_code == 1
     wrong = json.loads((tmp_path / "figures.json").read_text())["wrong"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from evflow.gpu import ccm, clcb
 from evflow.matching.matcher import Matcher
-from evflow.matching.model import Circle, Constraint, Filter, Op, Subscription
+from evflow.matching.model import Circle, Constraint, Filter, Op
 from tests.examples import tried
 from tests.gpu.standin import ORDERS, StandIn
 from tests.gpu.workload import Workload, answers, differences
@@ -178,24 +178,6 @@ def test_subscriptions_that_come_go_and_move_all_the_time(standin: StandIn, engi
             one.move_many(moving, x, y)
             one.unsubscribe_many(gone)
         assert differences(matcher, oracle, work.events(3)) == []
-
-
-def test_batches_fly_while_the_host_works(standin: StandIn) -> None:
-    matcher, oracle = both("clcb-grid")
-    work = Workload(2, hit=0.9)
-    subscriptions = work.subscriptions(100)
-    matcher.subscribe_many(subscriptions)
-    oracle.subscribe_many(subscriptions)
-    events = [work.events(count) for count in (10, 1, 0, 30)]
-    engine = matcher._engine
-    tickets = [engine.submit(matcher.prepare(part).rows) for part in events]
-    matcher.subscribe_many(["n0 startswith 'a'", Subscription(())])
-    for part, ticket in reversed(list(zip(events, tickets, strict=True))[:3]):
-        matches = engine.collect(ticket)
-        expected = answers(oracle, part)
-        # What had no slot yet meets the subscription that came in between.
-        assert [[i for i in sorted(matches[k]) if i != 100] for k in range(len(part))] == expected
-    assert standin.counter("launches") > 0
 
 
 @every_engine

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from evflow.errors import DeviceError, EvflowError, SubscriptionError
@@ -13,7 +12,7 @@ from evflow.gpu import device
 from evflow.gpu.scenarios import ENGINES
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import ILLEGAL_ADDRESS, LAUNCH_FAILED, OUT_OF_MEMORY, UNAVAILABLE, StandIn
-from tests.gpu.workload import Workload, answers, differences
+from tests.gpu.workload import Workload, differences
 
 every_engine = pytest.mark.parametrize("engine", ENGINES)
 
@@ -123,26 +122,16 @@ def test_a_lost_context_is_told_and_subscriptions_can_be_saved(
 
 
 @pytest.mark.parametrize("kind", ["sync", "launch", "copy"])
-def test_a_batch_that_fails_fails_alone(standin: StandIn, kind: str) -> None:
+def test_a_call_that_fails_fails_alone(standin: StandIn, kind: str) -> None:
     matcher, oracle, work = pair("clcb-grid")
-    engine, events = matcher._engine, work.events(3)
+    matcher._engine._batch = 1
+    events = work.events(5)
     assert differences(matcher, oracle, events) == []
-    rows, tickets, failed = matcher.prepare(events).rows, [], 0
+    # The second of five batches, with the first in flight.
     standin.fail(kind, LAUNCH_FAILED, after={"sync": 1, "launch": 2, "copy": 3}[kind])
-    for _ in range(3):
-        try:
-            tickets.append(engine.submit(rows))
-        except DeviceError:
-            failed += 1
-    for ticket in tickets:
-        try:
-            found = engine.collect(ticket)
-        except DeviceError as error:
-            assert "failed while matching" in str(error)
-            failed += 1
-        else:
-            assert [np.sort(found[i]).tolist() for i in range(3)] == answers(oracle, events)
-    assert failed == 1
+    with pytest.raises(DeviceError, match="failed while matching"):
+        matcher.match_batch(events)
+    assert differences(matcher, oracle, events) == []
     assert differences(matcher, oracle, work.events(3)) == []
 
 

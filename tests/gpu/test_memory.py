@@ -38,11 +38,8 @@ def ids(matches: Any) -> list[list[int]]:
 @pytest.mark.parametrize("spare", [100_000, 600_000])
 def test_a_batch_that_does_not_fit_is_made_smaller(standin: StandIn, slots: int, spare: int) -> None:
     matcher = full(standin, spare, slots=slots)
-    engine = matcher._engine
     for _ in range(2):
-        tickets = [engine.submit(rows(matcher)) for _ in range(3)]
-        for ticket in tickets:
-            assert ids(engine.collect(ticket)) == [EVERY] * EVENTS
+        assert ids(matcher._engine.match(rows(matcher, 2 * EVENTS))) == [EVERY] * (2 * EVENTS)
 
 
 def test_an_event_that_does_not_fit_fails_alone(standin: StandIn) -> None:
@@ -50,44 +47,27 @@ def test_an_event_that_does_not_fit_fails_alone(standin: StandIn) -> None:
     matcher = full(standin, 4000, many)
     engine = matcher._engine
     few = matcher.prepare([{"a": 0}] * 2).rows
-    fits, fails = engine.submit(few), engine.submit(rows(matcher, 2))
-    assert ids(engine.collect(fits)) == [[], []]
-    for _ in range(2):
-        with pytest.raises(DeviceError, match="out of memory while allocating"):
-            engine.collect(fails)
+    for _ in range(3):
+        assert ids(engine.match(few)) == [[], []]
         with pytest.raises(DeviceError, match="out of memory while"):
-            engine.collect(engine.submit(rows(matcher, 2)))
-        assert ids(engine.collect(engine.submit(few))) == [[], []]
+            engine.match(rows(matcher, 2))
     standin.configure()
     assert ids(engine.match(rows(matcher, 2))) == [list(range(many))] * 2
 
 
 @pytest.mark.parametrize("kind", ["alloc", "pinned"])
-def test_a_change_never_passes_over_a_batch_under_way(standin: StandIn, kind: str) -> None:
-    """There is no room for its answers once they are known to be many; each allocation fails in turn."""
+def test_calls_go_on_where_an_allocation_fails(standin: StandIn, kind: str) -> None:
+    """There is no room for answers once they are known to be many; each allocation fails in turn."""
     for after in range(6):
         matcher = full(standin, 8 << 30)
-        engine = matcher._engine
-        ticket = engine.submit(rows(matcher))
         standin.fail(kind, OUT_OF_MEMORY, after=after)
         try:
+            assert ids(matcher._engine.match(rows(matcher))) == [EVERY] * EVENTS
             matcher.subscribe_many(["a > 0"] * 10)
         except DeviceError:
             assert len(matcher) == FILTERS
         standin.configure()
-        assert ids(engine.collect(ticket)) == [EVERY] * EVENTS
-        assert ids(engine.match(rows(matcher))) == [list(range(len(matcher)))] * EVENTS
-
-
-def test_a_change_never_passes_over_a_batch_that_waits_for_room(standin: StandIn) -> None:
-    """Another call has found that there was no room for its answers."""
-    matcher = full(standin, 8 << 30)
-    engine = matcher._engine
-    first, second = engine.submit(rows(matcher)), engine.submit(rows(matcher, 2))
-    assert ids(engine.collect(second)) == [EVERY] * 2
-    matcher.subscribe_many(["a > 0"] * 10)
-    assert ids(engine.collect(first)) == [EVERY] * EVENTS
-    assert ids(engine.match(rows(matcher, 2))) == [list(range(FILTERS + 10))] * 2
+        assert ids(matcher._engine.match(rows(matcher))) == [list(range(len(matcher)))] * EVENTS
 
 
 def test_answers_are_split_where_they_are_many(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
