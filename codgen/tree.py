@@ -83,7 +83,8 @@ class Variable:
     """A local or static variable: a scalar (``shape == ()``) or an array of scalars.
 
     ``index`` numbers locals and statics separately. ``initial`` is a static's first value (a number, a
-    tuple of numbers for an array in C order, 0 by default); statics are never ``str``.
+    tuple of numbers for an array in C order, 0 by default); statics are never ``str``. ``names`` is the
+    enumeration of which it holds the position of a name.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Variable:
     static: bool = False
     shape: tuple[int, ...] = ()
     initial: Any = 0
+    names: FieldType | None = None
 
 
 @dataclass(frozen=True, slots=True)

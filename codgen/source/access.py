@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from evflow.choices import suggestion
 from evflow.codgen.semantics import ZERO
-from evflow.codgen.source.arithmetic import Arithmetic, spelled
+from evflow.codgen.source.arithmetic import Arithmetic, names_of, spelled
 from evflow.codgen.tree import (
     Assign,
     Block,
@@ -154,9 +154,11 @@ class Access(Arithmetic):
         self.statics: list[Variable] = []
         self._void: Variable | None = None
 
-    def new_local(self, name: str, kind: str, shape: tuple[int, ...] = ()) -> Variable:
-        """A further local variable."""
-        variable = Variable(name, kind, len(self.locals), shape=shape)
+    def new_local(
+        self, name: str, kind: str, shape: tuple[int, ...] = (), names: Enum | None = None
+    ) -> Variable:
+        """A further local variable; ``names`` where it holds the position of one."""
+        variable = Variable(name, kind, len(self.locals), shape=shape, names=names)
         self.locals.append(variable)
         return variable
 
@@ -173,7 +175,7 @@ class Access(Arithmetic):
         """The value as an expression to evaluate first, and one that gives it again without its effects."""
         if isinstance(value, Const):
             return value, value
-        place = Element(self.new_local("", value.type))
+        place = Element(self.new_local("", value.type, names=names_of(value)))
         first = Assign(type=value.type, pos=value.pos, place=place, value=value)
         return first, Load(type=value.type, pos=value.pos, place=place)
 

@@ -14,11 +14,25 @@ from typing import Any
 
 from evflow.codgen import semantics
 from evflow.codgen.semantics import FLOATS, ZERO
-from evflow.codgen.tree import Binary, Compare, Const, Convert, Expr, Load, Logical, Path, Pos, Select, Unary
+from evflow.codgen.tree import (
+    Assign,
+    Binary,
+    Compare,
+    Const,
+    Convert,
+    Expr,
+    Load,
+    Logical,
+    Path,
+    Place,
+    Pos,
+    Select,
+    Unary,
+)
 from evflow.errors import CodeError
 from evflow.schema.logical.enum import Enum
 
-__all__ = ["OPERATORS", "Arithmetic", "common_type", "enumeration", "promoted", "spelled"]
+__all__ = ["OPERATORS", "Arithmetic", "common_type", "enumeration", "names_of", "promoted", "spelled"]
 
 _SMALL = frozenset({"bool", "i8", "i16", "u8", "u16"})
 _ORDER = ("i32", "u32", "i64", "u64", "f32", "f64")
@@ -51,17 +65,20 @@ def common_type(a: str, b: str) -> str:
     return max(promoted(a), promoted(b), key=_ORDER.index)
 
 
-def enumeration(place: object) -> Enum | None:
+def enumeration(place: Place) -> Enum | None:
     """The enumeration of the names that stand at a place."""
-    kind = place.type.held if isinstance(place, Path) else None
+    kind = place.type.held if isinstance(place, Path) else place.variable.names
     return kind if isinstance(kind, Enum) else None
 
 
-def _place_of(value: Expr) -> object:
-    """Where a value was read; None for one that was computed."""
+def names_of(value: Expr) -> Enum | None:
+    """The enumeration that a value is the position of a name of; None for any other value."""
     while isinstance(value, Convert):
         value = value.operand
-    return value.place if isinstance(value, Load) else None
+    if isinstance(value, Select):
+        yes, no = names_of(value.yes), names_of(value.no)
+        return yes if yes == no else None
+    return enumeration(value.place) if isinstance(value, (Load, Assign)) else None
 
 
 class Arithmetic:
@@ -194,7 +211,7 @@ class Arithmetic:
 
     def _named(self, value: Expr, other: Expr) -> Expr:
         """The number of a name, where the other value is one of an enumeration."""
-        names = enumeration(_place_of(other))
+        names = names_of(other)
         return value if names is None else self.number_of(value, names)
 
     def number_of(self, value: Expr, names: Enum) -> Expr:
@@ -203,7 +220,7 @@ class Arithmetic:
         Raises:
             CodeError: it is a name that the enumeration lacks, or one of another enumeration.
         """
-        own = enumeration(_place_of(value))
+        own = names_of(value)
         if own is not None and not names.takes(own):
             raise self.error(f"{own.text} and {names.text} have different names")
         if not isinstance(value, Const) or value.type != "str":
@@ -230,6 +247,7 @@ class Arithmetic:
 
     def select(self, condition: Expr, yes: Expr, no: Expr) -> Expr:
         """``condition ? yes : no`` in the common type of both."""
+        yes, no = self._named(yes, no), self._named(no, yes)
         if yes.type != no.type:
             if "str" in (yes.type, no.type):
                 found = f"{spelled(yes.type)} and {spelled(no.type)}"

@@ -184,7 +184,7 @@ class Builder(Calls):
             return self.stored(value, kind, name)
         value = self.number_of(value, names)
         if isinstance(value, tree.Load) and enumeration(value.place) == names:
-            return value
+            return self.convert(value, kind)
         if (
             isinstance(value, tree.Const)
             and value.type != "str"

@@ -15,11 +15,13 @@ from pycparser import c_ast
 
 from evflow.codgen import tree
 from evflow.codgen.source.access import Slice
+from evflow.codgen.source.arithmetic import names_of
 from evflow.codgen.source.check import Builder
 from evflow.codgen.source.codexpr import CONSTANTS, Expressions
 from evflow.codgen.source.codtext import parse
 from evflow.codgen.tree import Expr, Function, Stmt
 from evflow.schema import Schema
+from evflow.schema.logical import Enum
 
 __all__ = ["build_cod"]
 
@@ -146,7 +148,8 @@ class _Statements(Expressions):
         if subject.type in ("f32", "f64", "str"):
             raise self.error("'switch' needs an integer", node.cond)
         sections = node.stmt.block_items or [] if isinstance(node.stmt, c_ast.Compound) else [node.stmt]
-        value, chosen = builder.new_local("", subject.type), builder.new_local("", "i32")
+        value = builder.new_local("", subject.type, names=names_of(subject))
+        chosen = builder.new_local("", "i32")
         switch = _Switch()
         self.enclosing.append(switch)
         builder.scopes.append({})
@@ -170,7 +173,7 @@ class _Statements(Expressions):
         for number, section in enumerate(sections):
             with builder.at(self.place(section)):
                 if isinstance(section, c_ast.Case):
-                    label = self._label(section, value.type)
+                    label = self._label(section, value)
                     if label.value in seen:
                         raise self.error(f"case {label.value} stands there twice", section)
                     seen.add(label.value)
@@ -186,8 +189,11 @@ class _Statements(Expressions):
                 turn.append(builder.when(reached, body))
         return [builder.set(chosen, builder.const("i32", default)), *choice], turn
 
-    def _label(self, section: Any, kind: str) -> tree.Const:
-        label = self.builder.convert(self.value(section.expr), kind)
+    def _label(self, section: Any, subject: tree.Variable) -> tree.Const:
+        label, names = self.value(section.expr), subject.names
+        if isinstance(names, Enum):
+            label = self.builder.number_of(label, names)
+        label = self.builder.convert(label, subject.type)
         if not isinstance(label, tree.Const) or label.type in ("f32", "f64"):
             raise self.error("the value of a case must be a constant integer", section.expr)
         return label
