@@ -150,10 +150,11 @@ class Log:
     def _find(self) -> None:
         """Finds the older files, and puts the newest in its place after a kill."""
         self._older = dict(sorted((int(p.name.rpartition(".")[2]), p) for p in _segments(self.path)))
-        if not _there(self.path) and self._older and self._made.exists():
+        if not _there(self.path) and self._older and self._rolled.exists():
             # A kill between the two steps of ``roll``.
-            self._made.rename(self.path)
-        self._made.unlink(missing_ok=True)
+            self._rolled.rename(self.path)
+        for made in (self._made, self._rolled):
+            made.unlink(missing_ok=True)
         if not _there(self.path):
             # Its owner has thrown the log away.
             self._forget(list(self._older))
@@ -208,7 +209,12 @@ class Log:
 
     @property
     def _made(self) -> Path:
+        """What ``begin`` makes, which may not be whole; what ``roll`` makes is, once the other is renamed."""
         return self.path.with_name(f"{self.path.name}.new")
+
+    @property
+    def _rolled(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.next")
 
     # --- reading
 
@@ -319,11 +325,11 @@ class Log:
                 for number, pieces in enumerate(files, oldest):
                     if number > oldest:
                         made[number - 1] = self._made.rename(self._older_path(number - 1))
-                    self._write_new(number, oldest, pieces)
+                    self._write_new(self._made, number, oldest, pieces)
                     # A power cut must not leave the new name with nothing behind it.
                     sync_file(self._made)
                 gone = list(self._older)
-                self._take_new(number)
+                self._take_new(self._made, number)
             except BaseException:
                 for path in made.values():
                     path.unlink(missing_ok=True)
@@ -338,21 +344,27 @@ class Log:
         with self.naming():
             self._require()
             number = self.segment + 1
-            self._write_new(number, next(iter(self._older), self.segment), [(meta, b"") for meta in metas])
+            oldest = next(iter(self._older), self.segment)
+            self._write_new(self._rolled, number, oldest, [(meta, b"") for meta in metas])
             older = self._older_path(self.segment)
             if self._torn:
                 os.ftruncate(self._file, self.end)
+            before = self.segment
             self.path.rename(older)
-            self._older[self.segment] = older
-            self._unsynced.add(self.segment)
-            self._take_new(number)
+            try:
+                self._take_new(self._rolled, number)
+            except OSError:
+                older.rename(self.path)
+                raise
+            self._older[before] = older
+            self._unsynced.add(before)
 
     def _older_path(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number:08d}")
 
-    def _write_new(self, number: int, oldest: int, pieces: Iterable[tuple[Meta, Body]]) -> None:
-        self._made.unlink(missing_ok=True)
-        file = os.open(self._made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    def _write_new(self, made: Path, number: int, oldest: int, pieces: Iterable[tuple[Meta, Body]]) -> None:
+        made.unlink(missing_ok=True)
+        file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             at = _write(file, [_MAGIC, *_parts([self._kind, number, oldest])], 0)
             for meta, body in pieces:
@@ -360,11 +372,11 @@ class Log:
         finally:
             os.close(file)
 
-    def _take_new(self, number: int) -> None:
-        """Puts the new file in its place."""
-        file = os.open(self._made, os.O_RDWR | os.O_CLOEXEC)
+    def _take_new(self, made: Path, number: int) -> None:
+        """Puts a new file in its place."""
+        file = os.open(made, os.O_RDWR | os.O_CLOEXEC)
         try:
-            self._made.rename(self.path)
+            made.rename(self.path)
         except OSError:
             os.close(file)
             raise

@@ -322,7 +322,7 @@ def test_replay_of_another_file_is_told(run: Run, edge: FakeClient, tmp_path: Pa
     (tmp_path / "diary").write_text("dear diary, today")
     done = run("replay", tmp_path / "diary", "trades/trades", "--at", AT)
     assert done.exit_code == 1
-    assert "expected a recording" in done.output
+    assert "it is not a file of evflow" in done.output
 
 
 @pytest.mark.parametrize("speed", ["0", "-1", "fast", "nan", "inf"])

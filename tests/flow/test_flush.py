@@ -178,6 +178,7 @@ def test_a_disk_that_fails_to_flush_is_told_to_who_waits(
 
     with keeping(tmp_path / "kept").run() as flow:
         flow["pings"].submit(Ping(1, ""))
+        flow.drain(timeout=10)
         with monkeypatch.context() as patch:
             patch.setattr(log, "sync_file", broken)
             with pytest.raises(ev.FlowError, match=r"'store' cannot bring its file to the disk: .*planted"):

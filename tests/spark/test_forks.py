@@ -24,7 +24,7 @@ own = Path(sys.argv[1])
 wheel = own / "some.whl"
 wheel.write_bytes(b"")
 opened = [RowLog(None, 1 << 20), Folder(None)]
-made = {Path(session._file(wheel)).parent, broadcast._root(), opened[0]._path.parent, opened[1].path}
+made = {Path(session._file(wheel)).parent, broadcast._root(), opened[0]._log.path.parent, opened[1].path}
 assert len(made) == 4
 if not os.fork():
     assert broadcast._root() not in made

@@ -137,8 +137,9 @@ class _Packed(NamedTuple):
 def _unpacked(state: bytes) -> _Packed:
     try:
         found = msgpack.decode(state, type=_Packed)
-        if wrong := [one for one in found.epochs if one.first > one.last]:
-            raise ValueError(f"{shown(wrong[0])} are no epochs")
+        runs = {(one.job, one.first) for one in found.epochs if one.first <= one.last}
+        if len(runs) < len(found.epochs):
+            raise ValueError("its runs of epochs end before they begin, or begin twice")
     except (ValueError, RecursionError) as error:
         raise FlowError(f"a Spark source's snapshot is malformed: {shown(error)}") from None
     return found
