@@ -56,9 +56,19 @@ def picture(before: Survey | None, after: Survey, deployment: str, seconds: floa
     """
     known = after.deployments()[chosen(after, deployment)]
     graph = _graph(deployment, known)
-    stones = _stones(after, deployment)
+    prefix = f"{deployment}/"
+    stones = {
+        name.removeprefix(prefix): stone
+        for status in after.alive.values()
+        for name, stone in status.stones.items()
+        if name.startswith(prefix)
+    }
     live = Live(
-        _rates(before, after, deployment, seconds),
+        {
+            name.removeprefix(prefix): {"in": rate.taken, "out": rate.left}
+            for (_, name), rate in rates(before, after, seconds).items()
+            if name.startswith(prefix)
+        },
         {name: note for name, stone in stones.items() if (note := _note(name, stone, known))},
         {node: _caption(node, after, known) for node in known.hosts},
         frozenset(node for node, state in known.members.items() if state.startswith("dead")),
@@ -79,28 +89,6 @@ def _graph(deployment: str, known: DeploymentStatus) -> Graph:
         raise DeployError(
             f"deployment {deployment}: its graph cannot be read: {shown(error, 200)}"
         ) from error
-
-
-def _stones(after: Survey, deployment: str) -> dict[str, StoneStatus]:
-    """The stones of a deployment, by the names they have in its graph."""
-    prefix = f"{deployment}/"
-    return {
-        name.removeprefix(prefix): stone
-        for status in after.alive.values()
-        for name, stone in status.stones.items()
-        if name.startswith(prefix)
-    }
-
-
-def _rates(
-    before: Survey | None, after: Survey, deployment: str, seconds: float | None
-) -> dict[str, dict[str, float]]:
-    prefix = f"{deployment}/"
-    found: dict[str, dict[str, float]] = {}
-    for (_, name), rate in rates(before, after, seconds).items():
-        if name.startswith(prefix):
-            found[name.removeprefix(prefix)] = {"in": rate.taken, "out": rate.left}
-    return found
 
 
 def _note(name: str, stone: StoneStatus, known: DeploymentStatus) -> str:

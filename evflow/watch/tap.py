@@ -63,19 +63,11 @@ class Lines:
         self._echo(json.dumps(said, ensure_ascii=False))
 
 
-class Rows:
-    """Events as rows of a table, under a header that is repeated when events of another schema come.
+class Rows(Lines):
+    """Events as rows of a table, under a header that is repeated when events of another schema come."""
 
-    Args:
-        echo: takes each line.
-        wall: seconds since 1970.
-    """
-
-    def __init__(self, echo: Callable[[str], object], wall: Callable[[], float] = time.time) -> None:
-        self._echo = echo
-        self._wall = wall
-        self._schema = ""
-        self._widths: list[int] = []
+    _schema = ""
+    _widths: list[int]
 
     def show(self, event: View) -> None:
         """Shows an event."""
@@ -119,28 +111,6 @@ class Watched:
         return f"{self.passed + self.missed:,} events passed, {left_out:,} of them left out"
 
 
-class _Sparing:
-    """At most so many a second, at once no more than those of a second."""
-
-    def __init__(self, rate: float | None, clock: Callable[[], float]) -> None:
-        self._rate = rate
-        self._clock = clock
-        self._at = clock()
-        self._left = max(1.0, rate or 0.0)
-
-    def room(self) -> float:
-        """How many may be shown now."""
-        if self._rate is None:
-            return math.inf
-        now = self._clock()
-        self._left = min(max(1.0, self._rate), self._left + (now - self._at) * self._rate)
-        self._at = now
-        return self._left
-
-    def shown(self, count: int) -> None:
-        self._left -= count
-
-
 def watch(
     tap: Tap,
     show: Callable[[View], object],
@@ -163,7 +133,8 @@ def watch(
         ended: asked whenever nothing has come for a moment; ends it too.
     """
     done = Watched() if done is None else done
-    sparing = _Sparing(rate, clock)
+    most = max(1.0, rate or 0.0)
+    room, at = most, clock()
     while count is None or done.shown < count:
         batch = tap.next(_WAIT)
         done.missed = tap.missed
@@ -171,12 +142,15 @@ def watch(
             if ended():
                 break
             continue
+        if rate is not None:
+            now = clock()
+            room, at = min(most, room + (now - at) * rate), now
         left = math.inf if count is None else count - done.shown
-        shown = int(min(len(batch), sparing.room(), left))
+        shown = int(min(len(batch), math.inf if rate is None else room, left))
         # What comes behind the last that is wanted has not been watched.
         done.passed += len(batch) if shown < left else shown
         for event in batch[:shown]:
             show(event)
             done.shown += 1
-        sparing.shown(shown)
+        room -= shown
     return done
