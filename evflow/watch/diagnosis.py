@@ -19,7 +19,7 @@ from evflow.node.contact import Contact
 from evflow.report import plain
 from evflow.watch.status import LinkStatus
 
-__all__ = ["Diagnosis", "Probe", "diagnose", "probe"]
+__all__ = ["Diagnosis", "Probe", "diagnose", "probe", "told"]
 
 _MOST_ADDRESSES = 8
 
@@ -213,6 +213,20 @@ down
 down, probed
     trouble: {way}: {trouble}
 
+not running
+    not running: deployment {deployment} does not run on node {node}: {trouble}
+    - see the log of {node}: evflow logs
+    - what it lacks may be put right, and the node started again
+
+not written
+    not written: node {node}: {trouble}
+    - nothing is lost: what is not written waits, and goes on by itself once it can be written
+
+dead
+    dead: deployment {deployment}: node {node} is {state}
+    - is its process there? On its host: evflow doctor --listen {at}
+    - start it again with the same name and storage folder: it takes up its stones again
+
 KEYS
     - with keys: does {whom} have {mine}, and is {theirs} here its key of now? A node does not answer whom it
       does not know
@@ -227,7 +241,7 @@ REACH, no contact
     - nobody said where {peer} is: does it run, and does it dial {by}?
     - or give its contact: --peer {peer}=CONTACT
 """)
-"""Outcome of a probe, or what else is known of a link → the same. KEYS and REACH stand for their checks."""
+"""Outcome of a probe, or what else is known → the same. KEYS and REACH stand for their checks."""
 
 
 def diagnose(
@@ -248,7 +262,21 @@ def diagnose(
     if found is not None:
         words["found"] = _line(found[0])
         words |= zip(("one", "two"), map(_line, found.groups()), strict=False)
-    checks = tuple(check.format_map(words) for check in _listed(rule.checks, report.contact))
+    return _filled(rule, words)
+
+
+def told(kind: str, **words: str) -> Diagnosis:
+    """A diagnosis of what no link says: "not running", "not written" or "dead".
+
+    Args:
+        kind: which.
+        words: what its template names; texts from other hosts, too.
+    """
+    return _filled(_OTHERS[kind], {name: _line(text) for name, text in words.items()})
+
+
+def _filled(rule: _Rule, words: dict[str, str]) -> Diagnosis:
+    checks = tuple(check.format_map(words) for check in _listed(rule.checks, words.get("contact", "")))
     return Diagnosis(rule.kind, rule.what.format_map(words), checks)
 
 

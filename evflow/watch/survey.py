@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from evflow.errors import DeployError, LinkError
-from evflow.report import plain
-from evflow.watch.diagnosis import Diagnosis, Probe, diagnose
+from evflow.watch.diagnosis import Diagnosis, Probe, diagnose, told
 from evflow.watch.diagnosis import probe as probe_contact
 from evflow.watch.status import DeploymentStatus, LinkStatus, NodeStatus, StoneStatus
 
@@ -104,50 +103,20 @@ class Survey:
         """Everything that is dead or does not work as it should."""
         found = [seen.trouble for seen in self.nodes if seen.trouble is not None]
         found += [trouble for *_, trouble in self.links() if trouble]
-        found += [
-            _not_running(node, name, known.trouble)
-            for node, status in self.alive.items()
-            for name, known in status.deployments.items()
-            if known.trouble
-        ]
-        found += [_unwritten(node, why) for node, status in self.alive.items() for why in status.unwritten]
-        for name, deployment in self.deployments().items():
-            for member, state in deployment.members.items():
+        for node, status in self.alive.items():
+            found += [
+                told("not running", node=node, deployment=name, trouble=known.trouble)
+                for name, known in status.deployments.items()
+                if known.trouble
+            ]
+            found += [told("not written", node=node, trouble=why) for why in status.unwritten]
+        for name, known in self.deployments().items():
+            for member, state in known.members.items():
                 if state.startswith("dead"):
-                    found.append(_dead_member(name, deployment, member, state))
+                    contact = known.hosts.get(member)
+                    at = f"{member} at {contact}" if contact else member
+                    found.append(told("dead", deployment=name, node=at, at=contact or "CONTACT", state=state))
         return list({str(trouble): trouble for trouble in found}.values())
-
-
-def _not_running(node: str, deployment: str, trouble: str) -> Diagnosis:
-    return Diagnosis(
-        "not running",
-        plain(f"deployment {deployment} does not run on node {node}: {' '.join(trouble.split())}"),
-        (
-            f"see the log of {plain(node)}: evflow logs",
-            "what it lacks may be put right, and the node started again",
-        ),
-    )
-
-
-def _unwritten(node: str, why: str) -> Diagnosis:
-    return Diagnosis(
-        "not written",
-        plain(f"node {node}: {' '.join(why.split())}"),
-        ("nothing is lost: what is not written waits, and goes on by itself once it can be written",),
-    )
-
-
-def _dead_member(name: str, deployment: DeploymentStatus, member: str, state: str) -> Diagnosis:
-    contact = deployment.hosts.get(member, "")
-    at = f" at {contact}" if contact else ""
-    return Diagnosis(
-        "dead",
-        plain(f"deployment {name}: node {member}{at} is {state}"),
-        (
-            plain(f"is its process there? On its host: evflow doctor --listen {contact or 'CONTACT'}"),
-            "start it again with the same name and storage folder: it takes up its stones again",
-        ),
-    )
 
 
 @dataclass(frozen=True)
