@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
 from evflow.errors import LinkError
 from evflow.watch.endpoint import Endpoint
-from evflow.watch.status import NodeStatus, StoneStatus
+from evflow.watch.status import NodeStatus
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -27,13 +27,34 @@ _log = logging.getLogger("evflow.watch")
 Status = Callable[[], Any]
 """Gives what the node answers to "status"."""
 
-_DIRECTIONS: tuple[tuple[str, Callable[[StoneStatus], int]], ...] = (
-    ("in", lambda stone: stone.taken),
-    ("out", lambda stone: stone.left),
-    ("dropped", lambda stone: stone.dropped),
-    ("error", lambda stone: stone.errors),
-    ("unmatched", lambda stone: stone.unmatched),
+_NODE = (
+    ("evflow_node_uptime_seconds", "uptime", "Seconds since the node began."),
+    ("evflow_node_memory_bytes", "memory", "Resident memory of the node's process."),
+    ("evflow_host_load1", "load", "The host's load, the average of a minute."),
+    ("evflow_dead_letters_total", "dead_letters", "Events that were given up, by any stone."),
 )
+_STONE = (
+    ("evflow_stone_queued_events", "queued", "Events that wait in a stone."),
+    ("evflow_stone_busy_seconds_total", "busy", "Time spent in a stone."),
+    ("evflow_stone_frozen", "frozen", "Whether a stone is frozen."),
+)
+_LINK = (
+    ("evflow_link_bandwidth_bytes_per_second", "bandwidth", "What goes to a peer."),
+    ("evflow_link_waiting_events", "waiting", "Events that a peer has not handled."),
+    ("evflow_link_sessions_total", "sessions", "Sessions with a peer so far."),
+)
+"""Metrics that are an attribute of a node, of its stones and of its links: name, attribute, help."""
+
+_DIRECTIONS = {
+    "in": "taken",
+    "out": "left",
+    "dropped": "dropped",
+    "error": "errors",
+    "unmatched": "unmatched",
+}
+
+Samples = Iterable[tuple[tuple[str, ...], float]]
+"""Values of labels, and the value that they have."""
 
 
 class Collector:
@@ -54,99 +75,79 @@ class Collector:
 
     def collect(self) -> Iterator[Metric]:
         """The metrics; only ``evflow_up`` 0 where the node cannot say its status."""
+        status: NodeStatus | None
         try:
             with self._one:
                 status = NodeStatus.parse(self._status())
         except mishaps.CONTAINED as error:
             mishaps.tell(_log, "metrics", "the node's status cannot be had", error)
-            yield _gauge("evflow_up", "Whether the node says its status.", {(): 0.0})
+            status = None
+        yield _family("evflow_up", "Whether the node says its status.", "", [((), status is not None)])
+        if status is None:
             return
-        yield _gauge("evflow_up", "Whether the node says its status.", {(): 1.0})
         yield from _of_node(status)
         yield from _of_stones(status)
         yield from _of_links(status)
         yield from _of_deployments(status)
 
 
-def _of_node(status: NodeStatus) -> Iterator[Metric]:
-    info = (status.node, status.version, status.host)
-    yield _gauge(
-        "evflow_node_info", "The node, always 1.", {info: 1.0}, ("node", "version", "host")
-    )  # fmt: skip
-    yield _gauge("evflow_node_uptime_seconds", "Seconds since the node began.", {(): status.uptime})
-    yield _gauge(
-        "evflow_node_memory_bytes", "Resident memory of the node's process.", {(): float(status.memory)}
-    )
-    yield _gauge(
-        "evflow_node_events_bytes",
-        "Memory for events of peers: used, and the most that they may use.",
-        {(of,): float(count) for of, count in status.budget.items()},
-        ("of",),
-    )
-    yield _gauge("evflow_host_load1", "The host's load, the average of a minute.", {(): status.load})
-    yield _counter(
-        "evflow_dead_letters", "Events that were given up, by any stone.", {(): float(status.dead_letters)}
-    )
-    refused = {(kind,): float(count) for kind, count in status.refused.items()}
-    yield _counter("evflow_refused", "What came from peers and was refused.", refused, ("kind",))
+def _of_node(said: NodeStatus) -> Iterator[Metric]:
+    info = (said.node, said.version, said.host)
+    yield _family("evflow_node_info", "The node, always 1.", "node version host", [(info, 1)])
+    for name, attribute, help in _NODE:
+        yield _family(name, help, "", [((), getattr(said, attribute))])
+    budget = (((of,), count) for of, count in said.budget.items())
+    help = "Memory for events of peers: used, and the most that they may use."
+    yield _family("evflow_node_events_bytes", help, "of", budget)
+    refused = (((kind,), count) for kind, count in said.refused.items())
+    yield _family("evflow_refused_total", "What came from peers and was refused.", "kind", refused)
 
 
-def _of_stones(status: NodeStatus) -> Iterator[Metric]:
-    stones = {_split(name): stone for name, stone in status.stones.items()}
-    names = ("deployment", "stone")
-    yield _counter(
-        "evflow_stone_events",
-        "Events at a stone: in, out, dropped, error, unmatched.",
-        {(*key, way): float(count(s)) for key, s in stones.items() for way, count in _DIRECTIONS},
-        (*names, "direction"),
+def _of_stones(said: NodeStatus) -> Iterator[Metric]:
+    stones = {_split(name): stone for name, stone in said.stones.items()}
+    labels = "deployment stone"
+    for name, attribute, help in _STONE:
+        yield _family(name, help, labels, ((key, getattr(stone, attribute)) for key, stone in stones.items()))
+    events = (
+        ((*key, way), getattr(stone, attribute))
+        for key, stone in stones.items()
+        for way, attribute in _DIRECTIONS.items()
     )
-    queued = {key: float(stone.queued) for key, stone in stones.items()}
-    yield _gauge("evflow_stone_queued_events", "Events that wait in a stone.", queued, names)
-    busy = {key: stone.busy for key, stone in stones.items()}
-    yield _counter("evflow_stone_busy_seconds", "Time spent in a stone.", busy, names)
-    frozen = {key: float(stone.frozen) for key, stone in stones.items()}
-    yield _gauge("evflow_stone_frozen", "Whether a stone is frozen.", frozen, names)
-    numbers = {
-        (*key, name): float(value)
+    help = "Events at a stone: in, out, dropped, error, unmatched."
+    yield _family("evflow_stone_events_total", help, f"{labels} direction", events)
+    numbers = (
+        ((*key, name), value)
         for key, stone in stones.items()
         for name, value in stone.attributes.items()
         if isinstance(value, int | float)
-    }
-    yield _gauge(
-        "evflow_stone_attribute", "Attributes of a stone that are numbers.", numbers, (*names, "name")
     )
+    help = "Attributes of a stone that are numbers."
+    yield _family("evflow_stone_attribute", help, f"{labels} name", numbers)
 
 
-def _of_links(status: NodeStatus) -> Iterator[Metric]:
+def _of_links(said: NodeStatus) -> Iterator[Metric]:
     # Each visitor has a name of its own, which would be a time series for ever.
-    links = {(peer,): link for peer, link in status.links.items() if not link.left}
-    peer = ("peer",)
-    up = {key: float(link.state == "up") for key, link in links.items()}
-    yield _gauge("evflow_link_up", "Whether the link to a peer is up.", up, peer)
+    links = {(peer,): link for peer, link in said.links.items() if not link.left}
+    up = ((key, link.state == "up") for key, link in links.items())
+    yield _family("evflow_link_up", "Whether the link to a peer is up.", "peer", up)
     # What was not measured is left out, as 0 would be a very good link.
-    trips = {key: link.round_trip for key, link in links.items() if link.round_trip}
-    yield _gauge("evflow_link_round_trip_seconds", "Round trip to a peer, smoothed.", trips, peer)
-    rates = {key: link.bandwidth for key, link in links.items()}
-    yield _gauge("evflow_link_bandwidth_bytes_per_second", "What goes to a peer.", rates, peer)
-    waiting = {key: float(link.waiting) for key, link in links.items()}
-    yield _gauge("evflow_link_waiting_events", "Events that a peer has not handled.", waiting, peer)
-    sessions = {key: float(link.sessions) for key, link in links.items()}
-    yield _counter("evflow_link_sessions", "Sessions with a peer so far.", sessions, peer)
+    trips = ((key, link.round_trip) for key, link in links.items() if link.round_trip)
+    yield _family("evflow_link_round_trip_seconds", "Round trip to a peer, smoothed.", "peer", trips)
+    for name, attribute, help in _LINK:
+        yield _family(name, help, "peer", ((key, getattr(link, attribute)) for key, link in links.items()))
 
 
-def _of_deployments(status: NodeStatus) -> Iterator[Metric]:
-    found = status.deployments
-    versions = {(name,): float(known.version) for name, known in found.items()}
-    yield _gauge("evflow_deployment_version", "Version of a deployment's record.", versions, ("deployment",))
-    members = {
-        (name, member): float(state == "alive")
-        for name, known in found.items()
+def _of_deployments(said: NodeStatus) -> Iterator[Metric]:
+    versions = (((name,), known.version) for name, known in said.deployments.items())
+    yield _family("evflow_deployment_version", "Version of a deployment's record.", "deployment", versions)
+    members = (
+        ((name, member), state == "alive")
+        for name, known in said.deployments.items()
         for member, state in known.members.items()
         if state != "unknown"
-    }
-    yield _gauge(
-        "evflow_member_up", "Whether a member of a deployment is alive.", members, ("deployment", "member")
     )
+    help = "Whether a member of a deployment is alive."
+    yield _family("evflow_member_up", help, "deployment member", members)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -154,30 +155,15 @@ def _split(name: str) -> tuple[str, str]:
     return (deployment, stone) if slash else ("", name)
 
 
-_Key = TypeVar("_Key", bound=tuple[str, ...])
+def _family(name: str, help: str, labels: str, samples: Samples) -> Metric:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-
-def _gauge(name: str, help: str, samples: Mapping[_Key, float], labels: tuple[str, ...] = ()) -> Metric:
-    from prometheus_client.core import GaugeMetricFamily
-
-    family = GaugeMetricFamily(name, help, labels=labels)
-    for values, value in samples.items():
-        family.add_metric([_label(text) for text in values], value)
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    family = kind(name, help, labels=labels.split())
+    for values, value in samples:
+        # Half of a surrogate pair has no bytes, and would cost the whole scrape.
+        family.add_metric([text.encode("utf-8", "replace").decode() for text in values], float(value))
     return family
-
-
-def _counter(name: str, help: str, samples: Mapping[_Key, float], labels: tuple[str, ...] = ()) -> Metric:
-    from prometheus_client.core import CounterMetricFamily
-
-    family = CounterMetricFamily(name, help, labels=labels)
-    for values, value in samples.items():
-        family.add_metric([_label(text) for text in values], value)
-    return family
-
-
-def _label(text: str) -> str:
-    # Half of a surrogate pair has no bytes, and would cost the whole scrape.
-    return text.encode("utf-8", "replace").decode()
 
 
 def registry(status: Status) -> CollectorRegistry:
