@@ -20,10 +20,10 @@ from evflow.events.batch import EventBatch
 from evflow.graph import Graph
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
-from evflow.spark.fitting import fitting
 from evflow.spark.java import explained
 from evflow.spark.program import Program, entry, free_name
 from evflow.spark.registering import register
+from evflow.spark.rows import fitting, together
 from evflow.stones.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ __all__ = ["apply", "run_task"]
 _log = logging.getLogger("evflow.spark")
 
 _FAULTS = ("fail", "drop")
-_ROWS = 10_000
-"""Rows that leave are gathered up to so many, as many as Spark's own batches have."""
+_ROWS, _BYTES = 10_000, 4 << 20
+"""Rows that leave are put together up to so many, as many as Spark's own batches have, or bytes."""
 
 
 @explained()
@@ -113,6 +113,12 @@ def run_task(
         SchemaError: a row does not fit the source, or one that leaves does not fit ``shape``.
         SparkError: a stone gave up an event, and that is to end the job.
     """
+    yield from together(_left(program, batches, shape), _ROWS, _BYTES)
+
+
+def _left(
+    program: Program, batches: Iterator[pa.RecordBatch], shape: pa.Schema | None
+) -> Iterator[pa.RecordBatch]:
     from evflow.spark.columns.arrow import arrow_schema_of, decode, encode
 
     left: list[EventBatch] = []
@@ -128,7 +134,6 @@ def run_task(
     engine = Engine(check_graph(graph), faults)
     source = engine.topology.slots[program.source]
     shape = arrow_schema_of(program.leaves) if shape is None else shape
-    gathered = _Gathered()
     try:
         for rows in batches:
             engine.submit(source, encode(program.enters, rows))
@@ -136,9 +141,8 @@ def run_task(
             if faults.first and program.faults == "fail":
                 cure = "clean the rows before, or leave such events out with faults='drop'"
                 raise SparkError(f"apply: {faults.first}; {cure}")
-            yield from (decode(batch, shape) for batch in gathered.take(left))
+            yield from (decode(batch, shape) for batch in left)
             left.clear()
-        yield from (decode(batch, shape) for batch in gathered.rest())
     finally:
         engine.stop()
         if faults.counts:
@@ -149,33 +153,6 @@ def run_task(
 def _built(data: str) -> Graph:
     """The graph of its data; once a worker process."""
     return Graph.from_dict(from_json(data))
-
-
-class _Gathered:
-    """Puts small batches together, so that Spark need not handle many; in order."""
-
-    def __init__(self) -> None:
-        self._waiting: list[EventBatch] = []
-        self._rows = 0
-
-    def take(self, batches: Sequence[EventBatch]) -> Iterator[EventBatch]:
-        """Takes what has left, and gives what is enough to go."""
-        for batch in batches:
-            if len(batch) * 2 > _ROWS:
-                yield from self.rest()
-                yield batch
-                continue
-            # Without the events that were not selected, whose memory would be kept meanwhile.
-            self._waiting.append(batch.compact())
-            self._rows += len(batch)
-            if self._rows >= _ROWS:
-                yield from self.rest()
-
-    def rest(self) -> Iterator[EventBatch]:
-        """Gives what waits."""
-        waiting, self._waiting, self._rows = self._waiting, [], 0
-        if waiting:
-            yield EventBatch.concat(waiting)
 
 
 class _Faults(LetterBox):

@@ -1,7 +1,7 @@
 """What a Spark session needs so that ``evflow`` is a format of it, also on its executors.
 
 Spark finds the format by itself where ``pyspark_evflow`` can be imported. In a checkout that takes two more
-folders on the path of each Python process; to executors that do not have the package, it is sent.
+folders on the path of each Python process; ``register`` sends the package to executors that lack it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import evflow
 from evflow.errors import SparkError
-from evflow.forked import temporary_folder
 from evflow.spark.java import require_java
 
 if TYPE_CHECKING:
@@ -111,7 +109,7 @@ def worker_path() -> tuple[str, ...]:
     return (str(package.parent), str(format_folder.resolve()))
 
 
-def configure_spark_with_evflow(builder: Builder, *, packages: Sequence[str | Path] = ()) -> Builder:
+def configure_spark_with_evflow(builder: Builder) -> Builder:
     """Gives a session's builder what reading, writing and matching with evflow need. No session is made.
 
     In a checkout it also puts the checkout on ``PYTHONPATH`` of this process's environment, from which the
@@ -119,14 +117,12 @@ def configure_spark_with_evflow(builder: Builder, *, packages: Sequence[str | Pa
 
     Args:
         builder: ``SparkSession.builder``, configured or not.
-        packages: wheels or zip files for executors that do not have the package, as for ``--py-files`` (which
-            takes wheels only when they are called ``.zip``).
 
     Returns:
         The builder.
 
     Raises:
-        SparkError: it is no builder, a package is not there, or PySpark or PyArrow is not, or does not fit.
+        SparkError: it is not a builder, or PySpark or PyArrow is not there, or does not fit.
     """
     require_pyspark()
     for method in ("config", "getOrCreate"):
@@ -142,8 +138,6 @@ def configure_spark_with_evflow(builder: Builder, *, packages: Sequence[str | Pa
         settings["spark.executorEnv.PYTHONPATH"] = path
     # Otherwise the workers would be whatever python3 comes first on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if packages:
-        settings["spark.submit.pyFiles"] = ",".join(map(_file, packages))
     configured: Any = builder
     for key, value in settings.items():
         configured = configured.config(key, value)
@@ -154,19 +148,6 @@ def configure_spark_with_evflow(builder: Builder, *, packages: Sequence[str | Pa
 def _joined(folders: Sequence[str], path: str) -> str:
     kept = [entry for entry in path.split(os.pathsep) if entry and entry not in folders]
     return os.pathsep.join([*folders, *kept])
-
-
-def _file(package: str | Path) -> str:
-    """A package as Spark takes it, which knows ``.zip`` and not ``.whl``."""
-    if "://" in str(package):
-        return str(package)
-    path = Path(package)
-    if not path.is_file():
-        raise SparkError(f"package {package} is not there; make one with `pip wheel --no-deps evflow`")
-    if path.suffix != ".whl":
-        return str(path)
-    folder = temporary_folder("evflow-")
-    return str(shutil.copy(path, folder / f"{path.stem}.zip"))
 
 
 def active_session(spark: SparkSession) -> SparkSession:

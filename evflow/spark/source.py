@@ -15,9 +15,7 @@ from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
 from evflow.stones.naming import file_name
 
 if TYPE_CHECKING:
-    from evflow.spark.ingest.job import Job
     from evflow.spark.ingest.progress import Progress
-    from evflow.spark.landing.actor import Landing
 
 __all__ = ["SparkSource"]
 
@@ -180,16 +178,6 @@ class SparkSource(Acting):
         if self.feed is not None:
             self.feed.prepare()
         return Landing(context, self)
-
-    def start(self, landing: Landing) -> Job | None:
-        """Starts the job that it runs itself; None if it has none."""
-        if self.feed is None:
-            return None
-        from evflow.spark.ingest.job import Job
-
-        job = Job(self.feed, landing.target())
-        job.start()
-        return job
 
     def controls(self, call: Call) -> _Controls:
         return _Controls(call)

@@ -63,17 +63,6 @@ def test_configure_refuses_what_is_no_builder() -> None:
         configure_spark_with_evflow({})
 
 
-def test_configure_refuses_a_package_that_is_not_there() -> None:
-    class Builder:
-        def config(self, key: str, value: str) -> Builder:
-            return self
-
-        def getOrCreate(self) -> None: ...
-
-    with pytest.raises(SparkError, match=r"package no\.whl is not there"):
-        configure_spark_with_evflow(Builder(), packages=["no.whl"])
-
-
 def test_missing_java_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

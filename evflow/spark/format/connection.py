@@ -10,8 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from evflow.errors import EvflowError, LinkError, SparkError
 from evflow.flow.flow import Flow
@@ -29,8 +28,8 @@ _shared: dict[tuple[int, Options], Connection] = {}
 _lock = threading.Lock()
 
 
-class Connection:
-    """A connection to a node, to ask its stones.
+class Connection(ExitStack):
+    """A connection to a node, to ask its stones; ``close`` ends it.
 
     Args:
         options: where it is, and how this end is called.
@@ -40,14 +39,15 @@ class Connection:
     """
 
     def __init__(self, options: Options) -> None:
+        super().__init__()
         self.options = options
-        self._stack = ExitStack()
+        node = self.enter_context(_node(options))
         try:
-            node = self._stack.enter_context(_node(options))
             self.flow = Flow.empty("spark", node=node)
         except BaseException:
-            self._stack.close()
+            self.close()
             raise
+        self.callback(self.flow.close, 0.0)
 
     def ask(self, question: Question, kind: type[Answer], timeout: float | None = None) -> Answer:
         """Asks the stone.
@@ -71,19 +71,6 @@ class Connection:
                 f"{seconds:g} s ({error}); is the overlay running, and can this host reach it?"
             ) from None
         return answered(answer, kind)
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self.flow.close(0.0)
-        self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @contextmanager

@@ -19,9 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxBytes,
     ReadMaxRows,
-    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
@@ -184,7 +182,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         row = start["row"]
         _check(self._options, there, row, max(row, there.next))
         stop = there.next if self._target is None else min(there.next, self._target)
-        stop = max(_limited(there, row, stop, limit, self._target is not None), row)
+        if isinstance(limit, ReadMaxRows):
+            stop = min(stop, row + int(limit.max_rows))
+        stop = max(stop, row)
         if stop == row and row != self._committed:
             # The micro-batch before is done, but Spark says so only when it plans another. A full sink would
             # wait for that, and nothing would come that could be planned.
@@ -230,17 +230,6 @@ def _check(options: Options, there: There, start: int, stop: int) -> None:
     if not there.first <= start <= stop <= there.next:
         error = FlowError(f"rows {start} to {stop} are not there: the sink has {there.first} to {there.next}")
         raise lost(options, error)
-
-
-def _limited(there: There, row: int, stop: int, limit: ReadLimit, last: bool) -> int:
-    """The offset behind the last row of a micro-batch that begins at ``row``."""
-    if isinstance(limit, ReadMaxRows):
-        return min(stop, row + int(limit.max_rows))
-    if isinstance(limit, ReadMaxBytes):
-        return min(stop, row + max(int(limit.max_bytes // there.mean), 1))
-    if isinstance(limit, ReadMinRows) and not last and stop - row < limit.min_rows:
-        return row
-    return stop
 
 
 def _planned(

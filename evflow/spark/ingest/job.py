@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from evflow.errors import EvflowError, SparkError
 from evflow.schema import Schema
-from evflow.spark.fitting import fitting
 from evflow.spark.ingest.feed import Feed
 from evflow.spark.ingest.progress import ENDED, Progress, shown
 from evflow.spark.java import end_of_java
 from evflow.spark.registering import register
+from evflow.spark.rows import fitting
 from evflow.spark.session import active_session, is_connect
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from evflow.spark.landing.store import Store
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 
 if TYPE_CHECKING:
-    from evflow.spark.ingest.job import Job, Target
+    from evflow.spark.ingest.job import Job
     from evflow.spark.ingest.progress import Progress
     from evflow.spark.source import SparkSource
 
@@ -67,20 +67,6 @@ class Landing(Actor):
         self._jobs = Jobs(self._store, self._stone.schema, limit, self._committed, self._came)
         self._tell()
 
-    def target(self) -> Target:
-        """What its own job writes to."""
-        from evflow.spark.ingest.job import Target
-
-        contact, name = self.context.home
-        return Target(
-            contact,
-            name,
-            self._stone.schema,
-            self._store.folder.path,
-            self.context.wake,
-            lambda: (self.arrived, self.batches),
-        )
-
     def progress(self) -> Callable[[], Progress]:
         """What tells, in any thread, how far its job is, or what others have written to it."""
         from evflow.spark.ingest.progress import Progress
@@ -98,9 +84,18 @@ class Landing(Actor):
 
     def _begin(self) -> Job | None:
         """Its job, which begins if it has not."""
-        if self.job is None and not self._closed:
-            self.job = self._stone.start(self)
+        if self.job is None and not self._closed and self._stone.feed is not None:
+            from evflow.spark.ingest.job import Job, Target
+
+            contact, name = self.context.home
+            folder, schema = self._store.folder.path, self._stone.schema
+            target = Target(contact, name, schema, folder, self.context.wake, self._count)
+            self.job = Job(self._stone.feed, target)
+            self.job.start()
         return self.job
+
+    def _count(self) -> tuple[int, int]:
+        return self.arrived, self.batches
 
     @property
     def failure(self) -> EvflowError | None:
@@ -160,11 +155,7 @@ class Landing(Actor):
         if idle:
             _log.warning("stone %r: nothing is heard of %d tasks any more", self.context.home[1], len(idle))
             staging.drop(idle)
-        oldest = staging.oldest()
-        # What has ended may be older, and waits for others.
-        self._look = (
-            max(now if oldest is None else oldest, now - self._stone.patience / 2) + self._stone.patience
-        )
+        self._look = now + self._stone.patience / 4
 
     @property
     def busy(self) -> str:

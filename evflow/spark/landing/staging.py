@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -18,9 +17,6 @@ from evflow.spark.questions import MOST_TASKS
 from evflow.spark.rowfile import RowFile
 
 __all__ = ["Staging", "Task"]
-
-_MOST_OPEN = 64
-"""Row files that are open at the same time."""
 
 _MOST_SCHEMAS = 16 << 20
 """Bytes of descriptions of schemas; what is made of these takes many times as much."""
@@ -71,7 +67,6 @@ class Staging:
     def __init__(self, folder: Folder, ledger: Ledger, now: float) -> None:
         self._folder, self._ledger = folder, ledger
         self._tasks: dict[int, Task] = {}
-        self._open: OrderedDict[int, RowFile] = OrderedDict()
         self.arrived = 0
         self._schemas: WeakValueDictionary[str, Schema] = WeakValueDictionary()
         self._sizes: dict[str, int] = {}
@@ -125,7 +120,7 @@ class Staging:
         except FlowError:
             file.delete()
             raise
-        self._used(entry.task, file)
+        file.close()
         self._tasks[entry.task] = Task(entry, file, now)
         self._folder.used += file.size
         return entry.task
@@ -171,17 +166,13 @@ class Staging:
             FlowError: they cannot be written; none of them was.
         """
         before = task.file.size
-        self._used(task.entry.task, task.file)
-        task.file.append(batch)
+        try:
+            task.file.append(batch)
+        finally:
+            # There may be more tasks than a process may have open files.
+            task.file.close()
         self._folder.used += task.file.size - before
         self.arrived += len(batch)
-
-    def _used(self, number: int, file: RowFile) -> None:
-        """Notes that a file is used now, and closes the one that was not for the longest time."""
-        self._open[number] = file
-        self._open.move_to_end(number)
-        if len(self._open) > _MOST_OPEN:
-            self._open.popitem(last=False)[1].close()
 
     def of(self, job: str, epoch: int) -> list[Task]:
         """The tasks of an epoch."""
@@ -197,8 +188,6 @@ class Staging:
     def forget(self, task: Task, keep: bool = False) -> None:
         """Forgets a task that the ledger has forgotten; ``keep`` if what was staged of it is to stay."""
         del self._tasks[task.entry.task]
-        self._open.pop(task.entry.task, None)
-        task.file.close()
         if not keep:
             self._folder.remove(task.entry.task)
             self.arrived -= task.rows
@@ -212,16 +201,6 @@ class Staging:
             if now >= t.heard + patience and not (t.ended and (t.entry.job, t.entry.epoch) in alive)
         ]
 
-    def oldest(self) -> float | None:
-        """When something was last heard of the task of which that is longest ago; None if there is none."""
-        return min((task.heard for task in self._tasks.values()), default=None)
-
     def clear(self) -> None:
         """Forgets all tasks."""
         self.drop(list(self._tasks.values()))
-
-    def close(self) -> None:
-        """Closes all files."""
-        for file in self._open.values():
-            file.close()
-        self._open.clear()

@@ -102,7 +102,7 @@ class Store:
                 file = RowFile(self.folder.file(files[-1].task), batch.schema)
                 file.append(batch)
                 file.close()
-            self.close_files()
+            self.releasing.close()
             self.ledger.chunk = chunk
             self.ledger.make(epochs, files, number, stream)
         except EvflowError:
@@ -113,14 +113,9 @@ class Store:
         self.ledger.close()
         self._open(now)
 
-    def close_files(self) -> None:
-        """Closes row files, until they are used again."""
-        self.staging.close()
-        self.releasing.close()
-
     def close(self) -> None:
         """Closes all."""
-        self.close_files()
+        self.releasing.close()
         self.ledger.close()
         self.folder.close()
 

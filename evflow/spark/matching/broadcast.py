@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from evflow.matching.matcher import Matcher
 
-__all__ = ["Opened", "Shipped", "opened", "prepare_worker", "ship"]
+__all__ = ["Opened", "Shipped", "built", "opened", "prepare_worker", "ship"]
 
 _KEPT = 4
 """Indexes that a worker keeps open."""
@@ -114,17 +114,24 @@ def _root() -> Path:
     return folder
 
 
-def _build(settings: Settings, pieces: Sequence[Piece], folder: Path) -> None:
-    matcher = settings.matcher()
-    ids = [np.zeros(0, np.int64)]
-    done = 0
+def built(settings: Settings, pieces: Sequence[Piece]) -> Opened:
+    """The index of some subscriptions.
+
+    Raises:
+        SubscriptionError: the engine refuses one.
+    """
+    matcher, done = settings.matcher(), 0
     for piece in pieces:
         matcher.subscribe_many(piece.columns, np.arange(done, done + len(piece.ids)))
-        ids.append(piece.ids)
         done += len(piece.ids)
+    return Opened(matcher, np.concatenate([np.zeros(0, np.int64), *(piece.ids for piece in pieces)]))
+
+
+def _build(settings: Settings, pieces: Sequence[Piece], folder: Path) -> None:
+    index = built(settings, pieces)
     made = Path(tempfile.mkdtemp(dir=folder.parent))
-    matcher.save(made / "matcher")
-    np.save(made / "ids.npy", np.concatenate(ids))
+    index.matcher.save(made / "matcher")
+    np.save(made / "ids.npy", index.ids)
     made.rename(folder)
 
 

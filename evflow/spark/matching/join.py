@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evflow.spark.matching.broadcast import Opened, Shipped, opened
+from evflow.spark.rows import together
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,20 +97,6 @@ class Pairs:
         return pa.record_batch([*columns, pa.array(ids)], [*shape.keys, "subscription"])
 
 
-def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Some batches as one, as long as that is not large."""
-    import pyarrow as pa
-
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(b.num_rows for b in held) >= _ROWS or sum(b.nbytes for b in held) >= _BYTES:
-            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-            held = []
-    if held:
-        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-
-
 def _numbers(column: pa.Array) -> pa.Array:
     """A column, decimals as the numbers that they are."""
     return column.cast("float64") if str(column.type).startswith("decimal") else column
@@ -130,5 +117,5 @@ class Broadcast:
         """
         indexes = [opened(self.shipped)]
         pairs = Pairs(self.shape)
-        for batch in _together(batches):
+        for batch in together(batches, _ROWS, _BYTES):
             yield from pairs.of(batch, indexes)

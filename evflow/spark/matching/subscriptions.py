@@ -23,6 +23,7 @@ from evflow.spark.columns.names import indices_of, quoted
 from evflow.spark.matching.bounds import Boxes, boxes_of
 from evflow.spark.matching.options import Settings
 from evflow.spark.matching.tiles import Tiles
+from evflow.spark.rows import together
 from evflow.spark.session import is_connect
 
 if TYPE_CHECKING:
@@ -206,23 +207,10 @@ def pieces_of(form: Form, batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
     Raises:
         SubscriptionError: one is malformed; names its id.
     """
-    for table in _gathered(batches):
-        yield read_piece(form, table)
-
-
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows of a task in fewer and larger tables, of which none is empty."""
     import pyarrow as pa
 
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        if batch.num_rows:
-            held.append(batch)
-        if sum(b.num_rows for b in held) >= _ROWS or sum(b.nbytes for b in held) >= _BYTES:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
+    for batch in together(batches, _ROWS, _BYTES):
+        yield read_piece(form, pa.Table.from_batches([batch]))
 
 
 def read_piece(form: Form, table: pa.Table) -> Piece:

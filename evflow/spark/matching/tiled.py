@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evflow.errors import SparkError
-from evflow.spark.matching.broadcast import Opened, Shipped, opened, prepare_worker
+from evflow.spark.matching.broadcast import Opened, Shipped, built, opened, prepare_worker
 from evflow.spark.matching.events import Question
 from evflow.spark.matching.join import Pairs, Shape
 from evflow.spark.matching.layout import Layout
@@ -190,17 +190,12 @@ class _Tile:
         return self._indexes
 
     def _build(self, on_disk: bool) -> None:
-        matcher = self._settings.matcher()
-        done = 0
-        for piece in self._waiting:
-            matcher.subscribe_many(piece.columns, np.arange(done, done + len(piece.ids)))
-            done += len(piece.ids)
-        ids = np.concatenate([piece.ids for piece in self._waiting])
+        index = built(self._settings, self._waiting)
         self._waiting, self._size = [], 0
         if on_disk:
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="evflow-tile-"))
             folder = self._folder / str(len(self._indexes))
-            matcher.save(folder)
-            matcher = type(matcher).load(folder)
-        self._indexes.append(Opened(matcher, ids))
+            index.matcher.save(folder)
+            index = Opened(type(index.matcher).load(folder), index.ids)
+        self._indexes.append(index)

@@ -1,7 +1,8 @@
-"""What of a DataFrame becomes events of a schema."""
+"""Rows of DataFrames: the columns that become events, and batches of a suitable size."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from evflow.errors import SchemaError
@@ -9,9 +10,10 @@ from evflow.schema import Schema
 from evflow.spark.columns.names import indices_of, quoted
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["fitting"]
+__all__ = ["fitting", "together"]
 
 
 def fitting(df: DataFrame, schema: Schema, what: str) -> DataFrame:
@@ -52,3 +54,25 @@ def fitting(df: DataFrame, schema: Schema, what: str) -> DataFrame:
     except SchemaError as error:
         raise SchemaError(f"{what}: {error}") from None
     return chosen
+
+
+def together(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Iterator[pa.RecordBatch]:
+    """Small batches put together, in order; none that is given is empty.
+
+    Args:
+        batches: the batches.
+        rows: rows from which a batch is large enough.
+        nbytes: bytes likewise.
+    """
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        held.append(batch)
+        count, size = count + batch.num_rows, size + batch.nbytes
+        if count >= rows or size >= nbytes:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, count, size = [], 0, 0
+    if count:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
