@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from evflow.flow.entry import Entry
     from evflow.graph import Graph
 
-__all__ = ["Client", "Cluster", "Tap", "checked_seconds", "missing", "no_deployment"]
+__all__ = ["Client", "Cluster", "RemoteAttributes", "Tap", "checked_seconds", "missing", "no_deployment"]
 
 _POLL = 0.02
 _LOOK = 0.2
@@ -150,7 +150,16 @@ class Cluster(Closing):
         self.flow.each_turn(self._asker.tick)
 
     def ask(self, host: str, verb: str, *, seconds: float | None = None, **arguments: Any) -> Any:
-        """Asks a daemon and waits for its answer, which is plain data.
+        """Asks a daemon and waits for its answer.
+
+        Args:
+            host: the daemon.
+            verb: the question.
+            seconds: how long to wait; by default the timeout of this connection.
+            arguments: plain data that belongs to the question.
+
+        Returns:
+            The answer, plain data.
 
         Raises:
             EvflowError: what the daemon raised.
@@ -377,6 +386,33 @@ class Client(Closing):
     def close(self, timeout: float = 10.0) -> None:
         """Ends the connection; what was submitted is handed over before."""
         self.cluster.close(timeout)
+
+
+class RemoteAttributes(dict[str, int | float | str]):
+    """The attributes of a stone elsewhere; what is set is set there.
+
+    Args:
+        found: what they are.
+        tell: has some set there.
+    """
+
+    def __init__(
+        self,
+        found: Mapping[str, int | float | str],
+        tell: Callable[[Mapping[str, int | float | str]], object],
+    ) -> None:
+        super().__init__(found)
+        self._tell = tell
+
+    def __setitem__(self, name: str, value: int | float | str) -> None:
+        self._tell({name: value})
+        super().__setitem__(name, value)
+
+    def update(self, *given: Any, **more: Any) -> None:
+        """Sets several at once."""
+        values = dict(*given, **more)
+        self._tell(values)
+        super().update(values)
 
 
 class Tap(Closing):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from evflow.choices import choices
 from evflow.closing import Closing
-from evflow.deploy.client import Cluster, checked_seconds, missing, no_deployment
+from evflow.deploy.client import Cluster, RemoteAttributes, checked_seconds, missing, no_deployment
 from evflow.deploy.letters import RemoteLetters, letters_from, own_letters
 from evflow.deploy.part import checked_graph, qualified
 from evflow.deploy.record import Record, stones_of
@@ -111,10 +111,16 @@ class Deployment(Closing, Editing):
         return dict(self._record.hosts)
 
     def ask(self, node: str, verb: str, **arguments: Any) -> Any:
-        """Asks one of its nodes; see ``Cluster.ask``.
+        """What one of its nodes answers to a question, as plain data.
+
+        Args:
+            node: the node's name.
+            verb: the question.
+            arguments: plain data that belongs to it.
 
         Raises:
-            DeployError: it has no such node.
+            DeployError: the deployment has no such node.
+            EvflowError: as ``Cluster.ask``.
         """
         self._check_node(node)
         return self.cluster.ask(node, verb, **arguments)
@@ -308,14 +314,17 @@ class Deployment(Closing, Editing):
         return RemoteLetters.joined([own, *those])
 
     def draw(self, path: str | None = None) -> Any:
-        """A picture of the graph with live counts; see ``Graph.draw``."""
+        """A picture of the graph with live counts; see ``Graph.draw``.
+
+        Args:
+            path: the file to write, of the kind that its ending says; None for none.
+        """
         from evflow.draw import draw
 
         return draw(self.graph, path, self.stats())
 
     def _repr_svg_(self) -> str:
-        text: str = self.draw().svg
-        return text
+        return str(self.draw().svg)
 
     # --- changing
 
@@ -394,27 +403,48 @@ class Deployment(Closing, Editing):
         return found.version == wanted.version and same
 
     def move(self, name: str, node: str, timeout: float = 10.0) -> None:
-        """Moves a stone to another node, with its queue and state; nothing is lost, doubled or reordered."""
+        """Moves a stone to another node, with its queue and state; nothing is lost, doubled or reordered.
+
+        Args:
+            name: the stone's name.
+            node: the node that it goes to.
+            timeout: see ``change``, which also says what it raises.
+        """
         self._edit(lambda graph: graph.move(self._known(graph, name), node), timeout)
 
     def freeze(self, name: str) -> None:
-        """From now on a stone queues what arrives, in order; also after a restart of its node."""
+        """Has a stone queue what arrives, in order, from now on; also after a restart of its node.
+
+        Args:
+            name: the stone's name.
+        """
         self._freeze(name, True)
 
     def unfreeze(self, name: str) -> None:
-        """A frozen stone goes on, with what it queued first."""
+        """Lets a frozen stone go on, with what it queued first.
+
+        Args:
+            name: the stone's name.
+        """
         self._freeze(name, False)
 
     def _freeze(self, name: str, frozen: bool) -> None:
-        self._node_of(name)
         self._refresh()
-        if not frozen:
-            self._let_go.add(self._node_of(name))
+        node = self._node_of(name)
+        self._let_go |= set() if frozen else {node}
         names = set(self._record.frozen) - {name} | ({name} if frozen else set())
         self._propose(self._record, self._record.graph, 10.0, frozen=sorted(names))
 
     def send_stored(self, name: str, count: int | None = None) -> int:
-        """Lets a storage stone's oldest ``count`` events go on (None: all); returns how many went."""
+        """Lets the oldest events of a storage stone go on.
+
+        Args:
+            name: the stone's name.
+            count: how many; None for all.
+
+        Returns:
+            How many went.
+        """
         stone, node = qualified(self.name, name), self._node_of(name)
         self._let_go.add(node)
         return int(self.cluster.ask(node, "send_stored", stone=stone, count=count))
@@ -443,15 +473,19 @@ class Deployment(Closing, Editing):
     def attributes(self, name: str, **values: int | float | str) -> dict[str, int | float | str]:
         """A stone's attributes, which its function reads as ``stone_attrs``, after setting some.
 
+        Args:
+            name: the stone's name.
+            values: the attributes to set: name → int, float or str.
+
         Returns:
             A dict to read and to set, as that of a flow; what others set later is not seen in it.
         """
-        stone = qualified(self.name, name)
-        node = self._node_of(name)
-        found = self.cluster.ask(node, "attributes", stone=stone, values=values)
-        return _Attributes(
-            found, lambda values: self.cluster.ask(node, "attributes", stone=stone, values=values)
-        )
+        stone, node = qualified(self.name, name), self._node_of(name)
+
+        def tell(values: Mapping[str, int | float | str]) -> Any:
+            return self.cluster.ask(node, "attributes", stone=stone, values=values)
+
+        return RemoteAttributes(tell(values), tell)
 
     def add_host(self, node: str, contact: str) -> None:
         """Lets another node join: stones can be moved there, and it has a vote on changes.
@@ -564,30 +598,3 @@ class Deployment(Closing, Editing):
 def _read(record: Record) -> Graph:
     """A record's graph; nothing is imported for it, as the record comes from a node."""
     return Graph.from_dict(record.graph or {}, lambda entry: made(entry, loaded))
-
-
-class _Attributes(dict[str, int | float | str]):
-    """The attributes of a stone elsewhere; what is set is set there.
-
-    Args:
-        found: what they are.
-        tell: has some set there.
-    """
-
-    def __init__(
-        self,
-        found: Mapping[str, int | float | str],
-        tell: Callable[[Mapping[str, int | float | str]], object],
-    ) -> None:
-        super().__init__(found)
-        self._tell = tell
-
-    def __setitem__(self, name: str, value: int | float | str) -> None:
-        self._tell({name: value})
-        super().__setitem__(name, value)
-
-    def update(self, *given: Any, **more: Any) -> None:
-        """Sets several at once."""
-        values = dict(*given, **more)
-        self._tell(values)
-        super().update(values)
