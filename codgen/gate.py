@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from evflow.codgen.costs import is_quiet
-from evflow.codgen.llvm.context import Context
+from evflow.codgen.llvm.context import Context, ContextBody
 from evflow.codgen.llvm.emitter import Emitter
 from evflow.codgen.llvm.function import write_function
 from evflow.codgen.llvm.host import Host
-from evflow.codgen.llvm.ir import Body, Module
+from evflow.codgen.llvm.ir import Module
 from evflow.codgen.native import Native
 from evflow.codgen.tree import Function, Pos, Root
 
@@ -22,8 +22,8 @@ def gate(function: Function) -> Native | None:
     """
     if not is_quiet(function) or function.attributes or function.system or function.statics:
         return None
-    body = Body(Module(), "i64 @run(ptr %event) nounwind")
-    e = write_function(body, function, _OneEvent(body, Context(), 0, []))
+    body = ContextBody(Module(), Context(), "i64 @run(ptr %event) nounwind")
+    e = write_function(body, function, _OneEvent(body, 0, []))
     if e.faults:
         return None
     body.begin("return")

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 from evflow.codgen.llvm.ir import Body, Module
 
-__all__ = [
-    "Context", "Key", "Triple", "grow", "grow_if_full", "keep_attribute", "load", "load_triple",
-    "new_context", "push", "read_column", "scratch_pointer", "stone_attribute", "store", "store_triple",
-]  # fmt: skip
+__all__ = ["Context", "ContextBody", "Key", "Triple", "load_triple", "new_context", "store_triple"]
 
 Triple = tuple[str, str, str]
 """An attribute's operands, each i64: kind, bits or address, length."""
@@ -61,60 +58,6 @@ def new_context() -> Context:
     return context
 
 
-def load(body: Body, word: int, kind: str = "i64") -> str:
-    """Reads a word."""
-    return body.get(kind, body.at("%ctx", 8 * word))
-
-
-def store(body: Body, word: int, value: str) -> None:
-    """Writes a word."""
-    body.put("i64", value, body.at("%ctx", 8 * word))
-
-
-def scratch_pointer(body: Body, context: Context, size: int) -> str:
-    """A pointer to ``size`` more bytes of the memory for large arrays; it is valid in the whole function."""
-    start, context.scratch = context.scratch, -(-(context.scratch + size) // 16) * 16
-    word = body.let_at_entry(f"getelementptr i8, ptr %ctx, i64 {8 * context.at('scratch')}")
-    base = body.let_at_entry(f"load ptr, ptr {word}")
-    return body.let_at_entry(f"getelementptr i8, ptr {base}, i64 {start}")
-
-
-def grow(body: Body, vector: str, need: str) -> str:
-    """Asks the run time for room for ``need`` elements in a vector; gives whether there is (i1)."""
-    routine = body.module.routine("@ev.grow", lambda _: _write_grow(body.module))
-    return body.call("i1", routine, "ptr %ctx", f"i64 {vector}", f"i64 {need}")
-
-
-def _write_grow(module: Module) -> None:
-    body = Body(module, "internal i1 @ev.grow(ptr %ctx, i64 %vector, i64 %need) noinline cold nounwind")
-    callback = load(body, HEAD.index("grow"), "ptr")
-    done = body.call("i64", callback, "ptr %ctx", "i64 %vector", "i64 %need")
-    body.ret(f"i1 {body.let(f'icmp ne i64 {done}, 0')}")
-    body.finish()
-
-
-def grow_if_full(body: Body, vector: int, need: str) -> str:
-    """Makes sure that a vector can hold ``need`` elements (i64); gives whether it can (i1)."""
-    full, done, before = body.label(), body.label(), body.block
-    capacity = load(body, vector + 2)
-    body.branch(body.let(f"icmp ugt i64 {need}, {capacity}"), full, done)
-    body.begin(full)
-    grown = grow(body, str(vector), need)
-    body.begin(done)
-    return body.phi("i1", [("true", before), (grown, full)])
-
-
-def push(body: Body, vector: int, *values: str) -> None:
-    """Appends words to a vector; if there is no memory nothing is, and the run time raises."""
-    used = load(body, vector + 1)
-    need = body.let(f"add i64 {used}, {len(values)}")
-    with body.when(grow_if_full(body, vector, need)):
-        target = body.at(load(body, vector, "ptr"), body.let(f"mul i64 {used}, 8"))
-        for i, value in enumerate(values):
-            body.store("i64", value, target, 8 * i)
-        store(body, vector + 1, need)
-
-
 def load_triple(body: Body, pointer: str, offset: int = 0) -> Triple:
     """Reads an attribute from memory."""
     kind, bits, size = (body.load("i64", pointer, offset + 8 * i) for i in range(3))
@@ -127,20 +70,96 @@ def store_triple(body: Body, value: Triple, pointer: str, offset: int = 0) -> No
         body.store("i64", word, pointer, offset + 8 * i)
 
 
-def stone_attribute(body: Body, context: Context, stone: int, name: str) -> Triple:
-    """An attribute of a stone, which is the same for the whole run."""
-    at = context.at("stone attribute", stone, name, width=3)
-    kind, bits, size = (load(body, at + i) for i in range(3))
-    return kind, bits, size
+class ContextBody(Body):
+    """A function that has the context, ``%ctx``.
+
+    Args:
+        module: the module it belongs to.
+        context: what its words are.
+        signature: as LLVM writes it.
+
+    Attributes:
+        context: as given.
+    """
+
+    def __init__(self, module: Module, context: Context, signature: str) -> None:
+        super().__init__(module, signature)
+        self.context = context
+
+    def word(self, word: int, kind: str = "i64") -> str:
+        """Reads a word."""
+        return self.get(kind, self.at("%ctx", 8 * word))
+
+    def set_word(self, word: int, value: str) -> None:
+        """Writes a word."""
+        self.put("i64", value, self.at("%ctx", 8 * word))
+
+    def scratch(self, size: int) -> str:
+        """A pointer to ``size`` more bytes of the memory for large arrays, valid in the whole function."""
+        start, self.context.scratch = self.context.scratch, -(-(self.context.scratch + size) // 16) * 16
+        word = self.let_at_entry(f"getelementptr i8, ptr %ctx, i64 {8 * self.context.at('scratch')}")
+        base = self.let_at_entry(f"load ptr, ptr {word}")
+        return self.let_at_entry(f"getelementptr i8, ptr {base}, i64 {start}")
+
+    def grow(self, vector: str, need: str) -> str:
+        """Asks the run time for room for ``need`` elements in a vector; gives whether there is (i1)."""
+        routine = self.module.routine("@ev.grow", lambda _: _write_grow(self.module))
+        return self.call("i1", routine, "ptr %ctx", f"i64 {vector}", f"i64 {need}")
+
+    def grow_if_full(self, vector: int, need: str) -> str:
+        """Makes sure that a vector can hold ``need`` elements (i64); gives whether it can (i1)."""
+        full, done, before = self.label(), self.label(), self.block
+        capacity = self.word(vector + 2)
+        self.branch(self.let(f"icmp ugt i64 {need}, {capacity}"), full, done)
+        self.begin(full)
+        grown = self.grow(str(vector), need)
+        self.begin(done)
+        return self.phi("i1", [("true", before), (grown, full)])
+
+    def push(self, vector: int, *values: str) -> None:
+        """Appends words to a vector; if there is no memory nothing is, and the run time raises."""
+        used = self.word(vector + 1)
+        need = self.let(f"add i64 {used}, {len(values)}")
+        with self.when(self.grow_if_full(vector, need)):
+            target = self.at(self.word(vector, "ptr"), self.let(f"mul i64 {used}, 8"))
+            for i, value in enumerate(values):
+                self.store("i64", value, target, 8 * i)
+            self.set_word(vector + 1, need)
+
+    def stone_attribute(self, stone: int, name: str) -> Triple:
+        """An attribute of a stone, which is the same for the whole run."""
+        at = self.context.at("stone attribute", stone, name, width=3)
+        kind, bits, size = (self.word(at + i) for i in range(3))
+        return kind, bits, size
+
+    def read_column(self, name: str, position: str) -> Triple:
+        """An attribute of the input event at a position of the selection."""
+        column = self.context.at("attribute", name, width=3)
+        read = self.module.routine("@ev.attribute", lambda _: _write_read(self.module))
+        found = self.alloca("[3 x i64]")
+        self.do(f"call void {read}(ptr {self.at('%ctx', 8 * column)}, i64 {position}, ptr {found})")
+        return load_triple(self, found)
+
+    def keep_attribute(self, vector: int, value: Triple) -> None:
+        """Appends an attribute to a vector; a text's bytes are copied, and its address becomes an offset."""
+        texts = self.context.vector("texts")
+        kind, bits, size = value
+        keep = self.module.routine("@ev.text", lambda _: _write_keep_text(self.module, self.context, texts))
+        (word,) = self.choose(
+            self.let(f"icmp eq i64 {kind}, 3"),
+            ("i64",),
+            lambda: [self.call("i64", keep, "ptr %ctx", f"i64 {bits}", f"i64 {size}")],
+            lambda: [bits],
+        )
+        self.push(vector, kind, word, size)
 
 
-def read_column(body: Body, context: Context, name: str, position: str) -> Triple:
-    """An attribute of the input event at a position of the selection."""
-    column = context.at("attribute", name, width=3)
-    read = body.module.routine("@ev.attribute", lambda _: _write_read(body.module))
-    found = body.alloca("[3 x i64]")
-    body.do(f"call void {read}(ptr {body.at('%ctx', 8 * column)}, i64 {position}, ptr {found})")
-    return load_triple(body, found)
+def _write_grow(module: Module) -> None:
+    body = Body(module, "internal i1 @ev.grow(ptr %ctx, i64 %vector, i64 %need) noinline cold nounwind")
+    callback = body.get("ptr", body.at("%ctx", 8 * HEAD.index("grow")))
+    done = body.call("i64", callback, "ptr %ctx", "i64 %vector", "i64 %need")
+    body.ret(f"i1 {body.let(f'icmp ne i64 {done}, 0')}")
+    body.finish()
 
 
 def _write_read(module: Module) -> None:
@@ -165,27 +184,15 @@ def _write_read(module: Module) -> None:
     body.finish()
 
 
-def keep_attribute(body: Body, context: Context, vector: int, value: Triple) -> None:
-    """Appends an attribute to a vector; a text's bytes are copied, and its address becomes an offset."""
-    texts = context.vector("texts")
-    kind, bits, size = value
-    keep = body.module.routine("@ev.text", lambda _: _write_keep_text(body.module, texts))
-    (word,) = body.choose(
-        body.let(f"icmp eq i64 {kind}, 3"),
-        ("i64",),
-        lambda: [body.call("i64", keep, "ptr %ctx", f"i64 {bits}", f"i64 {size}")],
-        lambda: [bits],
-    )
-    push(body, vector, kind, word, size)
-
-
-def _write_keep_text(module: Module, texts: int) -> None:
+def _write_keep_text(module: Module, context: Context, texts: int) -> None:
     """Copies a text to the vector ``texts``; gives where it starts there."""
-    body = Body(module, "internal i64 @ev.text(ptr %ctx, i64 %address, i64 %size) noinline nounwind")
-    used = load(body, texts + 1)
+    body = ContextBody(
+        module, context, "internal i64 @ev.text(ptr %ctx, i64 %address, i64 %size) noinline nounwind"
+    )
+    used = body.word(texts + 1)
     end = body.let(f"add i64 {used}, %size")
-    with body.when(grow_if_full(body, texts, end)):
-        body.copy(body.at(load(body, texts, "ptr"), used), body.let("inttoptr i64 %address to ptr"), "%size")
-        store(body, texts + 1, end)
+    with body.when(body.grow_if_full(texts, end)):
+        body.copy(body.at(body.word(texts, "ptr"), used), body.let("inttoptr i64 %address to ptr"), "%size")
+        body.set_word(texts + 1, end)
     body.ret(f"i64 {used}")
     body.finish()

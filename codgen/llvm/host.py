@@ -9,17 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from evflow.codgen.llvm.context import (
-    Context,
-    Triple,
-    grow_if_full,
-    load,
-    scratch_pointer,
-    stone_attribute,
-    store,
-)  # fmt: skip
+from evflow.codgen.llvm.context import ContextBody, Triple
 from evflow.codgen.llvm.emitter import Emitter, Failure
-from evflow.codgen.llvm.ir import Body
 from evflow.codgen.llvm.outputs import MAX_OUTPUT
 from evflow.codgen.tree import Fault, Pos, Root
 from evflow.schema import Schema
@@ -38,20 +29,20 @@ class Host:
 
     Args:
         body: the LLVM function that the stone's function becomes.
-        context: the words it shares with the run time.
         stone: index of the stone's state and attributes.
         buffers: number and schema of the buffer of each output.
 
     Attributes:
-        body, context: as given.
+        body: as given.
+        context: what the words are that it shares with the run time.
         invariant: suffix for loads from events that nothing writes to while the code runs.
     """
 
     invariant = ""
 
-    def __init__(self, body: Body, context: Context, stone: int, buffers: list[tuple[int, Schema]]) -> None:
+    def __init__(self, body: ContextBody, stone: int, buffers: list[tuple[int, Schema]]) -> None:
         self.body = body
-        self.context = context
+        self.context = body.context
         self._stone = stone
         self._buffers = buffers
         self._images = [body.alloca("ptr") for _ in buffers]
@@ -89,20 +80,20 @@ class Host:
     def attribute(self, scope: str, name: str) -> Triple:
         """An attribute of the event or the stone as it is now."""
         if scope == "stone":
-            return stone_attribute(self.body, self.context, self._stone, name)
+            return self.body.stone_attribute(self._stone, name)
         return self.event_attribute(name)
 
     def system(self, e: Emitter, name: str) -> str:
         """A value of the host (f64)."""
-        return load(self.body, self.context.at("system", name), "double")
+        return self.body.word(self.context.at("system", name), "double")
 
     def static(self, e: Emitter, offset: int) -> str:
         """A pointer into the block of statics."""
-        return self.body.at(load(self.body, self.context.at("state", self._stone), "ptr"), offset)
+        return self.body.at(self.body.word(self.context.at("state", self._stone), "ptr"), offset)
 
     def scratch(self, e: Emitter, size: int) -> str:
         """A pointer to memory of the function's own, for what is too large for the stack."""
-        return scratch_pointer(self.body, self.context, size)
+        return self.body.scratch(size)
 
     # The buffers of outputs.
 
@@ -110,15 +101,15 @@ class Host:
         """Makes room for each fixed part; gives the jumps to the block ``fault`` where there is none."""
         body, failures = self.body, list[Failure]()
         for slot, (_, schema) in enumerate(self._buffers):
-            end = load(body, self._bytes(slot) + 1)
-            room = grow_if_full(body, self._bytes(slot), body.let(f"add i64 {end}, {schema.fixed_width}"))
+            end = body.word(self._bytes(slot) + 1)
+            room = body.grow_if_full(self._bytes(slot), body.let(f"add i64 {end}, {schema.fixed_width}"))
             failures.append(Failure(str(int(Fault.LIMIT)), body.block))
             on = body.label()
             body.branch(room, on, "fault")
             body.begin(on)
             body.put("i64", end, self._ends[slot])
-            body.put("i64", load(body, self._origin(slot) + 1), self._rows[slot])
-            body.put("ptr", body.at(load(body, self._bytes(slot), "ptr"), end), self._images[slot])
+            body.put("i64", body.word(self._origin(slot) + 1), self._rows[slot])
+            body.put("ptr", body.at(body.word(self._bytes(slot), "ptr"), end), self._images[slot])
         return failures
 
     def _bytes(self, slot: int) -> int:
@@ -140,7 +131,7 @@ class Host:
         body, vector = self.body, self._bytes(slot)
         end = body.get("i64", self._ends[slot])
         _require_room(e, vector, body.let(f"add i64 {end}, {size}"), pos)
-        image = body.at(load(body, vector, "ptr"), end)
+        image = body.at(body.word(vector, "ptr"), end)
         body.put("ptr", image, self._images[slot])
         return image
 
@@ -151,11 +142,11 @@ class Host:
         next_row = body.let(f"add i64 {row}, 1")
         _require_room(e, rows, next_row, pos)
         position = body.let(f"trunc i64 {origin} to i32")
-        body.store("i32", position, load(body, rows, "ptr"), body.let(f"shl i64 {row}, 2"))
+        body.store("i32", position, body.word(rows, "ptr"), body.let(f"shl i64 {row}, 2"))
         end = body.let(f"add i64 {body.get('i64', self._ends[slot])}, {size}")
         number, schema = self._buffers[slot]
         if schema.width is None:
-            offsets = load(body, self.context.vector("offsets", number), "ptr")
+            offsets = body.word(self.context.vector("offsets", number), "ptr")
             body.store("i64", end, offsets, body.let(f"shl i64 {next_row}, 3"))
         body.put("i64", end, self._ends[slot])
         body.put("i64", next_row, self._rows[slot])
@@ -165,7 +156,7 @@ class Host:
         """Makes room for a further record, if the event has not made too much already."""
         body = self.body
         end = body.get("i64", self._ends[slot])
-        made = body.let(f"sub i64 {end}, {load(body, self._bytes(slot) + 1)}")
+        made = body.let(f"sub i64 {end}, {body.word(self._bytes(slot) + 1)}")
         e.fault_if(body.let(f"icmp ugt i64 {made}, {MAX_OUTPUT}"), Fault.LIMIT, pos)
         self.reserve(e, slot, str(self._buffers[slot][1].fixed_width), pos)
 
@@ -179,8 +170,8 @@ class Host:
         """Makes the finished records part of their buffers."""
         body = self.body
         for slot in range(len(self._buffers)):
-            store(body, self._bytes(slot) + 1, body.get("i64", self._ends[slot]))
-            store(body, self._origin(slot) + 1, self.row(slot))
+            body.set_word(self._bytes(slot) + 1, body.get("i64", self._ends[slot]))
+            body.set_word(self._origin(slot) + 1, self.row(slot))
 
 
 class Notes:
@@ -190,28 +181,27 @@ class Notes:
     The vector of notes is a stack: what is sent on may submit something itself, and its notes stand behind.
     """
 
-    def __init__(self, body: Body, context: Context) -> None:
+    def __init__(self, body: ContextBody) -> None:
         self._body = body
-        self._context = context
-        self._vector = context.vector("notes")
+        self._vector = body.context.vector("notes")
         self._end = body.alloca("i64")
 
     def begin(self) -> None:
         """Starts with none."""
-        self._body.do(f"store i64 {load(self._body, self._vector + 1)}, ptr {self._end}")
+        self._body.do(f"store i64 {self._body.word(self._vector + 1)}, ptr {self._end}")
 
     def add(self, e: Emitter, port: str, buffer: str, row: str, pos: Pos, *, counted: bool = True) -> None:
         """Notes a record; a LIMIT fault where there are too many and this one is ``counted``."""
         body = self._body
         used = body.get("i64", self._end)
         if counted:
-            noted = body.let(f"sub i64 {used}, {load(body, self._vector + 1)}")
+            noted = body.let(f"sub i64 {used}, {body.word(self._vector + 1)}")
             e.fault_if(body.let(f"icmp uge i64 {noted}, {2 * MAX_SUBMITS}"), Fault.LIMIT, pos)
-            total = body.let(f"add i64 {load(body, self._context.at('noted'))}, {noted}")
+            total = body.let(f"add i64 {body.word(self._body.context.at('noted'))}, {noted}")
             e.fault_if(body.let(f"icmp uge i64 {total}, {2 * MAX_RUN}"), Fault.LIMIT, pos)
         end = body.let(f"add i64 {used}, 2")
         _require_room(e, self._vector, end, pos)
-        target = body.at(load(body, self._vector, "ptr"), body.let(f"shl i64 {used}, 3"))
+        target = body.at(body.word(self._vector, "ptr"), body.let(f"shl i64 {used}, 3"))
         body.store("i64", port, target)
         body.store("i64", body.let(f"or i64 {row}, {body.let(f'shl i64 {buffer}, 32')}"), target, 8)
         body.put("i64", end, self._end)
@@ -219,7 +209,7 @@ class Notes:
     def charge_texts(self, e: Emitter, attributes: Iterable[Triple]) -> None:
         """Pays for the texts among the attributes that each record noted takes along."""
         body = self._body
-        words = body.let(f"sub i64 {body.let(f'load i64, ptr {self._end}')}, {load(body, self._vector + 1)}")
+        words = body.let(f"sub i64 {body.let(f'load i64, ptr {self._end}')}, {body.word(self._vector + 1)}")
         noted = body.let(f"lshr i64 {words}, 1")
         for kind, _, size in attributes:
             length = body.let(f"select i1 {body.let(f'icmp eq i64 {kind}, 3')}, i64 {size}, i64 0")
@@ -232,30 +222,30 @@ class Notes:
         Gives the port of the current note, the word behind it, and the label to jump to for the next one.
         """
         body = self._body
-        first, behind = load(body, self._vector + 1), body.get("i64", self._end)
-        store(body, self._vector + 1, behind)
+        first, behind = body.word(self._vector + 1), body.get("i64", self._end)
+        body.set_word(self._vector + 1, behind)
         self._count(body.let(f"sub i64 {behind}, {first}"))
         with body.counted(behind, first, 2) as (at, test):
-            note = body.at(load(body, self._vector, "ptr"), body.let(f"shl i64 {at}, 3"))
+            note = body.at(body.word(self._vector, "ptr"), body.let(f"shl i64 {at}, 3"))
             yield body.load("i64", note), body.load("i64", note, 8), test
-        store(body, self._vector + 1, first)
+        body.set_word(self._vector + 1, first)
 
     def _count(self, words: str) -> None:
         """Counts what was noted in this run."""
-        noted = self._context.at("noted")
-        store(self._body, noted, self._body.let(f"add i64 {load(self._body, noted)}, {words}"))
+        noted = self._body.context.at("noted")
+        self._body.set_word(noted, self._body.let(f"add i64 {self._body.word(noted)}, {words}"))
 
     def keep(self) -> str:
         """Leaves the notes in the vector for the run time to read; gives how many are new (i64)."""
         body = self._body
         end = body.get("i64", self._end)
-        added = body.let(f"sub i64 {end}, {load(body, self._vector + 1)}")
-        store(body, self._vector + 1, end)
+        added = body.let(f"sub i64 {end}, {body.word(self._vector + 1)}")
+        body.set_word(self._vector + 1, end)
         self._count(added)
         return body.let(f"lshr i64 {added}, 1")
 
 
 def _require_room(e: Emitter, vector: int, need: str, pos: Pos) -> None:
     """Makes sure that a vector can hold ``need`` elements; a LIMIT fault where it cannot."""
-    room = grow_if_full(e.body, vector, need)
+    room = e.host.body.grow_if_full(vector, need)
     e.fault_if(e.body.let(f"xor i1 {room}, true"), Fault.LIMIT, pos)

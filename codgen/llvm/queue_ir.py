@@ -9,23 +9,11 @@ fault undoes it.
 
 from __future__ import annotations
 
-from evflow.codgen.llvm.context import (
-    Context,
-    Triple,
-    grow,
-    keep_attribute,
-    load,
-    load_triple,
-    new_context,
-    push,
-    read_column,
-    store,
-    store_triple,
-)  # fmt: skip
+from evflow.codgen.llvm.context import Context, ContextBody, Triple, load_triple, new_context, store_triple
 from evflow.codgen.llvm.emitter import Emitter, failure_words
 from evflow.codgen.llvm.function import write_function
 from evflow.codgen.llvm.host import Host, Notes
-from evflow.codgen.llvm.ir import Body, Module
+from evflow.codgen.llvm.ir import Module
 from evflow.codgen.llvm.layout import check_index
 from evflow.codgen.llvm.stage_ir import KernelText, selected, write_fault
 from evflow.codgen.tree import Function, Pos, Root
@@ -59,7 +47,7 @@ def write_queue(function: Function) -> KernelText:
 class _Queue:
     """Reads and writes the words of one queue."""
 
-    def __init__(self, body: Body, pointer: str) -> None:
+    def __init__(self, body: ContextBody, pointer: str) -> None:
         self._body = body
         self.pointer = pointer
 
@@ -87,8 +75,8 @@ class _Queue:
         return self.entry(self._body.let(f"add i64 {self.load(_HEAD)}, {index}"))
 
 
-def _queue(body: Body, context: Context, slot: int | str) -> _Queue:
-    base = load(body, context.at("queues"), "ptr")
+def _queue(body: ContextBody, slot: int | str) -> _Queue:
+    base = body.word(body.context.at("queues"), "ptr")
     if isinstance(slot, int):
         return _Queue(body, body.at(base, 8 * QUEUE * slot))
     return _Queue(body, body.at(base, body.let(f"mul i64 {slot}, {8 * QUEUE}")))
@@ -99,7 +87,7 @@ class _QueueWriter(Host):
     events."""
 
     def __init__(self, module: Module, context: Context, function: Function) -> None:
-        body = Body(module, "internal void @call(ptr %ctx, i64 %row, i64 %pos) nounwind")
+        body = ContextBody(module, context, "internal void @call(ptr %ctx, i64 %row, i64 %pos) nounwind")
         schemas = [schema for _, schema in (*function.outputs, *function.inputs)]
         buffers: list[tuple[int, Schema]] = []
         for number, schema in enumerate(schemas, 1):
@@ -109,17 +97,17 @@ class _QueueWriter(Host):
             context.vector("origin", number)
             if schema.width is None:
                 context.vector("offsets", number)
-        super().__init__(body, context, 0, buffers)
+        super().__init__(body, 0, buffers)
         self._function = function
         self._queued = 1 + len(function.outputs)
-        self._notes = Notes(body, context)
+        self._notes = Notes(body)
         self._set = {name: body.alloca("[4 x i64]") for name in function.sets}
 
     # What the function may do (the protocol Host).
 
     def event(self, e: Emitter, root: Root, pos: Pos) -> str:
         assert root.index is not None
-        queue = _queue(self.body, self.context, root.slot)
+        queue = _queue(self.body, root.slot)
         entry = self._entry(e, queue, root.slot, e.value(root.index), pos)
         return self.body.at(queue.load(_STORE, "ptr"), self.body.load("i64", entry))
 
@@ -128,7 +116,7 @@ class _QueueWriter(Host):
         return queue.waiting(index)
 
     def queue_length(self, e: Emitter, slot: int) -> str:
-        return _queue(self.body, self.context, slot).length()
+        return _queue(self.body, slot).length()
 
     def submit_output(self, e: Emitter, port: str, slot: int, size: str, pos: Pos) -> None:
         self.submit_record(e, self._notes, port, slot, size, pos)
@@ -136,18 +124,18 @@ class _QueueWriter(Host):
     def submit_event(self, e: Emitter, port: str, event: Root, pos: Pos) -> None:
         body, copies = self.body, len(self._function.outputs) + event.slot
         assert event.index is not None
-        queue = _queue(body, self.context, event.slot)
+        queue = _queue(body, event.slot)
         entry = self._entry(e, queue, event.slot, e.value(event.index), pos)
         size, number = body.load("i64", entry, 8), body.load("i64", entry, 16)
         source = body.at(queue.load(_STORE, "ptr"), body.load("i64", entry))
         e.charge_bytes(size, 4, pos)
         body.copy(self.reserve(e, copies, size, pos), source, size)
         self.submit_record(e, self._notes, port, copies, size, pos)
-        push(body, self.context.vector("numbers", event.slot), number)
+        body.push(self.context.vector("numbers", event.slot), number)
 
     def discard(self, e: Emitter, queue: int, index: str, pos: Pos) -> None:
         body, context = self.body, self.context
-        length = _queue(body, context, queue).length()
+        length = _queue(body, queue).length()
         check_index(e, index, length, pos, self._function.inputs[queue][0])
         # What is moved are the entries on the shorter side.
         behind = body.let(f"sub i64 {length}, {index}")
@@ -160,7 +148,7 @@ class _QueueWriter(Host):
     def event_attribute(self, name: str) -> Triple:
         if name in self._set:
             return load_triple(self.body, self._set[name])
-        return read_column(self.body, self.context, name, "%pos")
+        return self.body.read_column(name, "%pos")
 
     def set_attribute(self, name: str, value: Triple) -> None:
         store_triple(self.body, value, self._set[name])
@@ -172,11 +160,11 @@ class _QueueWriter(Host):
         """Writes ``void call(context, row, position)``, which runs the function for the event that came
         last."""
         body, context = self.body, self.context
-        store(body, context.vector("log") + 1, "0")
+        body.set_word(context.vector("log") + 1, "0")
         self._notes.begin()
         failures = self.begin_outputs()
         for name, place in self._set.items():
-            store_triple(body, read_column(body, context, name, "%pos"), place)
+            store_triple(body, body.read_column(name, "%pos"), place)
             body.store("i64", "0", place, _WAS_SET)
         e = write_function(body, self._function, self)
         e.faults.extend(failures)
@@ -190,7 +178,7 @@ class _QueueWriter(Host):
         body.begin("fault")
         words = failure_words(body, e.faults)
         self._undo()
-        write_fault(body, context, "0", "%pos", "0", "%row", *words)
+        write_fault(body, "0", "%pos", "0", "%row", *words)
         body.finish()
 
     def _keep_attributes(self, sent: str) -> None:
@@ -202,7 +190,7 @@ class _QueueWriter(Host):
                 was_set = body.let(f"icmp ne i64 {body.load('i64', place, _WAS_SET)}, 0")
                 kind = body.let(f"select i1 {was_set}, i64 {kind}, i64 -1")
                 vector = self.context.vector("attribute", name)
-                keep_attribute(body, self.context, vector, (kind, bits, size))
+                body.keep_attribute(vector, (kind, bits, size))
 
     def _undo(self) -> None:
         """Puts back what was discarded, and takes the event out that the function gave up."""
@@ -210,15 +198,15 @@ class _QueueWriter(Host):
         routine = body.module.routine("@undo", lambda _: _write_undo(body.module, context))
         body.do(f"call void {routine}(ptr %ctx)")
         for slot in range(len(self._function.inputs)):
-            copies = load(body, context.vector("origin", self._queued + slot) + 1)
-            store(body, context.vector("numbers", slot) + 1, copies)
-        queue = _queue(body, context, load(body, context.at("arriving")))
+            copies = body.word(context.vector("origin", self._queued + slot) + 1)
+            body.set_word(context.vector("numbers", slot) + 1, copies)
+        queue = _queue(body, body.word(context.at("arriving")))
         last = body.let(f"sub i64 {queue.load(_TAIL)}, 1")
         queue.set(_TAIL, last)
         queue.set(_USED, body.load("i64", queue.entry(last)))
 
 
-def _move_entries(body: Body, target: str, source: str, count: str) -> None:
+def _move_entries(body: ContextBody, target: str, source: str, count: str) -> None:
     body.module.declare("void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)")
     size = body.let(f"mul i64 {count}, {_SIZE}")
     body.do(f"call void @llvm.memmove.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)")
@@ -226,14 +214,14 @@ def _move_entries(body: Body, target: str, source: str, count: str) -> None:
 
 def _write_discard(module: Module, context: Context) -> None:
     """Logs the entry at an index, and closes the gap from the shorter side."""
-    body = Body(module, "internal void @discard(ptr %ctx, i64 %slot, i64 %index) nounwind")
-    queue = _queue(body, context, "%slot")
+    body = ContextBody(module, context, "internal void @discard(ptr %ctx, i64 %slot, i64 %index) nounwind")
+    queue = _queue(body, "%slot")
     entry = queue.waiting("%index")
     behind = body.let(f"sub i64 {body.let(f'sub i64 {queue.length()}, %index')}, 1")
     front = body.let(f"icmp ult i64 %index, {behind}")
     offset, size, number = (body.load("i64", entry, 8 * i) for i in range(3))
     side = body.let(f"zext i1 {front} to i64")
-    push(body, context.vector("log"), "%slot", "%index", side, offset, size, number)
+    body.push(context.vector("log"), "%slot", "%index", side, offset, size, number)
 
     def forward() -> list[str]:
         head = queue.move(_HEAD, 1)
@@ -252,14 +240,14 @@ def _write_discard(module: Module, context: Context) -> None:
 
 def _write_undo(module: Module, context: Context) -> None:
     """Puts back what the log says, the last first; each step is the exact reverse of a discard."""
-    body = Body(module, "internal void @undo(ptr %ctx) noinline cold nounwind")
+    body = ContextBody(module, context, "internal void @undo(ptr %ctx) noinline cold nounwind")
     log = context.vector("log")
-    with body.repeat(lambda: body.let(f"icmp ne i64 {load(body, log + 1)}, 0")):
-        at = body.let(f"sub i64 {load(body, log + 1)}, {_LOG}")
-        store(body, log + 1, at)
-        logged = body.at(load(body, log, "ptr"), body.let(f"shl i64 {at}, 3"))
+    with body.repeat(lambda: body.let(f"icmp ne i64 {body.word(log + 1)}, 0")):
+        at = body.let(f"sub i64 {body.word(log + 1)}, {_LOG}")
+        body.set_word(log + 1, at)
+        logged = body.at(body.word(log, "ptr"), body.let(f"shl i64 {at}, 3"))
         slot, index, side, *words = (body.load("i64", logged, 8 * i) for i in range(_LOG))
-        queue = _queue(body, context, slot)
+        queue = _queue(body, slot)
 
         def forward() -> list[str]:
             queue.move(_HEAD, -1)
@@ -281,27 +269,27 @@ def _write_undo(module: Module, context: Context) -> None:
 
 
 def _write_run(module: Module, context: Context) -> None:
-    body = Body(module, "void @run(ptr noalias %ctx) nounwind")
-    selection = load(body, context.at("selection"), "ptr")
-    with body.counted(load(body, context.at("count"))) as (pos, next_):
+    body = ContextBody(module, context, "void @run(ptr noalias %ctx) nounwind")
+    selection = body.word(context.at("selection"), "ptr")
+    with body.counted(body.word(context.at("count"))) as (pos, next_):
         row = selected(body, selection, pos)
-        start, size = _arrival(body, context, row)
-        queue = _queue(body, context, load(body, context.at("arriving")))
-        full = body.let(f"icmp uge i64 {queue.length()}, {load(body, context.at('limit'))}")
+        start, size = _arrival(body, row)
+        queue = _queue(body, body.word(context.at("arriving")))
+        full = body.let(f"icmp uge i64 {queue.length()}, {body.word(context.at('limit'))}")
         with body.when(full):
-            push(body, context.vector("refused"), pos)
+            body.push(context.vector("refused"), pos)
             body.jump(next_)
-        _put(body, context, queue, start, size, next_)
+        _put(body, queue, start, size, next_)
         body.do(f"call void @call(ptr %ctx, i64 {row}, i64 {pos})")
     body.finish()
 
 
-def _arrival(body: Body, context: Context, row: str) -> list[str]:
+def _arrival(body: ContextBody, row: str) -> list[str]:
     """Address offset and size of the event of a row."""
-    offsets = load(body, context.at("offsets"), "ptr")
+    offsets = body.word(body.context.at("offsets"), "ptr")
 
     def even() -> list[str]:
-        width = load(body, context.at("width"))
+        width = body.word(body.context.at("width"))
         return [body.let(f"mul i64 {row}, {width}"), width]
 
     def indexed() -> list[str]:
@@ -312,24 +300,24 @@ def _arrival(body: Body, context: Context, row: str) -> list[str]:
     return body.choose(body.let(f"icmp eq ptr {offsets}, null"), ("i64", "i64"), even, indexed)
 
 
-def _put(body: Body, context: Context, queue: _Queue, start: str, size: str, failed: str) -> None:
+def _put(body: ContextBody, queue: _Queue, start: str, size: str, failed: str) -> None:
     """Copies an event behind the others of its queue; goes to ``failed`` where there is no memory."""
     with body.when(body.let(f"icmp eq i64 {queue.length()}, 0")):
         for word in (_USED, _TAIL, _HEAD):
             queue.set(word, "0")
-    slot = load(body, context.at("arriving"))
+    slot = body.word(body.context.at("arriving"))
     for word, more, name in ((_USED, size, -1), (_TAIL, "1", -2)):
         need = body.let(f"add i64 {queue.load(word)}, {more}")
         with body.when(body.let(f"icmp ugt i64 {need}, {queue.load(word + 1)}")):
             vector, room = body.let(f"sub i64 {name}, {body.let(f'shl i64 {slot}, 1')}"), body.label()
-            body.branch(grow(body, vector, need), room, failed)
+            body.branch(body.grow(vector, need), room, failed)
             body.begin(room)
-    used, tail, number_word = queue.load(_USED), queue.load(_TAIL), context.at("number")
-    number, target = load(body, number_word), body.at(queue.load(_STORE, "ptr"), used)
-    body.copy(target, body.at(load(body, context.at("data"), "ptr"), start), size)
+    used, tail, number_word = queue.load(_USED), queue.load(_TAIL), body.context.at("number")
+    number, target = body.word(number_word), body.at(queue.load(_STORE, "ptr"), used)
+    body.copy(target, body.at(body.word(body.context.at("data"), "ptr"), start), size)
     entry = queue.entry(tail)
     for i, value in enumerate((used, size, number)):
         body.store("i64", value, entry, 8 * i)
     queue.set(_USED, body.let(f"add i64 {used}, {size}"))
     queue.move(_TAIL, 1)
-    store(body, number_word, body.let(f"add i64 {number}, 1"))
+    body.set_word(number_word, body.let(f"add i64 {number}, 1"))

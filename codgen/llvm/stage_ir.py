@@ -14,22 +14,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from evflow.codgen.llvm.context import (
-    Context,
-    Triple,
-    keep_attribute,
-    load,
-    load_triple,
-    new_context,
-    push,
-    read_column,
-    store,
-    store_triple,
-)  # fmt: skip
+from evflow.codgen.llvm.context import Context, ContextBody, Triple, load_triple, new_context, store_triple
 from evflow.codgen.llvm.emitter import Emitter, failure_words
 from evflow.codgen.llvm.function import FunctionEmitter, write_function
 from evflow.codgen.llvm.host import Host, Notes
-from evflow.codgen.llvm.ir import Body, Module
+from evflow.codgen.llvm.ir import Module
 from evflow.codgen.llvm.stage import Link, Node, Routes
 from evflow.codgen.tree import Pos, Root
 
@@ -61,15 +50,15 @@ class _StageWriter(Host):
 
     def __init__(self, module: Module, context: Context, frame: Context, routes: Routes, node: Node) -> None:
         parameters = "ptr %ctx, ptr %frame, ptr %event, i64 %row, i64 %pos, i64 %live"
-        body = Body(module, f"internal void @s{node.number}({parameters}) nounwind")
+        body = ContextBody(module, context, f"internal void @s{node.number}({parameters}) nounwind")
         self._function = node.function
         schemas = (schema for _, schema in self._function.outputs)
-        super().__init__(body, context, node.stage.stone, list(zip(node.outputs, schemas, strict=True)))
+        super().__init__(body, node.stage.stone, list(zip(node.outputs, schemas, strict=True)))
         self.invariant = ", !invariant.load !0" if node.buffer == 0 else ""
         self._frame = frame
         self._routes = routes
         self._node = node
-        self._notes = Notes(body, context) if node.function.sent else None
+        self._notes = Notes(body) if node.function.sent else None
 
     # What a function may do (the protocol Host).
 
@@ -95,7 +84,7 @@ class _StageWriter(Host):
         """An attribute as the node ``setter`` left it, or as the input event has it."""
         if setter is not None:
             return load_triple(self.body, "%frame", 8 * self._frame.at("attribute", setter, name, width=3))
-        return read_column(self.body, self.context, name, "%pos")
+        return self.body.read_column(name, "%pos")
 
     # The function and what follows it.
 
@@ -128,7 +117,7 @@ class _StageWriter(Host):
             body.begin("fault")
             words = failure_words(body, e.faults)
             self._count("faults")
-            write_fault(body, self.context, str(self._stone), "%pos", str(node.buffer), "%row", *words)
+            write_fault(body, str(self._stone), "%pos", str(node.buffer), "%row", *words)
         body.finish()
 
     def _count(self, name: str, more: str = "1") -> None:
@@ -199,10 +188,10 @@ class _StageWriter(Host):
             self._append_row(exit, "%pos" if buffer == 0 else row, "1")
         elif form == "mixed":
             code = body.let(f"or i64 {'%pos' if buffer == 0 else row}, {buffer << 32}")
-            push(body, self.context.vector("exit", exit), code)
+            body.push(self.context.vector("exit", exit), code)
         for name in self._routes.attributes(exit):
             value = self._attribute(name, self._node.changed.get(name))
-            keep_attribute(body, self.context, self.context.vector("attribute", exit, name), value)
+            body.keep_attribute(self.context.vector("attribute", exit, name), value)
 
     def _append_row(self, exit: int, row: str, count: str) -> None:
         """Writes a row to a selection that has room for all, and lengthens it by ``count``, 0 or 1."""
@@ -264,22 +253,26 @@ class _StageWriter(Host):
 
     def _record(self, buffer: int, row: str) -> str:
         body, schema = self.body, self._routes.buffers[buffer].schema
-        start = load(body, self.context.vector("bytes", buffer), "ptr")
+        start = body.word(self.context.vector("bytes", buffer), "ptr")
         if schema is not None and schema.width is not None:
             return body.at(start, body.let(f"mul i64 {row}, {schema.width}"))
-        offsets = load(body, self.context.vector("offsets", buffer), "ptr")
+        offsets = body.word(self.context.vector("offsets", buffer), "ptr")
         return body.at(start, body.load("i64", offsets, body.let(f"shl i64 {row}, 3")))
 
 
-def write_fault(body: Body, context: Context, *words: str) -> None:
+def write_fault(body: ContextBody, *words: str) -> None:
     """Adds a fault: stone, position, buffer, row, and what ``failure_words`` gave."""
-    faults = context.vector("faults")
+    faults = body.context.vector("faults")
 
     def write(_: str) -> None:
         names = [f"%w{i}" for i in range(len(words))]
         parameters = ", ".join(f"i64 {name}" for name in names)
-        routine = Body(body.module, f"internal void @ev.fault(ptr %ctx, {parameters}) noinline cold nounwind")
-        push(routine, faults, *names)
+        routine = ContextBody(
+            body.module,
+            body.context,
+            f"internal void @ev.fault(ptr %ctx, {parameters}) noinline cold nounwind",
+        )
+        routine.push(faults, *names)
         routine.finish()
 
     keep = body.module.routine("@ev.fault", write)
@@ -297,12 +290,12 @@ def write_kernel(routes: Routes) -> KernelText:
 
 
 def _write_run(module: Module, context: Context, frame: Context, routes: Routes) -> None:
-    body = Body(module, "void @run(ptr noalias %ctx) nounwind")
-    data, offsets, selection = (load(body, context.at(k), "ptr") for k in ("data", "offsets", "selection"))
-    count = load(body, context.at("count"))
+    body = ContextBody(module, context, "void @run(ptr noalias %ctx) nounwind")
+    data, offsets, selection = (body.word(context.at(k), "ptr") for k in ("data", "offsets", "selection"))
+    count = body.word(context.at("count"))
     place = body.alloca(f"[{max(frame.size, 1)} x i64]")
     for key, at in frame.words.items():
-        initial = load(body, context.vector(*key[1:])) if key[0] == "address" else "0"
+        initial = body.word(context.vector(*key[1:])) if key[0] == "address" else "0"
         body.store("i64", initial, place, 8 * at)
     schema = routes.buffers[0].schema
     with body.counted(count) as (pos, _):
@@ -317,11 +310,11 @@ def _write_run(module: Module, context: Context, frame: Context, routes: Routes)
         for node in routes.entry:
             arguments = f"ptr %ctx, ptr {place}, ptr {event}, i64 {row}, i64 {pos}, i64 1"
             body.do(f"call void @s{node.number}({arguments})")
-    _write_totals(body, context, frame, place, routes, count)
+    _write_totals(body, frame, place, routes, count)
     body.finish()
 
 
-def selected(body: Body, selection: str, pos: str) -> str:
+def selected(body: ContextBody, selection: str, pos: str) -> str:
     """The row of the event at a position of the selection, which is null where all events are meant."""
     chosen, found, before = body.label(), body.label(), body.block
     body.branch(body.let(f"icmp ne ptr {selection}, null"), chosen, found)
@@ -334,9 +327,7 @@ def selected(body: Body, selection: str, pos: str) -> str:
 _NO_TOTALS = ("0", "0", "0", "0")
 
 
-def _write_totals(
-    body: Body, context: Context, frame: Context, place: str, routes: Routes, count: str
-) -> None:
+def _write_totals(body: ContextBody, frame: Context, place: str, routes: Routes, count: str) -> None:
     """Stores the counts of every stone, the ends of the selections and the last result."""
     for stone in range(routes.stones):
         totals = [
@@ -346,15 +337,17 @@ def _write_totals(
             total = parts[0]
             for part in parts[1:]:
                 total = body.let(f"add i64 {total}, {part}")
-            store(body, context.at("counts") + 4 * stone + column, total)
+            body.set_word(body.context.at("counts") + 4 * stone + column, total)
     for key, at in frame.words.items():
         if key[0] == "length":
-            store(body, context.vector(*key[1:]) + 1, body.load("i64", place, 8 * at))
+            body.set_word(body.context.vector(*key[1:]) + 1, body.load("i64", place, 8 * at))
         elif key[0] == "result":
-            store(body, context.at("result"), body.load("i64", place, 8 * at))
+            body.set_word(body.context.at("result"), body.load("i64", place, 8 * at))
 
 
-def _totals(body: Body, frame: Context, place: str, node: Node, count: str) -> tuple[str, str, str, str]:
+def _totals(
+    body: ContextBody, frame: Context, place: str, node: Node, count: str
+) -> tuple[str, str, str, str]:
     """In, out, dropped and faults of a node."""
 
     def counter(name: str, of: int = node.number) -> str:
