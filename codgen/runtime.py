@@ -280,7 +280,7 @@ def _column_words(column: AttributeColumn, kept: list[object]) -> memoryview:
 
 
 def _value_words(value: object, kept: list[object]) -> memoryview:
-    """An attribute of a stone; what anyone may have put there that is no attribute counts as not set."""
+    """An attribute of a stone; a value of another type counts as not set."""
     if isinstance(value, str):
         try:
             pairs, data = packed_texts([value])

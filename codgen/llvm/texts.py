@@ -110,7 +110,7 @@ _TEXTS: dict[type, Callable[[Emitter, Any], Text]] = {
 
 
 def require_utf8(e: Emitter, expr: Expr, value: Text, pos: Pos) -> None:
-    """A TEXT fault where a text, the value of ``expr``, is no UTF-8."""
+    """A TEXT fault where a text, the value of ``expr``, is not UTF-8."""
     if _is_utf8(expr):
         return
     e.charge(value[1], pos)

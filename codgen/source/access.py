@@ -207,7 +207,7 @@ class Access(Arithmetic):
         """The field ``name`` of a record, or ``attrs`` of an event.
 
         Raises:
-            CodeError: it is no record, or has no such field.
+            CodeError: it is not a record, or has no such field.
         """
         if isinstance(of, Queue):
             raise self.error(f"'{of.name}' is a queue: write {of.name}[0].{name} or count({of.name})")

@@ -36,7 +36,7 @@ def build_cod(
     """The function that a text says; the arguments are those of ``Builder``.
 
     Raises:
-        CodeError: the text is no Cod, or has no meaning for these events.
+        CodeError: the text is not Cod, or has no meaning for these events.
     """
     builder = Builder(kind, text, inputs, outputs, constants=CONSTANTS)
     parsed = parse(text)
@@ -199,29 +199,22 @@ class _Statements(Expressions):
         return label
 
     def stmt_Decl(self, node: Any) -> list[Stmt]:
-        kind, shape = self._declared(node)
-        static = "static" in node.storage
+        builder, (kind, shape) = self.builder, self._declared(node)
         for word in node.storage:
             if word not in ("static", "register", "auto"):
                 raise self.error(f"'{word}' is not part of Cod", node)
-        if static:
-            initial = self._constant_initial(node, kind, shape)
-            variable = self.builder.declare(node.name, kind, shape, static=True, initial=initial)
+        values = self._initials(node, kind, shape)
+        if "static" in node.storage:
+            initial = self._constants(values, kind, shape) if values else 0
+            variable = builder.declare(node.name, kind, shape, static=True, initial=initial)
             statements: list[Stmt] = []
-        elif shape:
-            items = [] if node.init is None else self._initials(node.init, shape)
-            values = [(at, self._stored(item, kind, node.name)) for at, item in items]
-            variable = self.builder.declare(node.name, kind, shape)
-            statements = [
-                tree.Declare(pos=self.builder.pos, variable=variable),
-                *self._fill(variable, values),
-            ]
         else:
-            value = None if node.init is None else self._initial(node, kind)
-            variable = self.builder.declare(node.name, kind, shape)
-            statements = [tree.Declare(pos=self.builder.pos, variable=variable, value=value)]
+            variable = builder.declare(node.name, kind, shape)
+            value = values[0][1] if values and not shape else None
+            statements = [tree.Declare(pos=builder.pos, variable=variable, value=value)]
+            statements += self._fill(variable, values) if shape else []
         if "const" in node.quals:
-            self.builder.fixed.add(variable)
+            builder.fixed.add(variable)
         return statements
 
     def _declared(self, node: Any) -> tuple[str, tuple[int, ...]]:
@@ -244,34 +237,29 @@ class _Statements(Expressions):
             raise self.error(f"an array of {size.value} elements: expected 1 to {1 << 20}", kind.dim)
         return size.value
 
-    def _initial(self, node: Any, kind: str) -> Expr:
-        if isinstance(node.init, c_ast.InitList):
+    def _initials(self, node: Any, kind: str, shape: tuple[int, ...]) -> list[tuple[int, Expr]]:
+        """The initial values of a declared variable: (position in C order, value as it is stored)."""
+        if isinstance(node.init, c_ast.InitList) and not shape:
             raise self.error(f"'{node.name}' is a single value; braces are for arrays", node.init)
-        return self._stored(node.init, kind, node.name)
+        items = [] if node.init is None else self._items(node.init, shape) if shape else [(0, node.init)]
+        values = []
+        for at, item in items:
+            value = self.value(item)
+            with self.builder.at(self.place(item)):
+                values.append((at, self.builder.stored(value, kind, node.name)))
+        return values
 
-    def _stored(self, node: Any, kind: str, name: str) -> Expr:
-        value = self.value(node)
-        with self.builder.at(self.place(node)):
-            return self.builder.stored(value, kind, name)
+    def _constants(self, values: list[tuple[int, Expr]], kind: str, shape: tuple[int, ...]) -> object:
+        """The first value of a static variable."""
+        cells: list[object] = [self.builder.const(kind, 0).value] * math.prod(shape)
+        for at, value in values:
+            if not isinstance(value, tree.Const):
+                what = "a static variable starts with a constant; assign what changes in a statement"
+                raise self.builder.error(what, value.pos)
+            cells[at] = value.value
+        return tuple(cells) if shape else cells[0]
 
-    def _constant_initial(self, node: Any, kind: str, shape: tuple[int, ...]) -> object:
-        if node.init is None:
-            return 0
-        if not shape:
-            return self._constant_value(self._initial(node, kind), node.init)
-        values: list[object] = [self.builder.const(kind, 0).value] * math.prod(shape)
-        for at, item in self._initials(node.init, shape):
-            values[at] = self._constant_value(self._stored(item, kind, node.name), item)
-        return tuple(values)
-
-    def _constant_value(self, value: Expr, node: Any) -> object:
-        if not isinstance(value, tree.Const):
-            raise self.error(
-                "a static variable starts with a constant; assign what changes in a statement", node
-            )
-        return value.value
-
-    def _initials(self, node: Any, shape: tuple[int, ...], start: int = 0) -> list[tuple[int, Any]]:
+    def _items(self, node: Any, shape: tuple[int, ...], start: int = 0) -> list[tuple[int, Any]]:
         """The initial values in braces: (position in C order, expression)."""
         if not isinstance(node, c_ast.InitList):
             raise self.error("an array is initialised by values in braces", node)
@@ -283,7 +271,7 @@ class _Statements(Expressions):
             nested = isinstance(item, c_ast.InitList)
             if at >= end or (nested and (len(shape) == 1 or (at - start) % part)):
                 raise self.error("these braces hold more values than the array", item)
-            items += self._initials(item, shape[1:], at) if nested else [(at, item)]
+            items += self._items(item, shape[1:], at) if nested else [(at, item)]
             at += part if nested else 1
         return items
 

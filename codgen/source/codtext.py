@@ -27,7 +27,7 @@ TYPE_NAMES = {
     "int8_t": "i8", "int16_t": "i16", "int32_t": "i32", "int64_t": "i64",
     "uint8_t": "u8", "uint16_t": "u16", "uint32_t": "u32", "uint64_t": "u64",
 }  # fmt: skip
-"""Names of types that are no keywords of C."""
+"""Names of types that are not keywords of C."""
 
 _KEYWORDS = (
     "auto case char const default do double enum extern float goto inline int long offsetof register "
@@ -66,7 +66,7 @@ def parse(source: str) -> Parsed:
     """Parses a text of Cod: an expression, or a block with or without its outer braces.
 
     Raises:
-        CodeError: the text is no Cod; points at the place.
+        CodeError: the text is not Cod; points at the place.
     """
     if len(source) > _MAX_SOURCE:
         raise CodeError(f"the text has {len(source)} characters: expected at most {_MAX_SOURCE}", source)

@@ -326,7 +326,7 @@ class Expressions(Translator):
         return self.builder.only_value(self.called(node), name)
 
     def attribute_target(self, node: ast.expr) -> Argument | None:
-        """The name in ``output.attrs["name"]``, or None if this is no attribute."""
+        """The name in ``output.attrs["name"]``, or None if this is not an attribute."""
         if not (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute)):
             return None
         if node.value.attr != "attrs" or not isinstance(self.operand(node.value), Attributes):

@@ -202,7 +202,7 @@ def parse_python(text: str) -> tuple[FunctionNode, int, int]:
     """The syntax tree of a text, and how many lines and columns of line 1 its positions are too great by.
 
     Raises:
-        CodeError: the text is no Python, or not one ``def`` or ``lambda``.
+        CodeError: the text is not Python, or not one ``def`` or ``lambda``.
     """
     wrapped, lines, columns = text, 0, 0
     if text.lstrip().startswith("lambda"):
