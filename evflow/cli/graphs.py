@@ -60,9 +60,10 @@ def demo(context: click.Context, as_json: bool, picture: Path | None, quiet: boo
         if any(context.get_parameter_source(name) is not ParameterSource.DEFAULT for name in context.params):
             raise click.UsageError(f"options stand last: evflow demo {context.invoked_subcommand} --json")
         return
-    from evflow.demo.show import show
+    from evflow.demo.output import publish
+    from evflow.demo.show import play
 
-    show(as_json=as_json, picture=picture, quiet=quiet or as_json, processes=processes)
+    publish(play(quiet or as_json, processes), as_json, picture, "evflow-demo.svg")
 
 
 @demo.command()
@@ -78,9 +79,10 @@ def matching(as_json: bool, picture: Path | None, quiet: bool) -> None:
     within some kilometres that are late, or of their airline. Draws a map of where matches fell. With --json
     it draws only where --picture says.
     """
-    from evflow.demo.matching import show
+    from evflow.demo.matching import play
+    from evflow.demo.output import publish
 
-    show(as_json=as_json, picture=picture, quiet=quiet or as_json)
+    publish(play(quiet or as_json), as_json, picture, "evflow-matching.svg")
 
 
 @demo.command()
@@ -92,9 +94,10 @@ def spark(as_json: bool, quiet: bool) -> None:
     A job of Spark, which starts for it, joins the flights with the places they are bound for, and streams
     them into a graph that matches them with 100,000 subscriptions. Needs Java.
     """
-    from evflow.demo.spark import show
+    from evflow.demo.output import publish
+    from evflow.demo.spark import play
 
-    show(as_json=as_json, quiet=quiet or as_json)
+    publish(play(quiet or as_json), as_json)
 
 
 @click.command()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from evflow.demo.flights import Airports, airports, read
 from evflow.demo.map import Spot, draw_map
-from evflow.demo.output import Progress, progress_bar, publish
+from evflow.demo.output import Outcome, Progress, progress_bar
 from evflow.demo.subscribers import Subscribers, subscribers
 from evflow.matching import Matcher
 from evflow.report import table
@@ -24,7 +23,7 @@ from evflow.report import table
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["events", "match", "show"]
+__all__ = ["events", "match", "play"]
 
 Array = NDArray[Any]
 
@@ -139,13 +138,10 @@ def _found(
     return Found(result, [Spot(*place) for place in places], got)
 
 
-def show(*, as_json: bool, picture: Path | None, quiet: bool) -> None:
-    """Runs the demo and prints what came out.
+def play(quiet: bool = False) -> Outcome:
+    """Runs the demo.
 
     Args:
-        as_json: print one JSON object and nothing else.
-        picture: where to draw the map to, as SVG; without, ``evflow-matching.svg`` here, or nowhere with
-            ``as_json``.
         quiet: show no progress.
 
     Raises:
@@ -155,16 +151,14 @@ def show(*, as_json: bool, picture: Path | None, quiet: bool) -> None:
     flights, people = events(read(), known), subscribers(known)
     with progress_bar(len(flights["dest"]), quiet) as progress:
         found = match(people, flights, known, progress)
-    title = "{notifications:,} notifications of {flights:,} flights from New York, 2013"
-    publish(
+    title = "{notifications:,} notifications of {flights:,} flights from New York, 2013".format(
+        **found.result
+    )
+    return Outcome(
         found.result,
         _text(found.result, people),
-        as_json=as_json,
-        draw=lambda file: draw_map(
-            file, title, found.spots, people.latitude, people.longitude, found.got > 0
-        ),
-        picture=picture or (None if as_json else Path("evflow-matching.svg")),
-        caption="The map of where matches fell",
+        lambda file: draw_map(file, title, found.spots, people.latitude, people.longitude, found.got > 0),
+        "The map of where matches fell",
     )
 
 

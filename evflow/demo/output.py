@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["Progress", "progress_bar", "publish"]
+__all__ = ["Outcome", "Progress", "progress_bar", "publish"]
 
 Progress = Callable[[int], object]
 
@@ -29,27 +30,39 @@ def progress_bar(total: int, quiet: bool) -> Iterator[Progress]:
         yield lambda count: bar.advance(task, count)
 
 
-def publish(
-    result: dict[str, Any],
-    text: str,
-    *,
-    as_json: bool,
-    draw: Callable[[Path], object] | None = None,
-    picture: Path | None = None,
-    caption: str = "",
-) -> None:
-    """Prints a result and draws its picture.
+@dataclass(frozen=True)
+class Outcome:
+    """What a demo found.
+
+    Attributes:
+        result: for JSON.
+        text: the same for people.
+        draw: draws a picture of it to a file.
+        caption: what the picture is.
+        warnings: what went wrong, a line each.
+    """
+
+    result: dict[str, Any]
+    text: str
+    draw: Callable[[Path], object] | None = None
+    caption: str = ""
+    warnings: Sequence[str] = ()
+
+
+def publish(outcome: Outcome, as_json: bool, picture: Path | None = None, default: str = "") -> None:
+    """Prints what a demo found, and draws its picture.
 
     Args:
-        result: what it found, for JSON.
-        text: the same for people.
+        outcome: what it found.
         as_json: print one JSON object and nothing else.
-        draw: draws the picture to a file.
-        picture: where to draw to; None for nowhere.
-        caption: what the picture is.
+        picture: where to draw to.
+        default: where to if nobody said it; with ``as_json`` nothing is drawn then.
     """
-    click.echo(json.dumps(result) if as_json else text)
-    if picture is not None and draw is not None:
-        draw(picture)
+    click.echo(json.dumps(outcome.result) if as_json else outcome.text)
+    picture = Path(default) if picture is None and not as_json else picture
+    if picture is not None and outcome.draw is not None:
+        outcome.draw(picture)
         if not as_json:
-            click.echo(f"\n{caption}: {picture.resolve()}")
+            click.echo(f"\n{outcome.caption}: {picture.resolve()}")
+    for line in outcome.warnings if not as_json else ():
+        click.echo(line, err=True)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 import evflow as ev
 from evflow.demo.flights import batch_of, data_file, read
 from evflow.demo.graph import AIRPORTS, End, Hourly
 from evflow.demo.nodes import Parts, parts
-from evflow.demo.output import Progress, progress_bar, publish
+from evflow.demo.output import Outcome, Progress, progress_bar
 from evflow.draw import draw
 from evflow.report import Cell, stats_table, table
 
-__all__ = ["Ran", "run", "show"]
+__all__ = ["Ran", "play", "run"]
 
 _BATCH = 8192
 _BUSY = 10
@@ -107,12 +105,10 @@ def _fastest(averages: list[ev.EventBatch]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def show(*, as_json: bool, picture: Path | None, quiet: bool, processes: int = 1) -> None:
-    """Runs the demo and prints what came out.
+def play(quiet: bool = False, processes: int = 1) -> Outcome:
+    """Runs the demo.
 
     Args:
-        as_json: print one JSON object and nothing else.
-        picture: where to draw the graph to; without, ``evflow-demo.svg`` here, or nowhere with ``as_json``.
         quiet: show no progress.
         processes: the number of nodes, each in a process of its own.
 
@@ -126,16 +122,13 @@ def show(*, as_json: bool, picture: Path | None, quiet: bool, processes: int = 1
         flights = batch_of(read())
         with progress_bar(len(flights), quiet) as progress:
             ran = run(nodes, flights, progress)
-    publish(
+    return Outcome(
         ran.result,
         _text(ran, processes),
-        as_json=as_json,
-        draw=lambda file: draw(ran.graph, file, ran.stats),
-        picture=picture or (None if as_json else Path("evflow-demo.svg")),
-        caption="The graph with its counts",
+        lambda file: draw(ran.graph, file, ran.stats),
+        "The graph with its counts",
+        [f"dead letter: {text}" for text in ran.dead[:10]],
     )
-    for text in () if as_json else ran.dead[:10]:
-        click.echo(f"dead letter: {text}", err=True)
 
 
 def _text(ran: Ran, processes: int) -> str:

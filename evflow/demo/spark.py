@@ -13,7 +13,7 @@ import numpy as np
 
 import evflow as ev
 from evflow.demo.flights import airports, data_file
-from evflow.demo.output import publish
+from evflow.demo.output import Outcome
 from evflow.demo.subscribers import Subscribers, subscribers
 from evflow.matching import Matcher
 from evflow.report import table
@@ -21,7 +21,7 @@ from evflow.report import table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CLEANED", "Departure", "departures", "notify", "show"]
+__all__ = ["CLEANED", "Departure", "departures", "notify", "play"]
 
 _BUSIEST = 10
 
@@ -132,11 +132,10 @@ def notify(df: DataFrame, people: Subscribers, folder: Path, *, progress: bool =
     }
 
 
-def show(*, as_json: bool, quiet: bool) -> None:
-    """Runs the demo and prints what came out.
+def play(quiet: bool = False) -> Outcome:
+    """Runs the demo.
 
     Args:
-        as_json: print one JSON object and nothing else.
         quiet: show no progress.
 
     Raises:
@@ -152,7 +151,7 @@ def show(*, as_json: bool, quiet: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         result = notify(departures(spark, Path(folder)), people, Path(folder), progress=not quiet)
     result["starting"] = round(starting, 3)
-    publish(result, _text(result, people), as_json=as_json)
+    return Outcome(result, _text(result, people))
 
 
 def _text(result: dict[str, Any], people: Subscribers) -> str:
