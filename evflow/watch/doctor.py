@@ -109,7 +109,7 @@ def examine(
         checks.append(("keys", partial(keys_check, keys, name)))
     checks += [(text, partial(listen_check, text, keys is not None, plain)) for text in listen]
     for peer, contact in peers:
-        checks.append((peer, Greeting(peer, contact, name=name, keys=keys, plain=plain, open=open).checks))
+        checks.append((peer, Greeting(peer, contact, name, keys, plain, open).checks))
     for about, check in checks:
         yield from checked(about, check)
 
@@ -360,10 +360,11 @@ def _pair(folder: Path, name: str, public: Mapping[str, str]) -> tuple[str, str,
 # --- peers
 
 
+@dataclass(frozen=True)
 class Greeting:
     """Checks of whether a node can be reached, is the one that is meant, and lets this one in.
 
-    Args:
+    Attributes:
         peer: its name.
         contact: where it is.
         name: this end's own name; None for one that nobody else has.
@@ -375,62 +376,55 @@ class Greeting:
         wall: this host's clock, seconds since 1970.
     """
 
-    def __init__(
-        self,
-        peer: str,
-        contact: str,
-        *,
-        name: str | None = None,
-        keys: Path | None = None,
-        plain: bool = False,
-        open: Callable[..., Any] | None = None,
-        patience: float = 5.0,
-        probe: Callable[[str], Probe] = probe_contact,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._peer = peer
-        self._contact = contact
-        self._settings: dict[str, Any] = {"name": name, "keys": keys, "plain": plain}
-        self._open = open
-        self._patience = patience
-        self._probe = probe
-        self._wall = wall
+    peer: str
+    contact: str
+    name: str | None = None
+    keys: Path | None = None
+    plain: bool = False
+    open: Callable[..., Any] | None = None
+    patience: float = 5.0
+    probe: Callable[[str], Probe] = probe_contact
+    wall: Callable[[], float] = time.time
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"name": self.name, "keys": self.keys, "plain": self.plain}
 
     def checks(self) -> Iterator[Finding]:
         """What there is to find, each only if what it needs is right."""
         yield (reached := self.reach())
         if reached.level != "ok":
             return
-        if self._settings["keys"] is not None and self._settings["name"] is None:
+        if self.keys is not None and self.name is None:
             advice = "give --name NAME, where NAME.key is in the folder and no node of that name runs"
-            yield Finding(f"link to {self._peer}", "note", "not tried: with keys a node needs a name", advice)
+            yield Finding(f"link to {self.peer}", "note", "not tried: with keys a node needs a name", advice)
             return
         yield (greeted := self.hello())
         if greeted.level == "ok":
             yield self.clock()
 
     def _wrong(self, about: str, node: str, report: LinkStatus, probe: Probe) -> Finding:
-        found = diagnose(node, self._peer, report, host=socket.gethostname(), probe=probe)
+        found = diagnose(node, self.peer, report, host=socket.gethostname(), probe=probe)
         return Finding(about, "wrong", found.what, "\n".join(found.checks))
 
     def reach(self) -> Finding:
         """Whether anything listens at the contact, as seen from this host."""
-        about, tried = f"reach {self._peer}", self._probe(self._contact)
+        about, tried = f"reach {self.peer}", self.probe(self.contact)
         if tried.outcome != "answers":
-            return self._wrong(about, "", LinkStatus("down", "", self._contact), tried)
+            return self._wrong(about, "", LinkStatus("down", "", self.contact), tried)
         return Finding(about, "ok", f"{tried.detail}, after {tried.seconds * 1e3:.1f} ms")
 
     def hello(self) -> Finding:
         """Whether a node answers there, is the one that is meant, and lets this one in."""
-        about, name = f"link to {self._peer}", self._settings["name"]
+        about = f"link to {self.peer}"
         try:
             report = self.report()
         except LinkError as error:
             return Finding(about, "wrong", str(error), "put that right first")
         if report.state != "up":
             # That something listens there was seen before.
-            return self._wrong(about, name or "", report, Probe("answers", ""))
-        return Finding(about, "ok", f"{self._peer} answers and lets {name or 'this node'} in")
+            return self._wrong(about, self.name or "", report, Probe("answers", ""))
+        return Finding(about, "ok", f"{self.peer} answers and lets {self.name or 'this node'} in")
 
     def report(self) -> LinkStatus:
         """What a link to the peer says of itself after a real greeting, with a node made for that alone.
@@ -438,15 +432,15 @@ class Greeting:
         Raises:
             LinkError: there cannot be such a node: a key is missing, or a contact wrong.
         """
-        node = Node(peers={self._peer: self._contact}, **self._settings)
+        node = Node(peers={self.peer: self.contact}, **self._settings)
         links = node.attach("doctor")
-        end = time.monotonic() + self._patience
+        end = time.monotonic() + self.patience
         try:
             while True:
                 now = time.monotonic()
                 links.receive(now)
                 links.finish(now)
-                report = msgspec.convert(node.links()[self._peer], LinkStatus)
+                report = msgspec.convert(node.links()[self.peer], LinkStatus)
                 # Whoever refuses says why at once.
                 waiting = report.trouble in ("", "not connected yet") or report.trouble.startswith(
                     "no answer"
@@ -460,13 +454,13 @@ class Greeting:
 
     def clock(self) -> Finding:
         """How much the clock of the peer's host differs from that of this one."""
-        about = f"clock of {self._peer}"
-        assert self._open is not None
+        about = f"clock of {self.peer}"
+        assert self.open is not None
         try:
-            with self._open(f"{self._peer}={self._contact}", timeout=3.0, **self._settings) as client:
-                before = self._wall()
+            with self.open(f"{self.peer}={self.contact}", timeout=3.0, **self._settings) as client:
+                before = self.wall()
                 theirs = float(client.ask("status")["wall"])
-                after = self._wall()
+                after = self.wall()
         except (EvflowError, KeyError, TypeError, ValueError) as error:
             said = " ".join(str(error).split())
             return Finding(about, "note", f"not known, as it is no daemon or does not say: {said:.200}")

@@ -154,9 +154,9 @@ def test_missing_data_is_an_error_that_says_what_to_install(monkeypatch: pytest.
     assert len(done.output.splitlines()) == 1
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def spread(request: pytest.FixtureRequest, flights: ev.EventBatch) -> Ran:
-    with parts(request.param) as nodes:
+@pytest.fixture(scope="module")
+def spread(flights: ev.EventBatch) -> Ran:
+    with parts(3) as nodes:
         return run(nodes, flights)
 
 
