@@ -137,22 +137,20 @@ def _keep(state: int, scratch: int, kept: int, record: int, near: bool) -> int:
 
 
 @compiled
-def _report_columns(
+def _report_list(
     state: int, scratch: int, entry: int, values: int, first: int, stamps: int, used: int, most: int
 ) -> int:
-    """Reports from a list in columns, 16 filters at a time; how many are reported, or -1: no room.
+    """Reports from a long list, 16 filters at a time; how many are reported, or -1: no room.
 
     If ``most`` ids are all there can be, filters are taken in leaps, so that each subscription's come soon.
     """
     length, capacity = u32(entry + at.L_LENGTH), u32(entry + at.L_CAPACITY)
-    block = columns_of(state, entry)
     serial, out = i64(scratch + 8 * at.M_SERIAL), i64(scratch + 8 * at.M_OUT)
     size = i64(scratch + 8 * at.M_OUT + 8) // 4
-    count = u32(values + at.X_COUNT)
     info = u32(entry + at.L_INFO)
-    x, y, z = 0.0, 0.0, 0.0
-    if info & at.LOCATED:
-        x, y, z = event_place(state, scratch, first + u32(values + at.X_EVENT))
+    records, block = records_of(state, entry), columns_of(state, entry)
+    count = u32(values + at.X_COUNT) if info & at.COLUMNS else 0
+    x, y, z = event_place(state, scratch, first + u32(values + at.X_EVENT))
     kept = 0
     parts = (length + 15) // 16
     # A prime that does not divide the number of parts comes by all of them.
@@ -189,40 +187,12 @@ def _report_columns(
             i = begin + lowest(found)
             near = found & -found & sure != 0
             found &= found - 1
-            marked = u32(block + 4 * i)
+            # Without columns the record has to say who has subscribed.
+            marked = u32(block + 4 * i) if count else at.V_MARK
             if marked & at.V_MARK or not near:
-                kept = _keep(state, scratch, kept, u32(block + 4 * (capacity + i)), near)
+                kept = _keep(state, scratch, kept, u32(records + 4 * i), near)
             else:
                 used = _report(scratch, stamps, serial, out, used, marked)
-        if kept > 40:
-            used = _report_kept(state, scratch, kept, values, stamps, used)
-            kept = 0
-    return _report_kept(state, scratch, kept, values, stamps, used)
-
-
-@compiled
-def _report_long(
-    state: int, scratch: int, entry: int, values: int, first: int, stamps: int, used: int
-) -> int:
-    """Reports from a long list of records or areas; how many are reported, or -1: no room."""
-    length = u32(entry + at.L_LENGTH)
-    located = u32(entry + at.L_INFO) & at.I_KIND == at.LOCATED
-    records = records_of(state, entry)
-    size = i64(scratch + 8 * at.M_OUT + 8) // 4
-    x, y, z = event_place(state, scratch, first + u32(values + at.X_EVENT))
-    kept = 0
-    for begin in range(0, length, 16):
-        if used + 96 > size:
-            return -1
-        found = (1 << min(16, length - begin)) - 1
-        sure = _ALL
-        if located:
-            found = _near_bits(state, entry, begin, x, y, z)
-            sure = _sure_bits(state, entry, begin, x, y) if found else _ALL
-        while found:
-            near = found & -found & sure != 0
-            kept = _keep(state, scratch, kept, u32(records + 4 * (begin + lowest(found))), near)
-            found &= found - 1
         if kept > 40:
             used = _report_kept(state, scratch, kept, values, stamps, used)
             kept = 0
@@ -243,11 +213,9 @@ def _report_lists(
         entry, values = list_address(state, u32(item)), i64(item + 8)
         if u32(item) == i64(scratch + 8 * at.M_REPORTED):
             set_u32(item, _DONE)
-        elif u32(entry + at.L_INFO) & at.COLUMNS:
-            used = _report_columns(state, scratch, entry, values, first, stamps, used, most)
+        elif u32(entry + at.L_INFO) & at.COLUMNS or not early:
+            used = _report_list(state, scratch, entry, values, first, stamps, used, most)
             set_u32(item, _DONE)
-        elif not early:
-            used = _report_long(state, scratch, entry, values, first, stamps, used)
         if used == -1:
             return -1
     return used
@@ -336,9 +304,7 @@ def _report_longest(state: int, scratch: int, first: int, stamps: int, most: int
     set_i64(scratch + 8 * at.M_REPORTED, number)
     return _early(
         scratch,
-        _report_columns(
-            state, scratch, list_address(state, number), values, first, stamps, used, used + most
-        ),
+        _report_list(state, scratch, list_address(state, number), values, first, stamps, used, used + most),
         most,
     )
 
