@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+import evflow as ev
 from evflow import CodeError, Schema, SchemaError
 from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Fault
 from evflow.schema.types import NUMBERS, Array, Bytes, ListOf, Maybe, Record, Str, f64, i16, i32, u8
+from tests.codgen.compiling import compile
 from tests.codgen.interpret import interpret, interpret_queue
 
 SUB = Schema("sub", {"weight": float, "count": i16})
@@ -398,3 +400,29 @@ def test_same_arguments_give_the_same_tree() -> None:
     assert build(over(1), "filter", inputs) is build(over(1), "filter", inputs)
     assert build(over(1), "filter", inputs) != build(over(1.0), "filter", inputs)
     assert build(over(1), "filter", inputs) != build(over(2), "filter", inputs)
+
+
+@pytest.mark.parametrize(
+    ("code", "passed"),
+    [
+        ('lambda e: e.side in ("sell", "hold")', [1, 2]),
+        ('lambda e: e.side not in ("sell",)', [0, 2]),
+        ('lambda e: (e.side if e.side != "hold" else e.other) == "buy"', [0, 2]),
+        ('lambda e: e.other == e.side == "buy"', [0]),
+        ('(input.side == "hold" ? input.other : input.side) == "buy"', [0, 2]),
+        ('(input.side == "hold" ? "buy" : input.side) == 0', [0, 2]),
+        ('{ switch (input.side) { case "buy": return 0; case "sell": return 1; } return 0; }', [1]),
+    ],
+)
+def test_names_of_an_enumeration_are_meant_wherever_values_are_compared(code: str, passed: list[int]) -> None:
+    sides = ev.Enum["buy", "sell", "hold"]
+    schema = ev.Schema("Sided", {"side": sides, "other": sides})
+    rows = [{"side": side, "other": "buy"} for side in ("buy", "sell", "hold")]
+    batch = ev.EventBatch.from_events(rows, schema)
+    assert compile(code, schema).select(batch.data, 3).tolist() == passed
+
+
+def test_a_case_without_a_name_of_the_enumeration_is_refused() -> None:
+    schema = ev.Schema("Sided", {"side": ev.Enum["buy", "sell"]})
+    with pytest.raises(ev.CodeError, match="'hold' is not a name of enum"):
+        compile('{ switch (input.side) { case "hold": return 1; } return 0; }', schema)

@@ -26,7 +26,6 @@ from evflow.events.view import View
 from evflow.events.wirecheck import walk
 from evflow.matching import Matcher
 from evflow.watch.tap import plain_value
-from tests.codgen.compiling import compile
 
 NOON = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
 
@@ -400,32 +399,6 @@ def test_functions_refuse_what_they_cannot_compute_with(code: str, words: str) -
     _ = g.source("quotes", Quote) >> ev.Filter(code) >> ev.Terminal(print)
     with pytest.raises(ev.CodeError, match=words), g.run():
         pass
-
-
-@pytest.mark.parametrize(
-    ("code", "passed"),
-    [
-        ('lambda e: e.side in ("sell", "hold")', [1, 2]),
-        ('lambda e: e.side not in ("sell",)', [0, 2]),
-        ('lambda e: (e.side if e.side != "hold" else e.other) == "buy"', [0, 2]),
-        ('lambda e: e.other == e.side == "buy"', [0]),
-        ('(input.side == "hold" ? input.other : input.side) == "buy"', [0, 2]),
-        ('(input.side == "hold" ? "buy" : input.side) == 0', [0, 2]),
-        ('{ switch (input.side) { case "buy": return 0; case "sell": return 1; } return 0; }', [1]),
-    ],
-)
-def test_names_of_an_enumeration_are_meant_wherever_values_are_compared(code: str, passed: list[int]) -> None:
-    sides = ev.Enum["buy", "sell", "hold"]
-    schema = ev.Schema("Sided", {"side": sides, "other": sides})
-    rows = [{"side": side, "other": "buy"} for side in ("buy", "sell", "hold")]
-    batch = ev.EventBatch.from_events(rows, schema)
-    assert compile(code, schema).select(batch.data, 3).tolist() == passed
-
-
-def test_a_case_without_a_name_of_the_enumeration_is_refused() -> None:
-    schema = ev.Schema("Sided", {"side": ev.Enum["buy", "sell"]})
-    with pytest.raises(ev.CodeError, match="'hold' is not a name of enum"):
-        compile('{ switch (input.side) { case "hold": return 1; } return 0; }', schema)
 
 
 @pytest.mark.parametrize("operator", ["=", "+="])
