@@ -317,16 +317,12 @@ def _skip_items(module: Module, kind: FieldType) -> str:
 
 def _write_skip_items(module: Module, name: str, kind: FieldType) -> None:
     body = Body(module, f"internal ptr {name}(ptr %p, i64 %n) nounwind")
-    at, left = body.alloca("ptr", "%p"), body.alloca("i64", "%n")
-    test, turn, done = body.label(), body.label(), body.label()
-    body.begin(test)
-    n = body.let(f"load i64, ptr {left}")
-    body.branch(body.let(f"icmp eq i64 {n}, 0"), done, turn)
-    body.begin(turn)
-    behind = end(body, body.let(f"load ptr, ptr {at}"), kind)
-    body.do(f"store ptr {behind}, ptr {at}")
-    body.do(f"store i64 {body.let(f'sub i64 {n}, 1')}, ptr {left}")
-    body.jump(test)
-    body.begin(done)
+    at = body.alloca("ptr", "%p")
+
+    def skip(_: str) -> None:
+        behind = end(body, body.let(f"load ptr, ptr {at}"), kind)
+        body.do(f"store ptr {behind}, ptr {at}")
+
+    body.loop("%n", skip)
     body.ret(f"ptr {body.let(f'load ptr, ptr {at}')}")
     body.finish()

@@ -303,19 +303,15 @@ class _Checks:
         left = body.let(f"sub i64 %end, {first}")
         fits = body.let(f"icmp ule i64 {count}, {left}")
         self._require(fits, self._plus("%at", 1), "no more elements than there are bytes")
-        at, index = body.alloca("i64"), body.alloca("i64", "0")
+        at = body.alloca("i64")
         body.do(f"store i64 {first}, ptr {at}")
-        test, turn, done = body.label(), body.label(), body.label()
-        body.begin(test)
-        i = body.let(f"load i64, ptr {index}")
-        body.branch(body.let(f"icmp eq i64 {i}, {count}"), done, turn)
-        body.begin(turn)
-        here = body.let(f"load i64, ptr {at}")
-        behind = self._call(kind.element, here, lambda: body.let(f"sub i64 -1, {i}"))
-        body.do(f"store i64 {behind}, ptr {at}")
-        body.do(f"store i64 {body.let(f'add i64 {i}, 1')}, ptr {index}")
-        body.jump(test)
-        body.begin(done)
+
+        def turn(i: str) -> None:
+            here = body.let(f"load i64, ptr {at}")
+            behind = self._call(kind.element, here, lambda: body.let(f"sub i64 -1, {i}"))
+            body.do(f"store i64 {behind}, ptr {at}")
+
+        body.loop(count, turn)
         return body.let(f"load i64, ptr {at}")
 
     def _content(self, kind: FieldType, at: str) -> None:
@@ -403,17 +399,14 @@ def _inner_records(schema: Schema) -> int:
 
 def _write_below(module: Module) -> None:
     body = Body(module, "internal i1 @v.below(ptr %p, i64 %n, i8 %bound) nounwind")
-    at = body.alloca("i64", "0")
-    test, turn, on, yes, no = (body.label() for _ in range(5))
-    body.begin(test)
-    i = body.let(f"load i64, ptr {at}")
-    body.branch(body.let(f"icmp ult i64 {i}, %n"), turn, yes)
-    body.begin(turn)
-    body.branch(body.let(f"icmp ult i8 {body.load('i8', '%p', i)}, %bound"), on, no)
-    body.begin(on)
-    body.do(f"store i64 {body.let(f'add i64 {i}, 1')}, ptr {at}")
-    body.jump(test)
-    body.begin(yes)
+    no = body.label()
+
+    def turn(i: str) -> None:
+        on = body.label()
+        body.branch(body.let(f"icmp ult i8 {body.load('i8', '%p', i)}, %bound"), on, no)
+        body.begin(on)
+
+    body.loop("%n", turn)
     body.ret("i1 true")
     body.begin(no)
     body.ret("i1 false")

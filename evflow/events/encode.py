@@ -172,12 +172,12 @@ class _Source:
         self._constant = b""
         self._format = ">"
         self._arguments: list[str] = []
-        self._in_parts = in_parts
         self._value(kind, "value")
         self._flush()
         together = f"({', '.join(self._parts)},)"
         if not in_parts:
-            together = self._parts[0] if len(self._parts) == 1 else f'b"".join({together})'
+            alone = len(self._parts) == 1 and not self._parts[0].startswith("*")
+            together = self._parts[0] if alone else f'b"".join({together})'
         self.lines.append(f"return {together}")
 
     def function(self, text: str, name: str) -> Callable[[Any], bytes]:
@@ -206,14 +206,13 @@ class _Source:
             )
             self._pack(f"{kind.capacity + 2}s", f'len({value}).to_bytes(2, "little") + {value}')
         elif isinstance(kind, Array) and kind.static:
-            elements = _element_bytes if self._in_parts else _elements
-            self._part(partial(elements, kind, array_dtype(kind)), value)
+            self._part(partial(_elements, kind, array_dtype(kind)), value)
         elif isinstance(kind, Record) and (value == "value" or kind.schema.leaves <= _INLINE_LEAVES):
             self._record(kind.schema, value)
-        elif self._in_parts and (chunks := _chunk_parts(kind)) is not None:
-            self._part(chunks, value, several=True)
+        elif isinstance(kind, Array | Blob | Maybe):
+            self._part(_pieces_of(kind), value, several=True)
         else:
-            self._part(_chunk_encoder(kind), value)
+            self._part(_bytes_of(kind), value)
 
     def _record(self, schema: Schema, source: str) -> None:
         self._constant += schema.header
@@ -280,76 +279,54 @@ def _check_text(encoded: bytes, capacity: int) -> None:
         raise _Doubt
 
 
-def _elements(kind: Array, dtype: np.dtype[Any], value: Any) -> AnyArray:
+def _elements(kind: Array, dtype: np.dtype[Any], value: Any) -> memoryview:
     ready = value.__class__ is np.ndarray and value.dtype == dtype and value.flags.c_contiguous
-    if ready and kind.takes(value.shape):
-        array: AnyArray = value
-        return array
-    return array_elements(kind, value)
+    array: AnyArray = value if ready and kind.takes(value.shape) else array_elements(kind, value)
+    return array.data
 
 
-def _element_bytes(kind: Array, dtype: np.dtype[Any], value: Any) -> memoryview:
-    return _elements(kind, dtype, value).data
-
-
-def _chunk_encoder(kind: FieldType) -> Callable[[Any], bytes]:
-    """The function from a value to its bytes, for what does not go into one ``pack``."""
+def _pieces_of(kind: FieldType) -> Callable[[Any], tuple[Piece, ...]]:
+    """The function from a value to its bytes in pieces, for what may be large in itself."""
     if isinstance(kind, Array):
-        return partial(_encode_array, kind, array_dtype(kind))
+        return partial(_array_pieces, kind, array_dtype(kind))
+    if isinstance(kind, Blob):
+        return _blob_pieces
+    if isinstance(kind, Maybe):
+        return partial(_maybe_pieces, _pieces_of(kind.element))
+    return partial(_one_piece, _bytes_of(kind))
+
+
+def _bytes_of(kind: FieldType) -> Callable[[Any], bytes]:
+    """The function from a value to its bytes, for what does not go into one ``pack``."""
     if isinstance(kind, Text):
         return _encode_text
-    if isinstance(kind, Blob):
-        return _encode_blob
-    if isinstance(kind, Maybe):
-        return partial(_encode_maybe, _chunk_encoder(kind.element))
     if isinstance(kind, ListOf):
-        return partial(_encode_list, _chunk_encoder(kind.element))
+        return partial(_encode_list, _bytes_of(kind.element))
     return _raw_encoder(kind)
 
 
-def _chunk_parts(kind: FieldType) -> Callable[[Any], tuple[Piece, ...]] | None:
-    """The function from a value to its bytes in pieces, for what may be large in itself."""
-    if isinstance(kind, Array):
-        return partial(_array_parts, kind, array_dtype(kind))
-    if isinstance(kind, Blob):
-        return _blob_parts
-    if isinstance(kind, Maybe) and (encode := _chunk_parts(kind.element)) is not None:
-        return partial(_maybe_parts, encode)
-    return None
-
-
-def _array_parts(kind: Array, dtype: np.dtype[Any], value: Any) -> tuple[Piece, ...]:
+def _array_pieces(kind: Array, dtype: np.dtype[Any], value: Any) -> tuple[Piece, ...]:
     elements = _elements(kind, dtype, value)
-    return array_head(kind, elements.shape), elements.data
+    return array_head(kind, elements.shape or ()), elements
 
 
-def _blob_parts(value: bytes) -> tuple[Piece, ...]:
+def _blob_pieces(value: bytes) -> tuple[Piece, ...]:
     if value.__class__ is not bytes:
         raise _Doubt
     return _head5(0xC6, len(value)), value
 
 
-def _maybe_parts(encode: Callable[[Any], tuple[Piece, ...]], value: Any) -> tuple[Piece, ...]:
+def _maybe_pieces(encode: Callable[[Any], tuple[Piece, ...]], value: Any) -> tuple[Piece, ...]:
     return (b"\xc0",) if value is None else encode(value)
 
 
-def _encode_array(kind: Array, dtype: np.dtype[Any], value: Any) -> bytes:
-    return b"".join(_array_parts(kind, dtype, value))
+def _one_piece(encode: Callable[[Any], bytes], value: Any) -> tuple[Piece, ...]:
+    return (encode(value),)
 
 
 def _encode_text(value: str) -> bytes:
     encoded = str.encode(value)
     return _head5(0xDB, len(encoded)) + encoded
-
-
-def _encode_blob(value: bytes) -> bytes:
-    if value.__class__ is not bytes:
-        raise _Doubt
-    return _head5(0xC6, len(value)) + value
-
-
-def _encode_maybe(encode: Callable[[Any], bytes], value: Any) -> bytes:
-    return b"\xc0" if value is None else encode(value)
 
 
 def _encode_list(encode: Callable[[Any], bytes], values: Sequence[Any]) -> bytes:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from evflow.schema.types import (
     MAX_DIMENSIONS,
     NUMBERS,
@@ -36,7 +38,9 @@ __all__ = [
     "LENGTH",
     "NIL",
     "Step",
+    "array_dtype",
     "array_head",
+    "cell",
     "default_image",
     "fixed_image",
     "head",
@@ -95,6 +99,30 @@ def steps(schema: Schema, at: int = 0, prefix: str = "") -> Iterator[Step]:
             if constant:
                 yield Step(start, path, constant)
             yield Step(start + len(constant), path, kind)
+
+
+def array_dtype(kind: Array) -> np.dtype[Any]:
+    """The numpy type of an array's elements as they stand on the wire."""
+    return _ELEMENTS[kind.element.name]
+
+
+_ELEMENTS = {name: number.dtype.newbyteorder("<") for name, number in NUMBERS.items()}
+
+
+def cell(kind: FieldType) -> tuple[int, np.dtype[Any]]:
+    """How numpy sees a value of fixed width: bytes from its start, and the type of what is there.
+
+    A bool is its marker. Bytes are padded; their length (``<u2``) stands in the two bytes before.
+    """
+    if isinstance(kind, Record):
+        return 0, kind.schema.dtype
+    at = len(head(kind))
+    if isinstance(kind, Number):
+        return at, np.dtype("u1") if kind.kind == "b" else kind.dtype.newbyteorder(">")
+    if isinstance(kind, Array):
+        return at, np.dtype((array_dtype(kind), kind.shape))
+    assert isinstance(kind, Str | Bytes)
+    return at + 2 * isinstance(kind, Bytes), np.dtype(f"S{kind.capacity}")
 
 
 def varying(schema: Schema) -> list[Field]:

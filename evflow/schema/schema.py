@@ -21,19 +21,16 @@ from evflow.schema.description import (
     held_records,
     read,
 )
+from evflow.schema.program import array_dtype, cell
 from evflow.schema.specs import FieldSpec, Scope, check_field_name, check_name, field_type
 from evflow.schema.types import (
     MAX_WIDTH,
-    NUMBERS,
-    Array,
     Bytes,
     FieldType,
     ListOf,
     Logical,
     Maybe,
-    Number,
     Record,
-    Str,
 )
 from evflow.schema.values import Misfit, to_scalar
 from evflow.schema.values import describe as show
@@ -317,28 +314,12 @@ def _array_header(schema: str, n: int) -> bytes:
 
 def _members(name: str, kind: FieldType, at: int) -> Iterator[tuple[str, Any, int]]:
     """The members of the structured type that hold a field: name, format, offset."""
-    if isinstance(kind, Logical) and isinstance(kind, Number) and kind.plain:
-        shown = kind.load_column(np.empty(0, kind.dtype.newbyteorder(">"))).dtype
-        yield name, shown, at + 1
-    elif isinstance(kind, Number):
-        yield name, "u1" if kind.kind == "b" else f">{kind.kind}{kind.size}", at + (kind.kind != "b")
-    elif isinstance(kind, Str):
-        yield name, f"S{kind.capacity}", at + kind.head
-    elif isinstance(kind, Bytes):
-        yield name, f"S{kind.capacity}", at + kind.head + 2
-        yield name + "#", "<u2", at + kind.head
-    elif isinstance(kind, Array):
-        yield name, (array_dtype(kind), kind.shape), at + kind.data_offset
-    elif isinstance(kind, Record):
-        yield name, kind.schema.dtype, at
-
-
-def array_dtype(kind: Array) -> np.dtype[Any]:
-    """The numpy type of an array's elements as they stand on the wire."""
-    return _ELEMENTS[kind.element.name]
-
-
-_ELEMENTS = {name: number.dtype.newbyteorder("<") for name, number in NUMBERS.items()}
+    behind, dtype = cell(kind)
+    if isinstance(kind, Logical) and kind.plain:
+        dtype = kind.load_column(np.empty(0, dtype)).dtype
+    yield name, dtype, at + behind
+    if isinstance(kind, Bytes):
+        yield name + "#", "<u2", at + behind - 2
 
 
 def _default(schema: str, name: str, kind: FieldType, defaults: Mapping[str, Any]) -> Any:

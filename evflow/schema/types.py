@@ -402,16 +402,22 @@ class Logical(FieldType):
     Attributes:
         plain: True if a stored number is also accepted as a value.
         computable: True if functions may use a value as what it is kept as.
+        word: the canonical text of a type without parameters.
         classes: the Python classes that values are of, where no other type has these.
         spelling: how the type is written in an annotation.
     """
 
     __slots__ = ()
 
+    word: ClassVar[str] = ""
     classes: ClassVar[tuple[type, ...]] = ()
     spelling: ClassVar[str] = ""
     plain: ClassVar[bool] = False
     computable: ClassVar[bool] = True
+
+    @property
+    def text(self) -> str:
+        return self.word
 
     @property
     def narrowed(self) -> bool:
@@ -449,8 +455,8 @@ class Logical(FieldType):
         raise NotImplementedError
 
     def constrained(self, value: Any) -> Any:
-        """The number or text that constraints of a matcher see of a value that is not missing."""
-        raise NotImplementedError
+        """The number or text that constraints of a matcher see of a value that is not missing: its text."""
+        return str(self.load(self.store(value)))
 
     def constrained_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> tuple[Any, Any]:
         """The numbers that constraints see of a column of a ``plain`` type, and which of them are there."""
@@ -465,7 +471,10 @@ class Logical(FieldType):
         Raises:
             Misfit: a value does not fit; carries its row.
         """
-        raise NotImplementedError
+        from evflow.schema.values import stored_each
+
+        stored = stored_each(self.store, values)
+        return np.array(stored, self.dtype) if isinstance(self, Number) else stored
 
     def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
         """The column that is kept as ``stored``: of objects, unless numpy has a type for them."""
@@ -493,7 +502,7 @@ class Logical(FieldType):
         Raises:
             pyarrow.ArrowInvalid: nothing is kept as one of them.
         """
-        raise NotImplementedError
+        return array.cast(self.arrow_type())
 
     def spark_type(self) -> Any:
         """The type of PySpark that holds the values."""

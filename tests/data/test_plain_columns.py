@@ -216,7 +216,7 @@ def test_plain_columns_need_no_closer_look(n: int) -> None:
     with (
         mock.patch.object(writing, "fitting_column", side_effect=AssertionError),
         mock.patch.object(writing, "convert_array", side_effect=AssertionError),
-        mock.patch.object(writing, "padded_text", side_effect=AssertionError),
+        mock.patch.object(writing, "text_pieces", side_effect=AssertionError),
     ):
         assert outcome(schema, columns) == expected
 

@@ -219,13 +219,19 @@ def _put_text(rows: ByteArray, at: int, column: AnyArray, capacity: int) -> bool
 def _plain_text(column: AnyArray, capacity: int) -> AnyArray | None:
     """A column of ASCII that fits as dtype ``S``; None for any other."""
     dtype = column.dtype
-    if dtype.kind == "S":
-        return column if 0 < dtype.itemsize <= capacity and _is_ascii(column) else None
-    width = dtype.itemsize // 4
-    if dtype.kind != "U" or not dtype.isnative or not 0 < width <= capacity or not column.flags.c_contiguous:
+    unit = 1 if dtype.kind == "S" else 4
+    width = dtype.itemsize // unit
+    if dtype.kind not in "SU" or not dtype.isnative or not width:
         return None
-    characters = column.view(np.uint32)
-    return characters.astype(np.uint8).view(f"S{width}") if int(characters.max()) < 0x80 else None
+    if unit == 1 and width <= capacity:
+        return column if _is_ascii(column) else None
+    if not column.flags.c_contiguous:
+        return None
+    characters = column.view(np.uint8 if unit == 1 else np.uint32).reshape(len(column), width)
+    if int(characters.max()) >= 0x80 or (width > capacity and characters[:, capacity:].any()):
+        return None
+    width = min(width, capacity)
+    return characters[:, :width].astype(np.uint8).view(f"S{width}").reshape(-1)
 
 
 def _is_ascii(column: AnyArray) -> bool:

@@ -9,8 +9,9 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.events.gather import gather
-from evflow.schema import Schema, array_dtype
-from evflow.schema.types import Array, Bytes, FieldType, Logical, Number, Record, Str
+from evflow.schema import Schema
+from evflow.schema.program import cell
+from evflow.schema.types import Bytes, FieldType, Logical, Number, Record, Str
 
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
@@ -43,20 +44,13 @@ def raw_column(batch: EventBatch, name: str) -> AnyArray:
 
 
 def _fixed(batch: EventBatch, kind: FieldType, at: int) -> AnyArray:
-    if isinstance(kind, Number) and kind.kind == "b":
-        return np.equal(cells(batch, at, np.dtype("u1")), 0xC3)
-    if isinstance(kind, Number):
-        return cells(batch, at + 1, kind.dtype.newbyteorder(">"))
-    if isinstance(kind, Str):
-        return cells(batch, at + kind.head, np.dtype(f"S{kind.capacity}"))
-    if isinstance(kind, Array):
-        return cells(batch, at + kind.data_offset, np.dtype((array_dtype(kind), kind.shape)))
-    if isinstance(kind, Record):
-        return cells(batch, at, kind.schema.dtype)
-    assert isinstance(kind, Bytes)
-    lengths = cells(batch, at + kind.head, np.dtype("<u2")).tolist()
-    values = cells(batch, at + kind.head + 2, np.dtype(f"V{kind.capacity}")).tolist()
-    return _objects([value[:length] for value, length in zip(values, lengths, strict=True)])
+    behind, dtype = cell(kind)
+    if isinstance(kind, Bytes):
+        lengths = cells(batch, at + behind - 2, np.dtype("<u2")).tolist()
+        values = cells(batch, at + behind, np.dtype(f"V{kind.capacity}")).tolist()
+        return _objects([value[:length] for value, length in zip(values, lengths, strict=True)])
+    column = cells(batch, at + behind, dtype)
+    return np.equal(column, 0xC3) if isinstance(kind, Number) and kind.kind == "b" else column
 
 
 def stored_column(batch: EventBatch, name: str) -> AnyArray:

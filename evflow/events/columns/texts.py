@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ import numpy as np
 from evflow.events.gather import ByteArray, Offsets, Ragged, starts_of
 from evflow.events.numeric import AnyArray
 from evflow.schema.types import Blob, Bytes, Str, Text
-from evflow.schema.values import Misfit, to_bytes, to_text
+from evflow.schema.values import Misfit, stored_each, to_bytes, to_text
 
-__all__ = ["bytes_pieces", "check_utf8", "padded_text", "text_pieces"]
+__all__ = ["bytes_pieces", "check_utf8", "text_pieces"]
 
 
 def text_pieces(kind: Str | Text, values: AnyArray | Ragged | Sequence[Any]) -> Ragged:
@@ -44,53 +45,6 @@ def text_pieces(kind: Str | Text, values: AnyArray | Ragged | Sequence[Any]) -> 
     return pieces
 
 
-def padded_text(kind: Str, values: Any) -> AnyArray | None:
-    """A column of text of dtype ``S`` or ``U`` as padded UTF-8 of dtype ``S``, checked; None for any other
-    column.
-
-    Raises:
-        Misfit: a value is no UTF-8 or too long; carries its row.
-    """
-    if (
-        not isinstance(values, np.ndarray)
-        or values.ndim != 1
-        or values.dtype.kind not in "SU"
-        or not values.dtype.itemsize
-    ):
-        return None
-    if values.dtype.kind == "U":
-        characters = _characters(values, np.uint32)
-        if not len(values) or int(characters.max()) >= 0x80:
-            return None
-        padded: AnyArray = characters.astype(np.uint8).view(f"S{characters.shape[1]}").reshape(-1)
-    else:
-        padded = values
-    if padded.dtype.itemsize > kind.capacity:
-        lengths = np.strings.str_len(padded)
-        if int(lengths.max(initial=0)) > kind.capacity:
-            row = int(np.argmax(lengths > kind.capacity))
-            raise Misfit(_fitting_text(kind, int(lengths[row])), _shown(padded[row]), row)
-        padded = padded.astype(f"S{kind.capacity}")
-    if padded is values or values.dtype.kind == "S":
-        _check_padded(padded)
-    return padded
-
-
-def _check_padded(padded: AnyArray) -> None:
-    characters = _characters(padded, np.uint8)
-    if int(characters.max(initial=0)) < 0x80:
-        return
-    # A NUL behind each text keeps a character that is cut off from being completed by the next text.
-    n, width = characters.shape
-    separated = np.zeros((n, width + 1), np.uint8)
-    separated[:, :width] = characters
-    try:
-        separated.tobytes().decode()
-    except UnicodeDecodeError as error:
-        row = error.start // (width + 1)
-        raise Misfit("text in UTF-8", padded[row], row) from None
-
-
 def _fitting_text(kind: Str, length: int) -> str:
     return f"text of at most {kind.capacity} bytes of UTF-8, not {length}"
 
@@ -117,26 +71,16 @@ def _from_strings(kind: Str | Text, values: list[Any]) -> Ragged:
     try:
         encoded = "\0".join(values).encode()
     except (TypeError, UnicodeEncodeError):
-        return _one_by_one(kind, values)
+        return Ragged.of(stored_each(partial(to_text, kind), values))
     content = np.frombuffer(encoded, np.uint8)
     inside = content != 0
     separators = np.flatnonzero(~inside)
     if len(separators) != max(len(values) - 1, 0):
-        return _one_by_one(kind, values)
+        return Ragged.of(stored_each(partial(to_text, kind), values))
     if not values:
         return Ragged.of([])
     edges = np.concatenate(([-1], separators, [len(content)]))
     return Ragged(np.diff(edges) - 1, content[inside])
-
-
-def _one_by_one(kind: Str | Text, values: list[Any]) -> Ragged:
-    pieces = []
-    for row, value in enumerate(values):
-        try:
-            pieces.append(to_text(kind, value))
-        except Misfit as error:
-            raise Misfit(error.expected, value, row) from None
-    return Ragged.of(pieces)
 
 
 def _check_capacity(kind: Str, pieces: Ragged) -> None:
@@ -211,14 +155,7 @@ def bytes_pieces(kind: Bytes | Blob, values: AnyArray | Ragged | Sequence[Any]) 
     if isinstance(values, Ragged):
         pieces = values
     else:
-        listed = values.tolist() if isinstance(values, np.ndarray) else values
-        found = []
-        for row, value in enumerate(listed):
-            try:
-                found.append(to_bytes(kind, value))
-            except Misfit as error:
-                raise Misfit(error.expected, value, row) from None
-        return Ragged.of(found)
+        return Ragged.of(stored_each(partial(to_bytes, kind), values))
     if isinstance(kind, Bytes) and len(pieces.lengths) and int(pieces.lengths.max()) > kind.capacity:
         row = int(np.argmax(pieces.lengths > kind.capacity))
         raise Misfit(f"at most {kind.capacity} bytes", _piece(pieces, row), row)

@@ -26,7 +26,7 @@ from evflow.events.columns.intake import (
     split_missing,
 )
 from evflow.events.columns.plain import fill_plain, fill_rows, plain_length
-from evflow.events.columns.texts import bytes_pieces, padded_text, text_pieces
+from evflow.events.columns.texts import bytes_pieces, text_pieces
 from evflow.events.encode import LARGE, value_encoder
 from evflow.events.gather import (
     ByteArray,
@@ -208,11 +208,7 @@ def _fill(rows: ByteArray, at: int, kind: FieldType, given: Any, place: str) -> 
         else:
             _cells(rows, at + 1, kind.dtype.newbyteorder(">"), ())[...] = numbers
     elif isinstance(kind, Str):
-        padded = padded_text(kind, values)
-        if padded is None:
-            put_into_rows(rows, at + kind.head, text_pieces(kind, values))
-        else:
-            _cells(rows, at + kind.head, padded.dtype, ())[...] = padded
+        put_into_rows(rows, at + kind.head, text_pieces(kind, values))
     elif isinstance(kind, Bytes):
         pieces = bytes_pieces(kind, values)
         _cells(rows, at + kind.head, np.dtype("<u2"), ())[...] = pieces.lengths

@@ -23,7 +23,6 @@ class Nanoseconds(Logical, Number):
 
     Attributes:
         letter64: the kind of numpy's type: ``M`` for points in time, ``m`` for durations.
-        word: the canonical text.
         expected: what is taken, in words.
     """
 
@@ -31,12 +30,7 @@ class Nanoseconds(Logical, Number):
 
     plain = True
     letter64: ClassVar[str]
-    word: ClassVar[str]
     expected: ClassVar[str]
-
-    @property
-    def text(self) -> str:
-        return self.word
 
     @property
     def stored(self) -> Number:
@@ -155,7 +149,7 @@ class Nanoseconds(Logical, Number):
     @classmethod
     def parse(cls, text: str) -> Any:
         """The type if the text is its word."""
-        return cls("i64", "i", 8, i64.marker, i64.code) if text == getattr(cls, "word", None) else None
+        return cls("i64", "i", 8, i64.marker, i64.code) if cls.word and text == cls.word else None
 
 
 def nanoseconds_of(delta: timedelta) -> int:

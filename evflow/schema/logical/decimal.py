@@ -11,7 +11,7 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.schema.types import Bytes, Logical, Number, i64
-from evflow.schema.values import Misfit, stored_each
+from evflow.schema.values import Misfit
 
 __all__ = ["Decimal"]
 
@@ -118,10 +118,6 @@ class Decimal(_Exact, Number):
         """The number with its point."""
         return _scaled(stored, self.scale)
 
-    def store_column(self, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
-        """The numbers without their points."""
-        return np.array(stored_each(self.store, values), np.int64)
-
     def from_arrow(self, array: Any) -> Any:
         """Decimals and integers that need no more digits."""
         import pyarrow as pa
@@ -166,10 +162,6 @@ class WideDecimal(_Exact, Bytes):
     def load(self, stored: bytes) -> decimal.Decimal:
         """The number with its point."""
         return _scaled(int.from_bytes(stored, "little", signed=True), self.scale)
-
-    def store_column(self, values: Any) -> list[bytes]:
-        """The numbers without their points."""
-        return stored_each(self.store, values)
 
     def from_arrow(self, array: Any) -> Any:
         """Decimals and integers that need no more digits."""

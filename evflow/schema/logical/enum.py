@@ -7,12 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from evflow.errors import SchemaError
 from evflow.outside import shown
 from evflow.schema.types import FieldType, Logical, Number, u8
-from evflow.schema.values import Misfit, stored_each
+from evflow.schema.values import Misfit
 
 __all__ = ["Enum"]
 
@@ -103,14 +101,6 @@ class Enum(Logical, Number):
                 f"{shown(self.text, 100)}: expected a number below {len(self.names)}, found {stored}"
             )
         return self.names[stored]
-
-    def constrained(self, value: Any) -> str:
-        """The name."""
-        return self.load(self.store(value))
-
-    def store_column(self, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
-        """The numbers of the names."""
-        return np.array(stored_each(self.store, values), np.uint8)
 
     def arrow_type(self) -> Any:
         """Text."""

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 from evflow.schema.types import Bytes, Logical
-from evflow.schema.values import Misfit, stored_each
+from evflow.schema.values import Misfit
 
 __all__ = ["UUID"]
 
@@ -29,13 +29,10 @@ class UUIDType(Logical, Bytes):
 
     __slots__ = ()
 
+    word = "uuid"
     classes = (uuid.UUID,)
     spelling = "ev.UUID"
     computable = False
-
-    @property
-    def text(self) -> str:
-        return "uuid"
 
     @property
     def stored(self) -> Bytes:
@@ -57,14 +54,6 @@ class UUIDType(Logical, Bytes):
         """The UUID; zeros stand in for missing bytes at the end."""
         return uuid.UUID(bytes=stored.ljust(_SIZE, b"\0"))
 
-    def constrained(self, value: Any) -> str:
-        """The text of the UUID."""
-        return str(self.load(self.store(value)))
-
-    def store_column(self, values: Any) -> list[bytes]:
-        """The bytes of each."""
-        return stored_each(self.store, values)
-
     def arrow_type(self) -> Any:
         """16 bytes."""
         import pyarrow as pa
@@ -82,10 +71,6 @@ class UUIDType(Logical, Bytes):
         values = [None if text is None else self.store(text) for text in array.to_pylist()]
         return pa.array(values, pa.binary(_SIZE))
 
-    def to_arrow(self, array: Any) -> Any:
-        """The bytes of each."""
-        return array.cast(self.arrow_type())
-
     def spark_type(self) -> Any:
         """Bytes."""
         from pyspark.sql import types
@@ -100,7 +85,7 @@ class UUIDType(Logical, Bytes):
     @classmethod
     def parse(cls, text: str) -> Any:
         """The type if the text is its word."""
-        return cls(_SIZE) if text == "uuid" else None
+        return cls(_SIZE) if text == cls.word else None
 
 
 UUID = UUIDType(_SIZE)

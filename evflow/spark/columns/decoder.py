@@ -19,9 +19,8 @@ from evflow.schema.types import Array as ArrayType
 from evflow.schema.types import Blob, Bytes, FieldType, ListOf, Logical, Number, Record, Str, Text
 from evflow.spark.columns.bytes_ir import SLACK
 from evflow.spark.columns.decode_ir import COLUMN, HEAD, counts, write_decoder
-from evflow.spark.columns.forms import Form, forms_of
+from evflow.spark.columns.forms import Form, call, forms_of
 from evflow.spark.columns.names import indices_of
-from evflow.spark.columns.native import call
 
 __all__ = ["decode_rows", "spark_form"]
 

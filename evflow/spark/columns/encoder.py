@@ -19,9 +19,8 @@ from evflow.schema.values import describe
 from evflow.spark.columns.bytes_ir import SLACK
 from evflow.spark.columns.converting import Stored, Unfit
 from evflow.spark.columns.encode_ir import HEAD, Site, write_encoder
-from evflow.spark.columns.forms import WORDS, forms_of
+from evflow.spark.columns.forms import WORDS, call, forms_of
 from evflow.spark.columns.names import indices_of
-from evflow.spark.columns.native import call
 from evflow.spark.columns.storing import constant, store
 
 __all__ = ["Reserve", "encode_rows"]

@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from evflow.codgen.memory import Array as Memory
+from evflow.codgen.memory import address
+from evflow.codgen.native import Code
 from evflow.schema import Schema
 from evflow.schema.types import NUMBERS, Array, FieldType, ListOf, Maybe, Number, Record
 
-__all__ = ["WORDS", "Form", "Forms", "forms_of"]
+__all__ = ["WORDS", "Form", "Forms", "call", "forms_of"]
 
 WORDS = ("validity", "bits", "values", "first", "content", "size")
 """What the encoder has to know of the memory of a form: address of the bitmap of what is no null (0: nothing
 is) and the number of its first bit; address of the values or, for text, bytes and lists, of the offsets, and
 the number of the first; address and size of the bytes of text and bytes."""
+
+# Rows up to which the interpreter lock is kept: giving it away costs more than they do.
+_FEW = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +112,8 @@ class _Maker:
         if self._spark and kind.kind == "u" and kind.size < 8:
             return NUMBERS[f"i{16 * kind.size}"]
         return kind
+
+
+def call(code: Code, words: Memory, rows: int) -> None:
+    """Runs compiled code on a block of words; other threads run meanwhile if it takes a while."""
+    (code.held if rows <= _FEW else code.free)(address(words))

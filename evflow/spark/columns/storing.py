@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evflow.events.columns.arrow import plain_value
+from evflow.events.columns.arrow import arrow_type, plain_value
 from evflow.schema import Schema
 from evflow.schema.types import (
     Array,
@@ -25,7 +25,6 @@ from evflow.schema.types import (
 )
 from evflow.schema.values import Misfit
 from evflow.spark.columns.converting import (
-    ARROW,
     Stored,
     Unfit,
     store_logical,
@@ -78,29 +77,8 @@ def _flat(kind: FieldType, array: Any) -> Any:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_null(array.type):
-        array = pa.nulls(len(array), _arrow_type(kind.held))
+        array = pa.nulls(len(array), arrow_type(kind))
     return array
-
-
-def _arrow_type(kind: FieldType) -> Any:
-    """A type of Arrow that an array of nothing but nulls can have."""
-    if isinstance(kind, Logical):
-        return kind.arrow_type()
-    if isinstance(kind, Number):
-        return ARROW[kind]
-    if isinstance(kind, (Str, Text)):
-        return pa.string()
-    if isinstance(kind, (Bytes, Blob)):
-        return pa.binary()
-    if isinstance(kind, Record):
-        return pa.struct([pa.field(f.name, _arrow_type(f.type.held)) for f in kind.schema.fields])
-    if isinstance(kind, ListOf):
-        return pa.list_(_arrow_type(kind.element.held))
-    assert isinstance(kind, Array)
-    held = ARROW[kind.element]
-    for _ in kind.shape:
-        held = pa.list_(held)
-    return held
 
 
 def _record(schema: Schema, array: Any, shift: int) -> Stored:
@@ -129,10 +107,8 @@ def constant(kind: FieldType, value: Any, rows: int) -> Any:
     """A column that has the default of a field in each row."""
     held = kind.held
     if isinstance(held, ListOf):
-        return (
-            pa.nulls(rows, _arrow_type(held)) if value is None else pa.array([[]] * rows, _arrow_type(held))
-        )
-    return pa.array([plain_value(value)], _arrow_type(held)).take(pa.array(np.zeros(rows, np.int64)))
+        return pa.nulls(rows, arrow_type(held)) if value is None else pa.array([[]] * rows, arrow_type(held))
+    return pa.array([plain_value(value)], arrow_type(held)).take(pa.array(np.zeros(rows, np.int64)))
 
 
 def _list(kind: ListOf | Array, array: Any, shift: int) -> Stored:
