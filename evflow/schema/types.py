@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from evflow.errors import SchemaError
+from evflow.schema.misfit import stored_each
 
 if TYPE_CHECKING:
     from evflow.schema.schema import Schema
@@ -471,8 +472,6 @@ class Logical(FieldType):
         Raises:
             Misfit: a value does not fit; carries its row.
         """
-        from evflow.schema.values import stored_each
-
         stored = stored_each(self.store, values)
         return np.array(stored, self.dtype) if isinstance(self, Number) else stored
 

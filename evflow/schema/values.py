@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from evflow.errors import SchemaError
-from evflow.outside import shown
+from evflow.schema.misfit import Misfit, describe, stored_each
 from evflow.schema.types import Blob, Bytes, FieldType, Logical, Number, Str, Text
 
 __all__ = [
@@ -33,32 +31,6 @@ __all__ = [
 
 _MAX_LENGTH = (1 << 32) - 1
 _F32 = struct.Struct(">f")
-
-
-_SHOWN = 60
-
-
-class Misfit(SchemaError):
-    """A value does not fit a type.
-
-    Attributes:
-        expected: what would fit, in words.
-        found: the value.
-        index: where it stands in an array (flat, in C order) or column; None for a single value.
-    """
-
-    def __init__(self, expected: str, found: object, index: int | None = None) -> None:
-        self.expected = expected
-        self.found = found
-        self.index = index
-        super().__init__(f"expected {expected}, found {describe(found)}")
-
-
-def describe(value: object) -> str:
-    """A value and its type, short enough for an error; of a class that it is one."""
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return f"{shown(value, _SHOWN)} ({type(value).__name__})"
 
 
 def expected(number: Number) -> str:
@@ -179,19 +151,3 @@ def to_bytes(kind: Bytes | Blob, value: Any) -> bytes:
     if len(result) > limit:
         raise Misfit(f"at most {limit} bytes, not {len(result)}", value)
     return result
-
-
-def stored_each(store: Callable[[Any], Any], values: Any) -> list[Any]:
-    """What each value of a column is kept as.
-
-    Raises:
-        Misfit: a value does not fit; carries its row.
-    """
-    listed: Iterable[Any] = values.tolist() if isinstance(values, np.ndarray) else values
-    found = []
-    for row, value in enumerate(listed):
-        try:
-            found.append(store(value))
-        except Misfit as error:
-            raise Misfit(error.expected, value, row) from None
-    return found
