@@ -11,8 +11,8 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.events.attributes import Attributes
+from evflow.events.columns.intake import columns_of
 from evflow.events.columns.reading import decoded_columns, raw_column, structured
-from evflow.events.columns.tables import columns_of
 from evflow.events.columns.writing import encode_columns
 from evflow.events.encode import encode_many, encoder
 from evflow.events.event import Event

@@ -18,11 +18,11 @@ from evflow.events.encode import encoder
 from evflow.events.event import Event, event_class
 from evflow.events.fields import Put, copied, has_fields, parts, same, show, to_dict
 from evflow.events.numeric import AnyArray
-from evflow.events.skip import Skipper, skipper
 from evflow.schema import Schema, array_dtype
-from evflow.schema.program import varying
+from evflow.schema.program import LENGTH, NIL, varying
 from evflow.schema.types import (
     MAX_DIMENSIONS,
+    NUMBERS,
     Array,
     Blob,
     Bytes,
@@ -43,7 +43,13 @@ if TYPE_CHECKING:
 __all__ = ["ListView", "View", "encoded", "position_of", "view_class"]
 
 _Reader = Callable[[Any, int], Any]
+_Skipper = Callable[[Any, int], int]
+"""A function from a buffer and the offset of a value to the offset behind the value."""
+
 _u32 = struct.Struct(">I").unpack_from
+_u16 = struct.Struct(">H").unpack_from
+
+_SIZES = {0xC0: 1, 0xC2: 1, 0xC3: 1, **{number.marker: number.width for number in NUMBERS.values()}}
 _shapes = [struct.Struct(f"<{n}I").unpack_from for n in range(MAX_DIMENSIONS + 1)]
 
 
@@ -132,7 +138,7 @@ class _WalkingView(View):
 
     __slots__ = ("_starts",)
 
-    _skippers: ClassVar[list[Skipper]]
+    _skippers: ClassVar[list[_Skipper]]
 
     def __init__(self, buffer: Any, at: int = 0, batch: EventBatch | None = None, row: int = 0) -> None:
         self._buffer = buffer
@@ -156,7 +162,7 @@ class ListView(Sequence[Any]):
 
     __slots__ = ("_buffer", "_count", "_read", "_skip", "_starts", "_width")
 
-    def __init__(self, read: _Reader, skip: Skipper, width: int | None, buffer: Any, at: int) -> None:
+    def __init__(self, read: _Reader, skip: _Skipper, width: int | None, buffer: Any, at: int) -> None:
         self._read = read
         self._skip = skip
         self._width = width
@@ -196,6 +202,68 @@ class ListView(Sequence[Any]):
         return repr(list(self))
 
 
+def _skipper(kind: FieldType) -> _Skipper:
+    """The function that walks over a value of this type."""
+    width = kind.width
+    if width is not None:
+        return partial(_skip_fixed, width)
+    if isinstance(kind, (Text, Blob)):
+        return partial(_skip_sized, LENGTH)
+    if isinstance(kind, Array):
+        return partial(_skip_sized, Array.HEAD)
+    if isinstance(kind, ListOf) and kind.element.width is not None:
+        return partial(_skip_list, kind.element.width)
+    if isinstance(kind, Maybe):
+        return partial(_skip_maybe, skip if kind.element.width is None else _skipper(kind.element))
+    return skip
+
+
+def skip(buffer: Any, at: int) -> int:
+    """Walks over one value of any type, by the markers alone."""
+    waiting = 1
+    while waiting:
+        waiting -= 1
+        marker = buffer[at]
+        if marker in _SIZES:
+            at += _SIZES[marker]
+        elif marker == 0xD9 or marker == 0xC4:
+            at += 2 + buffer[at + 1]
+        elif marker == 0xDA or marker == 0xC5:
+            at += 3 + _u16(buffer, at + 1)[0]
+        elif marker == 0xDB or marker == 0xC6:
+            at += 5 + _u32(buffer, at + 1)[0]
+        elif marker == 0xC9:
+            at += 6 + _u32(buffer, at + 1)[0]
+        elif marker == 0xDC:
+            waiting += _u16(buffer, at + 1)[0]
+            at += 3
+        elif marker == 0xDD:
+            waiting += _u32(buffer, at + 1)[0]
+            at += 5
+        else:
+            waiting += marker & 0x0F
+            at += 1
+    return at
+
+
+def _skip_fixed(width: int, buffer: Any, at: int) -> int:
+    return at + width
+
+
+def _skip_sized(head: int, buffer: Any, at: int) -> int:
+    size: int = _u32(buffer, at + 1)[0]
+    return at + head + size
+
+
+def _skip_list(width: int, buffer: Any, at: int) -> int:
+    count: int = _u32(buffer, at + 1)[0]
+    return at + 5 + width * count
+
+
+def _skip_maybe(inner: _Skipper, buffer: Any, at: int) -> int:
+    return at + 1 if buffer[at] == NIL else inner(buffer, at)
+
+
 def view_class(schema: Schema) -> type[View]:
     """The class of views of a schema's events, made once."""
     made = schema.made.get("view class")
@@ -208,7 +276,7 @@ def _make_class(schema: Schema) -> type[View]:
     namespace: dict[str, Any] = {"__slots__": (), "schema": schema, "__module__": __name__}
     variable = varying(schema)
     namespace["_flat"] = _flat_reader(schema)
-    namespace["_skippers"] = [skipper(f.type) for f in variable]
+    namespace["_skippers"] = [_skipper(f.type) for f in variable]
     for i, field in enumerate(variable):
         # The first starts right behind the fixed part.
         at = "self._start(at)" if i else "self._at + at"
@@ -297,7 +365,7 @@ def _reader(kind: FieldType) -> _Reader:
     if isinstance(kind, Maybe):
         return partial(_read_maybe, _reader(kind.element))
     if isinstance(kind, ListOf):
-        return partial(ListView, _reader(kind.element), skipper(kind.element), kind.element.width)
+        return partial(ListView, _reader(kind.element), _skipper(kind.element), kind.element.width)
     if isinstance(kind, Record):
         return partial(_read_record, kind)
     raise AssertionError(kind)

@@ -80,7 +80,7 @@ class FieldType:
 
     @property
     def width(self) -> int | None:
-        raise NotImplementedError
+        return None
 
     @property
     def held(self) -> FieldType:
@@ -258,10 +258,6 @@ class Text(FieldType):
     def text(self) -> str:
         return "str"
 
-    @property
-    def width(self) -> None:
-        return None
-
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Blob(FieldType):
@@ -270,10 +266,6 @@ class Blob(FieldType):
     @property
     def text(self) -> str:
         return "bytes"
-
-    @property
-    def width(self) -> None:
-        return None
 
 
 TEXT = Text()
@@ -369,10 +361,6 @@ class ListOf(FieldType):
     def text(self) -> str:
         return f"list({self.element.text})"
 
-    @property
-    def width(self) -> None:
-        return None
-
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Maybe(FieldType):
@@ -387,10 +375,6 @@ class Maybe(FieldType):
     @property
     def held(self) -> FieldType:
         return self.element
-
-    @property
-    def width(self) -> None:
-        return None
 
 
 class Logical(FieldType):

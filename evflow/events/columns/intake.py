@@ -14,13 +14,14 @@ from evflow.events.gather import Ragged
 from evflow.events.numeric import AnyArray
 from evflow.schema import Schema
 from evflow.schema.types import Blob, Bytes, FieldType, Logical, Maybe, Number, Record, Str, Text
-from evflow.schema.values import Misfit
+from evflow.schema.values import Misfit, describe
 
 __all__ = [
     "Column",
     "Constant",
     "Kept",
     "as_column",
+    "columns_of",
     "fitting_column",
     "library_of",
     "member_columns",
@@ -265,3 +266,35 @@ def _loaded(kind: FieldType, pieces: Ragged) -> Ragged | AnyArray:
     values = np.empty(len(pieces.lengths), object)
     values[:] = [bytes(piece) for piece in np.split(pieces.data, np.cumsum(pieces.lengths)[:-1])]
     return kind.load_column(values)
+
+
+def columns_of(schema: Schema, table: Any) -> Mapping[str, Any]:
+    """The columns of a table by name.
+
+    Args:
+        schema: the schema that they are for.
+        table: a mapping of columns, a structured array, a DataFrame of pandas, a Table or RecordBatch of
+            pyarrow.
+
+    Raises:
+        SchemaError: it is none of these.
+    """
+    if isinstance(table, Mapping):
+        return table
+    if isinstance(table, np.ndarray) and table.dtype.names is not None:
+        if table.ndim != 1:
+            raise SchemaError(
+                f"schema {schema.name}: expected rows in one dimension, found shape {table.shape}"
+            )
+        if table.dtype == schema.dtype and schema.width is not None:
+            return owned_columns(schema, table)
+        return {name: table[name] for name in table.dtype.names}
+    reader = library_of(table)
+    if reader is not None and hasattr(table, "columns"):
+        # The table's own library is loaded by now; evflow loads it for nobody else.
+        columns: Mapping[str, Any] = importlib.import_module(reader).read_table(table)
+        return columns
+    raise SchemaError(
+        f"schema {schema.name}: expected a table (dict of columns, structured array, pandas DataFrame, "
+        f"pyarrow Table, list of events or EventBatch), found {describe(table)}"
+    )

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SchemaError
-from evflow.events.columns.intake import Column, Kept, as_column
-from evflow.events.columns.tables import columns_of
+from evflow.events.columns.intake import Column, Kept, as_column, columns_of
 from evflow.events.gather import Ragged, starts_of
 from evflow.matching import kernels
 from evflow.matching.encoding.builder import RowBuilder, Workspace
