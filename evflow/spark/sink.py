@@ -9,8 +9,8 @@ from typing import Any
 from evflow.errors import GraphError
 from evflow.schema import Schema
 from evflow.schema.values import describe
-from evflow.spark.holding.actor import DROP, Holding, segment_of
-from evflow.spark.holding.log import RowLog
+from evflow.spark.sinklog.actor import DROP, SinkActor, segment_of
+from evflow.spark.sinklog.log import RowLog
 from evflow.stone import Acting, Actor, Context, checked_integer, titled
 
 __all__ = ["SparkSink"]
@@ -118,7 +118,7 @@ class SparkSink(Acting):
         return ()
 
     def open(self, context: Context) -> Actor:
-        return Holding(context, self, RowLog(self.path, segment_of(self.limit), self.schema))
+        return SinkActor(context, self, RowLog(self.path, segment_of(self.limit), self.schema))
 
     @property
     def files(self) -> tuple[Path, ...]:

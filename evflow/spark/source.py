@@ -10,7 +10,7 @@ from evflow.errors import GraphError
 from evflow.schema import Schema
 from evflow.schema.values import describe
 from evflow.spark.ingest.feed import Feed, is_dataframe, texts
-from evflow.spark.landing.folder import LEDGER
+from evflow.spark.staging.folder import LEDGER
 from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
 from evflow.stones.naming import file_name
 
@@ -173,11 +173,11 @@ class SparkSource(Acting):
         return self._kept if self._inside is not None or self.folder is not None else None
 
     def open(self, context: Context) -> Actor:
-        from evflow.spark.landing.actor import Landing
+        from evflow.spark.staging.actor import SourceActor
 
         if self.feed is not None:
             self.feed.prepare()
-        return Landing(context, self)
+        return SourceActor(context, self)
 
     def controls(self, call: Call) -> _Controls:
         return _Controls(call)

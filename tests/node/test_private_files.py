@@ -14,7 +14,7 @@ from evflow.deploy.store import FileStore
 from evflow.matching.matcher import Matcher
 from evflow.node.journal import FileJournal
 from evflow.node.keyfile import generate
-from evflow.spark.landing.folder import Folder
+from evflow.spark.staging.folder import Folder
 from evflow.stones.match import Match
 from evflow.watch.recording import Recorder
 

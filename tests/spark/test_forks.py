@@ -16,8 +16,8 @@ import os, sys
 from pathlib import Path
 from evflow.deploy.store import FileStore
 from evflow.spark import session
-from evflow.spark.holding.log import RowLog
-from evflow.spark.landing.folder import Folder
+from evflow.spark.sinklog.log import RowLog
+from evflow.spark.staging.folder import Folder
 from evflow.spark.matching import broadcast
 
 own = Path(sys.argv[1])

@@ -26,11 +26,12 @@ from evflow.spark import questions
 from evflow.spark.format.connection import Connection
 from evflow.spark.format.options import Options
 from evflow.spark.format.sending import Sender
-from evflow.spark.landing import ledger, staging
 from evflow.spark.rowfile import RowFile
+from evflow.spark.staging import ledger
+from evflow.spark.staging import tasks as staging
 from evflow.stone import Checkpoint
 from tests.fuzz import spark
-from tests.spark.landings import Desk, Note, Row, killed, rows
+from tests.spark.staged import Desk, Note, Row, killed, rows
 from tests.spark.writes import receiver
 
 PLAIN = st.recursive(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.disk import log as log_module
 from evflow.errors import FlowError, SchemaError
-from evflow.spark.holding.log import Frame, RowLog
+from evflow.spark.sinklog.log import Frame, RowLog
 
 
 class Row(ev.Event):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.spark.rowfile import RowFile
 from tests.examples import tried
-from tests.spark.landings import Note, Row, rows
+from tests.spark.staged import Note, Row, rows
 
 KINDS = [Row, Note]
 
@@ -154,7 +154,7 @@ _WRITER = """
 import sys
 from pathlib import Path
 from evflow.spark.rowfile import RowFile
-from tests.spark.landings import Note, rows
+from tests.spark.staged import Note, rows
 file = RowFile(Path(sys.argv[1]), Note.schema)
 batches = [rows(at, 1000, Note) for at in range(0, 20_000, 1000)]
 for number in range(100_000):

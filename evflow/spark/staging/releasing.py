@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
-from evflow.spark.landing.folder import Folder
-from evflow.spark.landing.ledger import Ledger, Place, Waiting
 from evflow.spark.rowfile import RowFile
+from evflow.spark.staging.folder import Folder
+from evflow.spark.staging.ledger import Ledger, Place, Waiting
 
 __all__ = ["Releasing"]
 

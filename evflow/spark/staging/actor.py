@@ -12,9 +12,9 @@ import numpy as np
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.outside import shown
-from evflow.spark.landing.jobs import Jobs
-from evflow.spark.landing.ledger import Place
-from evflow.spark.landing.store import Store
+from evflow.spark.staging.jobs import Jobs
+from evflow.spark.staging.ledger import Place
+from evflow.spark.staging.store import Store
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evflow.spark.ingest.progress import Progress
     from evflow.spark.source import SparkSource
 
-__all__ = ["ROWS", "Landing"]
+__all__ = ["ROWS", "SourceActor"]
 
 ROWS = "rows"
 """The input of a Spark source."""
@@ -34,7 +34,7 @@ _LATER = 1.0
 _log = logging.getLogger("evflow.spark")
 
 
-class Landing(Actor):
+class SourceActor(Actor):
     """The running half of a ``SparkSource``; see ``evflow.stone.Actor``.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import evflow as ev
-from evflow.spark.landing.actor import Landing
+from evflow.spark.staging.actor import SourceActor
 
 
 class Row(ev.Event):
@@ -80,7 +80,7 @@ class Desk:
         self.notes = Notes()
         self.kind = kind
         self.stone = ev.SparkSource(kind, folder=folder, **settings)
-        self.actor: Landing = self.stone.open(self.notes)  # type: ignore[arg-type, assignment]
+        self.actor: SourceActor = self.stone.open(self.notes)  # type: ignore[arg-type, assignment]
 
     def ask(self, ask: str, **question: Any) -> Any:
         return self.actor.answer({"ask": ask, **question})

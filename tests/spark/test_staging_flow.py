@@ -20,7 +20,7 @@ import evflow as ev
 from evflow.flow.flow import Flow
 from tests.deploy.yard import Yard
 from tests.node.processes import running, wait_for
-from tests.spark.landings import Desk, Note, Row, appending, rows
+from tests.spark.staged import Desk, Note, Row, appending, rows
 
 
 class Sender:
@@ -203,7 +203,7 @@ def test_memory_does_not_grow_with_the_rows() -> None:
 
 _HOLDER = """
 import sys, time
-from tests.spark.landings import Desk
+from tests.spark.staged import Desk
 desk = Desk()
 task = desk.begin()
 desk.send(task, 0, 10)

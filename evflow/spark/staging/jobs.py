@@ -15,8 +15,6 @@ from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.schema.values import describe
-from evflow.spark.landing.staging import Task
-from evflow.spark.landing.store import Store
 from evflow.spark.questions import (
     Abort,
     Append,
@@ -33,6 +31,8 @@ from evflow.spark.questions import (
     asked,
     packed,
 )
+from evflow.spark.staging.store import Store
+from evflow.spark.staging.tasks import Task
 
 __all__ = ["Jobs"]
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 import evflow as ev
-from evflow.spark.landing import ledger, store
+from evflow.spark.staging import ledger, store
 from tests.examples import tried
-from tests.spark.landings import Desk, Note, Row, appending, killed, rows
+from tests.spark.staged import Desk, Note, Row, appending, killed, rows
 
 
 def test_rows_leave_once_their_job_is_committed_in_the_order_of_partitions(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from weakref import WeakValueDictionary
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
-from evflow.spark.landing.folder import Folder
-from evflow.spark.landing.ledger import Ledger, TaskEntry
 from evflow.spark.questions import MOST_TASKS
 from evflow.spark.rowfile import RowFile
+from evflow.spark.staging.folder import Folder
+from evflow.spark.staging.ledger import Ledger, TaskEntry
 
 __all__ = ["Staging", "Task"]
 

@@ -15,8 +15,6 @@ from evflow.disk import Trouble
 from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.outside import from_msgpack, shown
-from evflow.spark.holding.log import Book, Frame, RowLog
-from evflow.spark.holding.queries import Queries
 from evflow.spark.questions import (
     CommitRead,
     First,
@@ -28,12 +26,14 @@ from evflow.spark.questions import (
     asked,
     packed,
 )
+from evflow.spark.sinklog.log import Book, Frame, RowLog
+from evflow.spark.sinklog.queries import Queries
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 
 if TYPE_CHECKING:
     from evflow.spark.sink import SparkSink
 
-__all__ = ["DROP", "MOST_BYTES", "Holding", "segment_of"]
+__all__ = ["DROP", "MOST_BYTES", "SinkActor", "segment_of"]
 
 _log = logging.getLogger("evflow.spark")
 
@@ -52,7 +52,7 @@ def segment_of(limit: int) -> int:
     return min(max(limit // _FILES, 1), _LARGEST)
 
 
-class Holding(Actor):
+class SinkActor(Actor):
     """The running half of a ``SparkSink``; see ``evflow.stone.Actor``."""
 
     def __init__(self, context: Context, stone: SparkSink, log: RowLog) -> None:

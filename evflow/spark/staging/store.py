@@ -12,11 +12,11 @@ from msgspec import msgpack
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.outside import shown
-from evflow.spark.landing.folder import Folder
-from evflow.spark.landing.ledger import Chunk, Count, Epochs, Ledger, Stream, Waiting
-from evflow.spark.landing.releasing import Releasing
-from evflow.spark.landing.staging import Staging
 from evflow.spark.rowfile import RowFile
+from evflow.spark.staging.folder import Folder
+from evflow.spark.staging.ledger import Chunk, Count, Epochs, Ledger, Stream, Waiting
+from evflow.spark.staging.releasing import Releasing
+from evflow.spark.staging.tasks import Staging
 
 __all__ = ["CHUNK", "Store"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evflow.errors import FlowError
-from evflow.spark.holding.log import RowLog
+from evflow.spark.sinklog.log import RowLog
 
 __all__ = ["Queries"]
 
