@@ -9,8 +9,8 @@ The memory is a file without a name in any folder: nothing is left when the proc
 the name that ``offer`` tells and belongs to the same user can read all of it. It is sealed against being cut,
 and, where the system can, against being written to by others.
 A connection over which memory was lent may end while its peer lives on and reads. So each connection has a
-seat, one byte of the file that the reader locks for as long as it reads; also a killed process leaves it.
-What was lent over a connection stays as long as its seat is taken.
+lease, one byte of the file that the reader locks for as long as it reads; also a killed process leaves it.
+What was lent over a connection stays as long as its lease is held.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from evflow.errors import LinkError
 from evflow.events.gather import ByteArray, Place, address_of, interface_of, write_parts
 from evflow.forked import renew
 
-__all__ = ["DEFAULT_SIZE", "Arena", "Offer", "Room", "Seat", "seat_taken"]
+__all__ = ["DEFAULT_SIZE", "Arena", "Offer", "FreeList", "Lease", "is_leased"]
 
 PREFIX = "evflow-"
 """How names begin; see ``Offer``."""
@@ -77,7 +77,7 @@ class Offer(NamedTuple):
     """What a peer must know to map an arena.
 
     Attributes:
-        name: ``evflow-<process id>-<file descriptor>-<seat>-<32 hexadecimal digits>``.
+        name: ``evflow-<process id>-<file descriptor>-<lease>-<32 hexadecimal digits>``.
         size: bytes of the memory.
         nonce: the 16 bytes it begins with.
     """
@@ -87,8 +87,8 @@ class Offer(NamedTuple):
     nonce: bytes
 
 
-class Room:
-    """The free room of an arena, as regions in ascending order that never touch each other.
+class FreeList:
+    """The free list of an arena: regions in ascending order that never touch each other.
 
     Args:
         start: first free byte.
@@ -158,11 +158,11 @@ class Arena:
         self._size = size
         self._tried = self._told = False
         self._digits, self._nonce = secrets.token_hex(16), secrets.token_bytes(NONCE_BYTES)
-        self._seats = 0
+        self._leases = 0
         self._left: list[tuple[int, list[ByteArray]]] = []
         self._bytes: ByteArray | None = None
         self._address = 0
-        self._room = Room(0, 0)
+        self._free_list = FreeList(0, 0)
         self._taken = 0
         self._used = 0
         self._parked = 0
@@ -173,7 +173,7 @@ class Arena:
         self._lock = Lock()
 
     def offer(self) -> Offer | None:
-        """What to tell a peer, each time with a new seat; makes the memory if need be.
+        """What to tell a peer, each time with a new lease; makes the memory if need be.
 
         Returns:
             None where memory cannot be shared, or after ``close``.
@@ -182,20 +182,20 @@ class Arena:
             self._make_once()
             if self._file is None:
                 return None
-            self._seats += 1
-            name = f"{PREFIX}{os.getpid()}-{self._file}-{self._seats}-{self._digits}"
+            self._leases += 1
+            name = f"{PREFIX}{os.getpid()}-{self._file}-{self._leases}-{self._digits}"
             return Offer(name, self._size, self._nonce)
 
     def leave(self, offer: Offer, blocks: list[ByteArray]) -> None:
         """The connection of an offer has ended while its peer has blocks; they stay until it is done."""
-        seat = int(offer.name.split("-")[3])
+        lease = int(offer.name.split("-")[3])
         with self._lock:
-            self._left.append((seat, blocks))
+            self._left.append((lease, blocks))
             self._forget_left()
 
     def _forget_left(self) -> None:
         file = self._file
-        self._left = [] if file is None else [left for left in self._left if seat_taken(file, left[0])]
+        self._left = [] if file is None else [left for left in self._left if is_leased(file, left[0])]
 
     def _make_once(self) -> None:
         if self._tried:
@@ -217,7 +217,7 @@ class Arena:
         self._bytes = np.frombuffer(mapped, np.uint8)
         self._address = self._bytes.ctypes.data
         self._bytes[:NONCE_BYTES] = np.frombuffer(self._nonce, np.uint8)
-        self._room = Room(HEADER, self._size)
+        self._free_list = FreeList(HEADER, self._size)
 
     def _shared(self) -> mmap.mmap:
         self._file = os.memfd_create(PREFIX + self._digits, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -303,11 +303,11 @@ class Arena:
                 return None
             if self._returned:
                 self._collect()
-            offset = self._room.take(length)
+            offset = self._free_list.take(length)
             if offset is None and self._left:
                 self._forget_left()
                 self._collect()
-                offset = self._room.take(length)
+                offset = self._free_list.take(length)
             if offset is None:
                 return None
             self._taken += 1
@@ -319,7 +319,7 @@ class Arena:
     def _collect(self) -> None:
         while self._returned:
             offset, length = self._returned.popleft()
-            self._room.give(offset, length)
+            self._free_list.give(offset, length)
             self._taken -= 1
             self._used -= length
         self._parked = min(self._parked, self._used)
@@ -343,7 +343,7 @@ class Arena:
         """Bytes that are free, in one piece or several; 0 if there is no memory (yet)."""
         with self._lock:
             self._collect()
-            return self._room.free
+            return self._free_list.free
 
     def forsake(self) -> None:
         """In a fork: the memory is the parent's, so there is none to write to."""
@@ -357,7 +357,7 @@ class Arena:
             self._tried = True
             self._left = []
             self._bytes = None
-            self._room = Room(0, 0)
+            self._free_list = FreeList(0, 0)
             self._returned = deque()
             self._taken = self._used = self._parked = 0
             self._close_file()
@@ -397,12 +397,12 @@ class _Held:
                 self._freed.release()
 
 
-class Seat:
-    """A seat that is taken until this object is gone.
+class Lease:
+    """A lease of a reader, held until this object is gone.
 
     Args:
         descriptor: the open file; from now on it is this object's.
-        number: the seat's.
+        number: the number of the lease.
 
     Raises:
         OSError: locks are not to be had here; the file is closed.
@@ -424,12 +424,12 @@ class Seat:
         os.close(self._descriptor)
 
 
-def seat_taken(descriptor: int, number: int) -> bool:
-    """True if somebody has a seat of an open file."""
+def is_leased(descriptor: int, number: int) -> bool:
+    """True if a reader holds a lease of an open file."""
     asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
     try:
         answer: bytes = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked)
     except OSError:
-        # Where there are no locks nobody has been seated.
+        # Where there are no locks nobody holds one.
         return False
     return int(_LOCK.unpack(answer)[0]) != fcntl.F_UNLCK

@@ -24,7 +24,7 @@ import numpy as np
 
 from evflow.errors import LinkError
 from evflow.events.gather import ByteArray, address_of, interface_of
-from evflow.node.arena import HEADER, NONCE_BYTES, PREFIX, SEALS, Arena, Offer, Seat
+from evflow.node.arena import HEADER, NONCE_BYTES, PREFIX, SEALS, Arena, Lease, Offer
 
 __all__ = ["Mapping", "Sharing"]
 
@@ -40,7 +40,7 @@ _PAGE = mmap.PAGESIZE
 _MOST_OWN = 256
 """Pages from which those that no block keeps any more are given back."""
 
-_Memory = tuple[mmap.mmap, memoryview, Seat]
+_Memory = tuple[mmap.mmap, memoryview, Lease]
 
 _log = logging.getLogger("evflow.node")
 
@@ -51,11 +51,11 @@ class Mapping:
     Args:
         memory: all of it, mapped so that what is written here is seen here only.
         name: its name, for errors.
-        seat: tells the sender that this memory is read, until the last view is gone.
+        lease: tells the sender that this memory is read, until the last view is gone.
     """
 
-    def __init__(self, memory: mmap.mmap, name: str, seat: Seat) -> None:
-        self._memory: _Memory | None = (memory, memoryview(memory), seat)
+    def __init__(self, memory: mmap.mmap, name: str, lease: Lease) -> None:
+        self._memory: _Memory | None = (memory, memoryview(memory), lease)
         self._name = name
         self._size = len(memory)
         self._address = address_of(np.frombuffer(memory, np.uint8))
@@ -69,7 +69,7 @@ class Mapping:
         """Maps what a peer offers; the arguments may be anything that a peer could say.
 
         Args:
-            name: process, file, seat and digits; see ``Offer``.
+            name: process, file, lease and digits; see ``Offer``.
             size: bytes of the memory.
             nonce: the 16 bytes it must begin with.
 
@@ -86,7 +86,7 @@ class Mapping:
         if parts is None or size <= HEADER or len(nonce) != NONCE_BYTES:
             raise LinkError(
                 f"shared memory {name[:80]!r} of {size} bytes with a nonce of {len(nonce)}: expected a name "
-                f"{PREFIX}<process>-<file>-<seat>-<32 hexadecimal digits>, more than {HEADER} bytes "
+                f"{PREFIX}<process>-<file>-<lease>-<32 hexadecimal digits>, more than {HEADER} bytes "
                 f"and a nonce of {NONCE_BYTES}; refuse the peer"
             )
         process, file, number, digits = parts.groups()
@@ -99,14 +99,14 @@ class Mapping:
             _log.info("shared memory is not used: %s", error)
             return None
         try:
-            seat = Seat(descriptor, int(number))
+            lease = Lease(descriptor, int(number))
             _check_title(f"{PROCESSES}/self/fd/{descriptor}", title)
             _check(descriptor, name, size, nonce)
             memory = mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
         except (OSError, ValueError) as error:
             _log.info("shared memory %s is not used: %s", name, error)
             return None
-        return cls(memory, name, seat)
+        return cls(memory, name, lease)
 
     def view(self, number: int, offset: int, length: int) -> ByteArray:
         """The bytes of a block, without a copy.
@@ -180,10 +180,10 @@ class Mapping:
     def _keep(self, block: _Block, first: int, behind: int) -> None:
         if self._memory is None:
             return
-        memory, seat = self._memory[1:]
+        memory, lease = self._memory[1:]
         start = max(block.offset, first * _PAGE)
         size = min(block.end, behind * _PAGE) - start
-        read = seat.read(memory[start : start + size], start)
+        read = lease.read(memory[start : start + size], start)
         if read < size:
             raise OSError(errno.EIO, f"expected {size} bytes from {start}, found {read}", self._name)
         for page in range(first, behind):

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.events.gather import back_to_back
 from evflow.node import arena as arena_module
-from evflow.node.arena import HEADER, Arena, Room
+from evflow.node.arena import HEADER, Arena, FreeList
 from evflow.node.mapping import Mapping, Sharing
 from tests.node.lending import KIB, Lender, bytes_of, connected
 
@@ -41,7 +41,7 @@ def pair() -> tuple[Lender, Mapping]:
 def test_room_is_the_lowest_that_fits(steps: list[tuple[bool, int]], chance: random.Random) -> None:
     """Against a row of cells: the same places, none twice, and one region again at the end."""
     cells = "." * 40
-    room = Room(0, 40)
+    room = FreeList(0, 40)
     taken: list[tuple[int, int]] = []
     for take, length in steps:
         if take:
@@ -228,7 +228,7 @@ def test_a_lost_connection_leaves_what_its_peer_reads(pair: tuple[Lender, Mappin
 
 
 def test_a_new_session_begins_anew(pair: tuple[Lender, Mapping]) -> None:
-    """Of another seat, with nothing lent; nothing is placed before the peer has opened the memory again."""
+    """Of another lease, with nothing lent; nothing is placed before the peer has opened the memory again."""
     lender, mapping = pair
     block = lender.put([b"old"])
     assert block is not None

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import evflow as ev
-from evflow.node.arena import HEADER, Seat, seat_taken
+from evflow.node.arena import HEADER, Lease, is_leased
 from evflow.node.mapping import Mapping
 from tests.node.lending import KIB, Lender, connected
 
@@ -267,7 +267,7 @@ def name_of_an_arena(file: int = 0, digits: str = "0" * 32) -> str:
 )
 def test_a_name_that_no_arena_has_is_refused(name: str) -> None:
     """Only names of the form that arenas give; the message stays short."""
-    with pytest.raises(ev.LinkError, match="expected a name evflow-<process>-<file>-<seat>-<32") as refused:
+    with pytest.raises(ev.LinkError, match="expected a name evflow-<process>-<file>-<lease>-<32") as refused:
         Mapping.open(name, 4096, bytes(16))
     assert len(str(refused.value)) < 400
 
@@ -340,7 +340,7 @@ def test_a_memory_of_another_user_is_not_mapped(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("call", ["mmap", "open", "lock"])
 def test_want_of_something_is_no_fault_of_the_peer(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Shared memory is then not used, no descriptor is left open and no seat is taken."""
+    """Shared memory is then not used, no descriptor is left open and no lease is held."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOMEM, "no memory")
@@ -353,18 +353,18 @@ def test_want_of_something_is_no_fault_of_the_peer(monkeypatch: pytest.MonkeyPat
         assert Mapping.open(*lender.offer) is None
     assert os.listdir("/proc/self/fd") == before
     _, _, file, number, _ = lender.offer.name.split("-")
-    assert not seat_taken(int(file), int(number))
+    assert not is_leased(int(file), int(number))
 
 
 def test_a_seat_is_taken_as_long_as_it_is_kept() -> None:
     """Seats are apart; each is free again when its object is gone."""
     file = os.memfd_create("seats")
 
-    def sit(number: int) -> Seat:
-        return Seat(os.open(f"/proc/self/fd/{file}", os.O_RDONLY), number)
+    def sit(number: int) -> Lease:
+        return Lease(os.open(f"/proc/self/fd/{file}", os.O_RDONLY), number)
 
     def taken() -> list[bool]:
-        return [seat_taken(file, number) for number in (1, 2, 9_999_999_999)]
+        return [is_leased(file, number) for number in (1, 2, 9_999_999_999)]
 
     seats = [sit(2), sit(9_999_999_999)]
     assert taken() == [False, True, True]

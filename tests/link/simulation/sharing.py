@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evflow.errors import LinkError
-from evflow.node.arena import Room
+from evflow.node.arena import FreeList
 
 if TYPE_CHECKING:
     from tests.link.simulation.network import Network
@@ -26,7 +26,7 @@ class Arena:
 
     def __init__(self, size: int) -> None:
         self.bytes = np.full(size, _NOBODYS, np.uint8)
-        self.room = Room(0, size)
+        self.room = FreeList(0, size)
         self.blocks: dict[int, tuple[int, int]] = {}
         self.last = 0
 
