@@ -323,8 +323,8 @@ class Actor:
 
     @property
     def full(self) -> bool:
-        """Whether it takes no more now: then the stones wait from which events get to it. When that ends it
-        calls ``Context.wake``."""
+        """Whether it is full: then the stones upstream of it wait (back-pressure). When that ends it calls
+        ``Context.wake``."""
         return False
 
     @property

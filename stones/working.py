@@ -40,7 +40,7 @@ _MOST_TOGETHER = 8192
 """Events that a handler of batches gets at once, if they came in several batches."""
 
 _MOST_LIVES = 10_000
-"""Entrances that are remembered."""
+"""RemoteInputs that are remembered."""
 
 _Positions = np.ndarray[Any, np.dtype[Any]]
 

@@ -115,7 +115,7 @@ class Waking:
         return min(times, default=None)
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
-        """Whether events at a stone, or those that it emits itself, would get to one that takes no more."""
+        """Whether a stone downstream of a stone, or of what it emits itself, is full."""
         if self.behind:
             return True
         if self._version != self._engine.version:
@@ -128,12 +128,12 @@ class Waking:
         return any(stopper.stalled or _full(stopper) for stopper in ahead)
 
     def _find(self, slot: Slot, leaving: bool) -> list[Slot]:
-        """The stones that may take no more, among those that events may get to before they wait somewhere."""
+        """The stones that may be full, among those that events may get to before they wait somewhere."""
         seen, todo, found = {slot}, [slot], []
         while todo:
             at = todo.pop()
             own = leaving and at is slot
-            # That a stone takes no more does not keep it from emitting: by that it gets room again.
+            # A stone that is full may emit: by that it gets room again.
             if at.name in self._stoppers and not own:
                 found.append(at)
             if at.buffers and not own:
@@ -209,7 +209,7 @@ class Waking:
         return [failure for failure in told if failure is not None]
 
     def troubles(self) -> list[str]:
-        """Why a flow may not come to rest: who is busy, and who takes no more."""
+        """Why a flow may not come to rest: who is busy, and who is full."""
         full = [name for name in sorted(self._stoppers) if _full(self._engine.topology.slots[name])]
         return [
             *self.busy(),

@@ -232,7 +232,7 @@ class Changes:
             What ``work`` returned; None from a handler.
         """
         if self._worker.in_handler:
-            self._worker.later(lambda: self._edit_here(work, terms))
+            self._worker.later(lambda: self._make_here(lambda: self._edited(work), terms))
             return None
         with self._alone():
             while True:
@@ -249,7 +249,7 @@ class Changes:
             base = self.graph
             graph = base.copy()
             yield graph
-            self._worker.later(lambda: self._make_here(base, graph, terms))
+            self._worker.later(lambda: self._make_here(lambda: self._fresh(base, graph), terms))
             return
         with self._alone():
             base = self.graph
@@ -294,21 +294,24 @@ class Changes:
 
     # --- in the engine's thread
 
-    def _edit_here(self, work: Callable[[Graph], object], terms: Terms) -> None:
-        if self._pending is not None:
-            self._postponed.append(lambda: self._edit_here(work, terms))
-            return
+    def _edited(self, work: Callable[[Graph], object]) -> Graph:
         graph = self.graph.copy()
         work(graph)
-        self._make_here(self.graph, graph, terms)
+        return graph
 
-    def _make_here(self, base: Graph, graph: Graph, terms: Terms) -> None:
-        if self._pending is not None:
-            self._postponed.append(lambda: self._make_here(base, graph, terms))
-            return
-        pending = _Pending(graph, self._prepare(graph), terms)
-        if not self._start(base, pending):
+    def _fresh(self, base: Graph, graph: Graph) -> Graph:
+        if self.graph is not base:
             raise self._stale()
+        return graph
+
+    def _make_here(self, edited: Callable[[], Graph], terms: Terms) -> None:
+        """Makes a change that a handler asked for, or has it made after the one that is on its way."""
+        if self._pending is not None:
+            self._postponed.append(lambda: self._make_here(edited, terms))
+            return
+        graph = edited()
+        pending = _Pending(graph, self._prepare(graph), terms)
+        self._start(self.graph, pending)
         pending.logged = True
         if pending.error is not None:
             raise pending.error

@@ -85,7 +85,7 @@ class Net(Protocol):
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
         """Whether events at a stone, or those that it emits itself (``leaving``), would get to a stone or
-        a bridge that takes no more."""
+        a bridge that is full."""
 
     def leads(self, entry: Slot, onward: Slot) -> None:
         """A handler somewhere behind ``entry`` has submitted to ``onward``."""

@@ -414,10 +414,10 @@ class Worker:
         self._net.stop()
         self._end = End(finish, timeout)
 
-    def _end_if_quiet(self, end: End) -> None:
+    def _end_if_drained(self, end: End) -> None:
         waits = self._handed or self.engine.waking.busy() or any(queue.waiting for queue in self._queues)
-        quiet = not waits and not self._net.owes
-        if not quiet and not end.is_due(self.engine.waking.left() + len(self._handed)):
+        drained = not waits and not self._net.owes
+        if not drained and not end.is_due(self.engine.waking.left() + len(self._handed)):
             return
         for queue in self._queues:
             self._run_queue(queue, True)
@@ -438,7 +438,7 @@ class Worker:
                 if self._standby is not None and self._standby.failure is not None:
                     raise self._standby.failure
                 if self._end is not None:
-                    self._end_if_quiet(self._end)
+                    self._end_if_drained(self._end)
                 if not self._finished:
                     self.bell.sleep(self._waiting, self._seconds())
         except Forked:
@@ -489,7 +489,7 @@ class Worker:
         return False
 
     def _held(self, slot: Slot) -> bool:
-        """Whether what a stone emits itself would get to one, or to a bridge, that takes no more."""
+        """True if a stone or bridge downstream of what a stone emits itself is full."""
         return self._net.blocked(slot, leaving=True)
 
     def _turn(self) -> None:

@@ -14,12 +14,12 @@ from evflow.engine.topology import DROPPED, OUT, Crossing, Slot
 from evflow.errors import LinkError
 from evflow.link import messages as m
 from evflow.link.control import Listener, Notes, checked
-from evflow.link.custody import Custody, Journal, Retired
-from evflow.link.entrances import Entrances
+from evflow.link.delivery import Delivery, Journal, Retired
+from evflow.link.downstream import Downstream
 from evflow.link.inlet import BUDGET, Budget, Inlet
 from evflow.link.link import Link, State
 from evflow.link.outlet import Outlet
-from evflow.link.reach import Reach
+from evflow.link.remote_inputs import RemoteInputs
 from evflow.mishaps import CONTAINED, Broken, named
 from evflow.outside import from_json
 from evflow.schema import Schema
@@ -27,7 +27,7 @@ from evflow.schema import Schema
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
     from evflow.events.batch import EventBatch
-    from evflow.link.transport import Conduit, Transport
+    from evflow.link.transport import Connection, Transport
 
 __all__ = ["Hub"]
 
@@ -56,14 +56,14 @@ class Hub:
 
     Attributes:
         links: peer → link.
-        conduits: connection → the link that uses it.
+        connections: connection → the link that uses it.
         outlets: bridge → outlet.
         retired: outlets of bridges that have ended, but are the backup of what their receivers hold.
         budget: the bytes of events that peers may have here.
-        entrances: the stones that others may send to, and the inlets that lead to them.
+        remote_inputs: the stones that others may send to, and the inlets that lead to them.
         notes: who listens to which notes.
-        custody: what the node was given and what it owes.
-        reach: which bridges events can get to.
+        delivery: what the node was given and what it owes.
+        downstream: which bridges events can get to.
         refused: what came and was refused, by kind: "malformed", "unauthorised", "other version",
             "too many peers", "unknown stone", "unknown topic", "protocol".
         run: moves the events that came for a stone until none moves any more.
@@ -88,7 +88,7 @@ class Hub:
         self.transport = transport
         self.heartbeat = heartbeat
         self.links: dict[str, Link] = {}
-        self.conduits: dict[Conduit, Link] = {}
+        self.connections: dict[Connection, Link] = {}
         self.outlets: dict[str, Outlet] = {}
         self.refused: Counter[str] = Counter()
         self.greeting = (m.VERSION, name, entropy(16), contact)
@@ -97,11 +97,11 @@ class Hub:
         self.stopped = False
         self._serving = False
         self._left = False  # whether frames have come that can be handled at once
-        self.reach = Reach(self.outlets)
+        self.downstream = Downstream(self.outlets)
         self.retired = Retired(self)
-        self.custody = Custody(self.outlets, self.reach, journal, self.retired)
+        self.delivery = Delivery(self.outlets, self.downstream, journal, self.retired)
         self.budget = Budget(memory, window, self._charged, self._blocked)
-        self.entrances = Entrances(self)
+        self.remote_inputs = RemoteInputs(self)
         self.notes = Notes(self.refuse)
         self._entropy = entropy
         self._engine: Engine | None = None
@@ -125,9 +125,9 @@ class Hub:
             run: moves the events that came for a stone until none moves any more.
             after: does what handlers have asked for meanwhile; it is not a part of what came.
         """
-        self._engine = self.reach.engine = engine
-        engine.frame = self.custody.frame
-        self.entrances.begin(entrances)
+        self._engine = self.downstream.engine = engine
+        engine.frame = self.delivery.frame
+        self.remote_inputs.begin(entrances)
         self.run = run
         self._after = after
 
@@ -206,8 +206,8 @@ class Hub:
 
         outlet.dropped, outlet.left, outlet.failed = dropped, left, failed
         self.peer(address.peer).add(outlet)
-        self.reach.changed()
-        return partial(self.custody.emit, outlet)
+        self.downstream.changed()
+        return partial(self.delivery.emit, outlet)
 
     def _outlet(self, bridge: str) -> Outlet:
         outlet = self.outlets.get(bridge)
@@ -231,7 +231,7 @@ class Hub:
 
     def drop(self, bridge: str, give_up: Callable[[str, EventBatch, str], Any]) -> None:
         """Ends a bridge. What it still owes is given up; but what the receiver holds in the memory of its
-        stones is kept until it is safe, see ``evflow.link.custody``. The name may be used again at once.
+        stones is kept until it is safe, see ``evflow.link.delivery``. The name may be used again at once.
 
         Args:
             bridge: its name.
@@ -243,7 +243,7 @@ class Hub:
         outlet = self._outlet(bridge)
         trouble = self._trouble(outlet, outlet.owed_events)
         del self.outlets[bridge]
-        self.reach.changed()
+        self.downstream.changed()
         for batch in outlet.retire():
             give_up(bridge, batch, f"the bridge was taken away; {trouble}")
         full = self.retired.full(outlet) if outlet.keeps else ""
@@ -267,11 +267,11 @@ class Hub:
         Returns:
             One reason, or "" if there is none.
         """
-        inlets = self.entrances.all()
+        inlets = self.remote_inputs.all()
         # So that whatever is safe is in the journal.
-        self.custody.settle(inlets)
+        self.delivery.settle(inlets)
         for inlet in inlets:
-            owed = self.custody.in_hand(inlet) if inlet.slot.name in entries else None
+            owed = self.delivery.in_hand(inlet) if inlet.slot.name in entries else None
             if owed is not None:
                 where = f"stone {inlet.slot.name!r}: what came from {inlet.peer} has not been handled yet"
                 return f"{where}; {self._trouble(owed, owed.owed_events)}"
@@ -279,7 +279,7 @@ class Hub:
                 return f"stone {inlet.slot.name!r}: what {inlet.peer} had sent before has not come again yet"
         for bridge in bridges:
             outlet = self.outlets.get(bridge)
-            if outlet is not None and not outlet.quiet:
+            if outlet is not None and not outlet.drained:
                 return self._trouble(outlet, outlet.owed_events)
             if outlet is not None and outlet.keeps and (full := self.retired.full(outlet)):
                 return f"bridge {bridge!r} to {outlet.address.peer}: {full}"
@@ -290,32 +290,32 @@ class Hub:
         link = self.links.get(inlet.peer)
         return (
             inlet.repeats
-            and self.reach.repeating(inlet.slot.name)
+            and self.downstream.repeating(inlet.slot.name)
             and link is not None
             and inlet in link.inlets.values()
         )
 
     # --- messages
 
-    def receive(self, conduit: Conduit, header: Any, body: Any, now: float) -> None:
+    def receive(self, connection: Connection, header: Any, body: Any, now: float) -> None:
         """Takes a message that came over a connection; whatever is wrong with it costs that peer only."""
-        link = self.conduits.get(conduit)
+        link = self.connections.get(connection)
         if (link is None or link.session is None) and len(header) > m.MOST_GREETING:
-            self._leave_unread(header, conduit, link)
+            self._leave_unread(header, connection, link)
             return
         try:
-            self._take(link, conduit, header, body, now)
+            self._take(link, connection, header, body, now)
         except LinkError as error:
             self.refuse("protocol" if link is not None else "malformed", str(error))
-            self._fail(link, conduit, str(error), now)
+            self._fail(link, connection, str(error), now)
         except CONTAINED as error:
             who = "a stranger" if link is None else f"link to {link.peer}"
             mishaps.tell(_log, who, "a message could not be taken: the session begins anew", error)
-            self._fail(link, conduit, f"a message could not be taken: {named(error)}", now)
+            self._fail(link, connection, f"a message could not be taken: {named(error)}", now)
 
-    def _fail(self, link: Link | None, conduit: Conduit, reason: str, now: float) -> None:
+    def _fail(self, link: Link | None, connection: Connection, reason: str, now: float) -> None:
         """What came over a connection costs its link the session."""
-        if link is not None and link.conduit == conduit:
+        if link is not None and link.connection == connection:
             self._tend(link, lambda: link.fail(reason, now), now)
 
     def _tend(self, link: Link, call: Callable[[], None], now: float) -> None:
@@ -326,18 +326,18 @@ class Hub:
             mishaps.tell(_log, f"link to {link.peer}", "it failed: its session ends", error)
             link.down(named(error), now)
 
-    def _take(self, link: Link | None, conduit: Conduit, header: Any, body: Any, now: float) -> None:
+    def _take(self, link: Link | None, connection: Connection, header: Any, body: Any, now: float) -> None:
         message = m.unpack(header)
         if link is not None and link.session is not None and link.session.receive(message, body, now):
             return
         if isinstance(message, m.Hello):
-            self._greet(message, conduit, now)
+            self._greet(message, connection, now)
         elif link is not None:
             link.receive(message, now)
         elif not isinstance(message, m.Bye | m.Reset):
-            self._answer(conduit, m.Reset("no session on this connection"))
+            self._answer(connection, m.Reset("no session on this connection"))
 
-    def _leave_unread(self, header: Any, conduit: Conduit, link: Link | None) -> None:
+    def _leave_unread(self, header: Any, connection: Connection, link: Link | None) -> None:
         """Refuses what is too large for a connection without a session, where anybody may send it."""
         # A frame may be on its way still when its session ends.
         if m.kind_of(header) is not m.Data:
@@ -346,18 +346,18 @@ class Hub:
                 f"a message without a session: expected at most {m.MOST_GREETING} bytes, found {len(header)}",
             )
         if link is None:
-            self._answer(conduit, m.Reset("no session on this connection"))
+            self._answer(connection, m.Reset("no session on this connection"))
 
-    def _answer(self, conduit: Conduit, message: m.Message) -> None:
-        self.transport.send(conduit, m.pack(message))
+    def _answer(self, connection: Connection, message: m.Message) -> None:
+        self.transport.send(connection, m.pack(message))
 
-    def _greet(self, hello: m.Hello, conduit: Conduit, now: float) -> None:
-        holder = self.conduits.get(conduit)
+    def _greet(self, hello: m.Hello, connection: Connection, now: float) -> None:
+        holder = self.connections.get(connection)
         if holder is not None and holder.peer != hello.node:
             raise LinkError(
                 f"peer {holder.peer}: it now calls itself {hello.node[:255]!r}; a connection has one peer"
             )
-        reason, kind = self.refused_name(hello.node, conduit, None), "unauthorised"
+        reason, kind = self.refused_name(hello.node, connection, None), "unauthorised"
         if hello.version != m.VERSION:
             reason = f"node {self.name} speaks version {m.VERSION} of the protocol, not {hello.version}"
             kind = "other version"
@@ -366,11 +366,11 @@ class Hub:
             kind = "too many peers"
         if reason:
             self.refuse(kind, reason)
-            self._answer(conduit, m.Refuse(reason))
+            self._answer(connection, m.Refuse(reason))
             return
         link = self.peer(hello.node)
         if link.yields_to(hello):
-            link.answer(hello, conduit, now)
+            link.answer(hello, connection, now)
 
     def _has_room(self) -> bool:
         """Whether there may be another link; of many, one that a peer has made and is down is forgotten."""
@@ -381,14 +381,14 @@ class Hub:
                     break
         return len(self.links) < _MAX_LINKS
 
-    def refused_name(self, name: str, conduit: Conduit, expected: str | None) -> str:
+    def refused_name(self, name: str, connection: Connection, expected: str | None) -> str:
         """Why a node of that name may not speak over a connection; "" if it may."""
         # A link to a contact goes by the contact, so nobody may be called like one.
         if not 0 < len(name) <= 255 or name == self.name or "://" in name or not name.isprintable():
             return f"{name[:255]!r} is no name that a peer of node {self.name} can have"
         if expected is not None and name != expected:
             return f"the contact answered as {name!r}, expected {expected!r}"
-        proven = self.transport.proven_name(conduit)
+        proven = self.transport.proven_name(connection)
         if proven is not None and proven != name:
             return f"it calls itself {name!r}, but has the key of {proven!r}"
         return ""
@@ -448,7 +448,7 @@ class Hub:
         if not inlet.queue or self._blocked(inlet):
             return False
         try:
-            self.custody.handle(inlet, inlet.take(), self._move)
+            self.delivery.handle(inlet, inlet.take(), self._move)
         except Exception as error:
             # Taken, but what it led to is not known: it would count as safe.
             raise Broken(
@@ -462,8 +462,8 @@ class Hub:
         return (
             self.stopped
             or len(inlet.pending) >= _MAX_PENDING
-            or bool(self.custody.trouble.why)
-            or self.reach.blocked(inlet.slot, inlet.bridge, inlet.repeats)
+            or bool(self.delivery.trouble.why)
+            or self.downstream.blocked(inlet.slot, inlet.bridge, inlet.repeats)
         )
 
     def _move(self, inlet: Inlet, batch: EventBatch) -> None:
@@ -476,19 +476,19 @@ class Hub:
         # Lists: another thread may ask.
         for link in list(self.links.values()):
             yield from list(link.inlets.values())
-        yield from (inlet for inlet in self.entrances.all() if inlet.queue)
+        yield from (inlet for inlet in self.remote_inputs.all() if inlet.queue)
 
     # --- time
 
     def finish(self, now: float) -> None:
         """Does what is due at the end of a turn: frames that waited, acknowledgements, what can be sent."""
-        inlets = self.entrances.all()
+        inlets = self.remote_inputs.all()
         if self._serving:
-            self.custody.settle_links(inlets, now)
+            self.delivery.settle_links(inlets, now)
         else:
             self.handle(now)
-            self.custody.settle(inlets, now)
-            self.entrances.tidy()
+            self.delivery.settle(inlets, now)
+            self.remote_inputs.tidy()
             self.retired.tidy(now)
         self.budget.recount()
         for link in [*self.links.values()]:
@@ -498,15 +498,15 @@ class Hub:
         """Runs the notes and the frames that have come."""
         self.notes.deliver(now)
         self._left = False
-        self._take_in(self.entrances.all())
+        self._take_in(self.remote_inputs.all())
 
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next, if nothing comes before; None if never."""
         if self._left:
             return now
         due = [at for link in self.links.values() if (at := link.next_due) is not None]
-        if self.custody.trouble.why:
-            due.append(self.custody.trouble.due)
+        if self.delivery.trouble.why:
+            due.append(self.delivery.trouble.due)
         return min(due) if due else None
 
     def measure(self, name: str) -> float:
@@ -531,7 +531,7 @@ class Hub:
     def troubles(self) -> list[str]:
         """Why what is owed has not gone, one text a bridge; any thread may ask."""
         told = [self._trouble(o, events) for o in self._all_outlets() if (events := o.owed_events)]
-        return [*told, self.custody.trouble.why] if self.custody.trouble.why else told
+        return [*told, self.delivery.trouble.why] if self.delivery.trouble.why else told
 
     def _trouble(self, o: Outlet, events: int) -> str:
         why = o.reason or self.links[o.address.peer].why or "the peer has not handled them yet"

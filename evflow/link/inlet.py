@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from evflow.engine.topology import Slot
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
-from evflow.link.tags import Tag, next_route
+from evflow.link.provenance import Provenance, next_route
 
 __all__ = ["Arrived", "BUDGET", "Budget", "DEPTH", "Hold", "Inlet", "Pending"]
 
@@ -55,7 +55,7 @@ class Arrived:
     sequence: int
     batch: EventBatch | None
     size: int
-    tag: Tag
+    tag: Provenance
     extra: int = 0
 
     @property
@@ -85,7 +85,7 @@ class Pending:
     """
 
     sequence: int
-    tag: Tag
+    tag: Provenance
     owed: list[tuple[Any, int]]
     holds: list[Hold]
     again: bool = False
@@ -235,11 +235,11 @@ class Inlet:
             self.safe = self.consumed
         return arrived
 
-    def route_onward(self, tag: Tag) -> bytes:
+    def route_onward(self, tag: Provenance) -> bytes:
         """The route of what is sent on because of a frame."""
         route = self._routes.get(tag.route)
         if route is None:
-            # Nothing that a move of the stones changes: see ``evflow.link.tags``.
+            # Nothing that a move of the stones changes: see ``evflow.link.provenance``.
             crossed = f"{self.bridge}\0{self.slot.name}\0{self.input}"
             if len(self._routes) > 10_000:
                 self._routes.clear()

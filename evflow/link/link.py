@@ -29,7 +29,7 @@ from evflow.link.session import MOST_REASON, Session
 
 if TYPE_CHECKING:
     from evflow.link.hub import Hub
-    from evflow.link.transport import Conduit
+    from evflow.link.transport import Connection
 
 __all__ = ["UNNEEDED", "Link", "State"]
 
@@ -77,7 +77,7 @@ class Link:
         self.lasting = False
         self.barred = False
         self.retry_at = 0.0
-        self.conduit: Conduit | None = None
+        self.connection: Connection | None = None
         self.dialled = False
         self._hub = hub
         self._attempts = 0
@@ -131,12 +131,12 @@ class Link:
         """Opens a connection and says ``Hello``."""
         self.state = State.DIALING
         try:
-            self.conduit = self._hub.transport.dial(self.peer, self.contact)
+            self.connection = self._hub.transport.dial(self.peer, self.contact)
         except LinkError as error:
             self.barred_by(str(error), now)
             return
         self.dialled = True
-        self._hub.conduits[self.conduit] = self
+        self._hub.connections[self.connection] = self
         self._hello(now)
 
     def _hello(self, now: float) -> None:
@@ -144,13 +144,13 @@ class Link:
         self._deadline = now + min(_FIRST_RETRY * 2**self._attempts, _LAST_RETRY)
         self._send(m.Hello(*self._hub.greeting))
 
-    def answer(self, hello: m.Hello, conduit: Conduit, now: float) -> None:
+    def answer(self, hello: m.Hello, connection: Connection, now: float) -> None:
         """Accepts the peer's ``Hello``; a session there was before ends."""
-        if self.state is not State.DOWN and self.conduit != conduit:
+        if self.state is not State.DOWN and self.connection != connection:
             self._hang_up()
         self._end_session()
-        self.conduit, self.dialled, self._node = conduit, False, hello.node
-        self._hub.conduits[conduit] = self
+        self.connection, self.dialled, self._node = connection, False, hello.node
+        self._hub.connections[connection] = self
         self._send(m.Welcome(*self._hub.greeting))
         self._begin(hello.incarnation, hello.contact, now).offer_shortcut()
 
@@ -176,8 +176,8 @@ class Link:
         self._incarnation = incarnation
         if contact and not self.contact and self._hub.permits(contact):
             self.contact = contact
-        assert self.conduit is not None
-        self.session = Session(self.peer, self.conduit, self._hub, self.outlets, now)
+        assert self.connection is not None
+        self.session = Session(self.peer, self.connection, self._hub, self.outlets, now)
         return self.session
 
     def add(self, outlet: Outlet) -> None:
@@ -225,18 +225,18 @@ class Link:
         self.barred = True
 
     def _hang_up(self) -> None:
-        if self.conduit is not None:
-            if self._hub.conduits.get(self.conduit) is self:
-                del self._hub.conduits[self.conduit]
-            self._hub.transport.hang_up(self.conduit)
-            self.conduit = None
+        if self.connection is not None:
+            if self._hub.connections.get(self.connection) is self:
+                del self._hub.connections[self.connection]
+            self._hub.transport.hang_up(self.connection)
+            self.connection = None
 
     def _end_session(self) -> None:
         if self.session is not None:
             for outlet in self.outlets.values():
                 outlet.disconnected()
-        if self.conduit is not None:
-            self._hub.transport.leave_shortcut(self.conduit)
+        if self.connection is not None:
+            self._hub.transport.leave_shortcut(self.connection)
         self.session = None
         self.state = State.DOWN
 
@@ -321,7 +321,7 @@ class Link:
     def _on_welcome(self, message: m.Welcome, now: float) -> None:
         # A bridge that was given a contact takes whoever answers there.
         expected = None if "://" in self.peer else self.peer
-        name = self._hub.refused_name(message.node, self.conduit, expected)
+        name = self._hub.refused_name(message.node, self.connection, expected)
         if message.version != m.VERSION:
             name = f"it speaks version {message.version} of the protocol, this node {m.VERSION}"
         if name:
@@ -369,8 +369,8 @@ class Link:
             self.down(f"the peer has no session: {message.reason}", now)
 
     def _send(self, message: m.Message) -> None:
-        if self.conduit is not None:
-            self._hub.transport.send(self.conduit, m.pack(message))
+        if self.connection is not None:
+            self._hub.transport.send(self.connection, m.pack(message))
 
     def tell(self, topic: str, body: bytes) -> bool:
         """Sends a note; False if that cannot be done now."""

@@ -25,7 +25,7 @@ from evflow.link.attributes import pack as pack_attributes
 from evflow.link.congestion import Congestion, CongestionHandler, relieve
 from evflow.link.inlet import DEPTH
 from evflow.link.messages import MOST_TEXTS
-from evflow.link.tags import Tag
+from evflow.link.provenance import Provenance
 from evflow.link.waiting import POLICIES, Entry, Waiting
 from evflow.mishaps import CONTAINED
 
@@ -92,7 +92,7 @@ class Frame:
     batch: EventBatch | None
     count: int
     size: int
-    tag: Tag | None
+    tag: Provenance | None
     attributes: Raw
 
 
@@ -162,7 +162,7 @@ class Outlet:
 
     @property
     def resolved(self) -> int:
-        """Of the emissions up to this ticket nothing is owed any more."""
+        """Highest ticket up to which nothing is unacknowledged."""
         for frames in (self._sent, self._unsent):
             if frames and (self.terms.exact or frames is self._unsent):
                 return frames[0].low - 1
@@ -182,7 +182,7 @@ class Outlet:
         return self.head if first is None else first.low - 1
 
     @property
-    def quiet(self) -> bool:
+    def drained(self) -> bool:
         """Whether all that was emitted has been handled, or is held by the receiver; where nothing is kept,
         whether it is known what became of it."""
         return self.handled >= self.head and (self.terms.exact or not self._sent)
@@ -212,7 +212,7 @@ class Outlet:
         """Whether no more may be emitted, by the policy."""
         return self.owed_bytes >= self.terms.limit and self.terms.policy == "block"
 
-    def put(self, batch: EventBatch, tag: Tag | None) -> None:
+    def put(self, batch: EventBatch, tag: Provenance | None) -> None:
         """Takes an emission, with no more attributes than one frame may have; sends it if the receiver has
         room."""
         self.head += 1

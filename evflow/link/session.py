@@ -22,13 +22,13 @@ from evflow.link.attributes import kept
 from evflow.link.attributes import unpack as unpack_attributes
 from evflow.link.inlet import Arrived, Inlet
 from evflow.link.outlet import Frame, Outlet, smoothed
-from evflow.link.tags import Tag
+from evflow.link.provenance import Provenance
 from evflow.mishaps import CONTAINED
 from evflow.schema import Schema
 
 if TYPE_CHECKING:
     from evflow.link.hub import Hub
-    from evflow.link.transport import Conduit
+    from evflow.link.transport import Connection
 
 __all__ = ["LARGE", "MOST_REASON", "SMALL", "Session"]
 
@@ -56,7 +56,7 @@ class Session:
 
     Args:
         peer: the peer's name.
-        conduit: the connection.
+        connection: the connection.
         hub: the node's other parts.
         outlets: channel number → outlet; it may grow.
         now: when it begins.
@@ -69,13 +69,15 @@ class Session:
         inlets: the peer's channel number → inlet.
     """
 
-    def __init__(self, peer: str, conduit: Conduit, hub: Hub, outlets: dict[int, Outlet], now: float) -> None:
+    def __init__(
+        self, peer: str, connection: Connection, hub: Hub, outlets: dict[int, Outlet], now: float
+    ) -> None:
         self.peer = peer
         self.heard = now
         self.broken = False
         self.round_trip = 0.0
         self.inlets: dict[int, Inlet] = {}
-        self._conduit = conduit
+        self._conduit = connection
         self._hub = hub
         self._outlets = outlets
         self.next_due = self._ping_at = now
@@ -207,7 +209,7 @@ class Session:
             elif outlet.ready:
                 self.pump(outlet)
         # While a change is made the peer may wait for it, to be quiet.
-        at_once = self._hub.reach.closes
+        at_once = self._hub.downstream.closes
         more = False
         for channel, inlet in self.inlets.items():
             told = inlet.acknowledgement(now, at_once)
@@ -247,10 +249,10 @@ class Session:
             self._reject(message.channel, message.stone, f"{_MAX_CHANNELS} channels are open already")
             return
         self._rejected.pop(message.channel, None)
-        inlet = self._hub.entrances.inlet(self.peer, message)
+        inlet = self._hub.remote_inputs.inlet(self.peer, message)
         if isinstance(inlet, str):
             self.inlets.pop(message.channel, None)
-            consumed = self._hub.entrances.taken_along(self.peer, message)
+            consumed = self._hub.remote_inputs.taken_along(self.peer, message)
             if consumed:
                 self._send(m.Accept(message.channel, consumed, 0))
                 self._tell(message.channel, consumed, consumed, 0, 0)
@@ -329,9 +331,9 @@ class Session:
             inlet.refused += 1
             self._hub.refuse("malformed", f"bridge {inlet.bridge!r} of {self.peer}: {error}")
         tag = (
-            Tag(message.route, tuple(message.path))
+            Provenance(message.route, tuple(message.path))
             if message.route
-            else Tag(inlet.stream, (message.sequence,))
+            else Provenance(inlet.stream, (message.sequence,))
         )
         extra = 0 if batch is None or batch.attributes is None else kept(batch.attributes)
         arrived = Arrived(message.sequence, batch, len(memoryview(body)), tag, extra)
@@ -394,7 +396,7 @@ class Session:
         self._rejected.pop(message.channel, None)
         inlet = self.inlets.pop(message.channel, None)
         if inlet is not None:
-            self._hub.entrances.closed(inlet)
+            self._hub.remote_inputs.closed(inlet)
 
     # --- what goes
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evflow.events.batch import EventBatch
-from evflow.link.tags import Tag
+from evflow.link.provenance import Provenance
 
 __all__ = [
     "POLICIES",
@@ -44,7 +44,7 @@ class Entry:
 
     batch: EventBatch
     low: int
-    tag: Tag | None = None
+    tag: Provenance | None = None
 
 
 class Waiting:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from evflow.disk import Store
 from evflow.errors import FlowError, LinkError
-from evflow.link.custody import Gone, Paths
-from evflow.link.tags import Tag
+from evflow.link.delivery import Gone, Paths
+from evflow.link.provenance import Provenance
 from evflow.outside import shown
 
 __all__ = ["FileJournal"]
@@ -29,14 +29,14 @@ class FileJournal:
         with _told():
             self._store = Store(path, "journal", "journal 1")
 
-    def load(self) -> dict[tuple[str, str], list[Tag]]:
+    def load(self) -> dict[tuple[str, str], list[Provenance]]:
         """By bridge and the stone that it leads to, the latest frame of each route."""
-        found: dict[tuple[str, str], list[Tag]] = {}
+        found: dict[tuple[str, str], list[Provenance]] = {}
         with _told():
             for key, value in self._store.load().items():
                 match key, value:
                     case (str(bridge), bytes(route)), [str(stone), [*path]] if _numbers(path):
-                        found.setdefault((bridge, stone), []).append(Tag(route, tuple(path)))
+                        found.setdefault((bridge, stone), []).append(Provenance(route, tuple(path)))
                     case _:
                         raise LinkError(f"the journal has {shown([key, value])}, which is not a frame")
         return found

@@ -17,7 +17,7 @@ from evflow.events.batch import EventBatch
 from evflow.link.hub import Hub
 from evflow.link.inlet import BUDGET
 from evflow.link.link import State
-from evflow.link.tags import pack_seen, unpack_seen
+from evflow.link.provenance import pack_seen, unpack_seen
 from evflow.node.contact import Contact
 from evflow.node.journal import FileJournal
 from evflow.node.keys import KeyRing
@@ -234,15 +234,15 @@ class Links:
         # Sockets and shared memory; see ``Sockets`` and ``Arena``.
         self.bell = sockets.bell
         self.pace, self.reserve, self.spare = sockets.pace, sockets.reserve, sockets.spare
-        # The stones that others may send to; see ``Entrances`` and ``Reach``.
-        self.enter, self.leave = hub.entrances.enter, hub.entrances.leave
-        self.close_entries, self.open_entries = hub.reach.close, hub.reach.open
-        self.leads = hub.reach.leads
-        # What was given and what is owed; see ``Hub``, ``Custody`` and ``Retired``.
+        # The stones that others may send to; see ``RemoteInputs`` and ``Downstream``.
+        self.enter, self.leave = hub.remote_inputs.enter, hub.remote_inputs.leave
+        self.close_entries, self.open_entries = hub.downstream.close, hub.downstream.open
+        self.leads = hub.downstream.leads
+        # What was given and what is owed; see ``Hub``, ``Delivery`` and ``Retired``.
         self.waiting_for, self.troubles = hub.waiting_for, hub.troubles
-        self.aside, self.run_numbered = hub.custody.aside, hub.custody.run_numbered
-        self.settle_actors = hub.custody.settle_actors
-        self.when_handled, self.when_safe = hub.custody.when_handled, hub.custody.when_safe
+        self.aside, self.run_numbered = hub.delivery.aside, hub.delivery.run_numbered
+        self.settle_actors = hub.delivery.settle_actors
+        self.when_handled, self.when_safe = hub.delivery.when_handled, hub.delivery.when_safe
         self.follow = hub.retired.follow
         # Peers, notes and time; see ``Hub``.
         self.forget, self.tell, self.listen = hub.forget, hub.tell, hub.listen
@@ -284,18 +284,18 @@ class Links:
 
     def bear(self, tries: int) -> None:
         """How often a bridge may ask for a stone that is not there before that counts as refused."""
-        self._hub.entrances.patience = tries
+        self._hub.remote_inputs.patience = tries
 
     def caught_up(self, peer: str, bridge: str) -> bool:
         """True if a bridge of a peer has had a channel to this node since its process began, and what had
         been sent over it before has come again."""
-        inlets = self._hub.entrances.over(peer, bridge)
+        inlets = self._hub.remote_inputs.over(peer, bridge)
         return bool(inlets) and not inlets[-1].repeats
 
     def seen(self, stone: str) -> bytes:
         """Which frames came for a stone, to be told to the node that it goes to; to be asked before
         ``leave``."""
-        return pack_seen(stone, self._hub.custody.seen(stone))
+        return pack_seen(stone, self._hub.delivery.seen(stone))
 
     def learn(self, data: bytes) -> None:
         """Adds what ``seen`` has given on another node, in the journal too; to be done before ``enter``.
@@ -303,7 +303,7 @@ class Links:
         Raises:
             LinkError: it is malformed, or the journal cannot be written; nothing was added.
         """
-        self._hub.custody.learn(*unpack_seen(data))
+        self._hub.delivery.learn(*unpack_seen(data))
 
     def owed(self, bridge: str) -> int:
         """Events of a bridge that wait, or are kept until they are safe; 0 if there is no such bridge."""
@@ -384,14 +384,14 @@ class Links:
 
     def _receive(self, now: float) -> None:
         self._sockets.receive(self._hub.receive, now)
-        for conduit, reason in self._sockets.refusals():
-            link = self._hub.conduits.get(conduit)
+        for connection, reason in self._sockets.refusals():
+            link = self._hub.connections.get(connection)
             if link is not None:
                 link.barred_by(reason, now)
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
-        """True if a stone or bridge downstream is full; see ``Reach.blocked``."""
-        return self._hub.reach.blocked(slot, leaving=leaving)
+        """True if a stone or bridge downstream is full; see ``Downstream.blocked``."""
+        return self._hub.downstream.blocked(slot, leaving=leaving)
 
     @property
     def owes(self) -> bool:
@@ -400,7 +400,7 @@ class Links:
 
     def unwritten(self) -> str:
         """Why the journal cannot be written now; "" if it can."""
-        return self._hub.custody.trouble.why
+        return self._hub.delivery.trouble.why
 
     def stop(self) -> None:
         """From now on nothing that comes is taken in."""

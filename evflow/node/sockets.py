@@ -20,7 +20,7 @@ from evflow import mishaps
 from evflow.errors import LinkError
 from evflow.events.gather import Place
 from evflow.forked import leave_to_parent
-from evflow.link.transport import Conduit
+from evflow.link.transport import Connection
 from evflow.mishaps import CONTAINED
 from evflow.node.arena import Arena
 from evflow.node.bell import NetBell
@@ -33,7 +33,7 @@ from evflow.node.shortcut import Shortcut
 __all__ = ["Dialled", "Guest", "Sockets"]
 
 Socket = zmq.Socket[bytes]
-Receive = Callable[[Conduit, Any, Any, float], None]
+Receive = Callable[[Connection, Any, Any, float], None]
 
 _log = logging.getLogger("evflow.node")
 
@@ -126,13 +126,13 @@ class Sockets:
         self._handshakes: dict[Dialled, Handshake] = {}
         self._shaking: dict[Socket, Dialled] = {}
         self._refusals: list[tuple[Dialled, str]] = []
-        self._sharing: dict[Conduit, Sharing] = {}
+        self._sharing: dict[Connection, Sharing] = {}
         self._shared_memory = shared_memory
-        self._shortcuts: dict[Conduit, Shortcut] = {}
+        self._shortcuts: dict[Connection, Shortcut] = {}
         # Where a message has more parts than a message may have, and some of them are still to be taken.
         self._flooded: set[int | Dialled] = set()
         # Those that the bell watches, by their descriptors.
-        self._watched: dict[int, Conduit] = {}
+        self._watched: dict[int, Connection] = {}
         self._closed = False
         self._arena = Arena()
         self.pace, self.reserve, self.spare = self._arena.pace, self._arena.reserve, self._arena.spare
@@ -219,27 +219,27 @@ class Sockets:
         except (zmq.ZMQError, LinkError) as error:
             socket.close()
             raise LinkError(f"contact {contact} of {peer}: {error}") from error
-        conduit = Dialled(next(self._numbers))
-        self._handshakes[conduit] = handshake
-        self._watch_handshake(conduit)
-        self._of[socket] = conduit
-        self._dialled[conduit] = socket
+        connection = Dialled(next(self._numbers))
+        self._handshakes[connection] = handshake
+        self._watch_handshake(connection)
+        self._of[socket] = connection
+        self._dialled[connection] = socket
         self.bell.watch(socket)
-        return conduit
+        return connection
 
-    def send(self, conduit: Conduit, header: bytes, body: memoryview | None = None) -> bool:
+    def send(self, connection: Connection, header: bytes, body: memoryview | None = None) -> bool:
         """Sends a message; see ``Transport``."""
-        shortcut = self._shortcuts.get(conduit)
+        shortcut = self._shortcuts.get(connection)
         if shortcut is not None:
             if body is None and shortcut.send(header):
                 return True
             shortcut.passed += 1
         try:
-            if isinstance(conduit, Guest):
-                socket = self._listeners[conduit.listener]
-                _send(socket, conduit.identity, _MORE)
-            elif conduit in self._dialled:
-                socket = self._dialled[conduit]
+            if isinstance(connection, Guest):
+                socket = self._listeners[connection.listener]
+                _send(socket, connection.identity, _MORE)
+            elif connection in self._dialled:
+                socket = self._dialled[connection]
             else:
                 return False
             if body is None:
@@ -266,77 +266,77 @@ class Sockets:
         with suppress(zmq.ZMQError):
             _send(socket, b"", _NOW)
 
-    def hang_up(self, conduit: Conduit) -> None:
+    def hang_up(self, connection: Connection) -> None:
         """Forgets a connection; see ``Transport``."""
-        self.leave_shortcut(conduit)
-        sharing = self._sharing.pop(conduit, None)
+        self.leave_shortcut(connection)
+        sharing = self._sharing.pop(connection, None)
         if sharing is not None:
             sharing.close()
-        if isinstance(conduit, Dialled):
-            socket = self._dialled.pop(conduit, None)
+        if isinstance(connection, Dialled):
+            socket = self._dialled.pop(connection, None)
             if socket is not None:
-                self._watch_no_longer(conduit)
+                self._watch_no_longer(connection)
                 del self._of[socket]
-                self._flooded.discard(conduit)
+                self._flooded.discard(connection)
                 self.bell.leave(socket)
                 socket.close()
 
-    def _watch_handshake(self, conduit: Dialled) -> None:
-        for socket in self._handshakes[conduit].sockets:
+    def _watch_handshake(self, connection: Dialled) -> None:
+        for socket in self._handshakes[connection].sockets:
             if socket not in self._shaking:
-                self._shaking[socket] = conduit
+                self._shaking[socket] = connection
                 self.bell.watch(socket)
 
-    def _watch_no_longer(self, conduit: Dialled) -> None:
-        handshake = self._handshakes.pop(conduit, None)
+    def _watch_no_longer(self, connection: Dialled) -> None:
+        handshake = self._handshakes.pop(connection, None)
         if handshake is not None:
             for socket in handshake.sockets:
                 if self._shaking.pop(socket, None) is not None:
                     self.bell.leave(socket)
             handshake.close()
 
-    def proven_name(self, conduit: Conduit) -> str | None:
+    def proven_name(self, connection: Connection) -> str | None:
         """The name that belongs to the peer's key; see ``Transport``."""
-        if not isinstance(conduit, Guest) or not self._secured[conduit.listener]:
+        if not isinstance(connection, Guest) or not self._secured[connection.listener]:
             return None
         assert self._keys is not None
         # A name that no key has cannot be told, so nobody can call himself so.
-        return self._keys.name_of(conduit.key) or "?"
+        return self._keys.name_of(connection.key) or "?"
 
     # --- shared memory
 
-    def _shares(self, conduit: Conduit) -> Sharing:
-        sharing = self._sharing.get(conduit)
+    def _shares(self, connection: Connection) -> Sharing:
+        sharing = self._sharing.get(connection)
         if sharing is None:
-            sharing = self._sharing[conduit] = Sharing(self._arena if self._shared_memory else None)
+            sharing = self._sharing[connection] = Sharing(self._arena if self._shared_memory else None)
         return sharing
 
     def room(self, length: int) -> Place | None:
         return self._arena.reserve(length) if length >= _COPY else None
 
-    def share(self, conduit: Conduit) -> tuple[str, int, bytes] | None:
-        return self._shares(conduit).offer()
+    def share(self, connection: Connection) -> tuple[str, int, bytes] | None:
+        return self._shares(connection).offer()
 
-    def shared(self, conduit: Conduit, opened: bool) -> None:
-        self._shares(conduit).opened(opened)
+    def shared(self, connection: Connection, opened: bool) -> None:
+        self._shares(connection).opened(opened)
 
-    def place(self, conduit: Conduit, body: memoryview) -> list[int] | None:
-        return self._shares(conduit).place(body)
+    def place(self, connection: Connection, body: memoryview) -> list[int] | None:
+        return self._shares(connection).place(body)
 
-    def release(self, conduit: Conduit, blocks: list[int]) -> None:
-        self._shares(conduit).release(blocks)
+    def release(self, connection: Connection, blocks: list[int]) -> None:
+        self._shares(connection).release(blocks)
 
-    def open_share(self, conduit: Conduit, name: str, size: int, nonce: bytes) -> bool:
-        return self._shares(conduit).open(name, size, nonce)
+    def open_share(self, connection: Connection, name: str, size: int, nonce: bytes) -> bool:
+        return self._shares(connection).open(name, size, nonce)
 
-    def view(self, conduit: Conduit, place: list[int]) -> Any:
-        return self._shares(conduit).view(place)
+    def view(self, connection: Connection, place: list[int]) -> Any:
+        return self._shares(connection).view(place)
 
-    def keep(self, conduit: Conduit, block: int, start: int, stop: int) -> None:
-        self._shares(conduit).keep(block, start, stop)
+    def keep(self, connection: Connection, block: int, start: int, stop: int) -> None:
+        self._shares(connection).keep(block, start, stop)
 
-    def released(self, conduit: Conduit) -> list[int]:
-        sharing = self._sharing.get(conduit)
+    def released(self, connection: Connection) -> list[int]:
+        sharing = self._sharing.get(connection)
         return [] if sharing is None else sharing.released()
 
     # --- shortcuts
@@ -345,62 +345,64 @@ class Sockets:
     def _may_have_shortcut(self) -> bool:
         return self._shared_memory and len(self._shortcuts) < _MOST_SHORTCUTS
 
-    def offer_shortcut(self, conduit: Conduit) -> tuple[str, bytes] | None:
-        self.leave_shortcut(conduit)
+    def offer_shortcut(self, connection: Connection) -> tuple[str, bytes] | None:
+        self.leave_shortcut(connection)
         offered = Shortcut.offer() if self._may_have_shortcut else None
         if offered is None:
             return None
-        self._shortcuts[conduit], name, token = offered
+        self._shortcuts[connection], name, token = offered
         return name, token
 
-    def open_shortcut(self, conduit: Conduit, name: str, token: bytes) -> bool:
-        self.leave_shortcut(conduit)
+    def open_shortcut(self, connection: Connection, name: str, token: bytes) -> bool:
+        self.leave_shortcut(connection)
         shortcut = Shortcut.open(name, token) if self._may_have_shortcut else None
         if shortcut is None:
             return False
-        self._shortcuts[conduit] = shortcut
-        self._tend(conduit, shortcut)
+        self._shortcuts[connection] = shortcut
+        self._tend(connection, shortcut)
         return True
 
-    def joined(self, conduit: Conduit, opened: bool) -> None:
-        shortcut = self._shortcuts.get(conduit)
+    def joined(self, connection: Connection, opened: bool) -> None:
+        shortcut = self._shortcuts.get(connection)
         if shortcut is not None:
             if not opened or not shortcut.accept():
-                self.leave_shortcut(conduit)
+                self.leave_shortcut(connection)
             else:
-                self._tend(conduit, shortcut)
+                self._tend(connection, shortcut)
 
-    def leave_shortcut(self, conduit: Conduit) -> None:
-        shortcut = self._shortcuts.pop(conduit, None)
+    def leave_shortcut(self, connection: Connection) -> None:
+        shortcut = self._shortcuts.pop(connection, None)
         if shortcut is not None:
             self._unwatch(shortcut)
             shortcut.close()
 
-    def _tend(self, conduit: Conduit, shortcut: Shortcut) -> None:
+    def _tend(self, connection: Connection, shortcut: Shortcut) -> None:
         """Watches a shortcut as long as something is to be read there, and forgets one that has ended."""
         if shortcut.ended:
-            self.leave_shortcut(conduit)
+            self.leave_shortcut(connection)
         elif shortcut.waits:
             self._unwatch(shortcut)
         elif shortcut.descriptor is not None and shortcut.descriptor not in self._watched:
-            self._watched[shortcut.descriptor] = conduit
+            self._watched[shortcut.descriptor] = connection
             self.bell.watch(shortcut.descriptor)
 
     def _unwatch(self, shortcut: Shortcut) -> None:
         if shortcut.descriptor is not None and self._watched.pop(shortcut.descriptor, None) is not None:
             self.bell.leave(shortcut.descriptor)
 
-    def _take_due(self, conduit: Conduit, shortcut: Shortcut, take: Receive, now: float, most: int) -> None:
+    def _take_due(
+        self, connection: Connection, shortcut: Shortcut, take: Receive, now: float, most: int
+    ) -> None:
         """Takes what has come by a shortcut and need not wait, at most so many messages."""
         for _ in range(most):
             data = shortcut.receive()
             if data is None:
                 break
-            take(conduit, data, None, now)
+            take(connection, data, None, now)
             # The connection may be given up because of what came.
-            if self._shortcuts.get(conduit) is not shortcut:
+            if self._shortcuts.get(connection) is not shortcut:
                 return
-        self._tend(conduit, shortcut)
+        self._tend(connection, shortcut)
 
     # --- what comes
 
@@ -414,9 +416,9 @@ class Sockets:
         for watched in self.bell.ready:
             socket = watched[0]
             if isinstance(socket, int):
-                conduit = self._watched.get(socket)
-                if conduit is not None:
-                    self._take_due(conduit, self._shortcuts[conduit], take, now, _AT_ONCE)
+                connection = self._watched.get(socket)
+                if connection is not None:
+                    self._take_due(connection, self._shortcuts[connection], take, now, _AT_ONCE)
                 continue
             for _ in range(_AT_ONCE):
                 # A connection may be given up because of what came before.
@@ -428,18 +430,18 @@ class Sockets:
                     break
 
     def _shake_hands(self, events: Socket) -> None:
-        conduit = self._shaking.get(events)
-        if conduit is None:
+        connection = self._shaking.get(events)
+        if connection is None:
             return
-        outcome = self._handshakes[conduit].outcome()
+        outcome = self._handshakes[connection].outcome()
         if outcome is None:
-            self._watch_handshake(conduit)
+            self._watch_handshake(connection)
             return
-        self._watch_no_longer(conduit)
+        self._watch_no_longer(connection)
         if outcome:
-            self._refusals.append((conduit, outcome))
+            self._refusals.append((connection, outcome))
 
-    def refusals(self) -> list[tuple[Conduit, str]]:
+    def refusals(self) -> list[tuple[Connection, str]]:
         """The connections whose other side has refused to shake hands since this was asked last, and why."""
         told, self._refusals = self._refusals, []
         return list(told)
@@ -456,17 +458,17 @@ class Sockets:
             self._flooded.discard(of)
             return False
         data, body = self._parts(socket, header, of)
-        conduit: Conduit = of
+        connection: Connection = of
         if not isinstance(of, Dialled):
-            conduit = Guest(of, identity, _user_id(header) if self._secured[of] else "")
-        shortcut = self._shortcuts.get(conduit)
+            connection = Guest(of, identity, _user_id(header) if self._secured[of] else "")
+        shortcut = self._shortcuts.get(connection)
         if shortcut is not None:
             # All that had taken the shortcut before this was sent is there by now.
-            self._take_due(conduit, shortcut, take, now, _MOST_AHEAD)
+            self._take_due(connection, shortcut, take, now, _MOST_AHEAD)
             shortcut.came()
-        take(conduit, data, body, now)
-        if shortcut is not None and shortcut.waits and self._shortcuts.get(conduit) is shortcut:
-            self._take_due(conduit, shortcut, take, now, _AT_ONCE)
+        take(connection, data, body, now)
+        if shortcut is not None and shortcut.waits and self._shortcuts.get(connection) is shortcut:
+            self._take_due(connection, shortcut, take, now, _AT_ONCE)
         return True
 
     def _parts(self, socket: Socket, header: zmq.Frame, of: int | Dialled) -> tuple[Any, memoryview | None]:
@@ -514,7 +516,7 @@ class Sockets:
             return
         self._closed = True
         closing: list[Callable[[], object]] = [
-            *(partial(self.leave_shortcut, conduit) for conduit in self._shortcuts),
+            *(partial(self.leave_shortcut, connection) for connection in self._shortcuts),
             *(sharing.close for sharing in self._sharing.values()),
             *(handshake.close for handshake in self._handshakes.values()),
             *(partial(each.close, linger=_LINGER_MS) for each in (*self._listeners, *self._dialled.values())),

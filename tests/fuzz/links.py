@@ -151,10 +151,10 @@ class World:
     def bounded(self) -> None:
         """What the node keeps of its peers is in proportion to what they have sent."""
         hub = self.b.hub
-        assert len(hub.links) <= 103 + len(hub.conduits)
-        assert len(hub.conduits) <= len(hub.links)
-        assert all(hub.conduits.get(link.conduit) is link for link in hub.links.values() if link.conduit)
-        for inlet in (*hub.entrances.inlets.values(), *hub.entrances.former):
+        assert len(hub.links) <= 103 + len(hub.connections)
+        assert len(hub.connections) <= len(hub.links)
+        assert all(hub.connections.get(link.connection) is link for link in hub.links.values() if link.connection)
+        for inlet in (*hub.remote_inputs.inlets.values(), *hub.remote_inputs.former):
             assert inlet.queued_bytes == sum(arrived.size for arrived in inlet.queue)
             assert max(inlet.safe, inlet.consumed) <= max(inlet.received, inlet._gone)
         for outlet in hub.outlets.values():

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class End:
-    """One end of a connection; a ``Conduit``."""
+    """One end of a connection; a ``Connection``."""
 
     def __init__(self, port: Port, dialled: bool) -> None:
         self.port = port
@@ -55,19 +55,19 @@ class Port(Remote):
         here.other, end.other = end, here
         return here
 
-    def send(self, conduit: Any, header: bytes, body: Any = None) -> bool:
-        if conduit.closed:
+    def send(self, connection: Any, header: bytes, body: Any = None) -> bool:
+        if connection.closed:
             return False
         whole = None if body is None else bytes(memoryview(body))
-        self.network.queue.append((conduit.other, bytes(header), whole))
+        self.network.queue.append((connection.other, bytes(header), whole))
         return True
 
-    def hang_up(self, conduit: Any) -> None:
-        if conduit.dialled:
-            conduit.closed = conduit.other.closed = True
+    def hang_up(self, connection: Any) -> None:
+        if connection.dialled:
+            connection.closed = connection.other.closed = True
 
-    def proven_name(self, conduit: Any) -> str | None:
-        return self.names.get(conduit)
+    def proven_name(self, connection: Any) -> str | None:
+        return self.names.get(connection)
 
 
 class Network:
@@ -173,7 +173,7 @@ class Peer:
 
     def _run(self, slot: Slot) -> None:
         self.engine.run()
-        self.hub.custody.settle_actors(self.engine.emitted())
+        self.hub.delivery.settle_actors(self.engine.emitted())
 
     def submit(self, stone: str, batch: ev.EventBatch) -> None:
         """Puts events into a stone, and lets them go as far as they go."""
@@ -183,7 +183,7 @@ class Peer:
     def kill(self) -> None:
         """Ends it as ``kill -9`` does: its connections break, nothing more is said."""
         self.network.peers.remove(self)
-        for end in list(self.hub.conduits):
+        for end in list(self.hub.connections):
             assert isinstance(end, End)
             end.closed = True
             if end.other is not None:
@@ -282,7 +282,7 @@ class Pair:
 
     def break_(self) -> None:
         """The connection breaks; only the sender hears of it."""
-        for end in [*self.a.hub.conduits]:
+        for end in [*self.a.hub.connections]:
             end.closed = end.other.closed = True  # type: ignore[attr-defined]
         self.a.link("b").down("broken", self.network.now)
 

@@ -15,38 +15,38 @@ class Remote:
     def room(self, length: int) -> None:
         return None
 
-    def share(self, conduit: Any) -> tuple[str, int, bytes] | None:
+    def share(self, connection: Any) -> tuple[str, int, bytes] | None:
         return None
 
-    def shared(self, conduit: Any, opened: bool) -> None:
+    def shared(self, connection: Any, opened: bool) -> None:
         pass
 
-    def place(self, conduit: Any, body: memoryview) -> list[int] | None:
+    def place(self, connection: Any, body: memoryview) -> list[int] | None:
         return None
 
-    def release(self, conduit: Any, blocks: list[int]) -> None:
+    def release(self, connection: Any, blocks: list[int]) -> None:
         pass
 
-    def open_share(self, conduit: Any, name: str, size: int, nonce: bytes) -> bool:
+    def open_share(self, connection: Any, name: str, size: int, nonce: bytes) -> bool:
         return False
 
-    def view(self, conduit: Any, place: list[int]) -> Any:
+    def view(self, connection: Any, place: list[int]) -> Any:
         raise LinkError("a frame in shared memory: there is none with this peer")
 
-    def keep(self, conduit: Any, block: int, start: int, stop: int) -> None:
+    def keep(self, connection: Any, block: int, start: int, stop: int) -> None:
         pass
 
-    def released(self, conduit: Any) -> list[int]:
+    def released(self, connection: Any) -> list[int]:
         return []
 
-    def offer_shortcut(self, conduit: Any) -> tuple[str, bytes] | None:
+    def offer_shortcut(self, connection: Any) -> tuple[str, bytes] | None:
         return None
 
-    def open_shortcut(self, conduit: Any, name: str, token: bytes) -> bool:
+    def open_shortcut(self, connection: Any, name: str, token: bytes) -> bool:
         return False
 
-    def joined(self, conduit: Any, opened: bool) -> None:
+    def joined(self, connection: Any, opened: bool) -> None:
         pass
 
-    def leave_shortcut(self, conduit: Any) -> None:
+    def leave_shortcut(self, connection: Any) -> None:
         pass

@@ -64,7 +64,9 @@ class Greedy(Raw):
 
 def waiting(hub: Hub) -> int:
     """Bytes of events that wait, counted one by one."""
-    return sum(len(a.batch.data.data) for i in hub.entrances.all() for a in i.queue if a.batch is not None)
+    return sum(
+        len(a.batch.data.data) for i in hub.remote_inputs.all() for a in i.queue if a.batch is not None
+    )
 
 
 def test_what_one_peer_may_have_waiting_does_not_grow_with_its_channels() -> None:
@@ -104,7 +106,7 @@ def test_peer_with_one_channel_has_room_beside_one_that_has_taken_all_it_can() -
     guest.pour()
     a.submit("pings", pings(1, 2, 3))
     network.run()
-    assert len(b.hub.entrances.over("a", "bridge")[0].queue) == 1
+    assert len(b.hub.remote_inputs.over("a", "bridge")[0].queue) == 1
     b.hub.stopped = False
     network.run()
     assert {1, 2, 3} < set(arrived)
@@ -159,10 +161,10 @@ def test_stone_that_takes_nothing_does_not_stop_the_other_channels_of_its_peer()
     arrived: list[int] = []
     network = Network()
     b = Peer(network, "b", chain(arrived), memory=MEMORY)
-    b.hub.entrances.enter("shut", b.slots["end"])
+    b.hub.remote_inputs.enter("shut", b.slots["end"])
     guest = Greedy(network, "guest", "end")
     guest.open(200)
-    b.hub.reach.blocked = lambda slot, bridge="", *r, **n: bridge != "bridge 199"  # type: ignore[method-assign]
+    b.hub.downstream.blocked = lambda slot, bridge="", *r, **n: bridge != "bridge 199"  # type: ignore[method-assign]
     del guest.sent[199]
     guest.pour(40 << 10)
     assert waiting(b.hub) > MEMORY // 2
@@ -227,7 +229,7 @@ def test_bytes_of_attributes_count() -> None:
     for channel in range(30):
         said = frame(1, 1, 2, channel=channel)
         guest.say(replace(said, attributes=rows))
-    texts = [a for i in b.hub.entrances.all() for a in i.queue]
+    texts = [a for i in b.hub.remote_inputs.all() for a in i.queue]
     assert 5 < len(texts) <= 20
 
 

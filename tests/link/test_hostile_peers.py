@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import evflow as ev
 from evflow import EventBatch
 from evflow.events.attributes import Attributes
-from evflow.link import entrances, hub, session
+from evflow.link import hub, remote_inputs, session
 from evflow.link import messages as m
 from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Ping, Port, Raw, chain, frame, pings, receiver
 
@@ -23,23 +23,23 @@ def test_flood_of_opens_has_a_bound() -> None:
     answers = raw.say(*opens)
     assert any(isinstance(said, m.Reject) and "channels" in said.reason for said in answers)
     assert not any(isinstance(said, m.Reset) for said in answers)
-    assert len(b.hub.entrances.inlets) <= session._MAX_CHANNELS + 1
+    assert len(b.hub.remote_inputs.inlets) <= session._MAX_CHANNELS + 1
 
 
 def test_channels_under_one_number_are_forgotten_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(entrances, "_MAX_INLETS", 50)
+    monkeypatch.setattr(remote_inputs, "_MAX_INLETS", 50)
     _, b, raw, arrived = receiver()
     answers = raw.say(*(m.Open(7, f"x{n}", "end", "", bytes(16), 1, 0) for n in range(200)))
     assert sum(isinstance(said, m.Accept) for said in answers) == 200
-    assert len(b.hub.entrances.inlets) == 50
+    assert len(b.hub.remote_inputs.inlets) == 50
     raw.say(frame(1, 5))
     assert arrived == [5]
 
 
 def test_channels_that_are_all_in_use_leave_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entrances, "_MAX_INLETS", 3)
+    monkeypatch.setattr(remote_inputs, "_MAX_INLETS", 3)
     _, _, raw, _ = receiver()
     answers = raw.say(*(m.Open(n, f"x{n}", "end", "", bytes(16), 1, 0) for n in range(1, 4)))
     assert answers[-1] == m.Reject(3, "node b has 3 channels already")
@@ -53,7 +53,7 @@ def test_new_streams_of_a_bridge_cannot_pile_up_while_frames_wait() -> None:
         answers = raw.say(m.Open(0, "bridge", "end", "", bytes([n]) * 16, 1, 0))
         raw.say(frame(1, 5))
     assert any(isinstance(said, m.Reject) for said in answers)
-    assert len(b.hub.entrances.all()) <= 33
+    assert len(b.hub.remote_inputs.all()) <= 33
 
 
 def test_flood_of_names_is_forgotten() -> None:
@@ -67,7 +67,7 @@ def test_flood_of_names_is_forgotten() -> None:
         network.deliver()
     assert len(b.hub.links) <= 101
     assert "known" in b.hub.links
-    assert not b.hub.conduits
+    assert not b.hub.connections
 
 
 def test_healthy_peer_recovers_from_one_that_takes_its_name() -> None:

@@ -115,7 +115,7 @@ def test_both_dial_at_once_and_the_connection_of_the_lesser_name_stays() -> None
     assert sorted(arrived) == [-2, 1]
     assert a.link("b").dialled and not b.link("a").dialled
     assert a.link("b").sessions == b.link("a").sessions == 1
-    assert len(a.hub.conduits) == len(b.hub.conduits) == 1
+    assert len(a.hub.connections) == len(b.hub.connections) == 1
 
 
 # The session's end
@@ -190,7 +190,7 @@ def test_hello_of_another_name_on_a_connection_ends_its_session() -> None:
     (answer,) = raw.say(m.Hello(1, "z", bytes(16), ""))
     assert isinstance(answer, m.Reset) and "a connection has one peer" in answer.reason
     assert "z" not in b.hub.links
-    assert not b.hub.conduits
+    assert not b.hub.connections
 
 
 def test_hello_again_begins_a_new_session_that_goes_on() -> None:
@@ -273,7 +273,7 @@ def test_acknowledgement_of_frames_that_were_never_sent_ends_the_session() -> No
         a.submit("pings", pings(1))
         raw.say(ack)
         # Who has dialled hangs up, and begins anew later.
-        assert a.link("b").state is State.DOWN and not a.hub.conduits
+        assert a.link("b").state is State.DOWN and not a.hub.connections
         assert a.hub.refused == {"protocol": 1}
         assert a.hub.owes
 
@@ -347,7 +347,7 @@ def test_sender_without_credit_is_given_up() -> None:
     assert "more than it has credit for" in answers[-1].reason  # type: ignore[union-attr]
     # A frame has 10,000 bytes, and the seventh may be sent while 60,000 of 65,536 are used.
     assert sequence == 8
-    queue = pair.b.hub.entrances.over("raw", "x")[0].queue
+    queue = pair.b.hub.remote_inputs.over("raw", "x")[0].queue
     assert len(queue) == 7
 
 
@@ -357,7 +357,7 @@ def test_frames_without_events_do_not_fill_the_memory() -> None:
     empty = [m.Data(0, sequence, 0, 0, b"", [], m.NIL, b"") for sequence in range(1, 10_050)]
     answers = raw.say(*empty)
     assert any(isinstance(said, m.Reset) for said in answers)
-    assert len(b.hub.entrances.over("a", "bridge")[0].queue) == 32
+    assert len(b.hub.remote_inputs.over("a", "bridge")[0].queue) == 32
 
 
 # Sending again, duplicates
@@ -406,7 +406,7 @@ def test_restarted_sender_that_repeats_itself_is_recognised_by_tags() -> None:
             number = path[0] * 10 + path[1]
             raw.say(replace(frame(sequence, number), route=b"r" * 16, path=path))
     assert arrived == [40, 41, 50]
-    assert b.hub.entrances.over("a", "bridge")[0].duplicates == 3
+    assert b.hub.remote_inputs.over("a", "bridge")[0].duplicates == 3
     network.run()
     assert raw.last(m.Ack).safe == 3
 
@@ -428,7 +428,7 @@ def test_at_most_once_counts_what_was_lost_and_sends_it_not_again() -> None:
     assert not pair.a.hub.owes
 
 
-# Custody
+# Delivery
 
 
 def test_frozen_stone_keeps_frames_unacknowledged() -> None:
@@ -483,8 +483,8 @@ def test_frames_that_were_never_sent_cannot_be_held() -> None:
 def test_acknowledgement_waits_for_no_more_while_a_stone_is_closed() -> None:
     _, b, raw, arrived = receiver()
     assert raw.say(frame(1, 5)) == []
-    b.hub.reach.close(["other"])
+    b.hub.downstream.close(["other"])
     assert raw.say(frame(2, 6)) == [m.Ack(0, 1, 1, (8 << 20) + 10), m.Ack(0, 2, 2, (8 << 20) + 20)]
-    b.hub.reach.open(["other"])
+    b.hub.downstream.open(["other"])
     assert raw.say(frame(3, 7)) == []
     assert arrived == [5, 6, 7]

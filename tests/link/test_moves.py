@@ -18,9 +18,9 @@ from tests.link.three import Three, ending
 def test_readdressed_bridge_sends_again_what_is_not_safe_with_the_same_numbers() -> None:
     three = Three()
     three.submit(1)
-    three.b.hub.reach.close(["end"])
+    three.b.hub.downstream.close(["end"])
     three.submit(2, 3)
-    three.b.hub.entrances.leave("end", "it has moved")
+    three.b.hub.remote_inputs.leave("end", "it has moved")
     three.readdress()
     assert (three.at_b, three.at_c) == ([1], [2, 3])
     frames = [
@@ -40,13 +40,13 @@ def test_frames_that_the_old_node_has_handled_are_known_on_the_new_one() -> None
     three.submit(1, 2)
     assert three.at_b == [1, 2] and three.a.hub.owes
     three.network.lose = lambda message: False
-    three.c.hub.custody.learn("end", three.b.hub.custody.seen("end"))
-    three.b.hub.entrances.leave("end", "it has moved")
+    three.c.hub.delivery.learn("end", three.b.hub.delivery.seen("end"))
+    three.b.hub.remote_inputs.leave("end", "it has moved")
     three.readdress()
     three.submit(3)
     assert three.at_c == [3] and not three.a.hub.owes
     # Should it come back without what it had, it must be handled again there.
-    assert three.b.hub.custody.seen("end") == {}
+    assert three.b.hub.delivery.seen("end") == {}
 
 
 def test_late_words_about_a_channel_that_was_closed_do_no_harm() -> None:
@@ -67,12 +67,12 @@ def test_late_words_about_a_channel_that_was_closed_do_no_harm() -> None:
 def test_other_stone_of_the_same_peer_gets_what_the_first_has_not_handled() -> None:
     _, b, raw, arrived = receiver()
     raw.say(frame(1, 5))
-    b.hub.reach.close(["end"])
+    b.hub.downstream.close(["end"])
     raw.say(frame(2, 6))
-    b.hub.entrances.enter("other", b.slots["end"])
+    b.hub.remote_inputs.enter("other", b.slots["end"])
     answers = raw.say(m.Close(0), m.Open(1, "bridge", "other", "", b"s" * 16, 1, 1))
     assert [(said.channel, said.received) for said in answers if isinstance(said, m.Accept)] == [(1, 0)]
-    b.hub.reach.open(["end"])
+    b.hub.downstream.open(["end"])
     raw.say(frame(2, 6, channel=1), frame(3, 7, channel=1))
     assert arrived == [5, 6, 7]
 
@@ -80,10 +80,10 @@ def test_other_stone_of_the_same_peer_gets_what_the_first_has_not_handled() -> N
 def test_readdressed_bridge_that_keeps_nothing_counts_what_it_cannot_know() -> None:
     three = Three("at_most_once")
     three.submit(1)
-    three.b.hub.reach.close(["end"])
+    three.b.hub.downstream.close(["end"])
     three.submit(2, 3)
     three.readdress()
-    three.b.hub.entrances.leave("end", "it has moved")
+    three.b.hub.remote_inputs.leave("end", "it has moved")
     three.submit(4)
     assert (three.at_b, three.at_c) == ([1], [4])
     assert three.a.slots["bridge"].counts[DROPPED] == 2
@@ -92,11 +92,11 @@ def test_readdressed_bridge_that_keeps_nothing_counts_what_it_cannot_know() -> N
 def test_events_lost_in_the_queue_of_a_stone_that_left_are_counted_at_most_once() -> None:
     """After a new session what had come counted as handled, though it waited still."""
     three = Three("at_most_once")
-    three.b.hub.reach.close(["end"])
+    three.b.hub.downstream.close(["end"])
     three.submit(1, 2)
     three.a.link("b").down("broken", three.network.now)
     three.network.run(1)
-    three.b.hub.entrances.leave("end", "it has moved")
+    three.b.hub.remote_inputs.leave("end", "it has moved")
     three.readdress()
     assert three.a.slots["bridge"].counts[DROPPED] == 2 and three.at_b == []
 
@@ -150,11 +150,11 @@ def test_bridge_in_place_of_another_blocks_what_leads_to_it() -> None:
     network = Network()
     a = Peer(network, "a", ending("b", []))
     slot = a.slots["bridge"]
-    assert not a.hub.reach.blocked(a.slots["pings"])
+    assert not a.hub.downstream.blocked(a.slots["pings"])
     a.hub.drop("bridge", lambda bridge, batch, reason: None)
     slot.stone.limit = 1  # type: ignore[attr-defined]
     a.hub.sender(slot, Crossing("b", "end", ""))(pings(5))
-    assert a.hub.reach.blocked(a.slots["pings"])
+    assert a.hub.downstream.blocked(a.slots["pings"])
 
 
 # Links
@@ -169,8 +169,8 @@ def test_link_that_is_kept_is_dialled_and_ended_once_forgotten() -> None:
     assert a.link("b").heard is not None
     a.hub.forget("b")
     network.run(5)
-    assert "b" not in a.hub.links and not a.hub.conduits
-    assert "a" not in b.hub.links and not b.hub.conduits
+    assert "b" not in a.hub.links and not a.hub.connections
+    assert "a" not in b.hub.links and not b.hub.connections
     assert a.hub.next_due(network.now) is None and b.hub.next_due(network.now) is None
     a.hub.forget("b")
 
@@ -202,7 +202,7 @@ def test_link_is_forgotten_at_once_without_a_session() -> None:
     a.hub.keep("b", "b")
     network.run(1)
     a.hub.forget("b")
-    assert a.hub.links == {} and a.hub.conduits == {}
+    assert a.hub.links == {} and a.hub.connections == {}
 
 
 def test_new_contact_of_a_kept_peer_is_dialled_at_once() -> None:
@@ -229,7 +229,7 @@ def test_link_to_a_contact_gives_way_to_the_one_that_is_kept_by_name() -> None:
     network.run()
     assert arrived == [1, 2] and not a.hub.owes
     assert a.link("b").state is State.UP and a.link("b").lasting
-    assert a.link("tcp://b").state is State.DOWN and len(a.hub.conduits) == 1
+    assert a.link("tcp://b").state is State.DOWN and len(a.hub.connections) == 1
     assert a.hub.tell("b", "change", b"")
     sessions = a.link("b").sessions
     network.run(20, 0.05)
@@ -289,10 +289,10 @@ def test_peer_with_a_bridge_of_the_same_name_has_nothing_of_others_forgotten() -
     pair = Pair()
     pair.submit(1)
     pair.run()
-    seen = pair.b.hub.custody.seen("end")
+    seen = pair.b.hub.delivery.seen("end")
     thief = Raw(pair.network, "thief")
     thief.hello("b")
     thief.say(m.Open(0, "bridge", "end", "", b"t" * 16, 1, 0), m.SchemaText(0, DESCRIPTION))
     thief.say(*(replace(frame(n + 1, 7), route=n.to_bytes(16), path=[1]) for n in range(10_100)))
-    known = pair.b.hub.custody.seen("end")["bridge"]
+    known = pair.b.hub.delivery.seen("end")["bridge"]
     assert seen["bridge"][0] in known and len(known) == 10_001

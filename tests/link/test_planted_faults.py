@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from evflow.engine.topology import Crossing
-from evflow.link import custody, link, session
-from evflow.link.custody import Custody
+from evflow.link import delivery, link, session
+from evflow.link.delivery import Delivery
+from evflow.link.downstream import Downstream
 from evflow.link.hub import Hub
 from evflow.link.inlet import Inlet
 from evflow.link.outlet import Outlet
-from evflow.link.reach import Reach
-from evflow.link.tags import Seen, Tag, next_route
+from evflow.link.provenance import Provenance, Seen, next_route
 from tests.link.simulation.process import Process
 from tests.link.simulation.runner import one
 from tests.link.simulation.sharing import Sharing
@@ -25,7 +25,7 @@ Patch = pytest.MonkeyPatch
 
 
 def acknowledges_what_is_consumed(patch: Patch) -> None:
-    patch.setattr(Custody, "_is_safe", lambda self, pending, ask_stones=True: True)
+    patch.setattr(Delivery, "_is_safe", lambda self, pending, ask_stones=True: True)
 
 
 def takes_what_is_being_handled_for_safe(patch: Patch) -> None:
@@ -58,15 +58,15 @@ def ignores_credit(patch: Patch) -> None:
 
 
 def forgets_holds(patch: Patch) -> None:
-    patch.setattr(Reach, "holds", lambda self: [])
+    patch.setattr(Downstream, "holds", lambda self: [])
 
 
 def forgets_what_comes_of_a_duplicate(patch: Patch) -> None:
-    patch.setattr(custody, "_now", lambda outlets: [])
+    patch.setattr(delivery, "_now", lambda outlets: [])
 
 
 def never_blocks(patch: Patch) -> None:
-    patch.setattr(Reach, "blocked", lambda self, slot, bridge="", repeats=False: False)
+    patch.setattr(Downstream, "blocked", lambda self, slot, bridge="", repeats=False: False)
 
 
 def gives_no_credit_back(patch: Patch) -> None:
@@ -111,13 +111,13 @@ def loses_frames_without_a_count(patch: Patch) -> None:
 
 
 def forgets_the_journal(patch: Patch) -> None:
-    original = Custody.__init__
+    original = Delivery.__init__
 
-    def init(self: Custody, *given: Any, **named: Any) -> None:
+    def init(self: Delivery, *given: Any, **named: Any) -> None:
         original(self, *given, **named)
         self._seen.clear()
 
-    patch.setattr(Custody, "__init__", init)
+    patch.setattr(Delivery, "__init__", init)
 
 
 def never_hears_silence(patch: Patch) -> None:
@@ -125,7 +125,7 @@ def never_hears_silence(patch: Patch) -> None:
 
 
 def learns_nothing(patch: Patch) -> None:
-    patch.setattr(Custody, "learn", lambda self, stone, known: None)
+    patch.setattr(Delivery, "learn", lambda self, stone, known: None)
 
 
 def waits_for_nothing(patch: Patch) -> None:
@@ -161,7 +161,7 @@ def keeps_the_tags_of_bridges_that_have_ended(patch: Patch) -> None:
 
 
 def names_nodes_in_routes(patch: Patch) -> None:
-    def route_onward(self: Inlet, tag: Tag) -> bytes:
+    def route_onward(self: Inlet, tag: Provenance) -> bytes:
         return next_route(tag.route, f"{self.peer}\0{self.bridge}\0{self.slot.name}\0{self.input}")
 
     patch.setattr(Inlet, "route_onward", route_onward)

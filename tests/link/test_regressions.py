@@ -17,7 +17,7 @@ from evflow.events.batch import EventBatch
 from evflow.link import messages as m
 from evflow.link.hub import Hub
 from evflow.link.outlet import Outlet, Terms
-from evflow.link.tags import Tag
+from evflow.link.provenance import Provenance
 from evflow.placement import bridged, placed_on
 from evflow.stone import Acting, Actor, Context
 
@@ -38,7 +38,7 @@ class Wires:
     def __init__(self) -> None:
         self.sent: list[m.Message] = []
 
-    def send(self, conduit: Any, header: bytes, body: Any = None) -> bool:
+    def send(self, connection: Any, header: bytes, body: Any = None) -> bool:
         self.sent.append(m.unpack(header))
         return True
 
@@ -55,11 +55,11 @@ class Wires:
 class Paths:
     """A journal of one route."""
 
-    def __init__(self, known: dict[tuple[str, str], list[Tag]]) -> None:
+    def __init__(self, known: dict[tuple[str, str], list[Provenance]]) -> None:
         self.known = known
         self.saved: list[tuple[int, ...]] = []
 
-    def load(self) -> dict[tuple[str, str], list[Tag]]:
+    def load(self) -> dict[tuple[str, str], list[Provenance]]:
         return self.known
 
     def save(
@@ -108,7 +108,7 @@ def ending(seen: list[int]) -> ev.Graph:
 def test_frame_that_comes_again_does_not_set_the_journal_back() -> None:
     """Else the frames between are handled a second time after the next restart."""
     seen: list[int] = []
-    journal = Paths({("s→in", "in"): [Tag(STREAM, (8,))]})
+    journal = Paths({("s→in", "in"): [Provenance(STREAM, (8,))]})
     hub, _ = node(ending(seen), "B", gone=4, journal=journal)
     for sequence in range(5, 10):
         tell(hub, *frame(sequence, sequence))
@@ -164,7 +164,7 @@ def test_what_stones_held_is_not_taken_for_something_else_after_a_restart() -> N
         kept >> ev.Terminal(lambda e: None, name="end", on="C")
         return graph
 
-    def tags(*frames: tuple[m.Data, EventBatch], gone: int) -> list[Tag | None]:
+    def tags(*frames: tuple[m.Data, EventBatch], gone: int) -> list[Provenance | None]:
         hub, _ = node(held(), "B", gone=gone)
         for one in frames:
             tell(hub, *one)
@@ -205,6 +205,6 @@ def test_stone_knows_no_frame_of_what_another_has_held(first: ev.Stone, kept: in
     hub, _ = node(graph, "B")
     for number in (1, 2):
         tell(hub, *frame(number, number))
-    end = hub.reach.slot("end")
+    end = hub.downstream.slot("end")
     assert end is not None and isinstance(end.actor, FramesActor)
     assert [seen is not None for seen in end.actor.seen] == [known] * (2 - kept)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 import evflow as ev
 from evflow.engine.topology import Crossing
-from evflow.link import custody
+from evflow.link import delivery
 from evflow.link import messages as m
 from evflow.link.link import State
 from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Ping, Raw, frame, pings, receiver, sender
@@ -67,7 +67,7 @@ def test_bridge_that_has_ended_sends_again_what_its_receiver_has_lost() -> None:
     stored.run()
     assert stored.given == [] and not hub.outlets and not hub.owes and len(hub.retired) == 1
     assert stored.a.link("b").report()["waiting"] == 2
-    assert not hub.reach.outlets(stored.a.slots["pings"])
+    assert not hub.downstream.outlets(stored.a.slots["pings"])
     stored.restart()
     assert stored.held() == 2 and not hub.owes
     stored.open()
@@ -101,7 +101,7 @@ def test_new_bridge_of_the_name_has_a_channel_beside_the_one_that_has_ended() ->
     stored.break_()
     stored.run(5)
     assert stored.held() == 4 and len(stored.a.hub.retired) == 3
-    assert len(stored.b.hub.entrances.over("a", "bridge")) == 4
+    assert len(stored.b.hub.remote_inputs.over("a", "bridge")) == 4
     stored.restart()
     assert stored.held() == 4
     stored.open()
@@ -109,14 +109,14 @@ def test_new_bridge_of_the_name_has_a_channel_beside_the_one_that_has_ended() ->
     stored.submit(5)
     stored.run()
     stored.open()
-    assert stored.arrived[4:] == [5] and len(stored.b.hub.entrances.all()) == 1
+    assert stored.arrived[4:] == [5] and len(stored.b.hub.remote_inputs.all()) == 1
 
 
 def test_only_what_is_held_is_kept_when_a_bridge_ends() -> None:
     stored = Stored()
     stored.submit(1)
     stored.run()
-    stored.b.hub.reach.close(["store"])
+    stored.b.hub.downstream.close(["store"])
     stored.submit(2)
     stored.run()
     stored.submit(3)
@@ -139,9 +139,9 @@ def test_stone_that_leaves_with_what_it_holds_ends_what_is_kept_for_it() -> None
     stored.run()
     stored.drop()
     stored.run()
-    stored.b.hub.reach.close(["store"])
+    stored.b.hub.downstream.close(["store"])
     _gone(stored.b, "store")
-    stored.b.hub.entrances.leave("store", "it has moved")
+    stored.b.hub.remote_inputs.leave("store", "it has moved")
     stored.run()
     assert not stored.a.hub.retired and stored.given == []
 
@@ -150,10 +150,10 @@ def test_who_was_away_when_the_stone_left_hears_of_it_later() -> None:
     stored = Stored()
     stored.submit(1)
     stored.run()
-    stored.b.hub.reach.close(["store"])
+    stored.b.hub.downstream.close(["store"])
     _gone(stored.b, "store")
     stored.network.lose = lambda message: True
-    stored.b.hub.entrances.leave("store", "it has moved")
+    stored.b.hub.remote_inputs.leave("store", "it has moved")
     stored.network.settle()
     stored.drop()
     stored.network.lose = lambda message: False
@@ -169,13 +169,13 @@ def test_stone_that_was_given_up_is_followed() -> None:
     stored.drop()
     stored.run()
     _gone(stored.b, "store")
-    stored.b.hub.entrances.leave("store", "it was given up")
+    stored.b.hub.remote_inputs.leave("store", "it was given up")
     stored.run()
     assert len(stored.a.hub.retired) == 1 and stored.a.hub.owes
     assert stored.a.link("b").report()["trouble"]
     arrived: list[int] = []
     c = Peer(stored.network, "c", _behind("bridge", "c", arrived))
-    c.hub.entrances.enter("store", c.slots["end"])
+    c.hub.remote_inputs.enter("store", c.slots["end"])
     stored.a.hub.peer("c", "c")
     stored.a.hub.retired.follow("elsewhere", "c")
     stored.a.hub.retired.follow("store", "c")
@@ -192,7 +192,7 @@ def test_what_nobody_takes_for_an_hour_is_given_up() -> None:
     stored.drop()
     stored.run()
     _gone(stored.b, "store")
-    stored.b.hub.entrances.leave("store", "it was given up")
+    stored.b.hub.remote_inputs.leave("store", "it was given up")
     stored.network.run(3500, 0.5)
     assert len(stored.a.hub.retired) == 1 and not stored.given
     stored.network.run(110, 0.5)
@@ -209,7 +209,7 @@ def test_stone_that_is_led_to_from_its_own_node_only_still_has_its_backup() -> N
     stored.submit(1)
     stored.run()
     # The receiver changes before the sender.
-    stored.b.hub.entrances.leave("store", "it is led to from this node only")
+    stored.b.hub.remote_inputs.leave("store", "it is led to from this node only")
     stored.run()
     assert stored.outlet.state == "rejected"
     stored.drop()
@@ -218,7 +218,7 @@ def test_stone_that_is_led_to_from_its_own_node_only_still_has_its_backup() -> N
     # One that lives in the new graph has no such entrance.
     stored.b.kill()
     stored.b = Peer(stored.network, "b", stored.graph)
-    stored.b.hub.entrances.begin({})
+    stored.b.hub.remote_inputs.begin({})
     stored.run(20)
     assert stored.held() == 1
     stored.again()
@@ -234,12 +234,12 @@ def test_stone_that_stayed_for_a_while_ends_what_is_kept_for_it_when_it_goes() -
     stored.run()
     stored.drop()
     stored.run()
-    stored.b.hub.entrances.leave("store", "it is led to from this node only")
+    stored.b.hub.remote_inputs.leave("store", "it is led to from this node only")
     stored.run()
     assert len(stored.a.hub.retired) == 1 and stored.a.link("b").outlets
     _gone(stored.b, "store")
     stored.run()
-    assert not stored.a.hub.retired and not stored.b.hub.entrances.all()
+    assert not stored.a.hub.retired and not stored.b.hub.remote_inputs.all()
 
 
 def test_stone_that_comes_back_knows_what_it_had() -> None:
@@ -249,14 +249,14 @@ def test_stone_that_comes_back_knows_what_it_had() -> None:
     stored.drop()
     stored.run()
     hub, slot = stored.b.hub, stored.b.slots["store"]
-    seen = hub.custody.seen("store")
+    seen = hub.delivery.seen("store")
     del stored.b.engine.topology.slots["store"]
-    hub.entrances.leave("store", "it was given up")
+    hub.remote_inputs.leave("store", "it was given up")
     stored.run()
-    hub.custody.learn("store", seen)
+    hub.delivery.learn("store", seen)
     stored.b.engine.topology.slots["store"] = slot
     stored.b.engine.changed()
-    hub.entrances.enter("store", slot)
+    hub.remote_inputs.enter("store", slot)
     stored.run(2)
     assert stored.held() == 1 and len(stored.a.hub.retired) == 1
     stored.open()
@@ -352,11 +352,11 @@ def test_bridges_wait_while_too_many_that_have_ended_are_kept(monkeypatch: pytes
     stored.submit(2)
     stored.run()
     assert stored.a.hub.waiting_for((), {"bridge"}) == ""
-    monkeypatch.setattr(custody, "_MOST_ALIKE", 1)
+    monkeypatch.setattr(delivery, "_MOST_ALIKE", 1)
     assert stored.a.hub.waiting_for((), {"bridge"}) == (
         "bridge 'bridge' to b: it has ended 1 times while b holds events; so many may be kept"
     )
-    monkeypatch.setattr(custody, "MOST_RETIRED", 1)
+    monkeypatch.setattr(delivery, "MOST_RETIRED", 1)
     assert stored.a.hub.waiting_for((), {"bridge"}) == (
         "bridge 'bridge' to b: 1 bridges have ended while their receivers hold events; so many may be kept"
     )
@@ -384,8 +384,8 @@ def test_drain_waits_while_what_was_lost_is_sent_again() -> None:
     stored.run(5)
     assert stored.a.hub.owes and "1 events wait" in stored.a.hub.troubles()[0]
     called: list[str] = []
-    stored.a.hub.custody.when_handled(lambda: called.append("handled"))
-    stored.a.hub.custody.when_safe(stored.a.slots["pings"], lambda: called.append("safe"))
+    stored.a.hub.delivery.when_handled(lambda: called.append("handled"))
+    stored.a.hub.delivery.when_safe(stored.a.slots["pings"], lambda: called.append("safe"))
     stored.run()
     assert not called
     stored.b = Peer(stored.network, "b", stored.graph)
@@ -397,7 +397,7 @@ def test_drain_waits_while_what_was_lost_is_sent_again() -> None:
 
 def test_bridge_that_has_ended_gets_to_stones_but_not_to_bridges() -> None:
     _, b, raw, _ = receiver()
-    b.hub.entrances.leave("end", "it is led to from this node only")
+    b.hub.remote_inputs.leave("end", "it is led to from this node only")
     open_ = m.Open(1, "bridge", "end", "", b"e" * 16, 1, 0)
     assert isinstance(raw.say(open_)[-1], m.Reject)
     assert raw.say(replace(open_, delivery=m.ENDED)) == [m.Accept(1, 0, 8 << 20)]
@@ -416,6 +416,6 @@ def test_later_frame_of_a_route_that_was_safe_before_stays_in_the_journal() -> N
     raw.say(replace(frame(1, 6, channel=1), route=route, path=[3]))
     raw.say(replace(frame(2, 7), route=route, path=[10]), frame(2, 8, channel=1))
     network.run()
-    known = {route: (path, safe) for route, path, safe in b.hub.custody.seen("end")["bridge"]}
+    known = {route: (path, safe) for route, path, safe in b.hub.delivery.seen("end")["bridge"]}
     assert known == {route: ((10,), (10,)), b"s" * 16: ((2,), (2,)), b"t" * 16: ((2,), (2,))}
     assert arrived == [5, 7, 8]

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 import evflow as ev
 from evflow.errors import LinkError
-from evflow.link import custody as custody_module
+from evflow.link import delivery as delivery_module
 from evflow.link import messages as m
-from evflow.link import tags
-from evflow.link.custody import Custody, Paths
-from evflow.link.reach import Reach
-from evflow.link.tags import Known, Seen, Tag, pack_seen, unpack_seen
+from evflow.link import provenance
+from evflow.link.delivery import Delivery, Paths
+from evflow.link.downstream import Downstream
+from evflow.link.provenance import Known, Provenance, Seen, pack_seen, unpack_seen
 from evflow.node.journal import FileJournal
 from tests.examples import tried
 from tests.link.pair import DESCRIPTION, Network, Peer, Raw, chain, frame
@@ -28,8 +28,8 @@ from tests.link.pair import DESCRIPTION, Network, Peer, Raw, chain, frame
 R, S, T = (bytes([number]) * 16 for number in (1, 2, 3))
 
 
-def custody(journal: Any = None) -> Custody:
-    return Custody({}, Reach({}), journal)
+def tracking(journal: Any = None) -> Delivery:
+    return Delivery({}, Downstream({}), journal)
 
 
 class Kept:
@@ -38,7 +38,7 @@ class Kept:
     def __init__(self) -> None:
         self.rows: Paths = {}
 
-    def load(self) -> dict[tuple[str, str], list[Tag]]:
+    def load(self) -> dict[tuple[str, str], list[Provenance]]:
         return {}
 
     def save(self, safe: Paths, gone: Sequence[tuple[str, bytes]]) -> None:
@@ -50,35 +50,37 @@ class Kept:
 
 def test_frame_is_new_only_behind_the_last_of_its_route() -> None:
     seen = Seen()
-    assert seen.is_new(Tag(R, (4, 1)), "a", "end")
-    assert not seen.is_new(Tag(R, (4, 1)), "b", "end")
-    assert not seen.is_new(Tag(R, (4,)), "a", "end")
-    assert seen.is_new(Tag(R, (4, 1, 0)), "b", "end") and seen.is_new(Tag(S, (1,)), "a", "other")
+    assert seen.is_new(Provenance(R, (4, 1)), "a", "end")
+    assert not seen.is_new(Provenance(R, (4, 1)), "b", "end")
+    assert not seen.is_new(Provenance(R, (4,)), "a", "end")
+    assert seen.is_new(Provenance(R, (4, 1, 0)), "b", "end") and seen.is_new(
+        Provenance(S, (1,)), "a", "other"
+    )
     assert seen.known("end") == [Known(R, (4, 1, 0), ())]
     seen.forget("end")
-    assert seen.known("end") == [] and len(seen) == 1 and seen.is_new(Tag(R, (1,)))
+    assert seen.known("end") == [] and len(seen) == 1 and seen.is_new(Provenance(R, (1,)))
 
 
 def test_safe_is_noted_of_what_was_seen_and_never_falls() -> None:
     seen = Seen()
     assert not seen.make_safe(R, (1,))
-    seen.is_new(Tag(R, (5,)), "a", "end")
+    seen.is_new(Provenance(R, (5,)), "a", "end")
     assert [seen.make_safe(R, (n,)) for n in (3, 3, 2)] == [True, False, False]
     assert seen.known("end") == [Known(R, (5,), (3,))]
 
 
 def test_routes_that_were_quiet_longest_are_forgotten_of_one_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tags, "_ROUTES", 2)
+    monkeypatch.setattr(provenance, "_ROUTES", 2)
     seen = Seen()
-    seen.is_new(Tag(R, (1,)), "a")
+    seen.is_new(Provenance(R, (1,)), "a")
     for number, route in enumerate((S, T, S, R[:15] + b"x", R[:15] + b"y")):
-        seen.is_new(Tag(route, (number,)), "b")
-    assert [seen.has(Tag(route, (0,))) for route in (R, S, T)] == [True, False, False]
+        seen.is_new(Provenance(route, (number,)), "b")
+    assert [seen.has(Provenance(route, (0,))) for route in (R, S, T)] == [True, False, False]
     # It comes from another peer now: there it counts.
-    seen.is_new(Tag(R, (2,)), "b")
-    seen.is_new(Tag(S, (2,)), "b")
-    seen.is_new(Tag(T, (2,)), "b")
-    assert not seen.has(Tag(R, (0,)))
+    seen.is_new(Provenance(R, (2,)), "b")
+    seen.is_new(Provenance(S, (2,)), "b")
+    seen.is_new(Provenance(T, (2,)), "b")
+    assert not seen.has(Provenance(R, (0,)))
     assert len(seen) == 2
 
 
@@ -86,13 +88,13 @@ def test_of_peers_that_come_and_go_what_was_quiet_longest_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each may be a process that ran for a moment: they would be kept for ever."""
-    monkeypatch.setattr(tags, "_ALL_ROUTES", 3)
+    monkeypatch.setattr(provenance, "_ALL_ROUTES", 3)
     forgotten: list[bytes] = []
     seen = Seen(forgotten.append)
     for number in range(1000):
-        assert seen.is_new(Tag(R, (number,)), "lasting")
-        assert seen.is_new(Tag(number.to_bytes(16, "big"), (1,)), f"peer {number}")
-    assert len(seen) == 3 and seen.has(Tag(R, (999,)))
+        assert seen.is_new(Provenance(R, (number,)), "lasting")
+        assert seen.is_new(Provenance(number.to_bytes(16, "big"), (1,)), f"peer {number}")
+    assert len(seen) == 3 and seen.has(Provenance(R, (999,)))
     assert forgotten == [number.to_bytes(16, "big") for number in range(998)]
     # Nothing is left of the others, nor of their names.
     assert sum(map(len, (seen._paths, seen._ends, seen._routes, seen._safe))) == 9
@@ -101,12 +103,12 @@ def test_of_peers_that_come_and_go_what_was_quiet_longest_is_forgotten(
 def test_a_peer_that_hands_its_last_route_over_is_forgotten() -> None:
     seen = Seen()
     for number in range(100):
-        assert seen.is_new(Tag(R, (number,)), f"peer {number}")
+        assert seen.is_new(Provenance(R, (number,)), f"peer {number}")
     assert list(seen._routes) == ["peer 99"]
 
 
 def test_what_was_seen_moves_along() -> None:
-    old, journal = custody(), Kept()
+    old, journal = tracking(), Kept()
     old.learn("end", {"x": [Known(R, (4, 2), (4, 1)), Known(S, (1,), ())], "y": [Known(T, (9,), (9,))]})
     old.learn("other", {"z": [Known(T, (1,), (1,))]})
     data = pack_seen("end", old.seen("end"))
@@ -114,7 +116,7 @@ def test_what_was_seen_moves_along() -> None:
         "end",
         [["x", [[R, [4, 2], [4, 1]], [S, [1], []]]], ["y", [[T, [9], [9]]]]],
     ]
-    moved = custody(journal)
+    moved = tracking(journal)
     moved.learn(*unpack_seen(data))
     assert moved.seen("end") == old.seen("end") and moved.seen("other") == {}
     # What was not safe is held by the stone: it must be handled again if this node's memory is lost.
@@ -171,7 +173,7 @@ def test_bytes_that_are_damaged_are_refused_or_well_made(
         stone, found = unpack_seen(bytes(data[: draw.draw(st.integers(0, len(data)))]))
     except LinkError:
         return
-    learner = custody(Kept())
+    learner = tracking(Kept())
     learner.learn(stone, found)
     assert unpack_seen(pack_seen(stone, learner.seen(stone)))[0] == stone
 
@@ -210,20 +212,23 @@ def test_journal_keeps_what_was_safe_and_forgets_a_stone(tmp_path: Path) -> None
     journal.save({("x", "end", R): (5,)}, [("x", T), ("x", R), ("y", S)])
     journal.close()
     journal = FileJournal(tmp_path / "journal")
-    assert journal.load() == {("x", "end"): [Tag(S, (1,)), Tag(R, (5,))], ("y", "other"): [Tag(R, (2,))]}
+    assert journal.load() == {
+        ("x", "end"): [Provenance(S, (1,)), Provenance(R, (5,))],
+        ("y", "other"): [Provenance(R, (2,))],
+    }
     journal.forget("end")
-    assert journal.load() == {("y", "other"): [Tag(R, (2,))]}
-    known = custody(journal).seen("other")
+    assert journal.load() == {("y", "other"): [Provenance(R, (2,))]}
+    known = tracking(journal).seen("other")
     assert known == {"y": [Known(R, (2,), (2,))]}
     journal.close()
 
 
 def test_journal_has_no_more_than_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tags, "_ALL_ROUTES", 5)
-    monkeypatch.setattr(custody_module, "_MAX_BRIDGES", 2)
+    monkeypatch.setattr(provenance, "_ALL_ROUTES", 5)
+    monkeypatch.setattr(delivery_module, "_MAX_BRIDGES", 2)
     for life in range(4):
         journal = FileJournal(tmp_path / "journal")
-        known = custody(journal)
+        known = tracking(journal)
         known.learn("end", {f"old {life}": [Known(R, (2,), (1,))]})
         for number in range(20):
             route = bytes([life, number]) * 8

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evflow.errors import LinkError
-from evflow.link.transport import Conduit
+from evflow.link.transport import Connection
 from evflow.node.contact import Contact
 from evflow.node.shortcut import MOST, Shortcut
 from evflow.node.sockets import Sockets
@@ -26,19 +26,19 @@ class End:
 
     def __init__(self, shared_memory: bool = True) -> None:
         self.sockets = Sockets(None, 5.0, shared_memory)
-        self.conduit: Conduit = None
+        self.connection: Connection = None
         self.came: list[bytes] = []
         self.offer: tuple[str, bytes] | None = None
 
-    def take(self, conduit: Conduit, header: Any, body: Any, now: float) -> None:
-        self.conduit = conduit
+    def take(self, connection: Connection, header: Any, body: Any, now: float) -> None:
+        self.connection = connection
         self.came.append(bytes(header) if body is None else bytes(header) + bytes(body))
         if header == TOLD:
             assert self.offer is not None
-            self.sockets.open_shortcut(conduit, *self.offer)
-            self.sockets.send(conduit, JOINED)
+            self.sockets.open_shortcut(connection, *self.offer)
+            self.sockets.send(connection, JOINED)
         elif header == JOINED:
-            self.sockets.joined(conduit, True)
+            self.sockets.joined(connection, True)
 
     def look(self) -> None:
         """Takes what is there."""
@@ -46,7 +46,7 @@ class End:
         self.sockets.receive(self.take, 0.0)
 
     def send(self, data: bytes, body: bytes | None = None) -> None:
-        assert self.sockets.send(self.conduit, data, None if body is None else memoryview(body))
+        assert self.sockets.send(self.connection, data, None if body is None else memoryview(body))
 
 
 class Pair:
@@ -55,10 +55,10 @@ class Pair:
     def __init__(self) -> None:
         self.listener, self.dialler = End(), End()
         contact = self.listener.sockets.listen(Contact.parse("tcp://127.0.0.1:0", listening=True), False)
-        self.dialler.conduit = self.dialler.sockets.dial("listener", str(contact))
+        self.dialler.connection = self.dialler.sockets.dial("listener", str(contact))
         self.dialler.send(b"hello")
         self.until(self.listener, b"hello")
-        self.dialler.offer = self.listener.sockets.offer_shortcut(self.listener.conduit)
+        self.dialler.offer = self.listener.sockets.offer_shortcut(self.listener.connection)
         self.listener.send(TOLD)
         self.until(self.dialler, TOLD)
         self.until(self.listener, JOINED)
@@ -88,7 +88,7 @@ def pair() -> Iterator[Pair]:
 
 def _over_connection(end: End) -> int:
     """How many messages an end has sent over the connection, from the one on that told of the shortcut."""
-    return end.sockets._shortcuts[end.conduit].passed
+    return end.sockets._shortcuts[end.connection].passed
 
 
 STEPS = st.lists(
@@ -146,7 +146,7 @@ def test_what_finds_no_room_goes_over_the_connection(pair: Pair) -> None:
 
 def test_while_a_message_waits_for_the_connection_the_bell_sleeps(pair: Pair) -> None:
     """What cannot be taken yet does not wake the thread again and again."""
-    shortcut = pair.dialler.sockets._shortcuts[pair.dialler.conduit]
+    shortcut = pair.dialler.sockets._shortcuts[pair.dialler.connection]
     shortcut.passed += 1
     pair.dialler.send(b"behind the next")
     pair.listener.look()
@@ -169,7 +169,7 @@ def test_what_was_sent_before_one_side_ended_is_taken_and_then_the_connection_go
     for word in words:
         ending.send(word)
     other.send(b"which nobody reads")
-    ending.sockets.leave_shortcut(ending.conduit)
+    ending.sockets.leave_shortcut(ending.connection)
     pair.until(other, words[-1])
     assert other.came == words
     wait_for(lambda: (other.look(), not other.sockets._shortcuts)[1], "a shortcut that is given up")

@@ -51,7 +51,7 @@ def test_message_of_many_parts_leaves_others_their_turn() -> None:
     taken: list[tuple[bytes, Any]] = []
     turns = 0
 
-    def take(conduit: Any, header: Any, body: Any, now: float) -> None:
+    def take(connection: Any, header: Any, body: Any, now: float) -> None:
         taken.append((bytes(header), body))
 
     def turn() -> bool:

@@ -11,7 +11,7 @@ from evflow.engine.change import Difference, adopt
 from evflow.engine.topology import DROPPED, Topology
 from evflow.errors import GraphError
 from evflow.events.batch import EventBatch
-from evflow.link.tags import pack_seen, unpack_seen
+from evflow.link.provenance import pack_seen, unpack_seen
 from evflow.placement import placed_on
 
 if TYPE_CHECKING:
@@ -78,21 +78,21 @@ class Move:
     # --- orderly
 
     def _close(self, b: Process) -> None:
-        b.hub.reach.close(self._entries)
+        b.hub.downstream.close(self._entries)
         self._look(b)
 
     def _look(self, b: Process) -> None:
         if b.hub.waiting_for(self._entries, self._bridges):
             self.world.clock.at(self.world.clock.now + _LOOK, lambda: self._on(self._start, self._look))
             return
-        self._seen = [pack_seen(name, b.hub.custody.seen(name)) for name in sorted(self._entries)]
+        self._seen = [pack_seen(name, b.hub.delivery.seen(name)) for name in sorted(self._entries)]
         slots = b.engine.topology.slots
         self._held = [
             (name, batch) for name in sorted(self._stones) for batch in b.engine.extract(slots[name])
         ]
         self._decide()
         self._leave(b)
-        b.hub.reach.open(self._entries)
+        b.hub.downstream.open(self._entries)
 
     def _leave(self, b: Process) -> None:
         slots = dict(b.engine.topology.slots)
@@ -154,9 +154,9 @@ class Move:
                 process.engine.submit(slots[name], batch)
             process.run()
         for name in sorted(made.left):
-            hub.entrances.leave(name, "it has moved")
+            hub.remote_inputs.leave(name, "it has moved")
         for name in sorted(made.entered):
-            hub.entrances.enter(name, slots[name])
+            hub.remote_inputs.enter(name, slots[name])
         for bridge, crossing in made.readdressed.items():
             hub.readdress(bridge, crossing)
         return made
@@ -168,7 +168,7 @@ class Move:
     def _arrive(self, c: Process) -> None:
         if not self._stones <= c.engine.topology.slots.keys():
             for seen in self._seen:
-                c.hub.custody.learn(*unpack_seen(seen))
+                c.hub.delivery.learn(*unpack_seen(seen))
             self._adopt(c)
         self._did(self._target)
 

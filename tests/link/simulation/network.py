@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from evflow.errors import LinkError
-from evflow.link.transport import Conduit
+from evflow.link.transport import Connection
 from tests.link.remote import Remote
 from tests.link.simulation.clock import Clock
 from tests.link.simulation.sharing import Sharing
@@ -69,19 +69,19 @@ class Wire:
     """What one node has dialled.
 
     Attributes:
-        conduit: as the dialler calls it.
+        connection: as the dialler calls it.
         guest: as the other end calls it now; None while it is not connected.
         target: the name of the other end.
         there: the process at the other end; None while it is not connected.
         waiting: what was sent while it was not connected.
     """
 
-    def __init__(self, network: Network, dialler: SimTransport, target: str, conduit: Conduit) -> None:
+    def __init__(self, network: Network, dialler: SimTransport, target: str, connection: Connection) -> None:
         self.network = network
         self.dialler: SimTransport | None = dialler
         self.target = target
-        self.conduit = conduit
-        self.guest: Conduit | None = None
+        self.connection = connection
+        self.guest: Connection | None = None
         self.there: SimTransport | None = None
         self.waiting: deque[Message] = deque()
         self.dead = False  # nothing will arrive any more, and nobody is told
@@ -116,11 +116,11 @@ class Wire:
     def deliver(self, way: int) -> None:
         """Lets arrive what is due."""
         lane = self.lanes[way]
-        end, conduit = (self.there, self.guest) if way == 0 else (self.dialler, self.conduit)
+        end, connection = (self.there, self.guest) if way == 0 else (self.dialler, self.connection)
         while lane.flight and lane.flight[0][0] <= self.network.clock.now and not lane.stalled:
             _, message = lane.flight.popleft()
             if end is not None:
-                end.take(conduit, message)
+                end.take(connection, message)
 
     def stall(self, ways: tuple[int, ...]) -> None:
         """From now on nothing arrives, either way or both."""
@@ -168,7 +168,7 @@ class Wire:
         self.dialler = None
         self.waiting.clear()
         self.cut()
-        self.network.wires.discard(self.conduit)
+        self.network.wires.discard(self.connection)
 
 
 class Network:
@@ -216,16 +216,16 @@ class _Wires:
     """Wires in the order dialled."""
 
     def __init__(self) -> None:
-        self._wires: dict[Conduit, Wire] = {}
+        self._wires: dict[Connection, Wire] = {}
 
     def add(self, wire: Wire) -> None:
-        self._wires[wire.conduit] = wire
+        self._wires[wire.connection] = wire
 
-    def discard(self, conduit: Conduit) -> None:
-        self._wires.pop(conduit, None)
+    def discard(self, connection: Connection) -> None:
+        self._wires.pop(connection, None)
 
-    def get(self, conduit: Conduit) -> Wire | None:
-        return self._wires.get(conduit)
+    def get(self, connection: Connection) -> Wire | None:
+        return self._wires.get(connection)
 
     def listed(self) -> list[Wire]:
         return list(self._wires.values())
@@ -240,7 +240,7 @@ class SimTransport(Remote):
         wake: called when something has come.
 
     Attributes:
-        inbox: what has come, each with its conduit.
+        inbox: what has come, each with its connection.
         guests: what others have dialled, by the name it has here.
         sends_left: messages that are still sent before the process dies; None for any number.
     """
@@ -248,16 +248,16 @@ class SimTransport(Remote):
     def __init__(self, name: str, network: Network, wake: Callable[[], None]) -> None:
         self.name = name
         self.network = network
-        self.inbox: deque[tuple[Conduit, bytes, bytes | None]] = deque()
-        self.guests: dict[Conduit, Wire] = {}
+        self.inbox: deque[tuple[Connection, bytes, bytes | None]] = deque()
+        self.guests: dict[Connection, Wire] = {}
         self.sends_left: int | None = None
         self._wake = wake
-        self._sharing: dict[Conduit, Sharing] = {}
+        self._sharing: dict[Connection, Sharing] = {}
         network.processes[name] = self
 
-    def take(self, conduit: Conduit, message: Message) -> None:
+    def take(self, connection: Connection, message: Message) -> None:
         """A message has come."""
-        self.inbox.append((conduit, *message))
+        self.inbox.append((connection, *message))
         self._wake()
 
     def die(self) -> None:
@@ -274,75 +274,75 @@ class SimTransport(Remote):
 
     # --- the transport of the links
 
-    def dial(self, peer: str, contact: str) -> Conduit:
+    def dial(self, peer: str, contact: str) -> Connection:
         if not contact.startswith("sim://"):
             raise LinkError(f"contact {contact!r}: expected sim://NAME")
-        conduit = ("dialled", self.network.number())
-        wire = Wire(self.network, self, contact.removeprefix("sim://"), conduit)
+        connection = ("dialled", self.network.number())
+        wire = Wire(self.network, self, contact.removeprefix("sim://"), connection)
         self.network.wires.add(wire)
         self.network.later(self.network.manner.delay, wire.connect)
-        return conduit
+        return connection
 
-    def send(self, conduit: Conduit, header: bytes, body: memoryview | None = None) -> bool:
+    def send(self, connection: Connection, header: bytes, body: memoryview | None = None) -> bool:
         if self.sends_left is not None:
             self.sends_left -= 1
             if self.sends_left < 0:
                 raise Killed
         message = (header, None if body is None else bytes(body))
-        wire = self.network.wires.get(conduit)
+        wire = self.network.wires.get(connection)
         if wire is not None and wire.dialler is self:
             if wire.there is None:
                 wire.waiting.append(message)
             else:
                 wire.put(0, message)
             return True
-        guest = self.guests.get(conduit)
+        guest = self.guests.get(connection)
         if guest is None:
             return self.network.random.random() >= self.network.manner.knows
         guest.put(1, message)
         return True
 
-    def hang_up(self, conduit: Conduit) -> None:
-        sharing = self._sharing.pop(conduit, None)
+    def hang_up(self, connection: Connection) -> None:
+        sharing = self._sharing.pop(connection, None)
         if sharing is not None:
             sharing.close()
-        wire = self.network.wires.get(conduit)
+        wire = self.network.wires.get(connection)
         if wire is not None and wire.dialler is self:
             wire.ends()
-            self.inbox = deque(entry for entry in self.inbox if entry[0] != conduit)
+            self.inbox = deque(entry for entry in self.inbox if entry[0] != connection)
 
-    def proven_name(self, conduit: Conduit) -> str | None:
+    def proven_name(self, connection: Connection) -> str | None:
         return None
 
     # --- shared memory
 
-    def _shares(self, conduit: Conduit) -> Sharing:
-        sharing = self._sharing.get(conduit)
+    def _shares(self, connection: Connection) -> Sharing:
+        sharing = self._sharing.get(connection)
         if sharing is None:
-            sharing = self._sharing[conduit] = Sharing(self.network)
+            sharing = self._sharing[connection] = Sharing(self.network)
         return sharing
 
-    def share(self, conduit: Conduit) -> tuple[str, int, bytes] | None:
-        return self._shares(conduit).offer()
+    def share(self, connection: Connection) -> tuple[str, int, bytes] | None:
+        return self._shares(connection).offer()
 
-    def shared(self, conduit: Conduit, opened: bool) -> None:
-        self._shares(conduit).opened(opened)
+    def shared(self, connection: Connection, opened: bool) -> None:
+        self._shares(connection).opened(opened)
 
-    def place(self, conduit: Conduit, body: memoryview) -> list[int] | None:
-        return self._shares(conduit).place(body)
+    def place(self, connection: Connection, body: memoryview) -> list[int] | None:
+        return self._shares(connection).place(body)
 
-    def release(self, conduit: Conduit, blocks: list[int]) -> None:
-        self._shares(conduit).release(blocks)
+    def release(self, connection: Connection, blocks: list[int]) -> None:
+        self._shares(connection).release(blocks)
 
-    def open_share(self, conduit: Conduit, name: str, size: int, nonce: bytes) -> bool:
-        return self._shares(conduit).open(name)
+    def open_share(self, connection: Connection, name: str, size: int, nonce: bytes) -> bool:
+        return self._shares(connection).open(name)
 
-    def view(self, conduit: Conduit, place: list[int]) -> Any:
-        return self._shares(conduit).view(place)
+    def view(self, connection: Connection, place: list[int]) -> Any:
+        return self._shares(connection).view(place)
 
-    def keep(self, conduit: Conduit, block: int, start: int, stop: int) -> None:
+    def keep(self, connection: Connection, block: int, start: int, stop: int) -> None:
         """Nobody here writes to what is in use."""
 
-    def released(self, conduit: Conduit) -> list[int]:
-        sharing = self._sharing.get(conduit)
+    def released(self, connection: Connection) -> list[int]:
+        sharing = self._sharing.get(connection)
         return [] if sharing is None else sharing.released()

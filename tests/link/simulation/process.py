@@ -12,7 +12,7 @@ from evflow.engine.letters import LetterBox
 from evflow.engine.topology import Slot
 from evflow.events.batch import EventBatch
 from evflow.link.hub import Hub
-from evflow.link.tags import Tag
+from evflow.link.provenance import Provenance
 from tests.link.simulation.moving import placed
 from tests.link.simulation.network import Killed, SimTransport
 
@@ -41,10 +41,10 @@ class MemoryJournal:
         self._safe: dict[tuple[str, str, bytes], tuple[int, ...]] = {}
         self.dies: Callable[[], None] = lambda: None
 
-    def load(self) -> dict[tuple[str, str], list[Tag]]:
-        found: dict[tuple[str, str], list[Tag]] = {}
+    def load(self) -> dict[tuple[str, str], list[Provenance]]:
+        found: dict[tuple[str, str], list[Provenance]] = {}
         for (bridge, stone, route), path in self._safe.items():
-            found.setdefault((bridge, stone), []).append(Tag(route, path))
+            found.setdefault((bridge, stone), []).append(Provenance(route, path))
         return found
 
     def save(
@@ -214,9 +214,9 @@ class Process:
         task = self.tasks.popleft() if self.tasks else None
         for _ in range(min(len(inbox), _AT_ONCE)):
             if self.transport.inbox:
-                conduit, header, body = self.transport.inbox.popleft()
+                connection, header, body = self.transport.inbox.popleft()
                 # A stone may have taken long since the last one.
-                self.hub.receive(conduit, header, body, self.world.clock.now)
+                self.hub.receive(connection, header, body, self.world.clock.now)
         self.run()
         self._take()
         if task is not None:
@@ -229,17 +229,17 @@ class Process:
     def run(self) -> None:
         """Moves events until none moves any more."""
         self.engine.run()
-        self.hub.custody.settle_actors(self.engine.emitted())
+        self.hub.delivery.settle_actors(self.engine.emitted())
 
     def _take(self) -> None:
         for name, batches in self.backlog.items():
             slot = self.engine.topology.slots[name]
-            while batches and not self.hub.reach.blocked(slot):
+            while batches and not self.hub.downstream.blocked(slot):
                 self.engine.submit(slot, batches.popleft())
                 self.run()
 
     def _sleep(self) -> None:
-        clock, slots, blocked = self.world.clock, self.engine.topology.slots, self.hub.reach.blocked
+        clock, slots, blocked = self.world.clock, self.engine.topology.slots, self.hub.downstream.blocked
         ready = (batches and not blocked(slots[name]) for name, batches in self.backlog.items())
         if self.transport.inbox or self.tasks or any(ready):
             self.wake()
@@ -264,7 +264,7 @@ class Process:
     def quiet(self) -> bool:
         """Whether nothing is to be done for any event."""
         hub = self.hub
-        inlets = [*hub.entrances.inlets.values(), *hub.entrances.former]
+        inlets = [*hub.remote_inputs.inlets.values(), *hub.remote_inputs.former]
         return (
             not any(self.backlog.values())
             and not hub.owes
@@ -281,7 +281,7 @@ class Process:
         links = {peer: (link.state.value, link.trouble) for peer, link in hub.links.items()}
         inlets = [
             (i.bridge, i.received, i.consumed, i.safe, len(i.queue), len(i.pending))
-            for i in hub.entrances.inlets.values()
+            for i in hub.remote_inputs.inlets.values()
         ]
         waiting = {name: len(batches) for name, batches in self.backlog.items() if batches}
         refused = dict(hub.refused)

@@ -244,7 +244,7 @@ class World:
                 raise Failure(f"bridge {outlet.bridge}: {owed} bytes wait of {setting.limit}")
             if not self.scenario.bursts and owed > most:
                 raise Failure(f"bridge {outlet.bridge} owes {owed} bytes, at most {most}")
-        for inlet in (*process.hub.entrances.inlets.values(), *process.hub.entrances.former):
+        for inlet in (*process.hub.remote_inputs.inlets.values(), *process.hub.remote_inputs.former):
             queued = sum(arrived.size for arrived in inlet.queue)
             if not self.scenario.bursts and queued > setting.window + frame:
                 raise Failure(f"inlet of {inlet.bridge} queues {queued} of {setting.window} bytes")

@@ -1,4 +1,4 @@
-"""Custody: who must still keep an event, since it could be lost otherwise.
+"""Delivery tracking: who must still keep an event, since it could be lost otherwise.
 
 A frame that came is acknowledged when nothing it led to can be lost any more with this node. What it led to
 is known because a frame is handled as a whole before the next: the bridges that sent something on meanwhile,
@@ -26,16 +26,16 @@ from evflow.engine.topology import Slot
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
 from evflow.link.attributes import divided
+from evflow.link.downstream import Downstream
 from evflow.link.inlet import Arrived, Inlet, Pending
 from evflow.link.outlet import Outlet
-from evflow.link.reach import Reach
-from evflow.link.tags import Known, Seen, Tag, next_route
+from evflow.link.provenance import Known, Provenance, Seen, next_route
 
 if TYPE_CHECKING:
     from evflow.link.hub import Hub
     from evflow.stone import Actor
 
-__all__ = ["Custody", "Gone", "Journal", "MOST_RETIRED", "Paths", "Retired"]
+__all__ = ["Delivery", "Gone", "Journal", "MOST_RETIRED", "Paths", "Retired"]
 
 _log = logging.getLogger("evflow.link")
 
@@ -59,7 +59,7 @@ Emitted = list[tuple["Actor", object]]
 class Journal(Protocol):
     """Keeps over restarts which frames were safe."""
 
-    def load(self) -> dict[tuple[str, str], list[Tag]]:
+    def load(self) -> dict[tuple[str, str], list[Provenance]]:
         """By bridge and the stone that it leads to, the latest frame of each route."""
 
     def save(self, safe: Paths, gone: Sequence[Gone]) -> None:
@@ -77,12 +77,12 @@ class Journal(Protocol):
         """
 
 
-class Custody:
+class Delivery:
     """What a node was given and what it owes.
 
     Args:
         outlets: bridge → outlet; it may grow.
-        reach: what is known of the graph.
+        downstream: what is known of the graph.
         journal: keeps over restarts what was safe; None where that need not be.
         retired: outlets of bridges that have ended; it may grow.
 
@@ -93,13 +93,13 @@ class Custody:
     def __init__(
         self,
         outlets: Mapping[str, Outlet],
-        reach: Reach,
+        downstream: Downstream,
         journal: Journal | None,
         retired: Iterable[Outlet] = (),
     ) -> None:
         self._outlets = outlets
         self._retired = retired
-        self._reach = reach
+        self._downstream = downstream
         self._journal = journal
         self._seen: OrderedDict[str, Seen] = OrderedDict()
         # What the journal is still to be told: bridges' routes and stones to forget, and paths.
@@ -107,7 +107,7 @@ class Custody:
         self._left: set[str] = set()
         self._unsaved: Paths = {}
         self.trouble = Trouble(_log)
-        self._current: Tag | None = None
+        self._current: Provenance | None = None
         self._counts: dict[Outlet, int] = {}
         self._touched: dict[Outlet, int] = {}
         self._settling: deque[tuple[Owed, Emitted]] = deque()
@@ -129,19 +129,19 @@ class Custody:
             tag = None
             if outlet.terms.exact and self._current is not None and self._tagged(outlet, self._current):
                 number = self._counts[outlet] = self._counts.get(outlet, -1) + 1
-                tag = Tag(self._current.route, (*self._current.path, number))
+                tag = Provenance(self._current.route, (*self._current.path, number))
             outlet.put(part, tag)
         if outlet.terms.exact:
             self._touched[outlet] = outlet.head
 
-    def _tagged(self, outlet: Outlet, current: Tag) -> bool:
+    def _tagged(self, outlet: Outlet, current: Provenance) -> bool:
         # What a stone that keeps events lets go is something else after a restart; one name would mean both.
-        return len(current.path) < _LONGEST_PATH and not self._reach.behind_keeper(outlet)
+        return len(current.path) < _LONGEST_PATH and not self._downstream.behind_keeper(outlet)
 
-    def frame(self, slot: Slot) -> Tag | None:
+    def frame(self, slot: Slot) -> Provenance | None:
         """The frame at hand; None if what comes of it to a stone may be something else another time."""
         known = self._current is not None and len(self._current.path) < _LONGEST_PATH
-        return self._current if known and not self._reach.after_keeper(slot) else None
+        return self._current if known and not self._downstream.after_keeper(slot) else None
 
     def handle(self, inlet: Inlet, arrived: Arrived, run: Callable[[Inlet, EventBatch], None]) -> None:
         """Has a frame handled, unless it was before.
@@ -160,10 +160,10 @@ class Custody:
             if not self._is_new(inlet, arrived):
                 inlet.duplicates += 1
                 # It was handled before, but what it led to may not be safe yet.
-                owed = _now([*self._reach.outlets(inlet.slot), *self._retired])
-                pending.again, pending.holds, pending.owed = True, self._reach.holds(), owed
+                owed = _now([*self._downstream.outlets(inlet.slot), *self._retired])
+                pending.again, pending.holds, pending.owed = True, self._downstream.holds(), owed
                 return
-            self._current = Tag(inlet.route_onward(arrived.tag), arrived.tag.path)
+            self._current = Provenance(inlet.route_onward(arrived.tag), arrived.tag.path)
         self._counts, self._touched = {}, {}
         inlet.handling = 1
         try:
@@ -172,7 +172,7 @@ class Custody:
             self._current = None
             inlet.handling = 0
         if inlet.exact:
-            pending.owed, pending.holds = list(self._touched.items()), self._reach.holds()
+            pending.owed, pending.holds = list(self._touched.items()), self._downstream.holds()
 
     def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
         """Moves what a stone has emitted by itself as if it were a frame that came, and tells its actor when
@@ -186,7 +186,7 @@ class Custody:
         actor = slot.actor
         assert actor is not None
         stream = slot.asked("stream", lambda actor: bytes(memoryview(actor.stream)), b"")
-        tag = Tag(next_route(stream, slot.name), (number,))
+        tag = Provenance(next_route(stream, slot.name), (number,))
         mark = slot.asked("mark", lambda actor: actor.mark(), None)
         self._current = tag if stream else None
         self._counts, self._touched = {}, {}
@@ -194,7 +194,7 @@ class Custody:
             run()
         finally:
             self._current = None
-        pending = Pending(number, tag, list(self._touched.items()), self._reach.holds())
+        pending = Pending(number, tag, list(self._touched.items()), self._downstream.holds())
         self._emitted.append((pending, actor, mark))
 
     @contextmanager
@@ -212,7 +212,7 @@ class Custody:
         seen, tag = self._seen_over(inlet.bridge), arrived.tag
         if tag.route != inlet.stream:
             # A bridge that has ended sends again without the tag.
-            own = Tag(inlet.stream, (arrived.sequence,))
+            own = Provenance(inlet.stream, (arrived.sequence,))
             if not seen.is_new(own, inlet.peer, inlet.slot.name):
                 return False
         return seen.is_new(tag, inlet.peer, inlet.slot.name)
@@ -255,7 +255,7 @@ class Custody:
         self.trouble.over()
         return True
 
-    def _note(self, bridge: str, stone: str, tags: Iterable[Tag]) -> None:
+    def _note(self, bridge: str, stone: str, tags: Iterable[Provenance]) -> None:
         seen = self._seen_over(bridge)
         for tag in tags:
             seen.is_new(tag, stone=stone)
@@ -275,7 +275,7 @@ class Custody:
         for bridge, listed in known.items():
             seen = self._seen_over(bridge)
             for route, path, safe in listed:
-                seen.is_new(Tag(route, path), stone=stone)
+                seen.is_new(Provenance(route, path), stone=stone)
                 if safe and seen.make_safe(route, safe):
                     self._unsaved[bridge, stone, route] = safe
         self._save()
@@ -314,9 +314,9 @@ class Custody:
     def _late(self, inlet: Inlet, pending: Pending) -> list[Outlet]:
         """The outlets that have not handed on what a frame has led to."""
         late = [outlet for outlet, ticket in pending.owed if outlet.handled < ticket]
-        if late and inlet.slot.name in self._reach:
+        if late and inlet.slot.name in self._downstream:
             # What stones let go counts as owed by all outlets, also by those that it cannot have come to.
-            reached = self._reach.outlets(inlet.slot)
+            reached = self._downstream.outlets(inlet.slot)
             late = [outlet for outlet in late if outlet in reached]
         return late
 
@@ -329,7 +329,7 @@ class Custody:
         if pending.holds:
             if not ask_stones:
                 return False
-            pending.holds = self._reach.remaining(pending.holds)
+            pending.holds = self._downstream.remaining(pending.holds)
             if not all(hold.slot.has_released(hold.parked, hold.taken) for hold in pending.holds):
                 return False
             # What the stones let go went on meanwhile.
@@ -434,9 +434,9 @@ class Custody:
             self._tell(emitted)
 
     def _tell(self, emitted: Emitted) -> None:
-        assert self._reach.engine is not None
+        assert self._downstream.engine is not None
         for actor, mark in emitted:
-            self._reach.engine.stalls.settle(actor, mark)
+            self._downstream.engine.stalls.settle(actor, mark)
 
     def when_handled(self, call: Callable[[], None]) -> None:
         """Calls when all that was emitted so far has been handled, or is held further on."""
@@ -445,7 +445,7 @@ class Custody:
 
     def when_safe(self, slot: Slot, call: Callable[[], None]) -> None:
         """Calls when all that was emitted so far behind a stone needs nobody's memory any more."""
-        owed = [(o, o.head) for o in (*self._reach.outlets(slot), *self._retired)]
+        owed = [(o, o.head) for o in (*self._downstream.outlets(slot), *self._retired)]
         self._waiters.append((lambda: not _unresolved(owed), call))
 
 
@@ -501,7 +501,7 @@ class Retired:
     def add(self, outlet: Outlet, give_up: GiveUp) -> None:
         """Keeps an outlet until its frames are safe; its channel is opened anew, as one that has ended."""
         self._outlets[outlet] = give_up
-        self._hub.custody.retire(outlet, self._hub.entrances.all())
+        self._hub.delivery.retire(outlet, self._hub.remote_inputs.all())
         self._hub.links[outlet.address.peer].reopen(outlet)
 
     def follow(self, stone: str, peer: str) -> None:

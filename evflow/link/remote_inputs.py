@@ -21,7 +21,7 @@ from evflow.link.messages import ENDED, Open
 if TYPE_CHECKING:
     from evflow.link.hub import Hub
 
-__all__ = ["Entrances"]
+__all__ = ["RemoteInputs"]
 
 _MAX_INLETS = 10_000
 _MAX_STREAMS = 32
@@ -32,7 +32,7 @@ _Key = tuple[str, str, bytes]
 """Peer, bridge and stream."""
 
 
-class Entrances:
+class RemoteInputs:
     """The entrances of one node.
 
     Args:
@@ -95,10 +95,10 @@ class Entrances:
         if self.slots.pop(name, None) is None:
             return
         inlets = [inlet for inlet in self.all() if inlet.slot.name == name]
-        if name in self._hub.reach and any(inlet.pending for inlet in inlets):
+        if name in self._hub.downstream and any(inlet.pending for inlet in inlets):
             self._stay(name, inlets, reason)
         else:
-            self._depart(name, reason, along=self._hub.reach.closed(name))
+            self._depart(name, reason, along=self._hub.downstream.closed(name))
 
     def _stay(self, name: str, inlets: list[Inlet], reason: str) -> None:
         """Nobody may send to a stone any more, but it goes on with what it holds."""
@@ -123,7 +123,7 @@ class Entrances:
             while len(self._taken) > _MAX_TAKEN:
                 self._taken.popitem(last=False)
         self._close(inlets, reason)
-        self._hub.custody.forget(name)
+        self._hub.delivery.forget(name)
 
     def taken_along(self, peer: str, wanted: Open) -> int:
         """Up to which frame of a bridge that has ended the stone has left with what it held; 0 if it has not,
@@ -181,7 +181,7 @@ class Entrances:
         slot = self.slots.get(wanted.stone)
         if slot is None and wanted.delivery == ENDED and wanted.stone not in self._hub.outlets:
             # It was one that others may send to, before the graph was changed.
-            slot = self._hub.reach.slot(wanted.stone)
+            slot = self._hub.downstream.slot(wanted.stone)
         return slot
 
     def _make_room(self, peer: str, wanted: Open, before: Inlet | None) -> str:
@@ -228,7 +228,7 @@ class Entrances:
         """Lets former inlets go that are settled, and those of stones that stayed for a while."""
         if self.former:
             self.former = [inlet for inlet in self.former if inlet.unsettled]
-        gone = [name for name in self._staying if name not in self._hub.reach] if self._staying else ()
+        gone = [name for name in self._staying if name not in self._hub.downstream] if self._staying else ()
         for name in gone:
             self._staying.discard(name)
             self._depart(name, f"stone {name!r} has moved or was removed", along=True)

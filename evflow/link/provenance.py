@@ -35,13 +35,13 @@ from evflow.errors import LinkError
 from evflow.link.messages import MOST_PATH
 from evflow.outside import Malformed, from_msgpack
 
-__all__ = ["Known", "Seen", "Tag", "next_route", "pack_seen", "unpack_seen"]
+__all__ = ["Known", "Seen", "Provenance", "next_route", "pack_seen", "unpack_seen"]
 
 _ROUTES, _ALL_ROUTES = 10_000, 200_000
 """Routes that are known of one bridge: those of one peer, and all."""
 
 
-class Tag(NamedTuple):
+class Provenance(NamedTuple):
     """The provenance of a frame.
 
     Attributes:
@@ -94,12 +94,12 @@ class Seen:
     def __contains__(self, route: object) -> bool:
         return route in self._paths
 
-    def has(self, tag: Tag) -> bool:
+    def has(self, tag: Provenance) -> bool:
         """Whether a frame, or one behind it, was seen before."""
         before = self._paths.get(tag.route)
         return before is not None and tag.path <= before
 
-    def is_new(self, tag: Tag, peer: str = "", stone: str = "") -> bool:
+    def is_new(self, tag: Provenance, peer: str = "", stone: str = "") -> bool:
         """Whether a frame was not seen before; from now on it was.
 
         Args:

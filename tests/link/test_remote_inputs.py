@@ -14,7 +14,7 @@ from tests.link.three import Three, relay, relayed
 
 def test_closed_stone_takes_nothing_until_it_is_opened_as_often() -> None:
     pair = Pair()
-    reach = pair.b.hub.reach
+    reach = pair.b.hub.downstream
     reach.close(["end"])
     reach.close(["end", "elsewhere"])
     pair.submit(1)
@@ -31,7 +31,7 @@ def test_waiting_for_names_the_bridge_that_still_owes() -> None:
     network, a, b, arrived = relayed(ev.Split(name="split", on="b"))
     a.submit("pings", pings(1, 2))
     network.run()
-    b.hub.reach.close(["split"])
+    b.hub.downstream.close(["split"])
     a.submit("pings", pings(3))
     network.run()
     owed = "bridge 'onward' to c: 2 events wait; contact 'c': nobody is there"
@@ -73,18 +73,18 @@ def test_stone_that_leaves_is_rejected_at_once_and_sent_to_when_it_comes_back() 
     pair = Pair()
     pair.submit(1)
     pair.run()
-    pair.b.hub.reach.close(["end"])
+    pair.b.hub.downstream.close(["end"])
     pair.submit(2)
     pair.submit(3)
     pair.network.settle()
-    pair.b.hub.entrances.leave("end", "it has moved")
-    pair.b.hub.reach.open(["end"])
+    pair.b.hub.remote_inputs.leave("end", "it has moved")
+    pair.b.hub.downstream.open(["end"])
     pair.network.settle()
     assert pair.outlet.state == "rejected" and pair.outlet.reason == "it has moved"
     assert pair.arrived == [1] and pair.outlet.owed_events == 2
-    assert pair.b.hub.entrances.all() == []
+    assert pair.b.hub.remote_inputs.all() == []
     before = pair.network.now
-    pair.b.hub.entrances.enter("end", pair.b.slots["end"])
+    pair.b.hub.remote_inputs.enter("end", pair.b.slots["end"])
     pair.network.settle()
     assert pair.network.now == before and pair.arrived == [1, 2, 3]
     pair.run()
@@ -97,35 +97,35 @@ def test_last_word_of_a_stone_that_leaves_says_what_was_taken_in() -> None:
     raw.heard.clear()
     raw.port.send(raw.end, m.pack(frame(1, 5)))
     network.deliver()
-    b.hub.custody.settle(b.hub.entrances.all())
-    b.hub.entrances.leave("end", "it has moved")
+    b.hub.delivery.settle(b.hub.remote_inputs.all())
+    b.hub.remote_inputs.leave("end", "it has moved")
     network.deliver()
     assert raw.heard == [m.Ack(0, 1, 1, (8 << 20) + 10), m.Reject(0, "it has moved")]
-    b.hub.entrances.leave("end", "twice")
+    b.hub.remote_inputs.leave("end", "twice")
     assert arrived == [5]
 
 
 def test_frames_that_were_on_their_way_to_a_stone_that_left_are_dropped() -> None:
     _, b, raw, arrived = receiver()
-    b.hub.entrances.leave("end", "it has moved")
+    b.hub.remote_inputs.leave("end", "it has moved")
     assert raw.say(frame(1, 5), frame(2, 6)) == [m.Ack(0, 0, 0, 8 << 20), m.Reject(0, "it has moved")]
     assert arrived == [] and b.link("a").state is State.UP and not b.hub.refused
-    b.hub.entrances.enter("end", b.slots["end"])
+    b.hub.remote_inputs.enter("end", b.slots["end"])
     assert raw.say() == [m.Retry(0)]
     (accept,) = raw.say(m.Open(0, "bridge", "end", "", b"s" * 16, 1, 0))
     assert accept == m.Accept(0, 0, 8 << 20)
     raw.say(frame(1, 5))
     assert arrived == [5]
     # Nobody waits for it any more.
-    b.hub.entrances.enter("end", b.slots["end"])
+    b.hub.remote_inputs.enter("end", b.slots["end"])
     assert raw.say() == []
 
 
 def test_closed_channel_is_not_invited_to_be_opened_again() -> None:
     _, b, raw, _ = receiver()
-    b.hub.entrances.leave("end", "it has moved")
+    b.hub.remote_inputs.leave("end", "it has moved")
     raw.say(m.Close(0))
-    b.hub.entrances.enter("end", b.slots["end"])
+    b.hub.remote_inputs.enter("end", b.slots["end"])
     assert raw.say() == []
 
 
@@ -165,7 +165,7 @@ def test_stone_in_place_of_one_of_its_name_takes_over_what_came() -> None:
     pair = Pair()
     pair.submit(1)
     pair.run()
-    pair.b.hub.reach.close(["end"])
+    pair.b.hub.downstream.close(["end"])
     pair.submit(2)
     pair.run()
     later: list[int] = []
@@ -174,8 +174,8 @@ def test_stone_in_place_of_one_of_its_name_takes_over_what_came() -> None:
     pair.b.engine.open(slot)
     pair.b.engine.topology.slots["end"] = slot
     pair.b.engine.changed()
-    pair.b.hub.entrances.enter("end", slot)
-    pair.b.hub.reach.open(["end"])
+    pair.b.hub.remote_inputs.enter("end", slot)
+    pair.b.hub.downstream.open(["end"])
     pair.run()
     pair.submit(3)
     pair.run()
@@ -193,7 +193,7 @@ def test_stone_without_the_input_of_the_one_before_closes_its_channels() -> None
     network = Network()
     b, a = Peer(network, "b", graph), Peer(network, "a", graph, {"b": "b"})
     network.run()
-    b.hub.entrances.enter("queue", b.slots["end"])
+    b.hub.remote_inputs.enter("queue", b.slots["end"])
     network.run()
     assert a.hub.outlets["bridge"].state == "rejected"
     assert a.hub.outlets["bridge"].reason == "node b has no stone 'queue[left]' that others may send to"
@@ -220,7 +220,7 @@ def test_what_a_stone_held_that_was_replaced_is_kept_until_the_new_one_lets_it_g
     held = engine.extract(old)
     engine.topology.slots["store"] = slot
     engine.changed()
-    pair.b.hub.entrances.enter("store", slot)
+    pair.b.hub.remote_inputs.enter("store", slot)
     for batch in held:
         engine.submit(slot, batch)
     engine.run()

@@ -13,10 +13,10 @@ from evflow.link.outlet import Outlet
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
 
-__all__ = ["Reach"]
+__all__ = ["Downstream"]
 
 
-class Reach:
+class Downstream:
     """What is known of the graph; found anew when it has changed.
 
     Args:
@@ -74,7 +74,7 @@ class Reach:
         return 0 < self._closed[stone] <= self._repeating[stone]
 
     def blocked(self, slot: Slot, bridge: str = "", repeats: bool = False, *, leaving: bool = False) -> bool:
-        """Whether a stone is closed, or events at it would get to a bridge or a stone that takes no more.
+        """Whether a stone is closed, or a bridge or a stone downstream of it is full.
 
         Args:
             slot: the stone.
