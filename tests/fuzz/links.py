@@ -153,7 +153,8 @@ class World:
         hub = self.b.hub
         assert len(hub.links) <= 103 + len(hub.connections)
         assert len(hub.connections) <= len(hub.links)
-        assert all(hub.connections.get(link.connection) is link for link in hub.links.values() if link.connection)
+        connected = [link for link in hub.links.values() if link.connection]
+        assert all(hub.connections.get(link.connection) is link for link in connected)
         for inlet in (*hub.remote_inputs.inlets.values(), *hub.remote_inputs.former):
             assert inlet.queued_bytes == sum(arrived.size for arrived in inlet.queue)
             assert max(inlet.safe, inlet.consumed) <= max(inlet.received, inlet._gone)
