@@ -187,6 +187,9 @@ class SourceQueue:
                 # So that a source of few events always uses the same little memory.
                 self._renew(self.buffer.least)
             self.changed.notify_all()
+        if len(items) == 1 and isinstance(items[0], EventBatch):
+            self._ready.append((items[0], 1))
+            return
         for group in _groups(items):
             self._ready.extend(_joined(group))
 
