@@ -77,7 +77,7 @@ class Ccm(SingleEngine):
 
     @property
     def _words(self) -> int:
-        return -(-self._store.ids // 32)
+        return -(-self._ids // 32)
 
     def _restart(self) -> None:
         for memory in (*self._counts, *self._found):
@@ -111,15 +111,15 @@ class Ccm(SingleEngine):
                 chars,
                 *place.tolist(),
                 *self._pointers,
-                self._store.centre.address,
-                self._store.reach.address,
+                self._columns["centre"].address,
+                self._columns["reach"].address,
                 self._operands.data.address,
                 self._operands.offsets.address,
                 counts[ours].address,
                 found[ours].address,
                 counts[other].address,
                 found[other].address,
-                len(self._store),
+                self._held.filters,
                 self._words,
                 rows=min(rows - first, MOST_ROWS),
             )
@@ -135,7 +135,7 @@ class Ccm(SingleEngine):
 
     def _traffic(self, rows: NDArray[np.int64], constraints: NDArray[np.int64]) -> tuple[Any, ...]:
         # The next event's counters and bits are cleared; a constraint is a code, an operand and a filter.
-        count = 4 * len(self._store) + 4 * self._words + 13 * constraints
+        count = 4 * self._held.filters + 4 * self._words + 13 * constraints
         return ATTRIBUTE.itemsize * rows, count, 4 * self._words
 
     def _state_bytes(self) -> int:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.gpu.device import Memory
-from evflow.gpu.pack import ATTRIBUTE
+from evflow.gpu.pack import ATTRIBUTE, blooms
 from evflow.gpu.single import MOST_ROWS, SingleEngine
-from evflow.gpu.store import blooms
 from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
 
@@ -66,7 +65,7 @@ class Clcb(SingleEngine):
     def load(self, folder: Path) -> None:
         """Takes the state that ``save`` wrote."""
         super().load(folder)
-        self._widen(self._store.size.used[self._store.subscription.used >= 0])
+        self._widen(np.diff(self._held.used().start))
 
     def _widen(self, sizes: NDArray[Any]) -> None:
         """Gives up bytes as counters if filters of so many constraints are too large for them."""
@@ -96,19 +95,19 @@ class Clcb(SingleEngine):
     def _start(self, rows: int, longest: int, chars: int, place: NDArray[np.float64], names: int) -> None:
         counts, matched, result = self._counts, self._matched, self._result
         assert counts and matched and result
-        store, plane = self._store, self._dimensions == 2
+        columns, plane = self._columns, self._dimensions == 2
         self._kernels["loc_plane" if plane else "loc_globe"](
             self._stream,
-            len(store),
-            len(store),
+            self._held.filters,
+            self._held.filters,
             self._run,
             names,
             *place.tolist(),
-            store.bloom.address,
-            store.centre.address,
-            store.reach.address,
-            store.size.address,
-            store.subscription.address,
+            columns["bloom"].address,
+            columns["centre"].address,
+            columns["reach"].address,
+            columns["size"].address,
+            columns["subscription"].address,
             counts.address,
             matched.address,
             result.address,
@@ -130,10 +129,10 @@ class Clcb(SingleEngine):
                 rows=min(rows - first, MOST_ROWS),
             )
         self._mark(self._stream)
-        self._kernels["zip"](self._stream, store.ids, store.ids, matched.address, result.address)
+        self._kernels["zip"](self._stream, self._ids, self._ids, matched.address, result.address)
         self._mark(self._stream)
         self._run = 0 if self._wide else (self._run + 1) % RUNS
-        first_bytes = 4 * min(FIRST, 1 + store.ids)
+        first_bytes = 4 * min(FIRST, 1 + self._ids)
         self._device.fetch(self._out[:first_bytes], result.address, self._stream)
         self._mark(self._stream)
 
@@ -150,10 +149,9 @@ class Clcb(SingleEngine):
         return self._out.view(np.int32)[1 : 1 + count].copy()
 
     def _traffic(self, rows: NDArray[np.int64], constraints: NDArray[np.int64]) -> tuple[Any, ...]:
-        store = self._store
         # Names and a counter of each filter, the latter at one event of four; a filter and its counter.
-        loc = len(store) * (4 + (4 if self._wide else 1))
-        return ATTRIBUTE.itemsize * rows, loc, 8 * constraints, store.ids, 4 * min(FIRST, 1 + store.ids)
+        loc = self._held.filters * (4 + (4 if self._wide else 1))
+        return ATTRIBUTE.itemsize * rows, loc, 8 * constraints, self._ids, 4 * min(FIRST, 1 + self._ids)
 
     def _state_bytes(self) -> int:
         return sum(memory.nbytes for memory in (self._counts, self._matched, self._result) if memory)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from evflow.gpu.device import Device, Memory
+from evflow.matching.strings import Strings
 
-__all__ = ["Column", "Staging"]
+__all__ = ["Column", "Operands", "Staging"]
 
 FEW = 8
 """Up to so many scattered elements are copied one by one, more are scattered by a kernel."""
@@ -52,14 +52,19 @@ class Staging:
 
 
 class Column:
-    """An array of rows that grows, with a copy on a device if one is given.
+    """An array of rows that grows, with a copy on a device.
+
+    Args:
+        dtype: of the elements.
+        width: how many elements a row has.
+        device: where the copy is.
 
     Attributes:
         host: as many rows as there is room for; changed by ``write`` and ``extend`` only.
         length: how many rows are used.
     """
 
-    def __init__(self, dtype: DTypeLike, width: int = 1, device: Device | None = None) -> None:
+    def __init__(self, dtype: DTypeLike, width: int, device: Device) -> None:
         self._shape = (width,) if width > 1 else ()
         self.host: NDArray[Any] = np.zeros((0, *self._shape), dtype)
         self.length = 0
@@ -93,7 +98,7 @@ class Column:
             return
         capacity = max(rows, 2 * self.length)
         row_bytes = self.host.dtype.itemsize * int(np.prod(self._shape, dtype=np.int64))
-        memory = self._device.allocate(capacity * row_bytes) if self._device else None
+        memory = self._device.allocate(capacity * row_bytes)
         host = np.zeros((capacity, *self._shape), self.host.dtype)
         host[: self.length] = self.used
         self.renew()
@@ -106,8 +111,6 @@ class Column:
     def write(self, where: Where, values: Any) -> None:
         """Sets rows."""
         self.host[where] = values
-        if self._device is None:
-            return
         if not isinstance(where, slice) and len(where) > FEW and (np.diff(where) == 1).all():
             where = slice(int(where[0]), int(where[-1]) + 1)
         self._stale.append(where)
@@ -119,10 +122,6 @@ class Column:
         first = self.length
         self.length += len(values)
         self.write(slice(first, self.length), values)
-
-    def lengthen(self, rows: int) -> None:
-        """Appends rows, for which there is room, that are written before they are used."""
-        self.length += rows
 
     def replace(self, values: NDArray[Any]) -> None:
         """Puts these in the place of all rows; there is room for them."""
@@ -174,13 +173,32 @@ class Column:
         staging.scatter(stream, len(rows) * words, len(rows), words, index[1], arrives, self.address)
         return True
 
-    def save(self, path: Path) -> None:
-        """Writes the rows in use to a file."""
-        np.save(path, self.used)
 
-    def load(self, path: Path) -> None:
-        """Takes what ``save`` wrote, mapped copy-on-write."""
-        self.host = np.load(path, mmap_mode="c") if path.stat().st_size > 128 else np.load(path)
-        self.length = len(self.host)
-        self._memory = self._device.allocate(self.host.nbytes) if self._device and self.length else None
-        self.renew()
+class Operands:
+    """A copy of the matcher's ``Strings``, to which strings are only ever added."""
+
+    def __init__(self, strings: Strings, device: Device) -> None:
+        self._strings = strings
+        self.data = Column(np.uint8, 1, device)
+        self.offsets = Column(np.int64, 1, device)
+
+    def reserve(self) -> None:
+        """Makes room for all strings that there are; after a DeviceError nothing has changed."""
+        self.data.reserve(max(len(self._strings.data), 1))
+        self.offsets.reserve(len(self._strings.offsets))
+
+    def update(self) -> None:
+        """Takes in the strings that have come since."""
+        self.reserve()
+        self.data.extend(self._strings.data[self.data.length :])
+        self.offsets.extend(self._strings.offsets[self.offsets.length :])
+
+    def renew(self) -> None:
+        """Says that the device's copy is worth nothing."""
+        self.data.renew()
+        self.offsets.renew()
+
+    def flush(self, staging: Staging) -> None:
+        """Sends to the device what has changed."""
+        self.data.flush(staging)
+        self.offsets.flush(staging)

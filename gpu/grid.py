@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.events.gather import starts_of
-from evflow.gpu.batch import PackedEvents
 from evflow.gpu.device import BLOCK, OutOfMemory
 from evflow.gpu.engine import DeviceEngine
 from evflow.gpu.ordered import OrderedFilters
+from evflow.gpu.pack import PackedEvents
 from evflow.gpu.slots import HEADER, PAIR, Part, Slot
 from evflow.matching.engine import Matches
 from evflow.matching.filters import Filters

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import starts_of
 from evflow.gpu.cells import EVERYWHERE, Cells
-from evflow.gpu.column import Column, Staging
+from evflow.gpu.column import Column, Operands, Staging
 from evflow.gpu.device import Device
-from evflow.gpu.operands import Operands
-from evflow.gpu.store import NOBODY, FilterStore
-from evflow.gpu.table import NEEDS_CHARS, coded
+from evflow.gpu.table import NEEDS_CHARS, NOBODY, coded, filter_columns, filter_values
 from evflow.matching.filters import Filters
+from evflow.matching.held import Held, with_room
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
@@ -31,22 +31,15 @@ class OrderedFilters:
 
     Attributes:
         needs_chars: bool, by name: whether some constraint compares the bytes of strings.
+        ids: one more than the highest subscription that there ever was.
         stale: whether something has to be sent before a kernel runs.
     """
 
     def __init__(self, strings: Strings, dimensions: int, device: Device) -> None:
-        self._store = FilterStore(dimensions)
-        self._first = Column(np.int64)
-        self._place = Column(np.int64)
-        self._bucket = Column(np.int64)
-        self._placed = {
-            "centre": Column(np.float64, dimensions, device),
-            "reach": Column(np.float64, 1, device),
-            "bloom": Column(np.uint32, 1, device),
-            "subscription": Column(np.int32, 1, device),
-            "first": Column(np.int32, 1, device),
-            "size": Column(np.uint32, 1, device),
-        }
+        self._held = Held(dimensions)
+        self._place = np.empty(0, np.int64)  # of each filter
+        self._bucket = np.empty(0, np.int64)  # of those that were there when all were put in order
+        self._placed = filter_columns(dimensions, device) | {"first": Column(np.int32, 1, device)}
         self._constraints = {
             "name": Column(np.int32, 1, device),
             "code": Column(np.uint8, 1, device),
@@ -55,83 +48,57 @@ class OrderedFilters:
         self._operands = Operands(strings, device)
         self._buckets = Column(np.uint32, 1, device)
         self._inverse = Column(np.float64, 1, device)
-        self._cells = Cells(self._store.centre.used, self._store.reach.used)
+        self._cells = Cells(self._held.columns.centre, self._held.columns.reach)
         self._staging = Staging(device)
-        self._everywhere = self._recent = 0
+        self._everywhere = self._recent = self.ids = 0
         self.needs_chars = np.zeros(0, bool)
         self.stale = True
 
     @property
     def filters(self) -> int:
         """How many there are."""
-        return self._store.filters
-
-    @property
-    def ids(self) -> int:
-        """One more than the highest subscription that there ever was."""
-        return self._store.ids
+        return self._held.live
 
     @property
     def _total(self) -> int:
         return self._placed["reach"].length
 
-    @property
-    def _by_slot(self) -> tuple[Column, ...]:
-        return self._first, self._place, self._bucket
+    def _make_room(self, filters: int, constraints: int) -> None:
+        """Makes room for so many more; after a DeviceError nothing has changed."""
+        # A column that grows has to be sent again, whatever becomes of the others.
+        self.stale = True
+        for column in self._placed.values():
+            column.reserve(self._total + filters)
+        for column in self._constraints.values():
+            column.reserve(column.length + constraints)
+        self._operands.reserve()
 
     def add(self, filters: Filters) -> None:
         """Takes these in. After a DeviceError none of them is there."""
-        store, count = self._store, len(filters)
-        # A column that grows has to be sent again, whatever becomes of the others.
-        self.stale = True
-        store.reserve(filters)
-        slots_needed = len(store) + count
-        for column in self._by_slot:
-            column.reserve(slots_needed)
-        for column in self._placed.values():
-            column.reserve(self._total + count)
-        base = self._constraints["name"].length
-        for column in self._constraints.values():
-            column.reserve(base + len(filters.name))
-        self._operands.reserve()
-        slots = store.add(filters)
-        for column in self._by_slot:
-            column.lengthen(len(store) - column.length)
-        self._first.write(slots, base + filters.start[:-1] - filters.start[0])
-        self._add_constraints(filters)
-        self._append(slots)
-
-    def _add_constraints(self, filters: Filters) -> None:
-        part = slice(int(filters.start[0]), int(filters.start[-1]))
-        names = filters.name[part]
-        codes, operands = coded(filters.op[part], filters.number[part], filters.text[part])
-        for name, values in (("name", names), ("code", codes), ("operand", operands)):
+        self._make_room(len(filters), len(filters.name))
+        first, base = self._held.filters, self._constraints["name"].length
+        self._held.add(filters)
+        self.ids = max(self.ids, int(filters.subscription.max(initial=-1)) + 1)
+        codes, operands = coded(filters.op, filters.number, filters.text)
+        for name, values in (("name", filters.name), ("code", codes), ("operand", operands)):
             self._constraints[name].extend(values)
         self._operands.update()
+        self._note_chars(filters.name, codes)
+        self._place = with_room(self._place, self._held.filters)
+        starts = base + filters.start[:-1] - filters.start[0]
+        self._append(np.arange(first, self._held.filters), filter_values(filters) | {"first": starts})
+
+    def _note_chars(self, names: NDArray[np.int32], codes: NDArray[np.uint8]) -> None:
         missing = max(0, int(names.max(initial=-1)) + 1 - len(self.needs_chars))
-        # Another array, since tickets hold the one that they were packed with.
-        needs_chars = np.append(self.needs_chars, np.zeros(missing, bool))
-        needs_chars[names[NEEDS_CHARS[codes]]] = True
-        self.needs_chars = needs_chars
+        self.needs_chars = np.append(self.needs_chars, np.zeros(missing, bool))
+        self.needs_chars[names[NEEDS_CHARS[codes]]] = True
 
-    def _append(self, slots: NDArray[np.int64]) -> None:
+    def _append(self, numbers: NDArray[np.int64], values: Mapping[str, NDArray[Any]]) -> None:
         """Puts filters behind all others; there is room."""
-        self._place.write(slots, np.arange(self._total, self._total + len(slots)))
-        for name, values in self._values(slots).items():
-            self._placed[name].extend(values)
+        self._place[numbers] = np.arange(self._total, self._total + len(numbers))
+        for name, column in self._placed.items():
+            column.extend(values[name])
         self.stale = True
-
-    def _values(self, slots: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        store = self._store
-        by_slot = {
-            "centre": store.centre,
-            "reach": store.reach,
-            "bloom": store.bloom,
-            "subscription": store.subscription,
-            "first": self._first,
-            "size": store.size,
-        }
-        return {name: column.host[slots] for name, column in by_slot.items()}
 
     def _leave(self, places: NDArray[np.int64]) -> None:
         """Makes the filters that stood at these places match nothing there."""
@@ -141,9 +108,9 @@ class OrderedFilters:
 
     def remove(self, ids: NDArray[np.int32]) -> None:
         """Forgets subscriptions."""
-        slots = self._store.remove(ids)
-        self._leave(self._place.host[slots])
-        self._store.release(slots)
+        numbers, _ = self._held.of(ids)
+        self._leave(self._place[numbers])
+        self._held.remove(ids)
 
     def move(
         self,
@@ -153,20 +120,19 @@ class OrderedFilters:
         reach: NDArray[Any] | None,
     ) -> None:
         """Changes areas, as ``Engine.move`` says. After a DeviceError none has changed."""
-        store, self.stale = self._store, True
-        _, _, slots = store.slots_of(ids)
-        for column in self._placed.values():
-            column.reserve(self._total + len(slots))
-        slots = store.moved(ids, which, centre, reach)
-        places = self._place.host[slots]
-        buckets = self._cells.buckets(store.centre.host[slots], store.reach.host[slots])
-        stays = (places >= self._recent) | (buckets == self._bucket.host[slots])
-        staying, leaving = slots[stays], slots[~stays]
-        self._placed["centre"].write(places[stays], store.centre.host[staying])
+        self._make_room(len(self._held.of(ids)[0]), 0)
+        numbers = self._held.move(ids, which, centre, reach)
+        held, places = self._held.columns, self._place[numbers]
+        stays, ordered = places >= self._recent, np.flatnonzero(places < self._recent)
+        buckets = self._cells.buckets(held.centre[numbers[ordered]], held.reach[numbers[ordered]])
+        stays[ordered] = buckets == self._bucket[numbers[ordered]]
+        self._placed["centre"].write(places[stays], held.centre[numbers[stays]])
         if reach is not None:
-            self._placed["reach"].write(places[stays], store.reach.host[staying])
-        self._leave(places[~stays])
-        self._append(leaving)
+            self._placed["reach"].write(places[stays], held.reach[numbers[stays]])
+        leaving, left = numbers[~stays], places[~stays]
+        values = {name: column.host[left] for name, column in self._placed.items()}
+        self._leave(left)
+        self._append(leaving, values | {"centre": held.centre[leaving], "reach": held.reach[leaving]})
 
     @property
     def unordered(self) -> bool:
@@ -193,38 +159,35 @@ class OrderedFilters:
         self.stale = False
 
     def order(self) -> None:
-        """Puts all filters in order, and leaves out the constraints of those that are gone.
+        """Puts all filters in order, and leaves out those that are gone.
 
         After a DeviceError they stand as before.
         """
-        store = self._store
-        alive = np.flatnonzero(store.subscription.used >= 0)
-        centre, reach = store.centre.host[alive], store.reach.host[alive]
-        cells = Cells(centre, reach)
-        buckets = cells.buckets(centre, reach)
+        held = self._held
+        there = held.columns.subscription[: held.filters] >= 0
+        cells = Cells(held.columns.centre[: held.filters][there], held.columns.reach[: held.filters][there])
         self._buckets.reserve(2**cells.bits + 1)
         self._inverse.reserve(max(len(cells.inverse), 1))
-        self._cells = cells
-        order = np.argsort(buckets, kind="stable")
-        alive, buckets = alive[order], buckets[order]
-        self._compact(alive)
-        self._bucket.write(alive, buckets)
-        self._place.write(alive, np.arange(len(alive)))
-        for name, values in self._values(alive).items():
-            self._placed[name].replace(values)
+        held.compact()
+        filters = held.used()
+        self._cells, self._bucket = cells, cells.buckets(filters.centre, filters.reach)
+        order = np.argsort(self._bucket, kind="stable")
+        buckets = self._bucket[order]
+        self._place = np.empty(len(filters), np.int64)
+        self._place[order] = np.arange(len(filters))
+        sizes = np.diff(filters.start)[order]
+        first = starts_of(sizes)[:-1]
+        where = np.repeat(filters.start[order] - first, sizes) + np.arange(len(filters.name))
+        codes, operands = coded(filters.op, filters.number, filters.text)
+        for name, values in (("name", filters.name), ("code", codes), ("operand", operands)):
+            self._constraints[name].replace(values[where])
+        for name, values in filter_values(filters).items():
+            self._placed[name].replace(values[order])
+        self._placed["first"].replace(first)
         self._everywhere = int(np.searchsorted(buckets, EVERYWHERE, side="right"))
-        self._recent = len(alive)
+        self._recent = len(filters)
         self._buckets.replace(np.searchsorted(buckets, np.arange(2**cells.bits + 1)).astype(np.uint32))
         self._inverse.replace(cells.inverse)
-
-    def _compact(self, slots: NDArray[np.int64]) -> None:
-        """Puts the constraints of these filters, in this order, in the place of all."""
-        sizes = self._store.size.host[slots].astype(np.int64)
-        first = np.cumsum(sizes) - sizes
-        where = np.repeat(self._first.host[slots] - first, sizes) + np.arange(int(sizes.sum()))
-        for column in self._constraints.values():
-            column.replace(column.host[where])
-        self._first.write(slots, first)
 
     @property
     def arguments(self) -> tuple[int, ...]:
@@ -256,34 +219,25 @@ class OrderedFilters:
 
     def memory(self) -> Mapping[str, int]:
         """Bytes held, by what for."""
-        device = (*self._placed.values(), *self._constraints.values(), self._buckets, self._inverse)
-        host = (*self._store.columns.values(), *self._by_slot, *self._placed.values())
+        placed, constraints = self._placed.values(), self._constraints.values()
+        device = (*placed, *constraints, self._buckets, self._inverse)
+        host = self._held.nbytes + self._place.nbytes + self._bucket.nbytes
         return {
-            "filters": sum(column.nbytes for column in host),
-            "constraints": sum(column.nbytes for column in self._constraints.values()),
+            "filters": host + sum(column.nbytes for column in placed),
+            "constraints": sum(column.nbytes for column in constraints),
             "device": sum(column.device_bytes for column in device),
         }
 
     def save(self, folder: Path) -> None:
         """Writes all state to files in ``folder``."""
-        self._store.save(folder)
-        self._first.save(folder / "first.npy")
-        for name, column in self._constraints.items():
-            column.save(folder / f"constraint_{name}.npy")
-        np.save(folder / "needs_chars.npy", self.needs_chars)
+        self._held.save(folder)
 
     def load(self, folder: Path) -> None:
         """Takes the state that ``save`` wrote; filters are put in order anew."""
-        self._store.load(folder)
-        self._first.load(folder / "first.npy")
-        for name, column in self._constraints.items():
-            column.load(folder / f"constraint_{name}.npy")
-        self.needs_chars = np.load(folder / "needs_chars.npy")
-        for column in (self._place, self._bucket):
-            column.reserve(len(self._store))
-            column.lengthen(len(self._store))
-        for column in self._placed.values():
-            column.reserve(len(self._store))
+        self._held.load(folder)
+        filters = self._held.used()
+        self.ids = int(filters.subscription.max(initial=-1)) + 1
+        self._make_room(len(filters), len(filters.name))
         self._operands.update()
+        self._note_chars(filters.name, coded(filters.op, filters.number, filters.text)[0])
         self.order()
-        self.stale = True

@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.events.gather import starts_of
-from evflow.gpu.column import Staging
+from evflow.gpu.column import Operands, Staging
 from evflow.gpu.device import Memory
 from evflow.gpu.engine import DeviceEngine
-from evflow.gpu.operands import Operands
 from evflow.gpu.pack import ATTRIBUTE, attributes, gathered, places
-from evflow.gpu.store import FilterStore
-from evflow.gpu.table import ConstraintTable, coded
+from evflow.gpu.table import GONE, ConstraintTable, coded, filter_columns, filter_values
 from evflow.matching.engine import Matches
 from evflow.matching.filters import Filters
+from evflow.matching.held import Held
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
@@ -29,6 +28,7 @@ MOST_ROWS = 65535
 """The most blocks along y that a device takes; an event with more attributes takes more launches."""
 
 LEAST_DEAD = 1024
+"""Filters and constraints that are gone stay until there are more than these."""
 
 
 class SingleEngine(DeviceEngine):
@@ -49,10 +49,11 @@ class SingleEngine(DeviceEngine):
         self._staging = Staging(self._device)
         self._stream = self._staging.stream
         self._operands = Operands(strings, self._device)
-        self._store = FilterStore(dimensions, self._device)
+        self._held = Held(dimensions)
+        self._columns = filter_columns(dimensions, self._device)
         self._table = ConstraintTable(self._device)
-        self._dead = np.empty(0, np.int64)
-        self._dead_constraints = 0
+        self._ids = 0  # one more than the highest subscription
+        self._dead = 0  # constraints of filters that are gone
         self._pinned = self._device.pinned(1 << 16)
         self._input = self._device.allocate(1 << 16)
         self._failed = False
@@ -103,28 +104,48 @@ class SingleEngine(DeviceEngine):
         super().add(self._named(filters))
 
     def _add(self, named: Filters) -> None:
-        codes, operands = coded(named.op, named.number, named.text)
-        self._operands.reserve()
-        self._store.reserve(named)
-        self._table.reserve(named.name)
-        highest = int(named.subscription.max(initial=-1)) + 1
-        self._reserve(max(self._store.ids, highest), len(self._store) + len(named))
-        slots = self._store.add(named)
+        first = self._held.filters
+        numbers = np.arange(first, first + len(named))
+        ids = max(self._ids, int(named.subscription.max(initial=-1)) + 1)
+        self._make_room(named.name, ids, first + len(named))
+        self._held.add(named)
+        self._ids = ids
+        for name, values in filter_values(named).items():
+            self._columns[name].extend(values)
         self._operands.update()
-        owners = np.repeat(slots, np.diff(named.start))
-        self._table.add(named.name, codes, operands, owners)
+        codes, operands = coded(named.op, named.number, named.text)
+        self._table.add(named.name, codes, operands, np.repeat(numbers, np.diff(named.start)))
+
+    def _make_room(self, names: NDArray[np.int32], ids: int, filters: int) -> None:
+        """Makes room for more constraints, and so many subscriptions and filters; may raise DeviceError."""
+        self._operands.reserve()
+        for column in self._columns.values():
+            column.reserve(filters)
+        self._table.reserve(names)
+        self._reserve(ids, filters)
 
     def _remove(self, ids: NDArray[np.int32]) -> None:
-        """Forgets subscriptions. Their constraints are left out of the table once they are many."""
-        _, _, slots = self._store.slots_of(ids)
-        sizes = self._store.size.host[slots].astype(np.int64)
-        self._store.remove(ids)
-        self._dead = np.concatenate((self._dead, slots))
-        self._dead_constraints += int(sizes.sum())
-        if self._dead_constraints > max(LEAST_DEAD, len(self._table) // 2):
-            self._table.rebuild(self._store.subscription.used >= 0)
-            self._store.release(self._dead)
-            self._dead, self._dead_constraints = np.empty(0, np.int64), 0
+        """Forgets subscriptions. What is left of them goes once it is as much as the others have."""
+        numbers, _ = self._held.of(ids)
+        for name, value in GONE.items():
+            self._columns[name].write(numbers, value)
+        start = self._held.columns.start
+        self._dead += int((start[numbers + 1] - start[numbers]).sum()) + len(numbers)
+        self._held.remove(ids)
+        if self._dead > max(LEAST_DEAD, (self._held.constraints + self._held.filters) // 2):
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Gives filters new numbers, without those that are gone."""
+        self._held.compact()
+        filters, self._dead = self._held.used(), 0
+        for name, values in filter_values(filters).items():
+            self._columns[name].replace(values)
+        codes, operands = coded(filters.op, filters.number, filters.text)
+        numbers = np.arange(len(filters))
+        self._table.fill(filters.name, codes, operands, np.repeat(numbers, np.diff(filters.start)))
+        # Counters of numbers that are not in use now would not be cleared.
+        self._stale = True
 
     def _move(
         self,
@@ -133,7 +154,10 @@ class SingleEngine(DeviceEngine):
         centre: NDArray[Any],
         reach: NDArray[Any] | None,
     ) -> None:
-        self._store.moved(ids, which, centre, reach)
+        numbers, held = self._held.move(ids, which, centre, reach), self._held.columns
+        self._columns["centre"].write(numbers, held.centre[numbers])
+        if reach is not None:
+            self._columns["reach"].write(numbers, held.reach[numbers])
 
     # -- events
 
@@ -145,7 +169,7 @@ class SingleEngine(DeviceEngine):
 
     def _found_for(self, events: EventRows) -> list[NDArray[np.int32]]:
         self._check()
-        if not self._store.filters or not len(events):
+        if not self._held.live or not len(events):
             return [np.empty(0, np.int32)] * len(events)
         try:
             # Nothing is sent that no event waits for.
@@ -160,7 +184,7 @@ class SingleEngine(DeviceEngine):
         if self._failed:
             # Nothing is known of what has arrived.
             self._staging.wait()
-            for column in (*self._store.columns.values(), *self._table.columns.values()):
+            for column in (*self._columns.values(), *self._table.columns.values()):
                 column.renew()
             self._operands.renew()
             self._stale = True
@@ -168,7 +192,7 @@ class SingleEngine(DeviceEngine):
         if self._stale:
             self._restart()
             self._stale = False
-        for column in (*self._store.columns.values(), *self._table.columns.values()):
+        for column in (*self._columns.values(), *self._table.columns.values()):
             column.flush(self._staging)
         self._operands.flush(self._staging)
 
@@ -218,8 +242,8 @@ class SingleEngine(DeviceEngine):
     @property
     def _pointers(self) -> tuple[int, ...]:
         """What kernels that test constraints take: the table, then the filters' sizes and subscriptions."""
-        table, store = self._table, self._store
-        columns = (table.code, table.operand, table.filter, store.size, store.subscription)
+        table, filters = self._table, self._columns
+        columns = (table.code, table.operand, table.filter, filters["size"], filters["subscription"])
         return tuple(column.address for column in columns)
 
     def least_bytes(self, events: EventRows) -> NDArray[np.float64]:
@@ -234,9 +258,9 @@ class SingleEngine(DeviceEngine):
 
     def memory(self) -> Mapping[str, int]:
         """Bytes held, by what for."""
-        filters, table = self._store.columns.values(), self._table.columns.values()
+        filters, table = self._columns.values(), self._table.columns.values()
         return {
-            "filters": sum(column.nbytes for column in filters),
+            "filters": self._held.nbytes + sum(column.nbytes for column in filters),
             "constraints": sum(column.nbytes for column in table),
             "device": sum(column.device_bytes for column in (*filters, *table)) + self._state_bytes(),
         }
@@ -246,18 +270,16 @@ class SingleEngine(DeviceEngine):
         """Bytes on the device for what events leave behind."""
 
     def _save(self, folder: Path) -> None:
-        self._store.save(folder)
-        self._table.save(folder)
-        np.save(folder / "dead.npy", self._dead)
+        self._held.save(folder)
 
     def load(self, folder: Path) -> None:
         """Takes the state that ``save`` wrote."""
-        self._store.load(folder)
-        self._table.load(folder)
-        self._dead = np.load(folder / "dead.npy")
+        self._held.load(folder)
+        filters = self._held.used()
+        self._ids = int(filters.subscription.max(initial=-1)) + 1
+        self._make_room(filters.name, self._ids, len(filters))
         self._operands.update()
-        self._reserve(self._store.ids, len(self._store))
-        self._stale = True
+        self._rebuild()
 
     def _grown(self, memory: Memory | None, nbytes: int) -> Memory:
         """Memory of at least so many bytes: the one that is there, or another; then a restart is needed."""

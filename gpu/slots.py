@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import DeviceError
-from evflow.gpu.batch import PackedEvents
 from evflow.gpu.device import Device, Memory
+from evflow.gpu.pack import PackedEvents
 
 __all__ = ["HEADER", "PAIR", "Part", "Slot"]
 

@@ -1,8 +1,10 @@
-"""Constraints in rows, one for each attribute name: ``Constraints`` of CCM (section 4.1, figure 2a)."""
+"""Filters and constraints as kernels read them.
+
+Constraints stand in rows, one for each attribute name: ``Constraints`` of CCM (section 4.1, figure 2a).
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,14 @@ from numpy.typing import NDArray
 
 from evflow.gpu.column import Column
 from evflow.gpu.device import Device
+from evflow.gpu.pack import blooms
+from evflow.matching.filters import Filters
 from evflow.matching.operators import Op
 
-__all__ = ["ALWAYS", "AREA", "TEXT_OPERAND", "ConstraintTable", "coded"]
+__all__ = [
+    "ALWAYS", "AREA", "GONE", "NEEDS_CHARS", "NOBODY", "TEXT_OPERAND", "ConstraintTable", "coded",
+    "filter_columns", "filter_values",
+]  # fmt: skip
 
 AREA = 14
 ALWAYS = 15
@@ -45,7 +52,7 @@ class ConstraintTable:
     """Rows with room to grow, one behind the other.
 
     A row that is full moves to the end, into twice the room. Constraints of filters that are gone stay until
-    ``rebuild``; their filters are never satisfied.
+    ``fill``; their filters are never satisfied.
 
     Attributes:
         start: int64: where the row of a name starts.
@@ -127,27 +134,47 @@ class ConstraintTable:
             self.count[row] += len(part)
             self.needs_chars[row] |= NEEDS_CHARS[codes[part]].any()
 
-    def rebuild(self, alive: NDArray[np.bool_]) -> None:
-        """Leaves out the constraints of filters that are not alive, and the room between rows."""
-        row = np.repeat(np.arange(len(self.start)), self.count)
-        place = np.arange(len(row)) + np.repeat(self.start - np.cumsum(self.count) + self.count, self.count)
-        kept = alive[self.filter.host[place]]
-        row, place = row[kept], place[kept]
-        self.count = np.bincount(row, minlength=len(self.start))
-        self.start = np.cumsum(self.count) - self.count
-        self._room = self.count.copy()
+    def fill(
+        self,
+        names: NDArray[np.int32],
+        codes: NDArray[np.uint8],
+        operands: NDArray[np.float64],
+        filters: NDArray[np.int64],
+    ) -> None:
+        """Puts constraints, for which there is room, in the place of all."""
         for column in self.columns.values():
-            column.replace(column.host[place])
+            column.length = 0
+        for rows in (self.start, self.count, self._room):
+            rows[:] = 0
+        self.reserve(names)
+        self.add(names, codes, operands, filters)
 
-    def save(self, folder: Path) -> None:
-        """Writes everything to files in ``folder``."""
-        for name, column in self.columns.items():
-            column.save(folder / f"constraint_{name}.npy")
-        np.save(folder / "rows.npy", np.stack((self.start, self.count, self._room, self.needs_chars)))
 
-    def load(self, folder: Path) -> None:
-        """Takes what ``save`` wrote."""
-        for name, column in self.columns.items():
-            column.load(folder / f"constraint_{name}.npy")
-        self.start, self.count, self._room, needs = np.load(folder / "rows.npy")
-        self.needs_chars = needs.astype(bool)
+NOBODY = -1
+"""The reach of a filter that is gone: no place is so near."""
+
+GONE = {"subscription": -1, "size": 0xFFFFFFFF, "centre": 0, "reach": NOBODY}
+"""A filter that is gone: nobody's, of so many constraints that it is never satisfied, near to no place."""
+
+
+def filter_columns(dimensions: int, device: Device) -> dict[str, Column]:
+    """What kernels read of filters: ``size`` is how many constraints there are, ``bloom`` bits of names."""
+    return {
+        "subscription": Column(np.int32, 1, device),
+        "size": Column(np.uint32, 1, device),
+        "bloom": Column(np.uint32, 1, device),
+        "centre": Column(np.float64, dimensions, device),
+        "reach": Column(np.float64, 1, device),
+    }
+
+
+def filter_values(filters: Filters) -> dict[str, NDArray[Any]]:
+    """The values of ``filter_columns`` for some filters."""
+    start = filters.start
+    return {
+        "subscription": filters.subscription,
+        "size": np.diff(start),
+        "bloom": blooms(filters.name[start[0] : start[-1]], start - start[0]),
+        "centre": filters.centre,
+        "reach": filters.reach,
+    }

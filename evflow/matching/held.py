@@ -13,7 +13,7 @@ from evflow.events.gather import starts_of
 from evflow.matching.filters import Filters
 from evflow.matching.mapped import mapped
 
-__all__ = ["Held"]
+__all__ = ["Held", "with_room"]
 
 _OF_FILTERS = ("subscription", "centre", "reach")
 _OF_CONSTRAINTS = ("name", "op", "number", "text")
@@ -60,7 +60,7 @@ class Held:
         """Appends filters."""
         f, c = self.filters, self.constraints
         sizes = _sizes(f + len(filters), c + len(filters.name))
-        made = {name: _with_room(getattr(self.columns, name), size) for name, size in sizes.items()}
+        made = {name: with_room(getattr(self.columns, name), size) for name, size in sizes.items()}
         for name in _OF_FILTERS:
             made[name][f : sizes[name]] = getattr(filters, name)
         for name in _OF_CONSTRAINTS:
@@ -76,7 +76,7 @@ class Held:
         begins = np.flatnonzero(np.diff(subscription, prepend=-2))
         counts = np.diff(np.append(begins, len(subscription)))
         size, known = int(subscription.max(initial=-1)) + 1, len(self.first)
-        self.first, self.count = _with_room(self.first, size), _with_room(self.count, size)
+        self.first, self.count = with_room(self.first, size), with_room(self.count, size)
         self.count[known:] = 0
         there = subscription[begins] >= 0
         ids = subscription[begins[there]]
@@ -104,8 +104,12 @@ class Held:
         which: NDArray[np.int32],
         centre: NDArray[Any],
         reach: NDArray[Any] | None,
-    ) -> None:
-        """Gives areas another centre, and another reach unless None; see ``Engine.move``."""
+    ) -> NDArray[np.int64]:
+        """Gives areas another centre, and another reach unless None (``Engine.move``).
+
+        Returns:
+            The filters that were moved.
+        """
         filters, entry = self.of(ids)
         wanted, place = which[entry], filters - self.first[ids[entry]]
         located = ~np.isnan(self.columns.centre[filters, 0])
@@ -115,6 +119,8 @@ class Held:
         self.columns.centre[filters] = centre[entry]
         if reach is not None:
             self.columns.reach[filters] = reach[entry]
+        moved: NDArray[np.int64] = np.unique(filters)
+        return moved
 
     def compact(self) -> None:
         """Forgets what was removed; the others get new numbers, in the same order."""
@@ -157,7 +163,7 @@ def _sizes(filters: int, constraints: int) -> dict[str, int]:
     return {**sizes, "start": filters + 1}
 
 
-def _with_room(column: NDArray[Any], size: int) -> NDArray[Any]:
+def with_room(column: NDArray[Any], size: int) -> NDArray[Any]:
     """A column with at least that many rows, or itself."""
     if len(column) >= size:
         return column

@@ -215,8 +215,7 @@ def test_a_subscription_that_is_interrupted_while_it_is_made_is_not_there(
     matcher = Matcher(engine)
     matcher.subscribe("a > 1")
     main, made = threading.get_ident(), matcher._engine
-    target, name = (made._filters, "add") if engine == "clcb-grid" else (made, "_add")
-    add = getattr(target, name)
+    add = made._add
 
     def adding(filters: Any) -> None:
         for _ in range(times):
@@ -226,7 +225,7 @@ def test_a_subscription_that_is_interrupted_while_it_is_made_is_not_there(
         over.append(filters)
 
     over: list[Any] = []
-    monkeypatch.setattr(target, name, adding)
+    monkeypatch.setattr(made, "_add", adding)
     with pytest.raises(KeyboardInterrupt):
         matcher.subscribe("a > 2")
     # Nobody who was interrupted goes on beside what has begun.
@@ -248,16 +247,15 @@ def test_a_change_that_is_interrupted_while_it_is_made_may_be_called_again(
     here, there = {"a": 5.0, "x": 0.0, "y": 0.0}, {"a": 5.0, "x": 9.0, "y": 9.0}
     assert answers(matcher, [here, there]) == [[0, 1], [0]]
     main, made = threading.get_ident(), matcher._engine
-    target = made._filters if engine == "clcb-grid" else made._store
-    inner = {"unsubscribe": "remove", "move": "move" if engine == "clcb-grid" else "moved"}[name]
-    change = getattr(target, inner)
+    inner = {"unsubscribe": "_remove", "move": "_move"}[name]
+    change = getattr(made, inner)
 
     def changing(*arguments: Any) -> Any:
         signal.pthread_kill(main, signal.SIGINT)
         time.sleep(0.02)
         return change(*arguments)
 
-    monkeypatch.setattr(target, inner, changing)
+    monkeypatch.setattr(made, inner, changing)
     calls = {"unsubscribe": lambda: matcher.unsubscribe(1), "move": lambda: matcher.move(1, 9.0, 9.0)}
     with pytest.raises(KeyboardInterrupt):
         calls[name]()
