@@ -178,7 +178,7 @@ def test_node_that_cannot_open_a_stone_names_it_in_its_status(how: Any, yard: Ya
 def test_stone_that_never_comes_to_be_is_refused(
     where: str, yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evflow.deploy.site._PATIENCE", 0.3)
+    monkeypatch.setattr("evflow.deploy.part._PATIENCE", 0.3)
     with sound().deploy(yard.hosts) as handle:
         neighbour = Neighbour(yard, handle)
         graph = ev.Graph.from_dict(angry().to_dict(), lambda entry: kinds.made(entry, kinds.absent))
