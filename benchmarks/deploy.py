@@ -49,7 +49,7 @@ def daemons(folder: Path) -> Iterator[dict[str, str]]:
     try:
         for name in NODES:
             command = [
-                sys.executable, "-c", "from evflow.cli import main; main()", "node", name, "--listen",
+                sys.executable, "-c", "from evflow.tools.cli import main; main()", "node", name, "--listen",
                 "tcp://127.0.0.1:0",
                 "--storage", str(folder / name), "--log-level", "error",
             ]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import evflow as ev
-from evflow.check import check_graph
+from evflow.engine.check import check_graph
 from evflow.engine.engine import Engine
 from evflow.engine.letters import LetterBox
 from evflow.matching.matcher import Matcher

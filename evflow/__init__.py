@@ -28,7 +28,7 @@ from evflow.errors import (
 )
 from evflow.events.batch import EventBatch
 from evflow.events.event import Event
-from evflow.graph import Graph
+from evflow.graph.graph import Graph
 from evflow.schema import Schema, logical
 from evflow.schema.notation import (
     Array,
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from evflow.deploy.handle import Deployment
     from evflow.engine.letters import DeadLetter, DeadLetters
     from evflow.flow.flow import Flow
-    from evflow.link.congestion import Congestion
-    from evflow.node.node import Node
+    from evflow.net.link.congestion import Congestion
+    from evflow.net.node.node import Node
     from evflow.spark.sink import SparkSink
     from evflow.spark.source import SparkSource
     from evflow.stones.bridge import Bridge
@@ -126,10 +126,10 @@ __version__ = "0.1.0"
 # Found on first use: the stones stand above this package, and the flow brings in the compiler.
 _LAZY = {
     "Bridge": "evflow.stones.bridge",
-    "Congestion": "evflow.link.congestion",
+    "Congestion": "evflow.net.link.congestion",
     "Daemon": "evflow.deploy.daemon",
     "Deployment": "evflow.deploy.handle",
-    "Node": "evflow.node.node",
+    "Node": "evflow.net.node.node",
     "DeadLetter": "evflow.engine.letters",
     "DeadLetters": "evflow.engine.letters",
     "Filter": "evflow.stones.filter",

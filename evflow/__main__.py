@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evflow.cli import main
+from evflow.tools.cli import main
 
 if __name__ == "__main__":
     main(prog_name="evflow")

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from evflow.demo.flights import data_file
 from evflow.matching import FilterColumns, Matcher
+from evflow.tools.demo.flights import data_file
 
 flights = pandas.read_csv(data_file(), usecols=["carrier", "origin", "dest", "dep_delay"])
 airports = pandas.read_csv(Path(data_file()).with_name("airports.csv"))

@@ -14,8 +14,8 @@ import pandas
 from pyspark.sql import SparkSession
 
 import evflow as ev
-from evflow.demo.flights import data_file
 from evflow.spark import configure_spark_with_evflow
+from evflow.tools.demo.flights import data_file
 
 
 class Departure(ev.Event):

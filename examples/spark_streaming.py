@@ -13,9 +13,9 @@ import pandas
 from pyspark.sql import SparkSession
 
 import evflow as ev
-from evflow.demo.flights import data_file
-from evflow.demo.spark import CLEANED, Departure
 from evflow.spark import configure_spark_with_evflow
+from evflow.tools.demo.flights import data_file
+from evflow.tools.demo.spark import CLEANED, Departure
 
 builder = SparkSession.builder.master("local[*]").config("spark.ui.showConsoleProgress", "false")
 spark = configure_spark_with_evflow(builder).getOrCreate()

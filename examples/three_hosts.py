@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import evflow as ev
 
 HOSTS = ("edge", "center", "office")
-EVFLOW = (sys.executable, "-c", "from evflow.cli import main; main()")  # the command evflow
+EVFLOW = (sys.executable, "-c", "from evflow.tools.cli import main; main()")  # the command evflow
 TAG = "ev3h-"
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from evflow.codgen.front import source_of
 from evflow.errors import GraphError
 from evflow.events.batch import EventBatch
-from evflow.handlers import handler_from, handler_text, is_handler_text
-from evflow.link.congestion import CongestionHandler, compiled_handler, python_handler
-from evflow.link.outlet import Terms
-from evflow.link.waiting import POLICIES
+from evflow.graph.handlers import handler_from, handler_text, is_handler_text
+from evflow.net.link.congestion import CongestionHandler, compiled_handler, python_handler
+from evflow.net.link.outlet import Terms
+from evflow.net.link.waiting import POLICIES
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Context, checked_integer, titled
 from evflow.stones.code import Code, described, undescribed

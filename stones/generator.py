@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from evflow.errors import GraphError
+from evflow.graph.ticks import TICK
 from evflow.schema import Schema
 from evflow.stone import titled
 from evflow.stones.code import Code
 from evflow.stones.transform import Transform
-from evflow.ticks import TICK
 
 __all__ = ["Generator"]
 

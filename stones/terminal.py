@@ -9,7 +9,7 @@ from typing import Any
 from evflow.errors import GraphError
 from evflow.events.batch import EventBatch
 from evflow.events.view import position_of
-from evflow.handlers import handler_from, handler_text
+from evflow.graph.handlers import handler_from, handler_text
 from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Context, Handler, checked_integer, titled

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from evflow.disk import advice, private_folder
 from evflow.errors import DeployError, GraphError
-from evflow.handlers import is_handler_text, is_made_in
-from evflow.kinds import announced, checked_class, place_of, stone_class
+from evflow.graph.handlers import is_handler_text, is_made_in
+from evflow.graph.kinds import announced, checked_class, place_of, stone_class
 from evflow.outside import shown
 from evflow.stone import Stone
 

@@ -17,9 +17,9 @@ from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.events.batch import EventBatch
 from evflow.flow.drains import Waiting
 from evflow.flow.flow import Flow
-from evflow.link.control import ANSWER, Asker, Reply, UnansweredError
-from evflow.node.contact import Contact, named_contact
-from evflow.node.node import Node
+from evflow.net.link.control import ANSWER, Asker, Reply, UnansweredError
+from evflow.net.node.contact import Contact, named_contact
+from evflow.net.node.node import Node
 from evflow.outside import shown
 from evflow.stones.bridge import Bridge
 from evflow.stones.source import Source
@@ -27,7 +27,7 @@ from evflow.stones.terminal import Terminal
 
 if TYPE_CHECKING:
     from evflow.flow.entry import Entry
-    from evflow.graph import Graph
+    from evflow.graph.graph import Graph
 
 __all__ = ["Client", "Cluster", "RemoteAttributes", "Tap", "checked_seconds", "missing", "no_deployment"]
 

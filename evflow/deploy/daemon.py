@@ -28,15 +28,15 @@ from evflow.deploy.store import FileStore
 from evflow.disk import AGAIN, advice, private_file, read_file
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.flow.flow import Flow
-from evflow.handlers import missing_module
-from evflow.link.control import ANSWER, ASK, Answers, Reply
+from evflow.graph.handlers import missing_module
 from evflow.mishaps import CONTAINED, named
-from evflow.node.contact import node_name
-from evflow.node.node import Node
+from evflow.net.link.control import ANSWER, ASK, Answers, Reply
+from evflow.net.node.contact import node_name
+from evflow.net.node.node import Node
 from evflow.outside import shown, shown_path
 
 if TYPE_CHECKING:
-    from evflow.node.node import Contacts
+    from evflow.net.node.node import Contacts
 
 __all__ = ["Daemon"]
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from graphlib import TopologicalSorter
 from typing import NamedTuple
 
-from evflow.check import build_topology
 from evflow.deploy.part import EMPTY, checked_graph
 from evflow.deploy.record import Record
 from evflow.engine.change import difference
+from evflow.engine.check import build_topology
+from evflow.engine.placement import bridged, placed_on
 from evflow.engine.topology import Topology
-from evflow.graph import Graph
-from evflow.placement import bridged, placed_on
+from evflow.graph.graph import Graph
 
 __all__ = ["Frontier", "frontier"]
 

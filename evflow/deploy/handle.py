@@ -19,8 +19,8 @@ from evflow.deploy.part import checked_graph, qualified
 from evflow.deploy.record import Record, stones_of
 from evflow.errors import DeployError, EvflowError, FlowError, LinkError
 from evflow.flow.changeable import Editing
-from evflow.graph import Graph
-from evflow.kinds import loaded, made
+from evflow.graph.graph import Graph
+from evflow.graph.kinds import loaded, made
 from evflow.outside import shown
 from evflow.stone import Stone, checked_integer
 
@@ -319,7 +319,7 @@ class Deployment(Closing, Editing):
         Args:
             path: the file to write, of the kind that its ending says; None for none.
         """
-        from evflow.draw import draw
+        from evflow.graph.draw import draw
 
         return draw(self.graph, path, self.stats())
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from evflow.errors import DeployError, LinkError
-from evflow.node.contact import Contact, node_name
-from evflow.node.keyfile import checked_name
+from evflow.net.node.contact import Contact, node_name
+from evflow.net.node.keyfile import checked_name
 from evflow.outside import shown
 
 __all__ = ["Hosts"]

@@ -17,7 +17,7 @@ from msgspec.structs import astuple
 from evflow.deploy.record import Identity, Name, Record
 from evflow.deploy.register import NOBODY, Ballot, Number
 from evflow.errors import DeployError
-from evflow.link.messages import MISREAD, MOST_NOTE, Numbered
+from evflow.net.link.messages import MISREAD, MOST_NOTE, Numbered
 from evflow.outside import MOST_VALUES, Malformed, from_msgpack, shown
 
 __all__ = [

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from evflow.check import check_graph
 from evflow.deploy.admission import Admission
 from evflow.deploy.record import Record, stones_on
+from evflow.engine.check import check_graph
+from evflow.engine.placement import bridged, placed_on
 from evflow.engine.topology import Hop, Slot, Topology
 from evflow.errors import DeployError, GraphError
-from evflow.graph import Graph
-from evflow.handlers import own_handlers
-from evflow.kinds import KINDS, absent, check_declared, is_own, made
+from evflow.graph.graph import Graph
+from evflow.graph.handlers import own_handlers
+from evflow.graph.kinds import KINDS, absent, check_declared, is_own, made
+from evflow.graph.rules import rules_of
 from evflow.mishaps import CONTAINED, named
-from evflow.placement import bridged, placed_on
-from evflow.rules import rules_of
 from evflow.stone import Acting, Stone
 
 __all__ = ["EMPTY", "checked_graph", "part_of", "qualified", "read_part", "union", "within"]

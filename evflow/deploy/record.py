@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from evflow.errors import DeployError, GraphError
-from evflow.link.messages import MISREAD
+from evflow.graph.rules import rules_of
+from evflow.net.link.messages import MISREAD
 from evflow.outside import shown
-from evflow.rules import rules_of
 
 __all__ = ["UNSET", "Identity", "Name", "Record", "differences", "moves", "stones_of", "stones_on", "touched"]
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record, stones_of
-from evflow.editable import split_name
 from evflow.errors import DeployError, GraphError
-from evflow.rules import Rule, rules_of
+from evflow.graph.editable import split_name
+from evflow.graph.rules import Rule, rules_of
 
 if TYPE_CHECKING:
     from evflow.deploy.controller import Controller

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evflow.check import check_graph
 from evflow.deploy.client import Cluster
 from evflow.deploy.handle import ANSWER, Deployment
 from evflow.deploy.record import Record
+from evflow.engine.check import check_graph
+from evflow.engine.placement import bridged
 from evflow.errors import DeployError
-from evflow.graph import Graph
-from evflow.placement import bridged
+from evflow.graph.graph import Graph
 
 __all__ = ["deploy", "roll_out"]
 

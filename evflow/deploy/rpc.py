@@ -17,11 +17,11 @@ from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record
 from evflow.deploy.taps import MOST_TAPS, Tapped
 from evflow.deploy.telling import MOST_AGAIN, MOST_LETTERS, resubmitted, told
+from evflow.engine.placement import bridged
 from evflow.engine.topology import Slot
 from evflow.errors import DeployError
-from evflow.link.control import Question, Reply
+from evflow.net.link.control import Question, Reply
 from evflow.outside import shown
-from evflow.placement import bridged
 
 if TYPE_CHECKING:
     from evflow.deploy.daemon import Daemon

@@ -33,10 +33,10 @@ from evflow.errors import EvflowError
 from evflow.events.wirecheck import compile_check
 from evflow.flow.changing import Alteration, compile_ahead
 from evflow.flow.flow import Flow
-from evflow.handlers import own_handlers
-from evflow.kinds import is_own
-from evflow.link.inlet import Hold
+from evflow.graph.handlers import own_handlers
+from evflow.graph.kinds import is_own
 from evflow.mishaps import CONTAINED, named
+from evflow.net.link.inlet import Hold
 from evflow.stone import Actor
 
 __all__ = ["Site"]

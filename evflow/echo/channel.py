@@ -15,7 +15,7 @@ from evflow.echo.wiring import bridge_name, lower_name, upper_name
 from evflow.engine.fit import best_fit
 from evflow.errors import FlowError, LinkError, SchemaError
 from evflow.events.batch import EventBatch
-from evflow.morph import Morph
+from evflow.graph.morph import Morph
 from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.stone import Compiled, Stone

@@ -19,7 +19,7 @@ from evflow.stone import Stone
 
 if TYPE_CHECKING:
     from evflow.flow.flow import Flow
-    from evflow.graph import Graph
+    from evflow.graph.graph import Graph
 
 __all__ = ["Keeper"]
 

@@ -34,7 +34,7 @@ from evflow.echo.others import Presence, Search
 from evflow.echo.record import Record
 from evflow.echo.roster import NEVER, Roster
 from evflow.errors import EvflowError, LinkError
-from evflow.morph import Morph
+from evflow.graph.morph import Morph
 
 __all__ = ["Marks", "Membership", "Settings"]
 

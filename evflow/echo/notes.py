@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from evflow.echo.record import MOST_NAME
 from evflow.errors import LinkError
-from evflow.link.messages import MISREAD, Numbered
+from evflow.net.link.messages import MISREAD, Numbered
 
 __all__ = [
     "LEFT",

@@ -20,8 +20,8 @@ from evflow.echo.record import ChannelContact, Derivation, Record
 from evflow.echo.wiring import bridge_name
 from evflow.errors import FlowError, GraphError, LinkError
 from evflow.flow.flow import Flow
-from evflow.node.contact import Contact
-from evflow.node.node import Node
+from evflow.net.node.contact import Contact
+from evflow.net.node.node import Node
 from evflow.outside import shown
 from evflow.schema import Schema
 
@@ -381,7 +381,7 @@ class Process(Closing):
 
     def draw(self, path: str | None = None) -> Any:
         """A picture of the stones of all its channels, with live counts; see ``Graph.draw``."""
-        from evflow.draw import draw
+        from evflow.graph.draw import draw
 
         return draw(self.keeper.graph, path, self.flow.stats())
 

@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from evflow.engine.fit import best_fit
 from evflow.errors import CodeError, GraphError, LinkError, SchemaError
-from evflow.kinds import stone_class
-from evflow.link.messages import MISREAD
-from evflow.link.waiting import POLICIES
-from evflow.morph import Morph
-from evflow.node.contact import Contact
+from evflow.graph.kinds import stone_class
+from evflow.graph.morph import Morph
+from evflow.net.link.messages import MISREAD
+from evflow.net.link.waiting import POLICIES
+from evflow.net.node.contact import Contact
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
 from evflow.stone import Compiled, Stone

@@ -11,7 +11,7 @@ from typing import Any
 from evflow.echo.notes import LEFT, MOST_ENTRIES, SUBSCRIBED, Entry, Known, Version
 from evflow.echo.record import Record, morph_from, packed_morph
 from evflow.errors import LinkError
-from evflow.morph import Morph
+from evflow.graph.morph import Morph
 
 __all__ = ["NEVER", "Roster"]
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from evflow.check import check_graph
 from evflow.echo.record import Record
 from evflow.echo.roster import Roster
+from evflow.engine.check import check_graph
 from evflow.engine.topology import Topology
 from evflow.events.batch import EventBatch
 from evflow.flow.changing import compile_ahead
-from evflow.graph import Graph, Link
-from evflow.morph import Morph
+from evflow.graph.graph import Graph, Link
+from evflow.graph.morph import Morph
 from evflow.schema import Schema
 from evflow.stone import Stone
 from evflow.stones.bridge import Bridge

@@ -28,10 +28,10 @@ from evflow.engine.waking import Stalls, Waking
 from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.events.fields import explained
+from evflow.graph.ticks import TICK
 from evflow.mishaps import CONTAINED, Broken, Forked, reason_for, sound
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Entrance
-from evflow.ticks import TICK
 
 if TYPE_CHECKING:
     from evflow.codgen.kernel import Kernel, Result

@@ -25,7 +25,7 @@ from evflow.engine.passes import faulted, left
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.convert import convert_events
-from evflow.morph import Morph
+from evflow.graph.morph import Morph
 from evflow.schema import Schema
 
 __all__ = ["Adapter", "Fit", "best_fit"]

@@ -24,7 +24,7 @@ from evflow.errors import FlowError, SchemaError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.joining import joined
-from evflow.kinds import class_text
+from evflow.graph.kinds import class_text
 from evflow.outside import Malformed, from_msgpack
 from evflow.schema import Schema
 from evflow.stone import Checkpoint, Held, arrivals

@@ -12,7 +12,7 @@ import numpy as np
 from evflow.engine import actors
 from evflow.engine.fit import Fit, best_fit
 from evflow.events.joining import MANY, join_last
-from evflow.morph import Morph
+from evflow.graph.morph import Morph
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Leaving, Stone
 

@@ -12,7 +12,7 @@ from evflow.flow.changing import Changes, Terms
 from evflow.stone import Stone
 
 if TYPE_CHECKING:
-    from evflow.graph import Graph, Placed
+    from evflow.graph.graph import Graph, Placed
 
 __all__ = ["Changeable", "Editing"]
 

@@ -25,15 +25,15 @@ from evflow.engine.topology import Slot, Topology
 from evflow.errors import EvflowError, FlowError, GraphError, SchemaError
 from evflow.flow.net import Net
 from evflow.flow.worker import Worker
-from evflow.kinds import own_kind
+from evflow.graph.kinds import own_kind
+from evflow.graph.ticks import TICK
 from evflow.mishaps import CONTAINED, Broken
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor
-from evflow.ticks import TICK
 
 if TYPE_CHECKING:
-    from evflow.graph import Graph
-    from evflow.rules import Rule
+    from evflow.graph.graph import Graph
+    from evflow.graph.rules import Rule
 
 __all__ = ["Alteration", "Changes", "Obeying", "Terms", "check_rules_here", "compile_ahead"]
 

@@ -11,11 +11,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evflow.check import check_graph
 from evflow.codgen.native import prepare
 from evflow.engine.change import Difference
+from evflow.engine.check import check_graph
 from evflow.engine.engine import Engine
 from evflow.engine.letters import DeadLetters, LetterBox
+from evflow.engine.placement import bridged, placed_on
 from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
 from evflow.errors import FlowError, GraphError, LinkError
 from evflow.events.batch import EventBatch
@@ -27,15 +28,14 @@ from evflow.flow.net import Alone, Net
 from evflow.flow.questions import Questions
 from evflow.flow.worker import Worker
 from evflow.forked import leave_to_parent, renew
-from evflow.kinds import KINDS
-from evflow.link.control import UnansweredError
+from evflow.graph.kinds import KINDS
+from evflow.net.link.control import UnansweredError
 from evflow.outside import shown
-from evflow.placement import bridged, placed_on
 from evflow.stone import Acting, checked_integer
 
 if TYPE_CHECKING:
-    from evflow.graph import Graph
-    from evflow.node.node import Links, Node
+    from evflow.graph.graph import Graph
+    from evflow.net.node.node import Links, Node
 
 __all__ = ["Flow", "load"]
 
@@ -143,7 +143,7 @@ class Flow(Changeable):
     ) -> Flow:
         """A flow without stones, to be filled by ``alteration``; for its settings see ``Flow``."""
         # A graph knows the flow that it runs in; a flow finds graphs only when it is to begin without one.
-        graph = importlib.import_module("evflow.graph").Graph(name)
+        graph = importlib.import_module("evflow.graph.graph").Graph(name)
         flow = cls.__new__(cls)
         flow.node, flow._placed, flow._raises = node, node is not None, False
         flow._start(graph, Topology({}), max_events, max_bytes, dead_letters)
@@ -530,7 +530,7 @@ class Flow(Changeable):
 
     def draw(self, path: str | None = None) -> Any:
         """A picture of the graph with live counts; see ``Graph.draw``."""
-        from evflow.draw import draw
+        from evflow.graph.draw import draw
 
         return draw(self.graph, path, self.stats())
 
@@ -558,7 +558,7 @@ class Flow(Changeable):
 def _new_node(listen: str | None) -> Node:
     """A node for a graph that runs here as a whole, and has bridges that lead out of it, or stones that other
     processes have to reach."""
-    from evflow.node.node import Node
+    from evflow.net.node.node import Node
 
     return Node(listen=listen)
 
@@ -582,7 +582,7 @@ def _sender(links: Links | None, topology: Topology, slot: Slot) -> Callable[[Ev
 
 
 _ALWAYS = (
-    "msgpack", "traceback", "evflow.graph", "evflow.codgen.front", "evflow.codgen.objects",
+    "msgpack", "traceback", "evflow.graph.graph", "evflow.codgen.front", "evflow.codgen.objects",
     "evflow.codgen.rows", "evflow.codgen.validate", "evflow.codgen.source.cod",
     "evflow.codgen.source.pyfunc", "evflow.codgen.source.pysource",
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from evflow.choices import choices
 from evflow.errors import EvflowError, FlowError
-from evflow.link.control import Answers, Asker, Reply, UnansweredError
+from evflow.net.link.control import Answers, Asker, Reply, UnansweredError
 from evflow.outside import shown
 
 if TYPE_CHECKING:

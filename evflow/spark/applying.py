@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from evflow.check import check_graph
+from evflow.engine.check import check_graph
 from evflow.engine.engine import Engine
 from evflow.engine.letters import LetterBox
 from evflow.errors import FlowError, SchemaError, SparkError
 from evflow.events.batch import EventBatch
-from evflow.graph import Graph
+from evflow.graph.graph import Graph
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
 from evflow.spark.java import explained

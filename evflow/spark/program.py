@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from evflow.check import check_graph
+from evflow.engine.check import check_graph
 from evflow.errors import GraphError
 from evflow.events.batch import EventBatch
-from evflow.graph import Graph
+from evflow.graph.graph import Graph
 from evflow.schema import Schema
 from evflow.stones.match import Match
 from evflow.stones.matching.output import matched_schema

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.slow
 PROGRAM = """
 import time
 
-from evflow.cli import main
-from evflow.link.hub import Hub
+from evflow.tools.cli import main
+from evflow.net.link.hub import Hub
 
 original, begins = Hub.finish, time.monotonic() + 1.0
 

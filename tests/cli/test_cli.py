@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import evflow as ev
-from evflow.cli import main
+from evflow.tools.cli import main
 
 Run = Callable[..., Result]
 File = Callable[..., Path]
@@ -301,7 +301,7 @@ def test_interrupt_handles_what_was_submitted_and_exits_with_130(file: File) -> 
     command = [
         sys.executable,
         "-c",
-        "from evflow.cli import main; main()",
+        "from evflow.tools.cli import main; main()",
         "run",
         str(file(TRADES + waiting)),
     ]
@@ -348,7 +348,7 @@ g = ev.Graph("clock")
 beats = g.add(ev.Generator("output.number = input.count; return 1;", output=Beat, period=0.01, name="beats"))
 beats >> ev.Terminal(lambda beat: print("beat", beat.number, flush=True))
 """
-    command = [sys.executable, "-c", "from evflow.cli import main; main()", "run", str(file(text))]
+    command = [sys.executable, "-c", "from evflow.tools.cli import main; main()", "run", str(file(text))]
     assert ev.__file__ is not None
     environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
     with subprocess.Popen(

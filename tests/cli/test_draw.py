@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evflow as ev
-from evflow.draw import Picture, draw
+from evflow.graph.draw import Picture, draw
 from tests.examples import tried
 
 pytest.importorskip("pygraphviz")

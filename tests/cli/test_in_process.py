@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from evflow.cli import main
+from evflow.tools.cli import main
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

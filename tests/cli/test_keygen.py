@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from evflow.cli import main
-from evflow.node.keys import KeyRing, generate
+from evflow.net.node.keys import KeyRing, generate
+from evflow.tools.cli import main
 
 
 def test_keygen_makes_keys_that_a_node_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,15 @@ def test_keys_without_a_name_are_told_with_what_to_give(
 
 @pytest.mark.slow
 def test_keygen_in_a_shell_ends_without_a_traceback(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", "-c", "from evflow.cli import main; main()", "keygen", "edge"]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        "from evflow.tools.cli import main; main()",
+        "keygen",
+        "edge",
+    ]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     codes = []
     for _ in range(2):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import click
 
-from evflow.report import stats_table, table
+from evflow.tools.report import stats_table, table
 
 
 def plain(text: str) -> list[str]:

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import evflow as ev
-from evflow.cli import main
+from evflow.tools.cli import main
 from tests.node.processes import wait_for
 
 CHECKOUT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     begun: list[Process] = []
 
     def start(*arguments: str) -> Process:
-        command = [sys.executable, "-c", "from evflow.cli import main; main()", *arguments]
+        command = [sys.executable, "-c", "from evflow.tools.cli import main; main()", *arguments]
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

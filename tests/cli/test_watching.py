@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 import evflow as ev
-from evflow.cli import main, options
 from evflow.errors import LinkError
-from evflow.watch.recording import Recorder, Recording
+from evflow.tools.cli import main, options
+from evflow.tools.watch.recording import Recorder, Recording
 from tests.watch.fake import FakeClient, FakeSource, FakeTap, Trade, deployment, status, stone
 
 AT = "tcp://10.0.0.2:7000"
@@ -98,8 +98,8 @@ def test_help_loads_none_of_what_the_commands_need(run: Run) -> None:
 
     assert ev.__file__ is not None
     code = (
-        "import sys\nfrom evflow.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "print([n for n in ('zmq', 'rich', 'llvmlite', 'evflow.watch.view') if n in sys.modules])"
+        "import sys\nfrom evflow.tools.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print([n for n in ('zmq', 'rich', 'llvmlite', 'evflow.tools.watch.view') if n in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -171,7 +171,7 @@ def test_logs_are_printed_with_time_and_level(run: Run, nodes: Nodes) -> None:
     nodes.clients[AT] = FakeClient({"logs": logs})
     done = run("logs", AT, "--lines", "5")
     assert done.exit_code == 0, done.output
-    assert "WARNING evflow.link: silent\nfor�[2J long\n" in done.output
+    assert "WARNING evflow.net.link: silent\nfor�[2J long\n" in done.output
     assert asked == [-5]
 
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import evflow as ev
-from evflow.cli import main
-from evflow.watch.recording import Recorder, Recording
+from evflow.tools.cli import main
+from evflow.tools.watch.recording import Recorder, Recording
 
 pytestmark = pytest.mark.slow
 

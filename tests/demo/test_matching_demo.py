@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from evflow.cli import main
-from evflow.demo.flights import Airports, airports, data_file, read
-from evflow.demo.map import Spot, draw_map
-from evflow.demo.matching import Found, events, match
-from evflow.demo.subscribers import Subscribers, subscribers
+from evflow.tools.cli import main
+from evflow.tools.demo.flights import Airports, airports, data_file, read
+from evflow.tools.demo.map import Spot, draw_map
+from evflow.tools.demo.matching import Found, events, match
+from evflow.tools.demo.subscribers import Subscribers, subscribers
 
 pytest.importorskip("numba")
 pandas = pytest.importorskip("pandas")

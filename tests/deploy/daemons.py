@@ -15,7 +15,7 @@ from tests.deploy.handlers import FILE
 from tests.node.processes import ROOT, ProcessError, free_port, wait_for
 
 BEAT = 0.1
-_PROGRAM = "from evflow.cli import main; main()"
+_PROGRAM = "from evflow.tools.cli import main; main()"
 HANDLERS = "tests.deploy.handlers"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import evflow as ev
 from evflow.deploy.client import Cluster
-from evflow.node.keyfile import generate
+from evflow.net.node.keyfile import generate
 
 
 @pytest.mark.parametrize(

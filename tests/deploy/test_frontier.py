@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evflow as ev
-from evflow.check import build_topology
 from evflow.deploy.frontier import Frontier, frontier
 from evflow.deploy.part import checked_graph
 from evflow.deploy.record import Record
 from evflow.engine.change import difference
+from evflow.engine.check import build_topology
+from evflow.engine.placement import bridged, placed_on
 from evflow.engine.topology import Topology
-from evflow.placement import bridged, placed_on
 from tests.examples import tried
 
 HOSTS = dict.fromkeys("abc", "tcp://127.0.0.1:1")

@@ -13,7 +13,7 @@ import pytest
 import evflow as ev
 from evflow.disk import Store
 from evflow.errors import UnwrittenError
-from evflow.watch.status import NodeStatus
+from evflow.tools.watch.status import NodeStatus
 from tests.node.processes import wait_for
 
 

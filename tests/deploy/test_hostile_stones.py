@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import evflow as ev
-from evflow import kinds
+from evflow.graph import kinds
 from tests.deploy.hostilestones import Anger, Angry
 from tests.deploy.yard import Rec, Yard
 from tests.examples import tried

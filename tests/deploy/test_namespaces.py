@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import evflow as ev
-from evflow.node.keyfile import generate
+from evflow.net.node.keyfile import generate
 from tests.deploy.boss import Boss
 from tests.deploy.daemons import DaemonProcess
 from tests.node.network import Network, hosts, keys_for

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import evflow as ev
-from evflow import kinds
 from evflow.deploy.admission import Admission
 from evflow.deploy.part import part_of, within
 from evflow.deploy.record import Record
+from evflow.graph import kinds
 from tests.deploy.yard import Rec, Yard, feeding
 from tests.flow.ownstones import Every, Last
 from tests.node.processes import ROOT

@@ -12,7 +12,7 @@ from evflow.deploy.proposal import Outcome
 from evflow.deploy.record import Record
 from evflow.deploy.requests import Requests, obeyed
 from evflow.errors import DeployError
-from evflow.rules import Rule
+from evflow.graph.rules import Rule
 
 HOSTS = {"edge": "tcp://127.0.0.1:1", "desk": "tcp://127.0.0.1:2"}
 RULES = [

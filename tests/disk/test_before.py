@@ -14,7 +14,7 @@ import pytest
 import evflow as ev
 from evflow.deploy.store import FileStore
 from evflow.matching import Matcher
-from evflow.watch.recording import Recorder, Recording
+from evflow.tools.watch.recording import Recorder, Recording
 
 
 class Ping(ev.Event):

@@ -13,7 +13,7 @@ import pytest
 
 import evflow as ev
 from evflow import echo
-from evflow.node.keys import generate
+from evflow.net.node.keys import generate
 from tests.node.processes import wait_for
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import evflow as ev
-from evflow.check import check_graph
+from evflow.engine.check import check_graph
 from evflow.engine.engine import Engine
 from evflow.engine.letters import LetterBox
 from evflow.engine.topology import Slot, Topology

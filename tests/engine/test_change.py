@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pytest
 
 import evflow as ev
-from evflow.check import check_graph
 from evflow.engine.change import REMOVED, adopt
+from evflow.engine.check import check_graph
 from evflow.engine.snapshot import restore, take
 from evflow.engine.topology import IN
 from evflow.stone import Acting, Actor, Context, arrivals

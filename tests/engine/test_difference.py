@@ -8,10 +8,10 @@ from itertools import permutations
 import pytest
 
 import evflow as ev
-from evflow.check import check_graph
 from evflow.engine.change import Difference, difference, same_stone
+from evflow.engine.check import check_graph
+from evflow.engine.placement import bridged, placed_on
 from evflow.engine.topology import Crossing, Topology
-from evflow.placement import bridged, placed_on
 from evflow.stone import Acting, Actor, Context
 from tests.engine.rig import Rec
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import evflow as ev
-from evflow.check import check_graph
 from evflow.engine.change import Difference
+from evflow.engine.check import check_graph
 from evflow.stone import Acting, Actor, Context
 
 

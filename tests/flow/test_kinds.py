@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import evflow as ev
-from evflow import kinds
+from evflow.graph import kinds
 from evflow.stone import Acting, Actor, Context
 from tests.flow.ownstones import AtLeast, Every, Last
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import evflow as ev
-from evflow import kinds
-from evflow.check import check_graph
-from evflow.draw import draw
+from evflow.engine.check import check_graph
+from evflow.engine.placement import bridged, placed_on
 from evflow.engine.snapshot import restore, take
-from evflow.placement import bridged, placed_on
+from evflow.graph import kinds
+from evflow.graph.draw import draw
 from evflow.stone import Stone
 from tests.engine.rig import Rec, Rig
 from tests.flow.ownstones import Every

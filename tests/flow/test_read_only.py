@@ -11,9 +11,9 @@ import pytest
 
 import evflow as ev
 from evflow.matching import Matcher
-from evflow.node.keyfile import generate
+from evflow.net.node.keyfile import generate
 from evflow.spark.staging.folder import Folder
-from evflow.watch.recording import Recorder
+from evflow.tools.watch.recording import Recorder
 from tests.node.processes import wait_for
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import evflow as ev
 from evflow.engine.snapshot import restore, take
-from evflow.rules import Rule, rules_of
+from evflow.graph.rules import Rule, rules_of
 
 
 class Ping(ev.Event):

@@ -19,8 +19,8 @@ import msgpack
 import evflow as ev
 from evflow.errors import LinkError
 from evflow.events.attributes import Attributes
-from evflow.link import attributes as wire_attributes
-from evflow.link import messages as m
+from evflow.net.link import attributes as wire_attributes
+from evflow.net.link import messages as m
 from tests.codgen.programs import random_schema
 from tests.fuzz import samples
 from tests.link.pair import End, Network, Peer, Port

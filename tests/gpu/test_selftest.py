@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from evflow.cli import main
 from evflow.gpu import scenarios, trials
 from evflow.matching.matcher import Matcher
+from evflow.tools.cli import main
 from tests.gpu.standin import StandIn
 
 TRIALS = (

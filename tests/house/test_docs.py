@@ -25,7 +25,7 @@ import pytest
 
 import evflow
 from evflow import echo
-from evflow.cli import main
+from evflow.tools.cli import main
 
 CHECKOUT = Path(__file__).parents[2]
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "ARCHITECTURE.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
@@ -70,7 +70,7 @@ def shell_environment(environment: dict[str, str], tmp_path: Path) -> Iterator[d
     """An environment in which ``evflow`` and ``python`` are those under test."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, arguments in (("evflow", "-c 'from evflow.cli import main; main()'"), ("python", "")):
+    for name, arguments in (("evflow", "-c 'from evflow.tools.cli import main; main()'"), ("python", "")):
         (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
         (programs / name).chmod(0o755)
     yield environment | {"PATH": f"{programs}:{environment['PATH']}"}

@@ -8,16 +8,16 @@ from random import Random
 from typing import Any
 
 import evflow as ev
-from evflow.check import check_graph
+from evflow.engine.check import check_graph
 from evflow.engine.engine import Engine
 from evflow.engine.letters import LetterBox
+from evflow.engine.placement import bridged, placed_on
 from evflow.engine.topology import Slot
 from evflow.errors import LinkError
-from evflow.link import messages as m
-from evflow.link.hub import Hub, Journal
-from evflow.link.inlet import BUDGET
-from evflow.link.link import Link
-from evflow.placement import bridged, placed_on
+from evflow.net.link import messages as m
+from evflow.net.link.hub import Hub, Journal
+from evflow.net.link.inlet import BUDGET
+from evflow.net.link.link import Link
 from tests.link.remote import Remote
 
 __all__ = [

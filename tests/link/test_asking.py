@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evflow.errors import DeployError, EvflowError, GraphError, LinkError
-from evflow.link.control import ASK, Answers, Asker
+from evflow.net.link.control import ASK, Answers, Asker
 
 
 def _answers(send: Any, **verbs: Any) -> Answers:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from evflow.errors import LinkError
 from evflow.events.attributes import MOST_ATTRIBUTES, AttributeColumn, Attributes
-from evflow.link.attributes import pack, unpack
+from evflow.net.link.attributes import pack, unpack
 from tests.examples import tried
 
 some = settings(deadline=None, max_examples=tried(20))

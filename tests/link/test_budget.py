@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 import evflow as ev
-from evflow.link import messages as m
-from evflow.link.hub import Hub
+from evflow.net.link import messages as m
+from evflow.net.link.hub import Hub
 from tests.link.pair import DESCRIPTION, Network, Peer, Ping, Raw, chain, frame, pings
 
 MEMORY = 1 << 20

@@ -16,8 +16,8 @@ from evflow.engine.host import NETWORK, system_values, use_network
 from evflow.errors import CodeError, GraphError, LinkError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
-from evflow.link.congestion import Congestion, compiled_handler, python_handler, relieve
-from evflow.link.waiting import Entry, Waiting
+from evflow.net.link.congestion import Congestion, compiled_handler, python_handler, relieve
+from evflow.net.link.waiting import Entry, Waiting
 from evflow.schema import Schema
 from evflow.schema.types import TEXT, f64, i64
 from tests.codgen.compiling import compile

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 import evflow as ev
 from evflow import EventBatch
 from evflow.events.attributes import Attributes
-from evflow.link import hub, remote_inputs, session
-from evflow.link import messages as m
+from evflow.net.link import hub, remote_inputs, session
+from evflow.net.link import messages as m
 from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Ping, Port, Raw, chain, frame, pings, receiver
 
 

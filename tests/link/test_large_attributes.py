@@ -9,9 +9,9 @@ import pytest
 import evflow as ev
 from evflow.errors import LinkError
 from evflow.events.attributes import MOST_ATTRIBUTES, Attributes
-from evflow.link import attributes as attributes_module
-from evflow.link import messages as m
-from evflow.link.attributes import divided, pack, unpack
+from evflow.net.link import attributes as attributes_module
+from evflow.net.link import messages as m
+from evflow.net.link.attributes import divided, pack, unpack
 from tests.link.pair import Network, Pair, Peer, Ping, pings
 
 SMALL = 4000
@@ -26,7 +26,7 @@ def noted(texts: list[Any], **more: list[Any]) -> ev.EventBatch:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a header could have few bytes of attributes."""
     for name in ("attributes", "outlet"):
-        monkeypatch.setattr(f"evflow.link.{name}.MOST_EXTENT", SMALL)
+        monkeypatch.setattr(f"evflow.net.link.{name}.MOST_EXTENT", SMALL)
 
 
 def test_parts_are_the_batch_in_order_and_none_is_too_large(small: None) -> None:

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 import evflow as ev
 from evflow.engine.topology import DROPPED
-from evflow.link import messages as m
-from evflow.link import outlet
-from evflow.link.link import State
+from evflow.net.link import messages as m
+from evflow.net.link import outlet
+from evflow.net.link.link import State
 from tests.link.pair import (
     DESCRIPTION,
     Network,

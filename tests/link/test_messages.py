@@ -13,8 +13,8 @@ from msgspec import Raw
 from msgspec.structs import astuple
 
 from evflow.errors import LinkError
-from evflow.link import messages as m
-from evflow.link.attributes import unpack as unpack_attributes
+from evflow.net.link import messages as m
+from evflow.net.link.attributes import unpack as unpack_attributes
 from tests.examples import tried
 
 NUMBER = st.integers(0, (1 << 63) - 1)

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from evflow.engine.topology import DROPPED, Crossing
 from evflow.errors import LinkError
-from evflow.link import messages as m
-from evflow.link.link import UNNEEDED, State
+from evflow.net.link import messages as m
+from evflow.net.link.link import UNNEEDED, State
 from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Raw, chain, frame, pings, receiver, sender
 from tests.link.three import Three, ending
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from evflow.errors import LinkError
-from evflow.link import messages as m
-from evflow.link import session
-from evflow.link.control import Notes
-from evflow.link.link import State
+from evflow.net.link import messages as m
+from evflow.net.link import session
+from evflow.net.link.control import Notes
+from evflow.net.link.link import State
 from tests.link.pair import Network, Pair, Peer, Raw, chain, frame, receiver
 
 Heard = list[tuple[str, bytes]]

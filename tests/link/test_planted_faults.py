@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from evflow.engine.topology import Crossing
-from evflow.link import delivery, link, session
-from evflow.link.delivery import Delivery
-from evflow.link.downstream import Downstream
-from evflow.link.hub import Hub
-from evflow.link.inlet import Inlet
-from evflow.link.outlet import Outlet
-from evflow.link.provenance import Provenance, Seen, next_route
+from evflow.net.link import delivery, link, session
+from evflow.net.link.delivery import Delivery
+from evflow.net.link.downstream import Downstream
+from evflow.net.link.hub import Hub
+from evflow.net.link.inlet import Inlet
+from evflow.net.link.outlet import Outlet
+from evflow.net.link.provenance import Provenance, Seen, next_route
 from tests.link.simulation.process import Process
 from tests.link.simulation.runner import one
 from tests.link.simulation.sharing import Sharing

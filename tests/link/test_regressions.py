@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 import evflow as ev
-from evflow.check import check_graph
+from evflow.engine.check import check_graph
 from evflow.engine.engine import Engine
 from evflow.engine.letters import LetterBox
+from evflow.engine.placement import bridged, placed_on
 from evflow.engine.topology import Crossing
 from evflow.events.batch import EventBatch
-from evflow.link import messages as m
-from evflow.link.hub import Hub
-from evflow.link.outlet import Outlet, Terms
-from evflow.link.provenance import Provenance
-from evflow.placement import bridged, placed_on
+from evflow.net.link import messages as m
+from evflow.net.link.hub import Hub
+from evflow.net.link.outlet import Outlet, Terms
+from evflow.net.link.provenance import Provenance
 from evflow.stone import Acting, Actor, Context
 
 STREAM = bytes(16)

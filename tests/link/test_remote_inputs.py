@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import evflow as ev
 from evflow.engine.topology import Slot
-from evflow.link import messages as m
-from evflow.link.link import State
+from evflow.net.link import messages as m
+from evflow.net.link.link import State
 from tests.link.pair import Network, Pair, Peer, Ping, frame, pings, receiver, sender
 from tests.link.three import Three, relay, relayed
 

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 import evflow as ev
 from evflow.engine.topology import Crossing
-from evflow.link import delivery
-from evflow.link import messages as m
-from evflow.link.link import State
+from evflow.net.link import delivery
+from evflow.net.link import messages as m
+from evflow.net.link.link import State
 from tests.link.pair import DESCRIPTION, Network, Pair, Peer, Ping, Raw, frame, pings, receiver, sender
 from tests.link.three import relay
 

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 import evflow as ev
 from evflow.errors import LinkError
-from evflow.link import delivery as delivery_module
-from evflow.link import messages as m
-from evflow.link import provenance
-from evflow.link.delivery import Delivery, Paths
-from evflow.link.downstream import Downstream
-from evflow.link.provenance import Known, Provenance, Seen, pack_seen, unpack_seen
-from evflow.node.journal import FileJournal
+from evflow.net.link import delivery as delivery_module
+from evflow.net.link import messages as m
+from evflow.net.link import provenance
+from evflow.net.link.delivery import Delivery, Paths
+from evflow.net.link.downstream import Downstream
+from evflow.net.link.provenance import Known, Provenance, Seen, pack_seen, unpack_seen
+from evflow.net.node.journal import FileJournal
 from tests.examples import tried
 from tests.link.pair import DESCRIPTION, Network, Peer, Raw, chain, frame
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evflow.link import messages as m
+from evflow.net.link import messages as m
 from tests.link.pair import DESCRIPTION, Network, Peer, Raw, chain, frame
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
 from evflow.events.encode import encode_dict
-from evflow.link.waiting import POLICIES, Entry, Waiting
+from evflow.net.link.waiting import POLICIES, Entry, Waiting
 from evflow.schema import Schema
 from evflow.schema.types import TEXT, i64
 from tests.examples import tried

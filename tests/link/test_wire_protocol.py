@@ -18,10 +18,10 @@ from msgspec.structs import asdict
 
 import evflow as ev
 from evflow.errors import LinkError
-from evflow.link import messages as m
-from evflow.link import outlet, session
-from evflow.link.attributes import unpack as unpack_attributes
-from evflow.link.provenance import next_route
+from evflow.net.link import messages as m
+from evflow.net.link import outlet, session
+from evflow.net.link.attributes import unpack as unpack_attributes
+from evflow.net.link.provenance import next_route
 from tests.link.pair import Network, Peer, Port
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "wire-protocol.md").read_text()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from evflow.node.arena import Arena, Offer
-from evflow.node.mapping import Mapping, Sharing
+from evflow.net.node.arena import Arena, Offer
+from evflow.net.node.mapping import Mapping, Sharing
 
 KIB = 1024
 

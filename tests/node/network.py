@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evflow.node.keyfile import generate
+from evflow.net.node.keyfile import generate
 
 __all__ = ["Network", "hosts", "keys_for"]
 

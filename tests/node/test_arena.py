@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 import evflow as ev
 from evflow.events.gather import back_to_back
-from evflow.node import arena as arena_module
-from evflow.node.arena import HEADER, Arena, FreeList
-from evflow.node.mapping import Mapping, Sharing
+from evflow.net.node import arena as arena_module
+from evflow.net.node.arena import HEADER, Arena, FreeList
+from evflow.net.node.mapping import Mapping, Sharing
 from tests.node.lending import KIB, Lender, bytes_of, connected
 
 
@@ -389,8 +389,8 @@ def test_a_size_of_next_to_nothing_is_refused() -> None:
 
 SENDER = """
 import json, random, sys
-from evflow.node.arena import Arena
-from evflow.node.mapping import Sharing
+from evflow.net.node.arena import Arena
+from evflow.net.node.mapping import Sharing
 
 arena = Arena(1 << 20)
 sending = Sharing(arena)
@@ -414,7 +414,7 @@ for line in sys.stdin:
 
 READER = """
 import json, sys
-from evflow.node.mapping import Mapping
+from evflow.net.node.mapping import Mapping
 
 name, size, nonce, place = json.loads(sys.stdin.readline())
 mapping = Mapping.open(name, size, bytes.fromhex(nonce))

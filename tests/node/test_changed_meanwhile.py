@@ -16,7 +16,7 @@ import pytest
 
 import evflow as ev
 from evflow.events.steady import steadied
-from evflow.node.mapping import Mapping
+from evflow.net.node.mapping import Mapping
 from tests.node.lending import KIB, Lender, connected
 
 ROOT = Path(__file__).parents[2]

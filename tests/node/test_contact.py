@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evflow.errors import LinkError
-from evflow.node.contact import Contact
+from evflow.net.node.contact import Contact
 
 PORTS = st.integers(1, 65535)
 LABELS = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)

@@ -15,11 +15,11 @@ from evflow import mishaps
 from evflow.errors import FlowError, LinkError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
-from evflow.link import hub, outlet
-from evflow.link.link import Link
-from evflow.link.session import Session
-from evflow.node import sockets
-from evflow.node.sockets import Sockets
+from evflow.net.link import hub, outlet
+from evflow.net.link.link import Link
+from evflow.net.link.session import Session
+from evflow.net.node import sockets
+from evflow.net.node.sockets import Sockets
 from tests.node.processes import wait_for
 
 Patch = pytest.MonkeyPatch

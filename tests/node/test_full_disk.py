@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import evflow as ev
-from evflow.node.journal import FileJournal
+from evflow.net.node.journal import FileJournal
 from tests.flow.test_full_disk import in_file
 from tests.node import graphs
 from tests.node.processes import NodeProcess, free_port, running, wait_for

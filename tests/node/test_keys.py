@@ -20,8 +20,8 @@ from zmq.utils import z85
 import evflow as ev
 from evflow.deploy.client import Cluster
 from evflow.errors import LinkError
-from evflow.node.keyfile import stamp_of
-from evflow.node.keys import Gate, KeyRing, generate
+from evflow.net.node.keyfile import stamp_of
+from evflow.net.node.keys import Gate, KeyRing, generate
 from tests.examples import tried
 
 NEVER = 300
@@ -573,7 +573,7 @@ def test_many_peers_that_connect_at_once_are_told_apart(folder: Path) -> None:
 
 PROCESS = """
 import zmq
-from evflow.node.keys import Gate, KeyRing
+from evflow.net.node.keys import Gate, KeyRing
 context = zmq.Context()
 gate = Gate(context, KeyRing({folder!r}, "center"))
 gate.start()

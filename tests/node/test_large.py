@@ -12,8 +12,8 @@ import pytest
 import evflow as ev
 from evflow.events.encode import encoder, encoder_parts
 from evflow.flow import entry
-from evflow.node import sockets as sockets_module
-from evflow.node.arena import Arena
+from evflow.net.node import sockets as sockets_module
+from evflow.net.node.arena import Arena
 from tests.node.processes import wait_for
 
 

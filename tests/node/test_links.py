@@ -13,7 +13,7 @@ from evflow.engine.engine import Engine
 from evflow.engine.letters import LetterBox
 from evflow.engine.topology import Crossing, Slot, Topology
 from evflow.errors import LinkError
-from evflow.node.node import Links, Node
+from evflow.net.node.node import Links, Node
 
 PATIENCE = 20.0
 

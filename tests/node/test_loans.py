@@ -17,8 +17,8 @@ from evflow.events.gather import Place
 from evflow.flow import entry
 from evflow.flow import loan as loan_module
 from evflow.flow.loan import lend, taken_up
-from evflow.node import sockets as sockets_module
-from evflow.node.arena import Arena
+from evflow.net.node import sockets as sockets_module
+from evflow.net.node.arena import Arena
 from tests.node.processes import wait_for
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import evflow as ev
-from evflow.node.arena import HEADER, Lease, is_leased
-from evflow.node.mapping import Mapping
+from evflow.net.node.arena import HEADER, Lease, is_leased
+from evflow.net.node.mapping import Mapping
 from tests.node.lending import KIB, Lender, connected
 
 

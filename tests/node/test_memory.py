@@ -10,7 +10,7 @@ import pytest
 
 _PROGRAM = """
 import ctypes, resource
-from evflow.node.memory import keep_freed_memory
+from evflow.net.node.memory import keep_freed_memory
 
 keep_freed_memory()
 c = ctypes.CDLL(None)

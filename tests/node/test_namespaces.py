@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import evflow as ev
-from evflow.node.keyfile import generate
+from evflow.net.node.keyfile import generate
 from tests.node.network import Network, hosts, keys_for
 from tests.node.processes import NodeProcess, wait_for
 

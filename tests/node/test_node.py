@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import evflow as ev
-from evflow.node.bell import NetBell
+from evflow.net.node.bell import NetBell
 from tests.node import graphs
 from tests.node.graphs import Count, Rec
 from tests.node.processes import NodeProcess, free_port, running, wait_for

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import evflow as ev
-from evflow.link.congestion import Congestion
+from evflow.net.link.congestion import Congestion
 from tests.node import graphs
 from tests.node.graphs import Rec
 from tests.node.processes import NodeProcess, free_port, running, wait_for

@@ -12,11 +12,11 @@ import pytest
 import evflow as ev
 from evflow.deploy.store import FileStore
 from evflow.matching.matcher import Matcher
-from evflow.node.journal import FileJournal
-from evflow.node.keyfile import generate
+from evflow.net.node.journal import FileJournal
+from evflow.net.node.keyfile import generate
 from evflow.spark.staging.folder import Folder
 from evflow.stones.match import Match
-from evflow.watch.recording import Recorder
+from evflow.tools.watch.recording import Recorder
 
 
 class Ping(ev.Event):

@@ -16,7 +16,7 @@ import pytest
 import zmq
 
 import evflow as ev
-from evflow.node.keyfile import generate
+from evflow.net.node.keyfile import generate
 from tests.node import graphs
 from tests.node.graphs import Rec
 from tests.node.processes import running, wait_for

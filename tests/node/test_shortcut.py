@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evflow.errors import LinkError
-from evflow.link.transport import Connection
-from evflow.node.contact import Contact
-from evflow.node.shortcut import MOST, Shortcut
-from evflow.node.sockets import Sockets
+from evflow.net.link.transport import Connection
+from evflow.net.node.contact import Contact
+from evflow.net.node.shortcut import MOST, Shortcut
+from evflow.net.node.sockets import Sockets
 from tests.examples import tried
 from tests.node.processes import wait_for
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import zmq
 
-from evflow.node.contact import Contact
-from evflow.node.sockets import Sockets
+from evflow.net.node.contact import Contact
+from evflow.net.node.sockets import Sockets
 from tests.node.processes import wait_for
 
 BY_THE_SYSTEM = -1

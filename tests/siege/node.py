@@ -26,6 +26,6 @@ def main() -> None:
         from tests.siege.plants import PLANTS
 
         PLANTS[plant].patch()
-    from evflow.cli import main as evflow
+    from evflow.tools.cli import main as evflow
 
     evflow()

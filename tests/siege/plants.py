@@ -34,7 +34,7 @@ def _unbounded() -> None:
     import msgpack
 
     from evflow.errors import LinkError
-    from evflow.link import messages as m
+    from evflow.net.link import messages as m
 
     inner = m.unpack
 
@@ -54,7 +54,7 @@ def _unbounded() -> None:
 
 def _nested() -> None:
     """Lists in lists break the flow: the text of an error shows the whole value."""
-    from evflow.link import messages as m
+    from evflow.net.link import messages as m
 
     _unbounded()
     inner = m.unpack
@@ -94,7 +94,7 @@ def _heartbeats() -> None:
     """ZeroMQ has heartbeats of its own, while a handler leaves its queues full."""
     import zmq
 
-    from evflow.node.sockets import Sockets
+    from evflow.net.node.sockets import Sockets
 
     _starved()
     socket_of = Sockets._socket
@@ -111,7 +111,7 @@ def _heartbeats() -> None:
 def _disk() -> None:
     """A full disk ends the flow."""
     from evflow.errors import LinkError
-    from evflow.node.journal import FileJournal
+    from evflow.net.node.journal import FileJournal
 
     save = FileJournal.save
 
@@ -126,7 +126,7 @@ def _disk() -> None:
 
 def _boundless() -> None:
     """Every channel gets all the credit that one may have, and nothing has to wait at its sender."""
-    from evflow.link.inlet import Budget
+    from evflow.net.link.inlet import Budget
 
     Budget.allows = lambda self, inlet, used: self.window  # type: ignore[method-assign]
     Budget.admits = lambda self, inlet, beyond: True  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from evflow.cli import main
+from evflow.tools.cli import main
 from tests.house.test_docs import blocks, script
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def test_example_runs_and_finds_what_pandas_finds(
 
 
 def test_demo_tells_as_many_subscribers_as_that_of_matching(spark: SparkSession) -> None:
-    from evflow.demo.flights import airports, read
-    from evflow.demo.matching import events, match
-    from evflow.demo.subscribers import subscribers
+    from evflow.tools.demo.flights import airports, read
+    from evflow.tools.demo.matching import events, match
+    from evflow.tools.demo.subscribers import subscribers
 
     done = CliRunner().invoke(main, ["demo", "spark", "--json"])
     assert done.exit_code == 0, done.output

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.disk import Log, Store
 from evflow.errors import DeployError, EvflowError, FlowError, SparkError
-from evflow.link.control import Answers
+from evflow.net.link.control import Answers
 from evflow.spark import questions
 from evflow.spark.format.connection import Connection
 from evflow.spark.format.options import Options

@@ -9,7 +9,7 @@ import pytest
 
 import evflow as ev
 from evflow.errors import EvflowError, FlowError, SparkError, UnwrittenError
-from evflow.node.keys import generate
+from evflow.net.node.keys import generate
 from evflow.spark.format.connection import Connection, shared
 from evflow.spark.format.options import Options
 from evflow.spark.format.sending import Sender

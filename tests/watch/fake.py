@@ -9,8 +9,8 @@ from typing import Any
 
 import evflow as ev
 from evflow.errors import FlowError, LinkError
-from evflow.watch.status import NodeStatus
-from evflow.watch.survey import Place, Seen, Survey
+from evflow.tools.watch.status import NodeStatus
+from evflow.tools.watch.survey import Place, Seen, Survey
 
 
 class Trade(ev.Event):

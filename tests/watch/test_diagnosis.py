@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import evflow as ev
-from evflow.link.messages import VERSION
-from evflow.watch.diagnosis import Probe, diagnose, probe
-from evflow.watch.doctor import Greeting
-from evflow.watch.status import LinkStatus
+from evflow.net.link.messages import VERSION
+from evflow.tools.watch.diagnosis import Probe, diagnose, probe
+from evflow.tools.watch.doctor import Greeting
+from evflow.tools.watch.status import LinkStatus
 
 AT = "tcp://10.0.0.3:7000"
 

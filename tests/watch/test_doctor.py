@@ -12,10 +12,18 @@ import pytest
 
 import evflow as ev
 from evflow.errors import LinkError
-from evflow.node.keyfile import generate
-from evflow.watch import doctor
-from evflow.watch.diagnosis import Probe
-from evflow.watch.doctor import Finding, Greeting, checked, host_checks, keys_check, listen_check, verdict
+from evflow.net.node.keyfile import generate
+from evflow.tools.watch import doctor
+from evflow.tools.watch.diagnosis import Probe
+from evflow.tools.watch.doctor import (
+    Finding,
+    Greeting,
+    checked,
+    host_checks,
+    keys_check,
+    listen_check,
+    verdict,
+)
 from tests.watch.fake import FakeClient
 
 

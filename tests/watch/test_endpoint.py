@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from evflow.watch import endpoint as limits
-from evflow.watch.endpoint import Endpoint
-from evflow.watch.metrics import serve
+from evflow.tools.watch import endpoint as limits
+from evflow.tools.watch.endpoint import Endpoint
+from evflow.tools.watch.metrics import serve
 from tests.node.processes import wait_for
 from tests.watch.fake import status, stone
 

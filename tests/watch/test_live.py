@@ -7,10 +7,10 @@ import pytest
 
 import evflow as ev
 from evflow.deploy.hosts import Hosts
-from evflow.draw import Picture
 from evflow.errors import DeployError
-from evflow.watch.live import chosen, picture
-from evflow.watch.placement import placement_problems, placement_table
+from evflow.graph.draw import Picture
+from evflow.tools.watch.live import chosen, picture
+from evflow.tools.watch.placement import placement_problems, placement_table
 from tests.watch.fake import Trade, deployment, status, stone, survey, trades
 
 pytest.importorskip("pygraphviz")

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from evflow.watch.logs import JsonLines, LogRing, kept_log
+from evflow.tools.watch.logs import JsonLines, LogRing, kept_log
 
 NAME = "evflow.tests.logs"
 

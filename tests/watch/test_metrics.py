@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from evflow.errors import LinkError
-from evflow.watch.metrics import registry, serve
+from evflow.tools.watch.metrics import registry, serve
 from tests.watch.fake import deployment, link, status, stone
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

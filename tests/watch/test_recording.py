@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.errors import FlowError
 from evflow.events.attributes import Attributes
-from evflow.watch import recording as recording_module
-from evflow.watch.recording import Recorder, Recording, Replayed, replay
+from evflow.tools.watch import recording as recording_module
+from evflow.tools.watch.recording import Recorder, Recording, Replayed, replay
 from tests.examples import tried
 
 
@@ -195,7 +195,7 @@ def test_recorder_killed_at_its_first_bytes_leaves_a_file_that_can_be_continued(
 KILLED = """
 import sys
 import evflow as ev
-from evflow.watch.recording import Recorder
+from evflow.tools.watch.recording import Recorder
 class Trade(ev.Event):
     number: int
     text: str

@@ -9,10 +9,10 @@ import click
 import pytest
 
 from evflow.errors import LinkError
-from evflow.watch.diagnosis import Probe
-from evflow.watch.status import NodeStatus
-from evflow.watch.survey import Rate, Watcher, rates
-from evflow.watch.view import status_data, status_text
+from evflow.tools.watch.diagnosis import Probe
+from evflow.tools.watch.status import NodeStatus
+from evflow.tools.watch.survey import Rate, Watcher, rates
+from evflow.tools.watch.view import status_data, status_text
 from tests.watch.fake import FakeClient, deployment, link, nobody, place, says, status, stone, survey
 
 

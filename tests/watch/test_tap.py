@@ -8,7 +8,7 @@ import pytest
 
 import evflow as ev
 from evflow.events.attributes import Attributes
-from evflow.watch.tap import Lines, Rows, Watched, plain_value, watch
+from evflow.tools.watch.tap import Lines, Rows, Watched, plain_value, watch
 from tests.watch.fake import FakeTap, Trade
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from evflow import report
-from evflow.watch.survey import Survey
-from evflow.watch.view import frame
+from evflow.tools import report
+from evflow.tools.watch.survey import Survey
+from evflow.tools.watch.view import frame
 from tests.watch.fake import link, status, stone, survey
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from evflow.errors import EvflowError, LinkError, SparkError
 from evflow.flow.flow import Flow
-from evflow.node.node import Node
+from evflow.net.node.node import Node
 from evflow.spark.format.options import Options
 from evflow.spark.questions import Question, answered, packed
 

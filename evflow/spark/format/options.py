@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from evflow.errors import EvflowError, LinkError, SparkError
-from evflow.node.contact import Contact, named_contact
-from evflow.node.keyfile import checked_name
+from evflow.net.node.contact import Contact, named_contact
+from evflow.net.node.keyfile import checked_name
 from evflow.outside import shown
 
 __all__ = ["EARLIEST", "LATEST", "Options"]

@@ -6,16 +6,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from evflow.check import check_graph
 from evflow.engine.change import Difference, adopt
+from evflow.engine.check import check_graph
+from evflow.engine.placement import placed_on
 from evflow.engine.topology import DROPPED, Topology
 from evflow.errors import GraphError
 from evflow.events.batch import EventBatch
-from evflow.link.provenance import pack_seen, unpack_seen
-from evflow.placement import placed_on
+from evflow.net.link.provenance import pack_seen, unpack_seen
 
 if TYPE_CHECKING:
-    from evflow.graph import Graph
+    from evflow.graph.graph import Graph
     from tests.link.simulation.process import Process
     from tests.link.simulation.world import World
 

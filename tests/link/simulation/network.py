@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from evflow.errors import LinkError
-from evflow.link.transport import Connection
+from evflow.net.link.transport import Connection
 from tests.link.remote import Remote
 from tests.link.simulation.clock import Clock
 from tests.link.simulation.sharing import Sharing

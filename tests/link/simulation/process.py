@@ -11,8 +11,8 @@ from evflow.engine.engine import Engine
 from evflow.engine.letters import LetterBox
 from evflow.engine.topology import Slot
 from evflow.events.batch import EventBatch
-from evflow.link.hub import Hub
-from evflow.link.provenance import Provenance
+from evflow.net.link.hub import Hub
+from evflow.net.link.provenance import Provenance
 from tests.link.simulation.moving import placed
 from tests.link.simulation.network import Killed, SimTransport
 

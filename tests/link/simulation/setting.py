@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from unittest import mock
 
-from evflow.link import outlet as outlet_module
-from evflow.link import session as session_module
+from evflow.net.link import outlet as outlet_module
+from evflow.net.link import session as session_module
 from tests.link.simulation.network import Manner
 
 __all__ = ["Setting", "draw", "draw_manner", "sizes"]

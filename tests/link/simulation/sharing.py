@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evflow.errors import LinkError
-from evflow.node.arena import FreeList
+from evflow.net.node.arena import FreeList
 
 if TYPE_CHECKING:
     from tests.link.simulation.network import Network
@@ -32,7 +32,7 @@ class Arena:
 
 
 class Sharing:
-    """Shared memory of one connection, one end of it; as ``evflow.node.mapping``."""
+    """Shared memory of one connection, one end of it; as ``evflow.net.node.mapping``."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

@@ -11,9 +11,9 @@ from typing import Any
 from unittest import mock
 
 from evflow import mishaps
+from evflow.engine.placement import bridged
 from evflow.engine.topology import DROPPED, Slot
 from evflow.events.batch import EventBatch
-from evflow.placement import bridged
 from tests.link.simulation.clock import Clock
 from tests.link.simulation.faults import schedule
 from tests.link.simulation.moving import Move

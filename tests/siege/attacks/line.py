@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import zmq
 
-from evflow.node.keyfile import key_paths, read_secret
+from evflow.net.node.keyfile import key_paths, read_secret
 from tests.siege.hostile import Foe
 
 __all__ = ["ACCEPT", "ACK", "HELLO", "REJECT", "WELCOME", "Line", "packed"]

@@ -1,0 +1,87 @@
+"""Stones in a graph, their ports and inputs, as what links are made between; and the links themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
+
+from evflow.errors import GraphError
+
+if TYPE_CHECKING:
+    from evflow.graph.graph import Graph
+    from evflow.stone import Stone
+
+__all__ = ["End", "Link", "Placed", "PlacedInput", "PlacedPort", "Start"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link from a port of one stone to an input of another ("" for the input that fits best)."""
+
+    source: str
+    port: int
+    target: str
+    input: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Placed:
+    """A stone in a graph: ``placed >> stone`` links its output, ``placed[n]`` is its port n.
+
+    ``placed["name"]`` is one of its inputs, for a stone that has several.
+    """
+
+    graph: Graph
+    name: str
+
+    @property
+    def stone(self) -> Stone:
+        """The stone's description."""
+        return self.graph.stones[self.name]
+
+    @overload
+    def __getitem__(self, port: int) -> PlacedPort: ...
+    @overload
+    def __getitem__(self, port: str) -> PlacedInput: ...
+    def __getitem__(self, port: int | str) -> PlacedPort | PlacedInput:
+        if isinstance(port, int):
+            if port < 0:
+                raise GraphError(f"stone {self.name!r}: output port {port}: expected 0 or more")
+            return PlacedPort(self, port)
+        if not isinstance(port, str) or port not in self.stone.inputs:
+            raise GraphError(
+                f"stone {self.name!r} has no input {port!r}; it has {', '.join(self.stone.inputs) or 'none'}"
+            )
+        return PlacedInput(self, port)
+
+    def __rshift__(self, target: End | Stone) -> Placed:
+        return self.graph.link(self, target)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of {self.graph.name}>"
+
+
+@dataclass(frozen=True)
+class PlacedPort:
+    """One output port of a stone."""
+
+    placed: Placed
+    port: int
+
+    def __rshift__(self, target: End | Stone) -> Placed:
+        return self.placed.graph.link(self, target)
+
+
+@dataclass(frozen=True)
+class PlacedInput:
+    """One input of a stone that has several."""
+
+    placed: Placed
+    input: str
+
+
+Start = Placed | PlacedPort | str
+"""Where a link starts: a stone (its port 0), one of its ports, or its name."""
+
+End = Placed | PlacedInput | str
+"""Where a link ends: a stone (the input that fits best), one of its inputs, or its name."""

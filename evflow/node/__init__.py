@@ -1,1 +1,0 @@
-"""A node, one process's end of the overlay: sockets, keys and shared memory around ``evflow.link``."""
