@@ -18,8 +18,6 @@ from evflow.errors import CodeError, SchemaError
 from evflow.schema import REQUIRED, Schema
 from evflow.schema.types import Array, FieldType, ListOf, Logical, Number, Record
 
-__all__ = ["adapt", "check_fit", "needs"]
-
 _FUEL = 1 << 40
 
 

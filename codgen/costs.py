@@ -18,8 +18,6 @@ from evflow.codgen.library import LIBRARY
 from evflow.codgen.tree import Expr, Function, Stmt, walk
 from evflow.schema.types import NUMBERS, Str
 
-__all__ = ["STEPS", "is_quiet", "metered", "tank", "work_tank"]
-
 STEPS = 10
 """Steps in a unit of fuel: the least that a turn of a loop costs."""
 

@@ -13,8 +13,6 @@ from evflow.codgen.tree import Function
 from evflow.errors import CodeError
 from evflow.schema import Schema
 
-__all__ = ["FUEL", "Input", "build", "refuse_requests", "refuse_statics", "source_of"]
-
 FUEL = 10_000_000
 """What one event may spend, if nothing else is said: about a tenth of a second."""
 

@@ -11,8 +11,6 @@ from evflow.codgen.llvm.ir import Module
 from evflow.codgen.native import Native
 from evflow.codgen.tree import Function, Pos, Root
 
-__all__ = ["gate"]
-
 
 def gate(function: Function) -> Native | None:
     """The function ``i64 (ptr event)`` that tells, by 1 or 0, whether a filter passes an event.

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["LIBRARY", "SYSTEM", "LibraryFunction"]
-
 
 class LibraryFunction(NamedTuple):
     """A function of the library.

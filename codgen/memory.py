@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BRIEF", "Array", "address", "packed_texts"]
-
 BRIEF = 256 << 10
 """Bytes up to which memory is copied while no other thread runs; to have the interpreter back would take
 longer."""

@@ -24,8 +24,6 @@ from evflow.codgen.llvm.append_ir import PYTHON_FUNCTIONS
 from evflow.codgen.llvm.expressions import C_FUNCTIONS
 from evflow.errors import CodeError
 
-__all__ = ["HOT", "LOCK", "Code", "Native", "compiling", "prepare", "target"]
-
 HOT = 20_000
 """Events after which code is compiled with all optimisations."""
 

@@ -24,8 +24,6 @@ from evflow.codgen.native import Native
 from evflow.schema import Schema
 from evflow.schema.types import Record
 
-__all__ = ["Append", "Words", "append_bytes", "append_event", "words_over"]
-
 _log = logging.getLogger("evflow.flow")
 
 Append = Callable[[Any], bool]

@@ -18,8 +18,6 @@ from evflow.codgen.tree import Function
 from evflow.errors import GraphError
 from evflow.schema import Schema
 
-__all__ = ["QueueKernel", "QueueResult", "QueueSegment", "QueueState", "queue_kernel"]
-
 AttributeValue = int | float | str
 
 _STORE, _USED, _CAPACITY, _ENTRIES, _TAIL, _ROOM, _HEAD = range(7)

@@ -15,11 +15,6 @@ from evflow.codgen.tree import Fault
 from evflow.codgen.vectors import Vectors
 from evflow.schema import Schema
 
-__all__ = [
-    "Column", "ExitReader", "FaultNote", "Records", "Result", "Segment", "fault_notes",
-    "read_attributes", "runs",
-]  # fmt: skip
-
 Column = tuple[str, Array, Array]
 """An attribute's kind (``i``, ``f`` or ``s``), values (int64, float64, or str objects) and presence
 (bool)."""

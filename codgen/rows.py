@@ -10,8 +10,6 @@ from evflow.codgen.memory import Array, address
 from evflow.codgen.native import Native
 from evflow.schema import Schema
 
-__all__ = ["RowsEncoder", "rows_encoder"]
-
 _BRIEF = 1 << 20
 """Bytes that are written before another thread could take over: a tenth of a millisecond."""
 

@@ -25,17 +25,6 @@ from evflow.codgen.tree import REQUEST, Function, Loop, Variable, walk
 from evflow.codgen.vectors import Vectors
 from evflow.schema.types import NUMBERS
 
-__all__ = [
-    "AttributeColumn",
-    "LoopCode",
-    "Runtime",
-    "kept_state",
-    "layout_of",
-    "new_state",
-    "request_at",
-    "take_request",
-]
-
 _SHORT, _LITTLE = 2048, 1 << 20
 """Events and bytes up to which a run keeps the interpreter lock: giving it away costs more than the run."""
 

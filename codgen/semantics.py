@@ -18,8 +18,6 @@ import numpy as np
 
 from evflow.codgen.tree import Fault
 
-__all__ = ["BITS", "FLOATS", "INTEGERS", "ZERO", "Halt", "binary", "cast", "compare", "normal", "unary"]
-
 BITS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "u8": 8, "u16": 16, "u32": 32, "u64": 64}
 """Width of each integer type."""
 

@@ -37,13 +37,6 @@ from typing import Any
 from evflow.schema import Schema
 from evflow.schema.types import FieldType
 
-__all__ = [
-    "REQUEST", "VALUE_TYPES", "Assign", "Attribute", "Binary", "Block", "Break", "Call", "Compare", "Const",
-    "Continue", "Convert", "Copy", "Declare", "Discard", "Element", "Expr", "Fault", "Function", "If",
-    "Length", "Load", "Logical", "Loop", "Path", "Place", "Pos", "Present", "Return", "Root", "Run",
-    "Select", "SetAttribute", "Spend", "Step", "Stmt", "Submit", "Unary", "Variable", "deepest", "walk",
-]  # fmt: skip
-
 VALUE_TYPES = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "str")
 """The types of values: numbers, and ``str`` (a view of bytes of an event, an attribute or a literal).
 

@@ -20,8 +20,6 @@ from evflow.schema import Schema
 from evflow.schema.types import Array as ArrayType
 from evflow.schema.types import FieldType, Maybe, Record
 
-__all__ = ["Validator", "validator"]
-
 _VALIDATORS = 1024
 _Words = c_int64 * (len(HEAD) + PATH)
 _ROWS, _SITE, _AT, _STEPS = (HEAD.index(name) for name in ("rows", "site", "at", "steps"))

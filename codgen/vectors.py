@@ -12,8 +12,6 @@ import numpy as np
 from evflow.codgen.llvm.context import Context
 from evflow.codgen.memory import Array, address
 
-__all__ = ["Vectors"]
-
 _SMALL = 4096
 """Bytes up to which a vector's content is copied out, and its memory kept for the next run."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-__all__ = ["choices", "listed", "nearest", "suggestion"]
-
 _MAX_COMPARED = 1000
 _MOST_NAMES = 20
 

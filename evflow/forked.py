@@ -16,8 +16,6 @@ import weakref
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Owner", "leave_to_parent", "remove_folder", "renew", "temporary_folder"]
-
 
 class Owner(Protocol):
     """What has something that forks must not touch."""

@@ -13,19 +13,6 @@ from collections import Counter
 
 from evflow.errors import FlowError
 
-__all__ = [
-    "CONTAINED",
-    "Broken",
-    "Forked",
-    "is_due",
-    "named",
-    "reason_for",
-    "reason_of",
-    "say",
-    "sound",
-    "tell",
-]
-
 CONTAINED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code that a flow calls may raise without ending the flow; a handler may call ``sys.exit()``, too."""
 

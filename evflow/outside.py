@@ -13,17 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "MOST_DEPTH",
-    "MOST_VALUES",
-    "Malformed",
-    "check_depth",
-    "from_json",
-    "from_msgpack",
-    "shown",
-    "shown_path",
-]
-
 MOST_DEPTH = 100
 """Lists and maps that may stand within each other."""
 

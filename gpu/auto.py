@@ -21,8 +21,6 @@ from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
-__all__ = ["Auto"]
-
 LEAST_FILTERS = 4000
 PATIENCE = 3
 """After so many failures in a row the device is left alone."""

@@ -18,8 +18,6 @@ from evflow.gpu.table import ALWAYS, AREA
 from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
 
-__all__ = ["Ccm"]
-
 EXTRA_ROWS = 2
 """Rows before those of names: areas, and what is always true."""
 

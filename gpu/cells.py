@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EVERYWHERE", "Cells"]
-
 EVERYWHERE = -1
 """The bucket of a filter that is tested for every event: it has no area, or one without bounds."""
 

@@ -14,8 +14,6 @@ from evflow.gpu.single import MOST_ROWS, SingleEngine
 from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
 
-__all__ = ["Clcb"]
-
 RUNS = 4
 """Events that share a 32-bit counter, a byte each."""
 

@@ -10,8 +10,6 @@ from numpy.typing import DTypeLike, NDArray
 from evflow.gpu.device import Device, Memory
 from evflow.matching.strings import Strings
 
-__all__ = ["Column", "Operands", "Staging"]
-
 FEW = 8
 """Up to so many scattered elements are copied one by one, more are scattered by a kernel."""
 

@@ -23,8 +23,6 @@ from evflow.errors import DeviceError
 from evflow.gpu.nvrtc import compile_ptx, kernel_source
 from evflow.gpu.owner import FORKED, Owner
 
-__all__ = ["Device", "Kernel", "Mark", "Memory", "OutOfMemory", "Stream", "available"]
-
 T = TypeVar("T")
 A = TypeVar("A", bound="_Asked")
 

@@ -21,8 +21,6 @@ from evflow.matching.engine import Matches
 from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
 
-__all__ = ["DeviceEngine"]
-
 
 class DeviceEngine(ABC):
     """An engine on a device. All that it asks of the device is done in the device's thread.

@@ -28,8 +28,6 @@ from evflow.matching.filters import Filters
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
-__all__ = ["Grid"]
-
 BATCH_BYTES = 32 << 20
 SEEN_BYTES = 256 << 20
 ANSWER_BYTES = 256 << 20

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from evflow.errors import DeviceError
 
-__all__ = ["compile_ptx", "kernel_source"]
-
 _VARIABLE = "EVFLOW_NVRTC"
 _OPTIONS = ("--gpu-architecture=compute_75", "--std=c++17", "-fmad=false")
 _WHEELS = ("nvidia/cuda_nvrtc/lib", "nvidia/cu12/lib", "nvidia/cu13/lib")

@@ -19,8 +19,6 @@ from evflow.matching.held import Held, with_room
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
-__all__ = ["OrderedFilters"]
-
 LEAST_RECENT = 1024
 RECENT_SHARE = 64
 """Ordered anew once more than this many filters, and more than this share of all, stand out of order."""

@@ -22,8 +22,6 @@ from typing import Any, TypeVar
 
 from evflow.errors import DeviceError
 
-__all__ = ["FORKED", "Owner"]
-
 FORKED = (
     "this process was forked from one that uses the device, and CUDA does not work in a fork: start it with "
     "multiprocessing's 'spawn', or use a CPU engine"

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from evflow.events.gather import starts_of
 from evflow.matching.rows import TEXT, EventRows
 
-__all__ = ["ATTRIBUTE", "HEAD", "PackedEvents", "attributes", "blooms", "gathered", "places"]
-
 _GOLDEN = np.uint32(0x9E3779B1)
 
 ATTRIBUTE = np.dtype(

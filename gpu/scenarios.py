@@ -11,8 +11,6 @@ from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.engine import Matches
 from evflow.matching.model import Op
 
-__all__ = ["ENGINES", "ccm_scenario", "clcb_scenario", "differences", "mixed_scenario"]
-
 ENGINES = ("ccm", "clcb", "clcb-grid")
 """Those that match on a device."""
 

@@ -12,8 +12,6 @@ from evflow.gpu.trials import trials
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.matcher import Matcher
 
-__all__ = ["selftest"]
-
 
 def selftest(*, full: bool = False, events: int = 50, device: int = 0) -> Iterator[str]:
     """Runs the papers' scenarios on a device and compares each answer with that of engine ``reference``.

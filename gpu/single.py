@@ -22,8 +22,6 @@ from evflow.matching.held import Held
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
-__all__ = ["MOST_ROWS", "SingleEngine"]
-
 MOST_ROWS = 65535
 """The most blocks along y that a device takes; an event with more attributes takes more launches."""
 

@@ -11,8 +11,6 @@ from evflow.errors import DeviceError
 from evflow.gpu.device import Device, Memory
 from evflow.gpu.pack import PackedEvents
 
-__all__ = ["HEADER", "PAIR", "Part", "Slot"]
-
 HEADER = 8
 """Bytes of an answer before its pairs: how many there are, and 4 more, so that pairs are aligned."""
 

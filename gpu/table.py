@@ -16,11 +16,6 @@ from evflow.gpu.pack import blooms
 from evflow.matching.filters import Filters
 from evflow.matching.operators import Op
 
-__all__ = [
-    "ALWAYS", "AREA", "GONE", "NEEDS_CHARS", "NOBODY", "TEXT_OPERAND", "ConstraintTable", "coded",
-    "filter_columns", "filter_values",
-]  # fmt: skip
-
 AREA = 14
 ALWAYS = 15
 """Operators beside those of ``Op``: the place lies in the filter's area; true."""

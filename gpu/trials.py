@@ -17,8 +17,6 @@ from evflow.gpu.device import Device, Memory, OutOfMemory
 from evflow.gpu.scenarios import ENGINES, differences, mixed_scenario
 from evflow.matching.matcher import Matcher
 
-__all__ = ["trials"]
-
 FILTERS = 20_000
 SPARE = 2 << 20
 """Free memory may be so much less afterwards; a driver takes and gives back in pieces."""

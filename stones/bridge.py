@@ -16,8 +16,6 @@ from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Context, checked_integer, titled
 from evflow.stones.code import Code, described, undescribed
 
-__all__ = ["Bridge"]
-
 _DELIVERIES = ("at_least_once", "at_most_once")
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from evflow.codgen.front import source_of
 from evflow.schema import Schema
 
-__all__ = ["Code", "code_settings", "described", "undescribed"]
-
 Code = str | Callable[..., object]
 """Cod or Python text, or a Python function whose source can be read."""
 

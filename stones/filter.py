@@ -11,8 +11,6 @@ from evflow.schema import Schema
 from evflow.stone import Compiled, checked_integer, titled
 from evflow.stones.code import Code, code_settings
 
-__all__ = ["Filter"]
-
 
 class Filter(Compiled):
     """Passes an event on, its bytes unchanged, where the function is not zero.

@@ -13,8 +13,6 @@ from evflow.stone import titled
 from evflow.stones.code import Code
 from evflow.stones.transform import Transform
 
-__all__ = ["Generator"]
-
 
 class Generator(Transform):
     """Calls its function every ``period`` seconds and sends ``output`` where it is not zero.

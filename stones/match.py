@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from evflow.matching.matcher import Matcher
     from evflow.stones.matching.controls import Controls
 
-__all__ = ["Match"]
-
 _MOST_THREADS = 256
 _MOST_IDS = (1 << 31) - 1
 

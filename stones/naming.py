@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 from urllib.parse import quote
 
-__all__ = ["file_name"]
-
 _MOST = 100
 
 

@@ -21,8 +21,6 @@ from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held, checked_integer, titled
 from evflow.stones.code import Code, code_settings, described, undescribed
 
-__all__ = ["Queue"]
-
 
 class Queue(Acting):
     """Queues events of several schemas and calls its function at each arrival: joins, windows, thresholds.

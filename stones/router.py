@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from evflow.stones.filter import Filter
 
-__all__ = ["Router"]
-
 
 class Router(Filter):
     """Sends an event out of the port that the function returns; a negative number drops it.

@@ -8,8 +8,6 @@ from typing import Any
 from evflow.schema import Schema
 from evflow.stone import Passing
 
-__all__ = ["Source"]
-
 
 class Source(Passing):
     """Where a program submits events; made by ``Graph.source``.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from evflow.stone import Passing
 
-__all__ = ["Split"]
-
 
 class Split(Passing):
     """Hands every event, by reference, to every stone linked to its port 0, in the order linked.

@@ -20,8 +20,6 @@ from evflow.outside import from_json, from_msgpack, shown
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arrivals, checked_integer, titled
 
-__all__ = ["Storage"]
-
 MOST_EVENT = 1_000_000_000
 """Bytes of an event in a file."""
 MOST_PIECE = 4 << 20

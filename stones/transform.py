@@ -12,8 +12,6 @@ from evflow.schema import Schema
 from evflow.stone import Compiled, checked_integer, titled
 from evflow.stones.code import Code, code_settings
 
-__all__ = ["Transform"]
-
 
 class Transform(Compiled):
     """Fills ``output``, a new event of another schema, and sends it where the function is not zero.

@@ -25,8 +25,6 @@ from evflow.schema import Schema
 from evflow.schema.types import Blob, Bytes, Number, Str, Text
 from evflow.stone import Actor, Checkpoint, Context, Entrance, Handler, Held, working
 
-__all__ = ["RAW", "Working", "key_problem"]
-
 RAW = "raw"
 """The input that takes what no handler's schema fits."""
 

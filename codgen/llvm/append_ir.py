@@ -10,23 +10,6 @@ from __future__ import annotations
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.codgen.memory import BRIEF
 
-__all__ = [
-    "ARRAY_DATA",
-    "ARRAY_DTYPE",
-    "ARRAY_FLAGS",
-    "ARRAY_NDIM",
-    "ARRAY_SHAPE",
-    "BYTES_DATA",
-    "BYTES_SIZE",
-    "FLOAT_VALUE",
-    "PYTHON_FUNCTIONS",
-    "TYPE",
-    "WORDS",
-    "Append",
-    "pointer",
-    "write_appender",
-]
-
 PYTHON_FUNCTIONS = {
     "PyBool_FromLong": "ptr @ev_PyBool_FromLong(i64)",
     "PyErr_Clear": "void @ev_PyErr_Clear()",

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from evflow.codgen.llvm.ir import Body, Module
 
-__all__ = ["Context", "ContextBody", "Key", "Triple", "load_triple", "new_context", "store_triple"]
-
 Triple = tuple[str, str, str]
 """An attribute's operands, each i64: kind, bits or address, length."""
 

@@ -18,8 +18,6 @@ from evflow.schema.types import FieldType
 if TYPE_CHECKING:
     from evflow.codgen.llvm.host import Host
 
-__all__ = ["Emitter", "Failure", "Place", "Text", "failure_words"]
-
 Text = tuple[str, str]
 """The operands of a text: pointer and length (i64)."""
 

@@ -20,8 +20,6 @@ from evflow.codgen.llvm.ir import LLVM_TYPES, Body, number
 from evflow.codgen.tree import Expr, Fault, Pos
 from evflow.schema.types import NUMBERS, Maybe, Number
 
-__all__ = ["C_FUNCTIONS", "number_value", "read_number", "write_number"]
-
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _FLOAT_ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _FLOAT_TESTS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}

@@ -22,8 +22,6 @@ from evflow.schema.types import NUMBERS, Blob, Bytes, Maybe, Record
 if TYPE_CHECKING:
     from evflow.codgen.llvm.host import Host
 
-__all__ = ["FunctionEmitter", "write_function"]
-
 _ON_STACK = 512
 """Bytes of a local array up to which it is kept on the stack."""
 

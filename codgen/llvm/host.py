@@ -15,8 +15,6 @@ from evflow.codgen.llvm.outputs import MAX_OUTPUT
 from evflow.codgen.tree import Fault, Pos, Root
 from evflow.schema import Schema
 
-__all__ = ["MAX_SUBMITS", "Host", "Notes"]
-
 MAX_SUBMITS = 100_000
 """Events that a function may submit for one event; beyond it is a LIMIT fault."""
 

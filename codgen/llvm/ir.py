@@ -11,8 +11,6 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-__all__ = ["LLVM_TYPES", "Body", "Module", "number"]
-
 Values = Callable[[], Sequence[str]]
 
 LLVM_TYPES = {

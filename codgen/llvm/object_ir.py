@@ -30,8 +30,6 @@ from evflow.codgen.llvm.writer_ir import Piece, Source, Writer
 from evflow.schema import Field, Schema
 from evflow.schema.types import Array, Blob, FieldType, Logical, Number, Record, Str, Text
 
-__all__ = ["Layout", "can_encode", "write_encoder"]
-
 _C_CONTIGUOUS = 1
 
 _MOST = (1 << 32) - 1

@@ -21,8 +21,6 @@ from evflow.schema.program import default_image, fixed_image, head
 from evflow.schema.types import Blob, Bytes, FieldType, Maybe, Number, Record, Str
 from evflow.schema.types import Text as TextType
 
-__all__ = ["MAX_OUTPUT", "Output"]
-
 MAX_OUTPUT = 64 << 20
 """Bytes that one event may produce in one output; beyond it is a LIMIT fault."""
 

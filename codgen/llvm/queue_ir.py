@@ -19,8 +19,6 @@ from evflow.codgen.llvm.stage_ir import KernelText, selected, write_fault
 from evflow.codgen.tree import Function, Pos, Root
 from evflow.schema import Schema
 
-__all__ = ["ENTRY", "QUEUE", "write_queue"]
-
 QUEUE = 8
 """Words of a queue: address, bytes used and capacity of the store; address, end and capacity of the entries,
 in entries; the first entry that waits; one to spare."""

@@ -14,8 +14,6 @@ from evflow.schema import Field, Schema
 from evflow.schema.program import head, image
 from evflow.schema.types import Array, Number, Str
 
-__all__ = ["can_encode_rows", "write_rows_encoder"]
-
 _BLOCK = 8 << 10
 """Bytes of the rows that are written together."""
 

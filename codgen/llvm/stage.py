@@ -16,8 +16,6 @@ from evflow.codgen.tree import Function
 from evflow.errors import GraphError
 from evflow.schema import Schema
 
-__all__ = ["Buffer", "Link", "Node", "Port", "Routes", "Stage"]
-
 
 @dataclass(frozen=True)
 class Port:

@@ -22,8 +22,6 @@ from evflow.codgen.llvm.ir import Module
 from evflow.codgen.llvm.stage import Link, Node, Routes
 from evflow.codgen.tree import Pos, Root
 
-__all__ = ["KernelText", "selected", "write_fault", "write_kernel"]
-
 
 class KernelText(NamedTuple):
     """A module before it is compiled.

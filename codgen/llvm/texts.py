@@ -18,8 +18,6 @@ from evflow.codgen.tree import Expr, Fault, Pos
 from evflow.schema.types import Blob, Bytes, Str
 from evflow.schema.types import Text as TextType
 
-__all__ = ["FUNCTIONS", "compare", "read_text", "require_utf8", "text_value"]
-
 _WORD = 16
 
 _SHORT = 256

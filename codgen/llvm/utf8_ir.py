@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from evflow.codgen.llvm.ir import Body, Module
 
-__all__ = ["utf8"]
-
 _HIGH = -0x7F7F7F7F7F7F7F80
 """The highest bit of each of eight bytes."""
 

@@ -30,8 +30,6 @@ from evflow.schema.types import (
     Text,
 )
 
-__all__ = ["HEAD", "PATH", "Site", "ValidatorText", "write_validator"]
-
 HEAD = ("data", "size", "count", "offsets", "rows", "site", "at", "steps")
 """The words of the context: the data, its size, how many events (-1: till the end), where offsets go; then
 what was found: how many events are right, the site of what is wrong (-1: nothing), where it is, and how many

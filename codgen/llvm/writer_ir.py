@@ -14,8 +14,6 @@ from evflow.schema import Field, Schema
 from evflow.schema.program import LENGTH, NIL, head, steps, varying
 from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Maybe, Number, Record, Str, Text
 
-__all__ = ["Piece", "Source", "Writer"]
-
 Piece = tuple[str, str, str]
 """Text or bytes: where they are, how many (i64), and how many may be read from there on (i64)."""
 

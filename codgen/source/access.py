@@ -50,8 +50,6 @@ from evflow.schema.types import (
     Text,
 )
 
-__all__ = ["Access", "Attributes", "Operand", "Queue", "Ref", "Slice", "converts", "is_text", "value_type"]
-
 _EXACT_DIGITS = 15
 """Digits of a decimal that a float64 holds."""
 _MAX_LISTED = 50

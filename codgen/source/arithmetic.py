@@ -31,8 +31,6 @@ from evflow.codgen.tree import (
 from evflow.errors import CodeError
 from evflow.schema.logical.enum import Enum
 
-__all__ = ["OPERATORS", "Arithmetic", "common_type", "enumeration", "names_of", "promoted", "spelled"]
-
 _SMALL = frozenset({"bool", "i8", "i16", "u8", "u16"})
 _ORDER = ("i32", "u32", "i64", "u64", "f32", "f64")
 _BITWISE = frozenset({"and", "or", "xor", "shl", "shr"})

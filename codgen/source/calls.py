@@ -18,8 +18,6 @@ from evflow.codgen.source.access import Access, Attributes, Operand, Queue, Ref
 from evflow.codgen.source.arithmetic import common_type, spelled
 from evflow.codgen.tree import REQUEST, Expr, Pos, Stmt
 
-__all__ = ["Argument", "Calls"]
-
 
 class Argument(NamedTuple):
     """An argument of a call and where it stands."""

@@ -26,8 +26,6 @@ from evflow.codgen.tree import Expr, Function, Pos, Stmt, deepest
 from evflow.schema import Schema
 from evflow.schema.types import Logical, Maybe
 
-__all__ = ["KINDS", "Builder"]
-
 KINDS = ("filter", "transform", "router", "queue")
 """The kinds of functions."""
 

@@ -23,8 +23,6 @@ from evflow.codgen.tree import Expr, Function, Stmt
 from evflow.schema import Schema
 from evflow.schema.logical import Enum
 
-__all__ = ["build_cod"]
-
 
 def build_cod(
     text: str,

@@ -14,8 +14,6 @@ from evflow.codgen.source.codtext import FIELD_NAMES, TYPE_NAMES
 from evflow.codgen.source.translator import Translator
 from evflow.codgen.tree import Expr, Pos, Stmt
 
-__all__ = ["CONSTANTS", "Expressions"]
-
 CONSTANTS: dict[str, bool | int | float | str] = {
     "true": True, "false": False, "M_PI": math.pi, "M_E": math.e, "NAN": math.nan, "INFINITY": math.inf
 }  # fmt: skip

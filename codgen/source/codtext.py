@@ -18,8 +18,6 @@ from pycparser.c_lexer import CLexer
 
 from evflow.errors import CodeError
 
-__all__ = ["FIELD_NAMES", "TYPE_NAMES", "Parsed", "parse"]
-
 _MAX_SOURCE = 1 << 18
 
 TYPE_NAMES = {

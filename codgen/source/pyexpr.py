@@ -26,8 +26,6 @@ from evflow.codgen.tree import Const, Expr, Pos, Stmt
 from evflow.errors import CodeError
 from evflow.schema.types import Maybe
 
-__all__ = ["Expressions"]
-
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"
 }  # fmt: skip

@@ -21,8 +21,6 @@ from evflow.codgen.tree import Expr, Function, Stmt
 from evflow.errors import CodeError
 from evflow.schema import Schema
 
-__all__ = ["build_python"]
-
 _ANNOTATIONS = {"int": "i64", "float": "f64", "bool": "bool", "str": "str"}
 _ALLOWED = "it has assignments, if, while, for … in range(…), break, continue, pass, return and calls"
 

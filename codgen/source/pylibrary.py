@@ -21,8 +21,6 @@ from evflow.codgen.tree import Binary, Const, Expr
 if TYPE_CHECKING:
     from evflow.codgen.source.pyexpr import Expressions
 
-__all__ = ["BUILTINS", "MATH", "METHODS", "OPERATIONS", "compared", "number"]
-
 _MAX_POWER = 64
 
 _Operation = Callable[[Builder, Expr, Expr], Expr]

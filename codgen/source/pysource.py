@@ -21,8 +21,6 @@ from types import CodeType, FunctionType
 from evflow.errors import CodeError
 from evflow.outside import shown
 
-__all__ = ["PythonSource", "identity", "parse_python", "plain_text", "portable", "python_source"]
-
 _MAX_SOURCE = 1 << 18
 
 Constant = bool | int | float | str

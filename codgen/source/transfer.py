@@ -16,8 +16,6 @@ from evflow.schema.types import Array, FieldType, Logical, Maybe, Record
 if TYPE_CHECKING:
     from evflow.codgen.source.check import Builder
 
-__all__ = ["Transfer"]
-
 
 class Transfer:
     """Makes the statements of one copy.

@@ -11,8 +11,6 @@ from evflow.codgen.source.check import Builder
 from evflow.codgen.tree import Expr, Pos, Stmt
 from evflow.errors import CodeError
 
-__all__ = ["Translator"]
-
 _MAX_DEPTH = 150
 """How deep statements and expressions may be nested in one another."""
 

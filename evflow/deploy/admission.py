@@ -14,8 +14,6 @@ from evflow.graph.kinds import announced, checked_class, place_of, stone_class
 from evflow.outside import shown
 from evflow.stone import Stone
 
-__all__ = ["Admission"]
-
 MOST_CODE = 64 << 10
 """Characters that a stone function may have."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from evflow.flow.entry import Entry
     from evflow.graph.graph import Graph
 
-__all__ = ["Client", "Cluster", "RemoteAttributes", "Tap", "checked_seconds", "missing", "no_deployment"]
-
 _POLL = 0.02
 _LOOK = 0.2
 _MOST_TIMEOUT = 86_400

@@ -38,8 +38,6 @@ from evflow.outside import shown, shown_path
 if TYPE_CHECKING:
     from evflow.net.node.node import Contacts
 
-__all__ = ["Daemon"]
-
 _log = logging.getLogger("evflow.deploy")
 
 T = TypeVar("T")

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from evflow.deploy.record import Record, stones_of, stones_on
 
-__all__ = ["DEAD_AFTER", "FailureDetector", "fallen_back"]
-
 DEAD_AFTER = 5.0
 """Seconds of silence after which a node is taken for dead."""
 

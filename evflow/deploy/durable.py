@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from evflow.disk import Growing
     from evflow.engine.snapshot import Snapshot
 
-__all__ = ["DurableState", "Prepared", "Replica"]
-
 _MOST_PAST = 200
 """Replicas of the past that are kept."""
 

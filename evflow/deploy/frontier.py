@@ -18,8 +18,6 @@ from evflow.engine.placement import bridged, placed_on
 from evflow.engine.topology import Topology
 from evflow.graph.graph import Graph
 
-__all__ = ["Frontier", "frontier"]
-
 
 class Frontier(NamedTuple):
     """What a node leaves open while a change is prepared.

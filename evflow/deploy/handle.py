@@ -27,8 +27,6 @@ from evflow.stone import Stone, checked_integer
 if TYPE_CHECKING:
     from evflow.flow.entry import Entry
 
-__all__ = ["ANSWER", "Deployment"]
-
 _PATIENCE = 2.0
 """Seconds that hosts have to tell which deployments there are instead."""
 _POLL = 0.02

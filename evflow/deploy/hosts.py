@@ -22,8 +22,6 @@ from evflow.net.node.contact import Contact, node_name
 from evflow.net.node.keyfile import checked_name
 from evflow.outside import shown
 
-__all__ = ["Hosts"]
-
 _KNOWN = ("hosts", "keys", "name", "plain")
 _EXAMPLE = '[hosts]\nedge = "tcp://10.0.0.2:7000"'
 _MOST_BYTES = 1 << 20

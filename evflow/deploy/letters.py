@@ -17,8 +17,6 @@ from evflow.errors import DeployError, RemoteError
 if TYPE_CHECKING:
     from evflow.flow.flow import Flow
 
-__all__ = ["RemoteEvent", "RemoteLetter", "RemoteLetters", "letters_of", "newest", "own_letters"]
-
 Again = Callable[[Sequence[int]], list[int]]
 """Gives letters of a node to their stones again, by number; the numbers of those that are not there."""
 

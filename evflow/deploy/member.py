@@ -21,8 +21,6 @@ from evflow.deploy.register import Register
 if TYPE_CHECKING:
     from evflow.deploy.controller import Controller
 
-__all__ = ["SILENCE", "Member"]
-
 SILENCE = 3.0
 """Seconds after which a proposer that is not heard is taken for dead."""
 

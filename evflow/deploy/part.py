@@ -20,8 +20,6 @@ from evflow.graph.rules import rules_of
 from evflow.mishaps import CONTAINED, named
 from evflow.stone import Acting, Stone
 
-__all__ = ["EMPTY", "checked_graph", "part_of", "qualified", "read_part", "union", "within"]
-
 EMPTY = Topology({})
 
 _PATIENCE = 5.0

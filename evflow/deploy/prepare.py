@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from evflow.deploy.controller import Controller
     from evflow.engine.snapshot import Snapshot
 
-__all__ = ["PreparePhase"]
-
 _POLL = 0.01
 """Seconds after which it is looked again whether all is quiet, at most."""
 

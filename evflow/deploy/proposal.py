@@ -19,8 +19,6 @@ from evflow.errors import DeployError
 if TYPE_CHECKING:
     from evflow.deploy.controller import Controller
 
-__all__ = ["Outcome", "Proposal"]
-
 _AGAIN = 0.5
 _OTHERS = 0.5
 _CANCELS = 4

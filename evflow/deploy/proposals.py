@@ -16,8 +16,6 @@ from evflow.errors import DeployError
 if TYPE_CHECKING:
     from evflow.deploy.controller import Controller
 
-__all__ = ["ProposalQueue", "Done"]
-
 _STAGGER = 0.7
 _LONGER = 1.5
 _MOST_RANK = 20

@@ -18,8 +18,6 @@ from evflow.graph.rules import rules_of
 from evflow.net.link.messages import MISREAD
 from evflow.outside import shown
 
-__all__ = ["UNSET", "Identity", "Name", "Record", "differences", "moves", "stones_of", "stones_on", "touched"]
-
 MOST_NODES = 1000
 """Nodes that a deployment may have."""
 

@@ -13,8 +13,6 @@ from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from msgspec import Meta
 
-__all__ = ["NOBODY", "Ballot", "Number", "Proposer", "Register"]
-
 T = TypeVar("T")
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 62) - 1)]

@@ -22,8 +22,6 @@ from evflow.graph.rules import Rule, rules_of
 if TYPE_CHECKING:
     from evflow.deploy.controller import Controller
 
-__all__ = ["Requests", "obeyed"]
-
 _log = logging.getLogger("evflow.deploy")
 
 _KEPT = 100

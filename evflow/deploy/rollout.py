@@ -13,8 +13,6 @@ from evflow.engine.placement import bridged
 from evflow.errors import DeployError
 from evflow.graph.graph import Graph
 
-__all__ = ["deploy", "roll_out"]
-
 
 def deploy(
     graph: Graph,

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from evflow.deploy.daemon import Daemon
     from evflow.engine.letters import DeadLetters
 
-__all__ = ["RpcHandlers"]
-
 _log = logging.getLogger("evflow.deploy")
 
 _MOST_PATIENCE = 600.0

@@ -39,8 +39,6 @@ from evflow.mishaps import CONTAINED, named
 from evflow.net.link.inlet import Hold
 from evflow.stone import Actor
 
-__all__ = ["Site"]
-
 _POLL = 0.01
 
 _MOST_BRIDGES = 4000

@@ -11,8 +11,6 @@ from evflow.deploy.messages import PIECE, Decision, Fetch, Piece
 from evflow.disk import Growing
 from evflow.engine.snapshot import Parts
 
-__all__ = ["Arrivals", "Departure"]
-
 _WINDOW = 8
 """Pieces that are under way at a time."""
 

@@ -16,8 +16,6 @@ from evflow.disk import Blobs, Growing, Guard, Lock, Store, Trouble, advice, pri
 from evflow.errors import DeployError, FlowError, UnwrittenError
 from evflow.outside import shown, shown_path
 
-__all__ = ["FileStore"]
-
 _log = logging.getLogger("evflow.deploy")
 
 _LARGE = 64 << 10

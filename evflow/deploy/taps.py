@@ -12,8 +12,6 @@ from evflow.engine.topology import Crossing, Hop, Slot, Topology
 from evflow.errors import DeployError
 from evflow.stones.bridge import Bridge
 
-__all__ = ["MOST_TAPS", "Tapped", "with_taps"]
-
 MOST_TAPS = 100
 """Taps that a node may have at a time."""
 

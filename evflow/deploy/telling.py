@@ -14,8 +14,6 @@ from evflow.outside import MOST_VALUES, shown
 if TYPE_CHECKING:
     from evflow.engine.letters import DeadLetter
 
-__all__ = ["MOST_AGAIN", "MOST_LETTERS", "fields_of", "resubmitted", "told"]
-
 MOST_LETTERS = 10_000
 """Dead letters that are asked for at once."""
 

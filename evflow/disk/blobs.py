@@ -21,8 +21,6 @@ from evflow.disk.lock import private_folder
 from evflow.disk.log import sync_file
 from evflow.outside import shown
 
-__all__ = ["Blobs", "Growing"]
-
 _NAME = re.compile("[0-9a-f]{16}-([0-9]{1,18})-([0-9a-f]{8})")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 

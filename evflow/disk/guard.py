@@ -14,8 +14,6 @@ from pathlib import Path
 
 from evflow.disk.lock import private_file, read_file
 
-__all__ = ["Guard"]
-
 _SLOT = struct.Struct("<8sQ")
 _SUM = struct.Struct("<I")
 _MAGIC = b"evflowg1"

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from evflow.forked import leave_to_parent
 
-__all__ = ["Lock", "OwnFile", "private_file", "private_folder", "read_file", "tell_if_open"]
-
 _log = logging.getLogger("evflow")
 
 _PATIENCE = 1.0

@@ -32,8 +32,6 @@ from evflow.disk.trouble import unusable
 from evflow.errors import FlowError, SchemaError
 from evflow.outside import Malformed, from_msgpack, shown, shown_path
 
-__all__ = ["Body", "Log", "Meta", "Piece", "remove", "sync_file"]
-
 _MAGIC = b"evflow log 1\n"
 _SQLITE = b"SQLite format 3\0"
 _RECORDING = b"evflow recording 1\n"

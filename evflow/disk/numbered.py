@@ -16,8 +16,6 @@ from typing import Any
 from evflow.disk.log import Body, Log, Meta, Piece
 from evflow.outside import shown
 
-__all__ = ["END", "Numbered"]
-
 END = 1 << 62
 """A number is less."""
 

@@ -15,8 +15,6 @@ from evflow.disk.log import Log, Meta
 from evflow.errors import FlowError
 from evflow.outside import shown
 
-__all__ = ["Changes", "Store"]
-
 _SLACK = 4 << 20
 """Bytes that a log may have more than twice what it needs."""
 

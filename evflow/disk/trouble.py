@@ -8,8 +8,6 @@ import time
 
 from evflow.errors import FlowError, UnwrittenError
 
-__all__ = ["AGAIN", "Trouble", "advice", "unusable"]
-
 AGAIN = 1.0
 """Seconds between two tries of a write."""
 

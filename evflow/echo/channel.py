@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from evflow.engine.letters import DeadLetter
     from evflow.flow.entry import Entry
 
-__all__ = ["Channel", "Member", "Subscription"]
-
 _numbers = itertools.count(1)
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from evflow.flow.flow import Flow
     from evflow.graph.graph import Graph
 
-__all__ = ["Keeper"]
-
 _log = logging.getLogger("evflow.echo")
 
 

@@ -36,8 +36,6 @@ from evflow.echo.roster import NEVER, Roster
 from evflow.errors import EvflowError, LinkError
 from evflow.graph.morph import Morph
 
-__all__ = ["Marks", "Membership", "Settings"]
-
 Marks = dict[tuple[str, str], Version]
 """(channel, process) → the version of its entry that stones are linked by."""
 

@@ -21,24 +21,6 @@ from evflow.echo.record import MOST_NAME
 from evflow.errors import LinkError
 from evflow.net.link.messages import MISREAD, Numbered
 
-__all__ = [
-    "LEFT",
-    "OPEN",
-    "SUBSCRIBED",
-    "TOPIC",
-    "Absent",
-    "Entry",
-    "Find",
-    "Here",
-    "Known",
-    "Message",
-    "Refused",
-    "State",
-    "Version",
-    "pack",
-    "unpack",
-]
-
 TOPIC = "echo"
 """The topic of these notes."""
 

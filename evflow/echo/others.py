@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-__all__ = ["Presence", "Search"]
-
 _NEVER = -1e9
 _LONGEST_AGE = 1 << 31
 

@@ -28,8 +28,6 @@ from evflow.schema import Schema
 if TYPE_CHECKING:
     from evflow.engine.letters import DeadLetters
 
-__all__ = ["Process"]
-
 _open: weakref.WeakSet[Process] = weakref.WeakSet()
 
 

@@ -24,17 +24,6 @@ from evflow.outside import from_json, shown
 from evflow.schema import Schema
 from evflow.stone import Compiled, Stone
 
-__all__ = [
-    "DELIVERIES",
-    "MOST_NAME",
-    "MOST_TEXT",
-    "ChannelContact",
-    "Derivation",
-    "Record",
-    "morph_from",
-    "packed_morph",
-]
-
 DELIVERIES = ("at_least_once", "at_most_once")
 
 MOST_NAME = 255

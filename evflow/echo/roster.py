@@ -13,8 +13,6 @@ from evflow.echo.record import Record, morph_from, packed_morph
 from evflow.errors import LinkError
 from evflow.graph.morph import Morph
 
-__all__ = ["NEVER", "Roster"]
-
 NEVER: Version = (0, 0)
 """The version of an entry that is not known."""
 

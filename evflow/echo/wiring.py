@@ -26,18 +26,6 @@ from evflow.stones.split import Split
 if TYPE_CHECKING:
     from evflow.flow.flow import Flow
 
-__all__ = [
-    "LowerSplit",
-    "Plan",
-    "UpperSplit",
-    "Wires",
-    "bridge_name",
-    "function_name",
-    "lower_name",
-    "plan",
-    "upper_name",
-]
-
 
 def upper_name(key: str) -> str:
     """The stone to which a channel's events are submitted."""

@@ -20,19 +20,6 @@ from evflow.stone import Acting, Actor, Checkpoint, Context, Held
 if TYPE_CHECKING:
     from evflow.engine.topology import Slot
 
-__all__ = [
-    "Asking",
-    "are_numbers",
-    "asked",
-    "asking",
-    "checked_batch",
-    "checkpoint",
-    "count",
-    "extracted",
-    "opened",
-    "text",
-]
-
 _log = logging.getLogger("evflow.engine")
 
 T = TypeVar("T")

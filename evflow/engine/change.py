@@ -23,8 +23,6 @@ from evflow.events.batch import EventBatch
 from evflow.mishaps import CONTAINED, Broken
 from evflow.stone import Actor, Stone, arrivals
 
-__all__ = ["Difference", "REMOVED", "adopt", "difference", "same_stone"]
-
 _log = logging.getLogger("evflow.engine")
 
 REMOVED = "the stone was removed while it held the event"

@@ -22,9 +22,6 @@ from evflow.stone import Acting, Compiled, Stone
 if TYPE_CHECKING:
     from evflow.graph.graph import Graph
 
-__all__ = ["build_topology", "check_graph", "find_arrivals"]
-
-
 _MOST_PORT = 10_000
 
 

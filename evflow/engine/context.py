@@ -15,8 +15,6 @@ from evflow.stone import Entrance
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
 
-__all__ = ["StoneContext"]
-
 
 class StoneContext:
     """An actor's way to the engine; see ``evflow.stone.Context``."""

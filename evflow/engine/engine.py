@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from evflow.codgen.kernel import Kernel, Result
     from evflow.engine.letters import LetterBox
 
-__all__ = ["Engine"]
-
 MOST_SCHEMAS = 1000
 """Schemas of events for which routes are known, beside one for each stone; more are planned anew."""
 _log = logging.getLogger("evflow.engine")

@@ -28,8 +28,6 @@ from evflow.events.convert import convert_events
 from evflow.graph.morph import Morph
 from evflow.schema import Schema
 
-__all__ = ["Adapter", "Fit", "best_fit"]
-
 _RANK = {"same": 0, "subset": 1, "convert": 2, "morph": 3, "any": 4}
 
 

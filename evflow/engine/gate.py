@@ -15,8 +15,6 @@ from evflow.errors import CodeError, SchemaError
 from evflow.schema import Schema
 from evflow.stone import Compiled, Passing
 
-__all__ = ["Gate", "gate_of"]
-
 
 @dataclass(frozen=True)
 class Gate:

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 
-__all__ = ["NETWORK", "NetworkReader", "system_values", "use_network"]
-
 NETWORK = ("bandwidth", "round_trip", "queued_bytes", "queued_events")
 """The system values that a node tells."""
 

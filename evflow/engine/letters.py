@@ -26,8 +26,6 @@ from evflow.outside import shown
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
-__all__ = ["DeadLetter", "DeadLetters", "Failures", "LetterBox", "MOST_REASON"]
-
 _MOST_SHOWN = 160
 """Characters of an event that the log shows."""
 

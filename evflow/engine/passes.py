@@ -12,8 +12,6 @@ from evflow.codgen.tree import Fault
 from evflow.events.attributes import AttributeColumn, Attributes
 from evflow.events.batch import EventBatch
 
-__all__ = ["REASONS", "faulted", "left", "reason_of", "sent"]
-
 REASONS = {
     Fault.DIVISION: "integer division by zero",
     Fault.INDEX: "index {value} is out of range: {name} has {bound} element{s}",

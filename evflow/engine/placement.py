@@ -11,8 +11,6 @@ from evflow.graph.kinds import own_kind, stone_class
 if TYPE_CHECKING:
     from evflow.graph.graph import Graph
 
-__all__ = ["bridged", "placed_on"]
-
 
 def bridged(graph: Graph) -> Graph:
     """The graph with a bridge on each link that crosses from node to node and does not start at one.

@@ -24,8 +24,6 @@ from evflow.stone import Acting, Compiled, Passing
 if TYPE_CHECKING:
     from evflow.codgen.kernel import Result
 
-__all__ = ["Route", "count_passing", "plan_route"]
-
 _MAX_STAGES = 64
 _MAX_DEPTH = 32
 _MAX_NODES = 50_000

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from evflow.events.batch import EventBatch
 
-__all__ = ["Slices"]
-
 _FIRST, _MOST = 16, 1024
 """Events of the first slice, of which nobody knows what comes, and of any."""
 

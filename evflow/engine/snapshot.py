@@ -29,19 +29,6 @@ from evflow.outside import Malformed, from_msgpack
 from evflow.schema import Schema
 from evflow.stone import Checkpoint, Held, arrivals
 
-__all__ = [
-    "Arrivals",
-    "Parsed",
-    "Parts",
-    "Snapshot",
-    "arrive",
-    "parse",
-    "read",
-    "restore",
-    "take",
-    "take_parts",
-]
-
 _VERSION = 2
 
 _LENGTH = 4

@@ -19,20 +19,6 @@ from evflow.stone import Acting, Actor, Compiled, Leaving, Stone
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
-__all__ = [
-    "DROPPED",
-    "ERRORS",
-    "IN",
-    "OUT",
-    "Crossing",
-    "Hop",
-    "Slot",
-    "Topology",
-    "ahead_of",
-    "behind_keepers",
-    "crossing_of",
-]
-
 T = TypeVar("T")
 
 IN, OUT, DROPPED, ERRORS = range(4)

@@ -20,8 +20,6 @@ from evflow.stone import Acting, Actor
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
 
-__all__ = ["Stalls", "Waking"]
-
 _log = logging.getLogger("evflow.engine")
 _flow_log = logging.getLogger("evflow.flow")
 

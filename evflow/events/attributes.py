@@ -17,8 +17,6 @@ from evflow.outside import shown
 from evflow.schema.types import TEXT, f64, i64
 from evflow.schema.values import Misfit, describe, to_number, to_text
 
-__all__ = ["MOST_ATTRIBUTES", "AttributeColumn", "AttributeValue", "Attributes", "too_many"]
-
 AttributeValue = int | float | str
 
 MOST_ATTRIBUTES = 1_000

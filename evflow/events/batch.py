@@ -33,8 +33,6 @@ from evflow.events.wirecheck import check, is_one
 from evflow.schema import Schema
 from evflow.schema.values import describe
 
-__all__ = ["EventBatch"]
-
 _UINT8 = np.dtype(np.uint8)
 
 _Rows = np.ndarray[Any, np.dtype[np.int32]]

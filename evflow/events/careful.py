@@ -31,13 +31,6 @@ from evflow.schema.types import (
 )
 from evflow.schema.values import Misfit, relaxed, to_bytes, to_number, to_text
 
-__all__ = [
-    "array_elements",
-    "encode_careful",
-    "encode_scalar",
-    "encode_value",
-]
-
 _MAX_LENGTH = (1 << 32) - 1
 _MAX_SHOWN = 16
 _MISSING = object()

@@ -12,8 +12,6 @@ from evflow.events.careful import encode_careful
 from evflow.events.view import view_class
 from evflow.schema import Schema
 
-__all__ = ["convert_events"]
-
 
 def convert_events(
     batch: EventBatch, schema: Schema

@@ -39,8 +39,6 @@ from evflow.schema.types import (
 )
 from evflow.schema.values import to_number
 
-__all__ = ["LARGE", "Piece", "encode_dict", "encode_many", "encoder", "encoder_parts", "value_encoder"]
-
 LARGE = 64 << 10
 """Bytes from which an event is not copied needlessly."""
 

@@ -27,9 +27,6 @@ from evflow.schema import REQUIRED, Schema
 from evflow.schema.specs import FieldSpec, Scope, check_field_name
 from evflow.schema.types import Record
 
-__all__ = ["Event", "event_class", "make_event"]
-
-
 _NO_FIELD = re.compile(r"\b(ClassVar|InitVar)\b")
 
 

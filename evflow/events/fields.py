@@ -16,8 +16,6 @@ from evflow.schema import Schema
 from evflow.schema.logical import logical_of
 from evflow.schema.types import MAX_DEPTH
 
-__all__ = ["as_json", "copied", "explained", "has_fields", "parts", "same", "show", "to_dict"]
-
 
 def has_fields(value: Any) -> bool:
     """Whether a value is an event or a view."""

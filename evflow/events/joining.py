@@ -8,8 +8,6 @@ from itertools import count, groupby
 
 from evflow.events.batch import EventBatch
 
-__all__ = ["MANY", "join_last", "joined"]
-
 MANY = 256
 """Batches that are worth joining."""
 

@@ -13,8 +13,6 @@ import numpy as np
 from evflow.schema.types import Number
 from evflow.schema.values import Misfit, expected, relaxed, to_number
 
-__all__ = ["AnyArray", "always_fits", "array_of", "convert_array", "fitting"]
-
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 
 

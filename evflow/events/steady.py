@@ -15,8 +15,6 @@ from evflow.schema import Schema
 from evflow.schema.program import LENGTH, NIL, steps, varying
 from evflow.schema.types import Array, Blob, FieldType, Maybe, Number, Text
 
-__all__ = ["Keep", "steadied", "takes_any_bytes"]
-
 Keep = Callable[[int, int], None]
 """Makes the bytes from one offset to another those of this process alone, with the values that they have."""
 

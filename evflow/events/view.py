@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from evflow.events.attributes import AttributeValue
     from evflow.events.batch import EventBatch
 
-__all__ = ["ListView", "View", "encoded", "position_of", "view_class"]
-
 _Reader = Callable[[Any, int], Any]
 _Skipper = Callable[[Any, int], int]
 """A function from a buffer and the offset of a value to the offset behind the value."""

@@ -35,8 +35,6 @@ from evflow.schema.types import (
     Text,
 )
 
-__all__ = ["check", "compile_check", "is_one", "walk"]
-
 # Bytes of a schema that are walked before a validator is compiled: by then compiling costs less.
 _MUCH = 16_384
 # A call counts as so many bytes at least.

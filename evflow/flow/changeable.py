@@ -14,8 +14,6 @@ from evflow.stone import Stone
 if TYPE_CHECKING:
     from evflow.graph.graph import Graph, Placed
 
-__all__ = ["Changeable", "Editing"]
-
 T = TypeVar("T")
 
 

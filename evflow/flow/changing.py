@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from evflow.graph.graph import Graph
     from evflow.graph.rules import Rule
 
-__all__ = ["Alteration", "Changes", "Obeying", "Terms", "check_rules_here", "compile_ahead"]
-
 _log = logging.getLogger("evflow.flow")
 
 _LOOK_AGAIN = 0.002

@@ -16,8 +16,6 @@ from evflow.flow.source_queue import Marks, SourceQueue
 from evflow.mishaps import CONTAINED, named, say
 from evflow.outside import shown
 
-__all__ = ["Drain", "End", "Flush", "Waiting", "check_timeout"]
-
 _log = logging.getLogger("evflow.flow")
 
 _SILENT = 10.0

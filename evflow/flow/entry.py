@@ -26,8 +26,6 @@ from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor
 
-__all__ = ["Entry"]
-
 AttributeValues = Mapping[str, int | float | str]
 
 _MANY = 1_000

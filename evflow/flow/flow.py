@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from evflow.graph.graph import Graph
     from evflow.net.node.node import Links, Node
 
-__all__ = ["Flow", "load"]
-
 T = TypeVar("T")
 
 _open: set[Flow] = set()

@@ -19,8 +19,6 @@ from evflow.events.batch import EventBatch
 from evflow.flow.source_queue import Item
 from evflow.schema import Schema
 
-__all__ = ["Handed"]
-
 _BESIDE = 64
 """Bytes that a submission takes beside its events, about."""
 

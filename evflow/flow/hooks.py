@@ -9,8 +9,6 @@ from collections.abc import Callable
 from evflow import mishaps
 from evflow.mishaps import CONTAINED
 
-__all__ = ["Hooks"]
-
 _log = logging.getLogger("evflow.flow")
 
 _AFTER_FAILURE = 1.0

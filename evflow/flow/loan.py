@@ -30,8 +30,6 @@ from evflow.schema import Schema, array_dtype
 from evflow.schema.types import Array
 from evflow.schema.values import describe
 
-__all__ = ["lend", "taken_up"]
-
 _LEAST = 1 << 20
 """Bytes of an event from which a place is worth what it costs; a smaller one is copied in less time."""
 

@@ -11,8 +11,6 @@ from evflow.engine.topology import Crossing, Slot
 from evflow.events.gather import Place
 from evflow.stone import Actor
 
-__all__ = ["Alone", "Bell", "Net", "Waker"]
-
 
 class Waker(Protocol):
     """Wakes the engine's thread; see ``Bell``.

@@ -16,8 +16,6 @@ from evflow.outside import shown
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
 
-__all__ = ["Questions"]
-
 _ASK, _ANSWER = "ask stone", "stone answers"
 _LINGER = 2.0
 """Seconds beyond its time that a question waits for the thread that asks it."""

@@ -20,8 +20,6 @@ from evflow.events.gather import Room, address_of
 from evflow.flow.submit_buffer import MOST, SubmitBuffer
 from evflow.schema import Schema
 
-__all__ = ["Item", "Marks", "SourceQueue"]
-
 _JOINED = 64 << 10
 """Bytes up to which single events are joined to a batch."""
 

@@ -14,8 +14,6 @@ from types import TracebackType
 
 from evflow.forked import renew
 
-__all__ = ["Standby"]
-
 _PAUSE = 0.01
 """Seconds between two times that the links are served while the flow's thread is away."""
 

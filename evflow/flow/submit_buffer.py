@@ -22,8 +22,6 @@ from evflow.events.encode import LARGE
 from evflow.events.gather import Offsets, Room, address_of, frozen, no_room, own_place
 from evflow.schema import Schema
 
-__all__ = ["MOST", "SMALL", "SubmitBuffer"]
-
 SMALL = 4096
 """Bytes that an event of varying width is reckoned with, and up to which one of fixed width is small."""
 

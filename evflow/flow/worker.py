@@ -31,8 +31,6 @@ from evflow.forked import renew
 from evflow.mishaps import CONTAINED, Forked, named, reason_of
 from evflow.stone import Actor, working
 
-__all__ = ["Worker"]
-
 _log = logging.getLogger("evflow.flow")
 
 _PORTION = 1.0

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from evflow.graph.graph import Graph, Link
     from evflow.stone import Stone
 
-__all__ = ["Live", "Picture", "Stats", "draw"]
-
 Stats = Mapping[str, Mapping[str, float]]
 """What ``Flow.stats`` gives: stone → count → number."""
 

@@ -16,8 +16,6 @@ from evflow.graph.placed import End, Link, Placed, PlacedInput, PlacedPort, Star
 from evflow.graph.rules import Rules
 from evflow.stone import Stone
 
-__all__ = ["Editable", "Fallback", "split_name"]
-
 
 @dataclass(frozen=True)
 class Fallback:

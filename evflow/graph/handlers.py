@@ -17,16 +17,6 @@ from typing import Any
 from evflow.errors import GraphError
 from evflow.mishaps import CONTAINED, named
 
-__all__ = [
-    "handler_from",
-    "handler_text",
-    "imported",
-    "is_handler_text",
-    "is_made_in",
-    "missing_module",
-    "own_handlers",
-]
-
 _own: ContextVar[Mapping[str, Callable[..., object]]] = ContextVar(
     "evflow.graph.handlers", default=MappingProxyType({})
 )

@@ -22,26 +22,6 @@ from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Context, Stone
 
-__all__ = [
-    "GROUP",
-    "KINDS",
-    "Absent",
-    "absent",
-    "announced",
-    "check_declared",
-    "checked_class",
-    "class_text",
-    "declared",
-    "described",
-    "imports_of",
-    "is_own",
-    "loaded",
-    "made",
-    "own_kind",
-    "place_of",
-    "stone_class",
-]
-
 GROUP = "evflow.stones"
 """The group of entry points by which packages announce kinds of stones."""
 

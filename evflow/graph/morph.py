@@ -10,8 +10,6 @@ from evflow.schema import Schema
 if TYPE_CHECKING:
     from evflow.codgen.tree import Function
 
-__all__ = ["Morph"]
-
 
 @dataclass(frozen=True)
 class Morph:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from evflow.graph.graph import Graph
     from evflow.stone import Stone
 
-__all__ = ["End", "Link", "Placed", "PlacedInput", "PlacedPort", "Start"]
-
 
 @dataclass(frozen=True)
 class Link:

@@ -9,8 +9,6 @@ from typing import Any
 from evflow.errors import GraphError
 from evflow.outside import shown
 
-__all__ = ["Rule", "Rules", "checked_rule", "rules_of"]
-
 
 @dataclass(frozen=True)
 class Rule:

@@ -10,8 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["fresh"]
-
 
 def fresh(dispatcher: Any) -> Any:
     """Has a function heed all sources of its folder and of this one, and of those beneath.

@@ -8,8 +8,6 @@ from __future__ import annotations
 from evflow.matching.native import compiled, u8
 from evflow.matching.operators import EQ, GE, GT, LE, LT, NE, PREFIX, SUFFIX
 
-__all__ = ["number_holds", "order", "text_holds"]
-
 
 @compiled
 def order(left: int, left_size: int, right: int, right_size: int) -> int:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from evflow.matching.rows import EventRows
     from evflow.matching.strings import Strings
 
-__all__ = ["ENGINES", "Engine", "Matches", "engine_class", "in_pieces"]
-
 ENGINES: dict[str, str] = {
     "index": "evflow.matching.index:Index",
     "reference": "evflow.matching.reference:Reference",

@@ -16,8 +16,6 @@ from evflow.matching.names import Names
 from evflow.matching.space import Space
 from evflow.matching.strings import Strings
 
-__all__ = ["columns_of", "counts_of", "filters_of"]
-
 Int32s = NDArray[np.int32]
 
 

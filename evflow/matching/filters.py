@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Filters"]
-
 
 @dataclass(frozen=True, slots=True)
 class Filters:

@@ -16,8 +16,6 @@ from evflow.matching.kernels import COMPILED, compiled, read
 if COMPILED:
     from numba import float64, void
 
-__all__ = ["unit_vector", "unit_vectors"]
-
 _RADIAN = math.pi / 180.0
 _S = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(1, 9))
 _C = tuple((-1.0) ** k / math.factorial(2 * k) for k in range(1, 10))

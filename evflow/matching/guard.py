@@ -17,8 +17,6 @@ from weakref import WeakSet
 
 from evflow.forked import renew
 
-__all__ = ["Guard"]
-
 
 class Guard:
     """Lets readers in together and a writer alone; readers that come while a writer waits queue behind it.

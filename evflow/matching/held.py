@@ -13,8 +13,6 @@ from evflow.events.gather import starts_of
 from evflow.matching.filters import Filters
 from evflow.matching.mapped import mapped
 
-__all__ = ["Held", "with_room"]
-
 _OF_FILTERS = ("subscription", "centre", "reach")
 _OF_CONSTRAINTS = ("name", "op", "number", "text")
 _COLUMNS = [field.name for field in fields(Filters)]

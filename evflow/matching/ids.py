@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.matching.mapped import mapped
 
-__all__ = ["ALL", "LARGEST", "NONE", "SOME", "Ids"]
-
 LARGEST = 2**31 - 2
 """The largest id; memory is proportional to the largest in use."""
 

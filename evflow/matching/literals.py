@@ -10,8 +10,6 @@ import numpy as np
 from evflow.errors import SubscriptionError
 from evflow.matching.operators import ON_STRINGS
 
-__all__ = ["WORDS", "checked_number", "checked_text", "name_text", "number_text", "string_text"]
-
 WORDS = frozenset(["exists", *ON_STRINGS, *"and false in inf nan not or true within".split()])
 """The words of the language, in any case: an attribute of such a name is written in backquotes."""
 

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["mapped"]
-
 
 def mapped(path: Path) -> NDArray[Any]:
     """The array of a .npy file, copy-on-write: processes share what none of them changes, and the file stays.

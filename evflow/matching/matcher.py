@@ -36,8 +36,6 @@ from evflow.matching.stats import Stats
 from evflow.matching.strings import Strings
 from evflow.matching.waiting import ALONE, WaitingMoves
 
-__all__ = ["Matcher"]
-
 Int32s = NDArray[np.int32]
 
 

@@ -14,8 +14,6 @@ from evflow.matching.globe import unit_vector
 from evflow.matching.ids import ALL, LARGEST, Ids
 from evflow.matching.space import Space
 
-__all__ = ["EVERY", "KEPT", "Moves", "OneMove", "checked_moves"]
-
 Moves = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any], NDArray[Any] | None]
 """The arguments of ``Engine.move``."""
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Names"]
-
 
 class Names:
     """Gives each name that a constraint uses a number, from 0. A name keeps its number for good.

@@ -24,39 +24,6 @@ except ImportError as missing:
         "or use engine 'reference'"
     ) from missing
 
-__all__ = [
-    "bits_of",
-    "compiled",
-    "f32",
-    "f64",
-    "i32",
-    "i64",
-    "float_of",
-    "inside",
-    "inside_but_one",
-    "inside_but_two",
-    "kernel",
-    "lowest",
-    "narrow",
-    "narrow_bits",
-    "near_globe",
-    "near_plane",
-    "prefetch",
-    "product",
-    "set_f32",
-    "set_f64",
-    "set_i64",
-    "set_u8",
-    "set_u32",
-    "short_kernel",
-    "subsets",
-    "surely_near",
-    "total",
-    "u8",
-    "u32",
-    "within",
-]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))

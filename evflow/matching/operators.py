@@ -16,11 +16,6 @@ import numpy as np
 from evflow.errors import SubscriptionError
 from evflow.outside import shown
 
-__all__ = [
-    "COMPARISONS", "CONTAINS", "EQ", "EXISTS", "GE", "GT", "LE", "LT", "NE", "ON_STRINGS",
-    "OPERATORS", "PREFIX", "SUFFIX", "TAKES_STRING", "Op",
-]  # fmt: skip
-
 
 class Op(enum.IntEnum):
     """An operator of a constraint; the numbers are what columns hold.

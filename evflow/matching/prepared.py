@@ -6,8 +6,6 @@ from typing import Any
 
 from evflow.matching.rows import EventRows
 
-__all__ = ["PreparedEvents"]
-
 
 class PreparedEvents:
     """Events whose rows a matcher made before; it makes them again when it has learned new names or strings.

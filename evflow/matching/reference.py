@@ -17,8 +17,6 @@ from evflow.matching.operators import Op
 from evflow.matching.rows import NUMBER, TEXT, EventRows
 from evflow.matching.strings import Strings
 
-__all__ = ["Reference"]
-
 
 class Reference:
     """Brute force over the columns of all filters; needs no numba.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NUMBER", "OTHER", "TEXT", "EventRows"]
-
 NUMBER = 1
 TEXT = 2
 OTHER = 3

@@ -20,8 +20,6 @@ from evflow.disk import advice, private_file, private_folder
 from evflow.errors import SubscriptionError
 from evflow.outside import from_json, shown
 
-__all__ = ["read", "write"]
-
 _FORMAT = 4
 _KIND = "evflow matcher"
 _FILE = "matcher.json"

@@ -17,8 +17,6 @@ from evflow.errors import SubscriptionError
 from evflow.matching import globe
 from evflow.matching.model import LIMIT
 
-__all__ = ["EARTH_RADIUS", "LOCATIONS", "Globe", "Plane", "Space", "space_of"]
-
 EARTH_RADIUS = 6_371_008.8
 """Radius of the globe in metres (the mean radius of the Earth, IUGG)."""
 

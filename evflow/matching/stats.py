@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Stats"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stats:

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from evflow.matching import kernels
 from evflow.matching.mapped import mapped
 
-__all__ = ["Strings", "utf8"]
-
 _Element = TypeVar("_Element", bound=np.generic)
 
 

@@ -17,8 +17,6 @@ from evflow.matching.model import Area, Circle, Constraint, Filter, GlobeCircle,
 from evflow.matching.operators import COMPARISONS, ON_STRINGS, OPERATORS
 from evflow.matching.tokens import Token, misplaced, tokens
 
-__all__ = ["DEEPEST", "MOST_CONSTRAINTS", "MOST_FILTERS", "parse_filter", "parse_subscription"]
-
 DEEPEST = 50
 """Parentheses within each other."""
 

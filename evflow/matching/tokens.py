@@ -8,8 +8,6 @@ from typing import NamedTuple
 from evflow.errors import SubscriptionError
 from evflow.matching.literals import WORDS, checked_number, string_text
 
-__all__ = ["LONGEST", "Token", "misplaced", "tokens"]
-
 LONGEST = 1 << 18
 """Characters that a subscription's text may have."""
 

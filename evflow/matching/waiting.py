@@ -20,8 +20,6 @@ from evflow.matching.ids import Ids
 from evflow.matching.moving import EVERY, KEPT, OneMove
 from evflow.matching.space import Space
 
-__all__ = ["ALONE", "MOST", "WaitingMoves"]
-
 ALONE = 32
 """How many moves are made as they come after an event was matched: few that wait cost more than that."""
 

@@ -26,8 +26,6 @@ from evflow.schema.values import describe as show
 if TYPE_CHECKING:
     from evflow.schema.schema import Schema
 
-__all__ = ["Row", "StoredDefault", "describe", "fingerprint", "held_record", "held_records", "read"]
-
 _MAX_RECORDS = 1_000
 _F64 = struct.Struct(">d")
 

@@ -10,8 +10,6 @@ import numpy as np
 from evflow.errors import SchemaError
 from evflow.outside import shown
 
-__all__ = ["Misfit", "describe", "stored_each"]
-
 _SHOWN = 60
 
 

@@ -34,23 +34,6 @@ from evflow.schema.types import (
 if TYPE_CHECKING:
     from evflow.schema.schema import Field, Schema
 
-__all__ = [
-    "LENGTH",
-    "NIL",
-    "Step",
-    "array_dtype",
-    "array_head",
-    "cell",
-    "default_image",
-    "fixed_image",
-    "head",
-    "image",
-    "length_head",
-    "packed",
-    "steps",
-    "varying",
-]
-
 NIL = 0xC0
 """The marker of an optional without a value."""
 

@@ -31,8 +31,6 @@ from evflow.schema.values import describe
 if TYPE_CHECKING:
     from evflow.schema.schema import Schema
 
-__all__ = ["FieldSpec", "Scope", "check_field_name", "check_name", "field_type", "parse_type"]
-
 FieldSpec = Any
 """What may be written for a field's type: a type of ``evflow.schema.types``, ``int``, ``float``, ``bool``,
 ``str``, ``bytes``, an ``Event`` class or ``Schema``, ``list[X]``, ``X | None``, ``Annotated[…, X]``, the

@@ -17,38 +17,6 @@ from evflow.schema.misfit import stored_each
 if TYPE_CHECKING:
     from evflow.schema.schema import Schema
 
-__all__ = [
-    "BLOB",
-    "MAX_CAPACITY",
-    "MAX_DEPTH",
-    "MAX_DIMENSIONS",
-    "MAX_WIDTH",
-    "NUMBERS",
-    "TEXT",
-    "Array",
-    "Blob",
-    "Bytes",
-    "FieldType",
-    "ListOf",
-    "Logical",
-    "Maybe",
-    "Number",
-    "Record",
-    "Str",
-    "Text",
-    "boolean",
-    "f32",
-    "f64",
-    "i8",
-    "i16",
-    "i32",
-    "i64",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-]
-
 MAX_CAPACITY = 65_533
 """The greatest capacity in bytes of ``Str[n]`` and ``Bytes[n]``."""
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["apply", "run_task"]
-
 _log = logging.getLogger("evflow.spark")
 
 _FAULTS = ("fail", "drop")

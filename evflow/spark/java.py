@@ -13,8 +13,6 @@ from pathlib import Path
 
 from evflow.errors import SparkError
 
-__all__ = ["end_of_java", "explained", "require_java"]
-
 JAVA = "install Java 17 or newer, for instance `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME"
 
 NEWEST_UNFIT_JAVA = 16

@@ -15,8 +15,6 @@ from evflow.stones.matching.output import matched_schema
 from evflow.stones.source import Source
 from evflow.stones.terminal import Terminal
 
-__all__ = ["Program", "entry", "free_name"]
-
 _KINDS = ("source", "split", "filter", "transform", "router", "queue", "match")
 _REFUSED = {
     "terminal": "its handler would run in the executors; leave it out: what would reach it are the rows",

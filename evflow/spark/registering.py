@@ -35,8 +35,6 @@ from evflow.spark.session import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["archived", "register", "sent_format"]
-
 _OWN = ("evflow", "pyspark_evflow")
 _NEEDED = ("llvmlite", "msgpack", "msgspec", "numpy", "pyarrow", "pycparser", "zmq")
 _METHODS = ("writer", "streamWriter", "schema", "reader", "streamReader")

@@ -27,8 +27,6 @@ from evflow.outside import from_json
 from evflow.schema import Schema
 from evflow.schema.values import describe
 
-__all__ = ["RowFile"]
-
 _MAGIC = b"evflow\x01\n"
 _COUNTS = struct.Struct("<qq")  # rows, bytes of events
 _HEAD = struct.Struct("<8sqqq")  # the magic, the counts, bytes of the schema's description

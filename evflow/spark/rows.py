@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["fitting", "together"]
-
 
 def fitting(df: DataFrame, schema: Schema, what: str) -> DataFrame:
     """The columns of a DataFrame that are fields of a schema, under the fields' names; Spark reads no others.

@@ -22,20 +22,6 @@ from evflow.spark.java import require_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "active_session",
-    "configure_spark_with_evflow",
-    "is_connect",
-    "is_local",
-    "is_remote",
-    "require_pyspark",
-    "require_spark",
-    "require_version",
-    "session_name",
-    "spark_session",
-    "worker_path",
-]
-
 Builder = TypeVar("Builder")
 
 INSTALL = "pip install 'evflow[spark]'"

@@ -13,8 +13,6 @@ from evflow.spark.sinklog.actor import DROP, SinkActor, segment_of
 from evflow.spark.sinklog.log import RowLog
 from evflow.stone import Acting, Actor, Context, checked_integer, titled
 
-__all__ = ["SparkSink"]
-
 _POLICIES = ("block", DROP)
 _LEAST = 1 << 16
 

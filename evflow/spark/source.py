@@ -17,8 +17,6 @@ from evflow.stones.naming import file_name
 if TYPE_CHECKING:
     from evflow.spark.ingest.progress import Progress
 
-__all__ = ["SparkSource"]
-
 _LEAST = 1 << 20
 _DAY = 86_400.0
 _JOB = "evflow.spark.ingest.job:Job"

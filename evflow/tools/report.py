@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-__all__ = [
-    "Cell", "Figure", "Styled", "duration", "grid", "milliseconds", "plain", "size", "stats_table", "table",
-    "text",
-]  # fmt: skip
-
 _RARE = ("dropped", "queued", "errors", "unmatched")
 _WIDE = 10_000
 _TRAILING = re.compile(r" +((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)

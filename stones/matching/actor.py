@@ -21,8 +21,6 @@ from evflow.stones.matching.output import ports_of, with_ids
 if TYPE_CHECKING:
     from evflow.stones.match import Match
 
-__all__ = ["CHANGES", "EVENTS", "Matching"]
-
 CHANGES, EVENTS = "changes", "events"
 """The inputs of a match stone."""
 

@@ -20,8 +20,6 @@ from evflow.stones.matching.packing import pack, unpack
 if TYPE_CHECKING:
     from evflow.matching.matcher import Matcher
 
-__all__ = ["Book"]
-
 _log = logging.getLogger("evflow.matching")
 
 _MOST_PORT = (1 << 31) - 1

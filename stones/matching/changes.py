@@ -16,8 +16,6 @@ from evflow.schema.notation import Str, i32
 if TYPE_CHECKING:
     from evflow.stones.matching.book import Book
 
-__all__ = ["Change", "SubscriptionChange", "apply_changes"]
-
 SUBSCRIBE, UNSUBSCRIBE, MOVE = "subscribe", "unsubscribe", "move"
 
 _NAN = math.nan

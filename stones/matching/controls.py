@@ -19,8 +19,6 @@ from evflow.matching.space import space_of
 from evflow.matching.stats import Stats
 from evflow.stones.matching.book import Book
 
-__all__ = ["Controls"]
-
 Int32s = NDArray[np.int32]
 Call = Callable[[Callable[[Book], Any]], Any]
 """Has the engine's thread do a task with the stone's book, and gives its result."""

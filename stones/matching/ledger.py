@@ -22,8 +22,6 @@ from evflow.disk import Changes, Meta
 from evflow.errors import FlowError
 from evflow.outside import from_msgpack, shown
 
-__all__ = ["ALL", "Entry", "Ledger", "Moved", "unpack"]
-
 ALL = -1
 """Stands for all filters of a subscription that have an area."""
 

@@ -21,8 +21,6 @@ from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.model import Filter, Subscription
 from evflow.outside import Malformed, from_json, shown
 
-__all__ = ["Listed", "columns_of_listed", "listed", "numbered", "read_lines"]
-
 _NUMBERED = re.compile(r"(?P<id>\d+)?\s*(?:@\s*(?P<port>\d+))?\s*:\s*(?P<text>.*)")
 _KEYS = {"subscription", "id", "port"}
 

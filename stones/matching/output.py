@@ -21,8 +21,6 @@ from evflow.schema import Schema
 from evflow.schema.description import held_records
 from evflow.schema.types import Array, i32
 
-__all__ = ["matched_schema", "ports_of", "with_ids"]
-
 _IDS = Array(i32, (None,))
 _HEAD = np.dtype([("mark", "u1"), ("length", ">u4"), ("code", "u1"), ("dimensions", "u1"), ("count", "<u4")])
 # Ids an event from which one copy an event is cheaper than one index an id.

@@ -17,8 +17,6 @@ from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.columns.content import NOWHERE, Content
 from evflow.outside import from_msgpack, shown
 
-__all__ = ["pack", "unpack"]
-
 
 def pack(columns: FilterColumns, space: str) -> list[bytes]:
     """Each subscription as bytes.

@@ -98,7 +98,8 @@ def test_help_loads_none_of_what_the_commands_need(run: Run) -> None:
 
     assert ev.__file__ is not None
     code = (
-        "import sys\nfrom evflow.tools.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "import sys\nfrom evflow.tools.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
         "print([n for n in ('zmq', 'rich', 'llvmlite', 'evflow.tools.watch.view') if n in sys.modules])"
     )
     done = subprocess.run(

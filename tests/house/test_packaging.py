@@ -49,7 +49,7 @@ def test_wheel_holds_every_file_of_the_tree_and_no_other(
 
 def test_wheel_installs_the_command_and_the_licence(wheel: zipfile.ZipFile) -> None:
     (points,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
-    assert re.search(r"^evflow *= *evflow\.cli:main$", wheel.read(points).decode(), re.MULTILINE)
+    assert re.search(r"^evflow *= *evflow\.tools\.cli:main$", wheel.read(points).decode(), re.MULTILINE)
     assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
 
 

@@ -32,8 +32,6 @@ from evflow.schema.values import Misfit
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
-__all__ = ["arrow_schema", "arrow_type", "plain_value", "read_column", "read_table", "write_table"]
-
 _NUMBERS = {name: pa.from_numpy_dtype(number.dtype) for name, number in NUMBERS.items()}
 
 

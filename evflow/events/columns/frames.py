@@ -12,8 +12,6 @@ from evflow.events.columns.intake import Column, as_column
 from evflow.schema import Schema
 from evflow.schema.types import FieldType, Logical, Maybe, Number
 
-__all__ = ["read_column", "read_table", "write_table"]
-
 
 def read_table(frame: Any) -> dict[str, Any]:
     """The columns of a DataFrame by name; its index is no column.

@@ -16,20 +16,6 @@ from evflow.schema import Schema
 from evflow.schema.types import Blob, Bytes, FieldType, Logical, Maybe, Number, Record, Str, Text
 from evflow.schema.values import Misfit, describe
 
-__all__ = [
-    "Column",
-    "Constant",
-    "Kept",
-    "as_column",
-    "columns_of",
-    "fitting_column",
-    "library_of",
-    "member_columns",
-    "owned_columns",
-    "required_values",
-    "split_missing",
-]
-
 _READERS = {"pandas": "evflow.events.columns.frames", "pyarrow": "evflow.events.columns.arrow"}
 
 

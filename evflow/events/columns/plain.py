@@ -20,8 +20,6 @@ from evflow.schema import Field, Schema, array_dtype
 from evflow.schema.types import NUMBERS, Array, Logical, Number, Str
 from evflow.schema.values import Misfit
 
-__all__ = ["fill_plain", "fill_rows", "plain_length"]
-
 _MANY = 20_000
 """Rows of a schema after which it pays to have machine code made."""
 

@@ -16,8 +16,6 @@ from evflow.schema.types import Bytes, FieldType, Logical, Number, Record, Str
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
-__all__ = ["cells", "decoded_columns", "find_field", "raw_column", "stored_column", "structured"]
-
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 
 

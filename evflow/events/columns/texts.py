@@ -13,8 +13,6 @@ from evflow.events.numeric import AnyArray
 from evflow.schema.types import Blob, Bytes, Str, Text
 from evflow.schema.values import Misfit, stored_each, to_bytes, to_text
 
-__all__ = ["bytes_pieces", "check_utf8", "text_pieces"]
-
 
 def text_pieces(kind: Str | Text, values: AnyArray | Ragged | Sequence[Any]) -> Ragged:
     """A column of text as pieces of UTF-8, checked.

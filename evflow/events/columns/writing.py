@@ -48,8 +48,6 @@ from evflow.schema.program import NIL, fixed_image, image
 from evflow.schema.types import Array, Blob, Bytes, FieldType, Logical, Maybe, Number, Record, Str, Text
 from evflow.schema.values import Misfit, describe
 
-__all__ = ["encode_columns"]
-
 
 def encode_columns(
     schema: Schema, columns: Mapping[str, Any], room: Room

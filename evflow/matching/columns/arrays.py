@@ -13,8 +13,6 @@ from evflow.errors import SubscriptionError
 from evflow.matching.literals import shown
 from evflow.matching.operators import OPERATORS, Op
 
-__all__ = ["KINDS", "column", "intake", "whole", "words"]
-
 KINDS: dict[str, type[np.generic]] = {
     "start": np.int64,
     "name": np.int32,

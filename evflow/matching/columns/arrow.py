@@ -13,8 +13,6 @@ from evflow.errors import SubscriptionError
 from evflow.matching.columns.arrays import column
 from evflow.matching.model import Op
 
-__all__ = ["read_filters"]
-
 _COLUMN = "constraints"
 _FIELDS = ("name", "op", "number", "text")
 _AREA = ("x", "y", "radius")

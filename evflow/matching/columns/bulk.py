@@ -17,8 +17,6 @@ from evflow.matching.literals import shown
 from evflow.matching.model import Circle, Constraint, Filter, GlobeCircle, Op, Subscription
 from evflow.matching.text import parse_subscription
 
-__all__ = ["FilterColumns", "as_subscription"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FilterColumns:

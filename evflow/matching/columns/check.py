@@ -18,8 +18,6 @@ from evflow.matching.operators import TAKES_STRING, Op
 if TYPE_CHECKING:
     from evflow.matching.columns.bulk import FilterColumns
 
-__all__ = ["check"]
-
 _SPACES = ("plane", "globe")
 _HIGHEST_ID = 2**31 - 2
 

@@ -10,8 +10,6 @@ import numpy as np
 from evflow.errors import SubscriptionError
 from evflow.matching.model import Filter, GlobeCircle
 
-__all__ = ["NOWHERE", "Content"]
-
 NOWHERE = (np.nan, np.nan, np.nan)
 """The area of a filter that has none."""
 

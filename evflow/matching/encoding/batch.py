@@ -19,8 +19,6 @@ from evflow.matching.encoding.values import Vocabulary, dig
 from evflow.matching.rows import EventRows
 from evflow.schema.types import FieldType, Logical, Number, Str, Text
 
-__all__ = ["encode_batch"]
-
 _NIL = 0xC0
 _TRUE = 0xC3
 _LENGTH = np.dtype(">i4")

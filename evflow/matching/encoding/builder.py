@@ -14,8 +14,6 @@ from evflow.matching.encoding.values import MISSING, kind_of, number_of
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
 from evflow.matching.strings import Strings, utf8
 
-__all__ = ["RowBuilder", "Workspace"]
-
 _LARGEST = 32 << 20
 """Bytes that a thread keeps at most."""
 

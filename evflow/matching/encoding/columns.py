@@ -27,8 +27,6 @@ from evflow.schema import Schema
 from evflow.schema.types import TEXT as TEXT_FIELD
 from evflow.schema.values import Misfit
 
-__all__ = ["Found", "Pieces", "encode_columns", "rows_of_columns"]
-
 _ANY = Schema("events", {"value": float})
 
 

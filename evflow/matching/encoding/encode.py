@@ -12,8 +12,6 @@ from evflow.matching.encoding.events import encode_events
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.rows import EventRows
 
-__all__ = ["encode"]
-
 
 def encode(events: Any, known: Vocabulary, workspace: Workspace) -> EventRows:
     """The rows of many events.

@@ -24,8 +24,6 @@ from evflow.matching.names import Names
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
 from evflow.matching.strings import Strings, utf8
 
-__all__ = ["coordinate", "encode_events"]
-
 
 def encode_events(events: Iterable[Any], known: Vocabulary) -> EventRows:
     """The rows of events.

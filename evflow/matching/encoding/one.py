@@ -28,8 +28,6 @@ from evflow.matching.rows import NUMBER, TEXT, EventRows
 from evflow.matching.space import Space
 from evflow.matching.strings import utf8
 
-__all__ = ["OneEncoder"]
-
 _WIDEST = 64
 _LONGEST = 4096
 _REMEMBERED = 4096

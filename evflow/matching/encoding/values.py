@@ -20,22 +20,6 @@ from evflow.schema.logical import logical_of
 from evflow.schema.types import FieldType, Logical
 from evflow.schema.values import describe
 
-__all__ = [
-    "KINDS",
-    "MISSING",
-    "NUMBER_KINDS",
-    "Vocabulary",
-    "attributes_of",
-    "coordinate_of",
-    "dig",
-    "is_converted",
-    "kind_of",
-    "number_of",
-    "seen",
-    "seen_by_itself",
-    "unmasked",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:

@@ -20,8 +20,6 @@ from evflow.matching.index.keys import INFINITE
 from evflow.matching.index.records import D_ELEMENTS, D_HIGH, D_LOW
 from evflow.matching.native import compiled, i64, set_u32, u32
 
-__all__ = ["band_of", "drop_filings", "file_signature", "filings", "inner_pair", "order_of"]
-
 _SAMPLE = 64
 
 

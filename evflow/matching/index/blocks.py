@@ -8,24 +8,6 @@ from evflow.matching.index import layout as at
 from evflow.matching.native import compiled, f64, i64, set_f32, set_f64, set_i64, set_u32, u32
 from evflow.matching.operators import NE
 
-__all__ = [
-    "append",
-    "area_in",
-    "area_words",
-    "columns_of",
-    "drop_block",
-    "free_block",
-    "give_columns",
-    "list_address",
-    "new_block",
-    "put_area",
-    "record_address",
-    "records_of",
-    "reserve",
-    "room",
-    "take",
-]
-
 
 @compiled
 def list_address(state: int, number: int) -> int:

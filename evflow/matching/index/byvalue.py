@@ -11,8 +11,6 @@ from evflow.matching.index.probes import column, probe_key, push
 from evflow.matching.native import bits_of, compiled, f64, i32, i64, set_i64, set_u32, u32
 from evflow.matching.operators import CONTAINS, PREFIX, SUFFIX
 
-__all__ = ["follow_values"]
-
 
 @compiled
 def _note_pattern(

@@ -15,8 +15,6 @@ from evflow.matching.index.filing import find_place, leave, put, tally
 from evflow.matching.index.records import D_COUNT, D_ELEMENTS, free_record, make_draft, new_record
 from evflow.matching.native import compiled, f64, i32, i64, kernel, set_i64, set_u32, u32
 
-__all__ = ["add", "area_of", "remove", "signature_of"]
-
 
 @compiled
 def _count(state: int, what: int, step: int) -> None:

@@ -27,8 +27,6 @@ from evflow.matching.native import (
 )
 from evflow.matching.rows import NUMBER, TEXT
 
-__all__ = ["DictReader"]
-
 _UNUSUAL = -1
 _NAN = float("nan")
 

@@ -12,16 +12,6 @@ from evflow.matching.index.blocks import list_address, new_block, room
 from evflow.matching.index.keys import mix
 from evflow.matching.native import compiled, i64, kernel, set_i64, set_u32, total, u32
 
-__all__ = [
-    "element_address",
-    "find",
-    "find_signature",
-    "may_hold",
-    "new_list",
-    "rebuild",
-    "signature_elements",
-]
-
 
 @compiled
 def element_address(state: int, element: int) -> int:

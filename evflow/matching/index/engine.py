@@ -27,8 +27,6 @@ from evflow.matching.index.settle import settle
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
-__all__ = ["Index"]
-
 _CHUNK = 1 << 18
 """Filters that are added before lists are settled."""
 

@@ -28,19 +28,6 @@ from evflow.matching.native import (
 )
 from evflow.matching.operators import CONTAINS, PREFIX
 
-__all__ = [
-    "cell_of",
-    "find_group",
-    "find_place",
-    "group_of",
-    "leave",
-    "mark_dirty",
-    "put",
-    "radius_of",
-    "tally",
-    "widen",
-]
-
 SHARP_ENOUGH = 0.25
 """A constraint is sharp if at most this share of those on its attribute are the same."""
 

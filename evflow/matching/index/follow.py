@@ -30,17 +30,6 @@ from evflow.matching.native import (
     u32,
 )
 
-__all__ = [
-    "attribute_row",
-    "event_place",
-    "follow_groups",
-    "follow_lists",
-    "follow_signatures",
-    "has_place",
-    "queue_record",
-    "take_values",
-]
-
 
 @compiled
 def _checked(state: int, key: int, number: int) -> int:

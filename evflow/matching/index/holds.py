@@ -10,8 +10,6 @@ from evflow.matching.index.probes import column
 from evflow.matching.native import compiled, f64, i32, i64, u32, within
 from evflow.matching.operators import NE
 
-__all__ = ["holds"]
-
 
 @compiled
 def _text_holds(state: int, scratch: int, op: int, row: int, text: int) -> bool:

@@ -13,19 +13,6 @@ import numpy as np
 
 from evflow.matching.native import compiled, float_of, narrow, narrow_bits, product, total, u8
 
-__all__ = [
-    "INFINITE",
-    "NOT_A_NUMBER",
-    "cell_key",
-    "cell_number",
-    "hash_bytes",
-    "join",
-    "mix",
-    "number_key",
-    "power",
-    "value_hash",
-]
-
 INFINITE = 0x7F800000
 NOT_A_NUMBER = 0x7F800002
 _LOW = 0xFFFFFFFF

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from evflow.matching.mapped import mapped
 
-__all__ = ["Buffer", "address_of"]
-
 PADDING = 4096
 """Bytes behind the end that vector instructions may read."""
 

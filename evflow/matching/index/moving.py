@@ -30,8 +30,6 @@ from evflow.matching.native import (
     u32,
 )
 
-__all__ = ["UNSETTLED", "move", "move_one"]
-
 _BLOCK = 32
 
 _MOVED, UNSETTLED, _REFUSED = range(3)

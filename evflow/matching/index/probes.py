@@ -27,20 +27,6 @@ from evflow.matching.native import (
     u32,
 )
 
-__all__ = [
-    "E_COUNT",
-    "E_FIRST",
-    "E_LISTS",
-    "E_RECORDS",
-    "SCANNED",
-    "column",
-    "event_address",
-    "follow_probes",
-    "probe_key",
-    "push",
-    "read_events",
-]
-
 AHEAD = 8
 MANY = 256
 """Signatures that end a block of events."""

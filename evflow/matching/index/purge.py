@@ -9,8 +9,6 @@ from evflow.matching.index.directory import element_address, signature_elements
 from evflow.matching.index.settle import free_list
 from evflow.matching.native import compiled, i64, kernel, set_i64, set_u32, u32
 
-__all__ = ["purge"]
-
 
 @compiled
 def _purge_cells(state: int, head: int) -> int:

@@ -13,18 +13,6 @@ from evflow.matching.index.keys import INFINITE, NOT_A_NUMBER, number_key
 from evflow.matching.native import compiled, f32, f64, i32, i64, set_f64, set_i64, set_u32, u8, u32
 from evflow.matching.operators import EQ, EXISTS, GE, GT, LE, LT, NE
 
-__all__ = [
-    "LONGEST",
-    "DRAFT_SIZE",
-    "D_COUNT",
-    "D_ELEMENTS",
-    "D_HIGH",
-    "D_LOW",
-    "free_record",
-    "make_draft",
-    "new_record",
-]
-
 LONGEST = 2048
 """Constraints of a filter, at most."""
 

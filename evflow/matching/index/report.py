@@ -32,8 +32,6 @@ from evflow.matching.native import (
     u32,
 )
 
-__all__ = ["match"]
-
 _DONE = at.NONE
 _ALL = 0xFFFF
 _LEAP = 10007

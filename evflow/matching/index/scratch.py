@@ -14,8 +14,6 @@ from evflow.matching.index.report import match
 from evflow.matching.native import kernel, set_i64
 from evflow.matching.rows import EventRows
 
-__all__ = ["Scratch"]
-
 _START = 1 << 16
 _KNOWN = 256
 _MANY = 1 << 18

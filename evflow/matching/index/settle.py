@@ -27,8 +27,6 @@ from evflow.matching.native import (
     u32,
 )
 
-__all__ = ["free_list", "settle"]
-
 _SAMPLE = 256
 _SLOTS = 1024
 _PROBE = 15.0

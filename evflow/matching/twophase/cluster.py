@@ -31,8 +31,6 @@ from evflow.matching.twophase.scratch import (
     report_hits,
 )
 
-__all__ = ["PART", "ClusterArrays", "Clusters", "cluster_matches"]
-
 PART = 1 << 18
 """Counters of a part, unless lists by part would take more memory than what is in them."""
 

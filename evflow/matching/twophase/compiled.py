@@ -23,11 +23,6 @@ except ImportError as error:
         " pip install 'evflow[matching]', or use engine 'reference'"
     ) from error
 
-__all__ = [
-    "Columns", "Int", "Rows", "Words", "compiled", "kernel", "load_arrays", "nbytes", "rows_of",
-    "save_arrays", "words_of",
-]  # fmt: skip
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 Arrays = TypeVar("Arrays", bound=tuple[NDArray[Any], ...])
 

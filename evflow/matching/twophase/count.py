@@ -22,8 +22,6 @@ from evflow.matching.twophase.scratch import (
     report_hits,
 )
 
-__all__ = ["CounterArrays", "Counters", "any_zero_byte", "count_matches"]
-
 
 class CounterArrays(NamedTuple):
     """P predicates and F filters.

@@ -13,8 +13,6 @@ from evflow.matching.rows import NUMBER, TEXT
 from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, compiled
 from evflow.matching.twophase.predicates import EXISTS, NEVER, TEXTS
 
-__all__ = ["Attribute", "near", "order_of", "read_event", "satisfies", "tested", "unread_event"]
-
 
 class Attribute(NamedTuple):
     """An attribute of an event: its kind, and its number, or where the bytes of its string stand."""

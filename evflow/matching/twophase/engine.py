@@ -56,8 +56,6 @@ from evflow.matching.twophase.search_tree import SearchTree
 from evflow.matching.twophase.table import Table
 from evflow.matching.twophase.trie import Trie
 
-__all__ = ["TwoPhase", "TwoPhaseEngine"]
-
 _PIECES = 4
 """Pieces of a batch for each thread, so that none waits long for the last."""
 

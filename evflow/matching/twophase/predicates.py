@@ -20,11 +20,6 @@ from evflow.events.gather import starts_of
 from evflow.matching.operators import Op
 from evflow.matching.strings import Strings
 
-__all__ = [
-    "CONTAINS", "EXISTS", "NEVER", "PREFIX", "SUFFIX", "TEXTS", "Arranged", "Families", "arrange",
-    "UNREACHABLE", "Pairs", "codes_of", "number_keys", "pairs_of", "stable_order", "text_keys",
-]  # fmt: skip
-
 TEXTS, NEVER = 16, 32
 PREFIX, SUFFIX, CONTAINS, EXISTS = (TEXTS + op for op in (Op.PREFIX, Op.SUFFIX, Op.CONTAINS, Op.EXISTS))
 """Tests: an ``Op`` as it is has a number, one from ``TEXTS`` on a string; ``NEVER`` is true for nothing."""

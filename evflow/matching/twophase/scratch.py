@@ -11,11 +11,6 @@ from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, compile
 from evflow.matching.twophase.decide import near, read_event, tested, unread_event
 from evflow.matching.twophase.predicates import TEXTS
 
-__all__ = [
-    "BLOCK", "INCREMENTS", "MATCHED", "SATISFIED", "SCANNED", "Satisfied", "Scratch", "append",
-    "begin_event", "emit", "new_scratch", "report", "report_hits", "room_for",
-]  # fmt: skip
-
 BLOCK = 64
 """Events that go through one phase and then the other, so that what is between them stays in the cache."""
 

@@ -19,8 +19,6 @@ from evflow.matching.twophase.decide import Attribute, order_of, satisfies
 from evflow.matching.twophase.predicates import EXISTS, PREFIX, TEXTS, Arranged, Families
 from evflow.matching.twophase.scratch import Satisfied, append, emit
 
-__all__ = ["SearchTree", "SearchTreeArrays", "emit_family", "find_in_tree"]
-
 
 class SearchTreeArrays(NamedTuple):
     """A attributes, F tests and P operands.

@@ -27,8 +27,6 @@ from evflow.matching.twophase.predicates import NEVER, TEXTS, arrange
 from evflow.matching.twophase.scratch import Satisfied, emit
 from evflow.matching.twophase.search_tree import emit_family
 
-__all__ = ["Table", "TableArrays", "find_in_tables"]
-
 
 class TableArrays(NamedTuple):
     """F families of P predicates in all, T of them tables.

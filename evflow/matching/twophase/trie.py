@@ -34,8 +34,6 @@ from evflow.matching.twophase.predicates import (
 )  # fmt: skip
 from evflow.matching.twophase.scratch import Satisfied, append, emit
 
-__all__ = ["Trie", "TrieArrays", "find_in_trie"]
-
 _NAME_DIGITS = 11
 _KEY_DIGITS = 16
 

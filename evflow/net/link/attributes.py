@@ -23,8 +23,6 @@ from evflow.events.batch import EventBatch
 from evflow.net.link.messages import MISREAD, MOST_DATA, MOST_TEXTS, NIL
 from evflow.outside import shown
 
-__all__ = ["MOST_EXTENT", "divided", "extent", "kept", "pack", "unpack"]
-
 MOST_EXTENT = MOST_DATA - (64 << 10)
 """Bytes that the attributes of a frame may have; the header has some beside them."""
 

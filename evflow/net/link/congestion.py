@@ -25,9 +25,6 @@ from evflow.net.link.waiting import Entry, Waiting
 from evflow.schema import Schema
 from evflow.schema.values import describe
 
-__all__ = ["Congestion", "CongestionHandler", "compiled_handler", "python_handler", "relieve"]
-
-
 _SHARE = 16
 """A handler is called when one in so many of the events that wait is new."""
 

@@ -22,19 +22,6 @@ from evflow.net.link.messages import MOST_NOTE, MOST_TOPIC
 from evflow.outside import MOST_DEPTH, MOST_VALUES, Malformed, check_depth, from_msgpack, shown
 from evflow.schema.values import describe
 
-__all__ = [
-    "ANSWER",
-    "ASK",
-    "Answers",
-    "Asker",
-    "Listener",
-    "Notes",
-    "Question",
-    "Reply",
-    "UnansweredError",
-    "checked",
-]
-
 _log = logging.getLogger("evflow.link")
 _NOTE = 1 << 10
 """Bytes that a note takes beside its body, about."""

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from evflow.net.link.hub import Hub
     from evflow.stone import Actor
 
-__all__ = ["Delivery", "Gone", "Journal", "MOST_RETIRED", "Paths", "Retired"]
-
 _log = logging.getLogger("evflow.link")
 
 _MAX_BRIDGES = 20_000

@@ -13,8 +13,6 @@ from evflow.net.link.outlet import Outlet
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
 
-__all__ = ["Downstream"]
-
 
 class Downstream:
     """What is known of the graph; found anew when it has changed.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
     from evflow.net.link.transport import Connection, Transport
 
-__all__ = ["Hub"]
-
 _log = logging.getLogger("evflow.link")
 
 _MOST_TOLD = 1000

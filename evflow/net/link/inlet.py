@@ -22,8 +22,6 @@ from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
 from evflow.net.link.provenance import Provenance, next_route
 
-__all__ = ["Arrived", "BUDGET", "Budget", "DEPTH", "Hold", "Inlet", "Pending"]
-
 ACK_FRAMES = 8
 """Frames after which a receiver says at once what it has taken in."""
 

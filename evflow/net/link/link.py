@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from evflow.net.link.hub import Hub
     from evflow.net.link.transport import Connection
 
-__all__ = ["UNNEEDED", "Link", "State"]
-
 UNNEEDED = "this node needs the connection no more"
 """Why a node ends a session that neither side uses; the wire has the text."""
 

@@ -14,51 +14,6 @@ from msgspec import Meta, Raw, Struct
 
 from evflow.errors import LinkError
 
-__all__ = [
-    "ENDED",
-    "MESSAGES",
-    "MISREAD",
-    "MOST_BLOCKS",
-    "MOST_DATA",
-    "MOST_GREETING",
-    "MOST_HEADER",
-    "MOST_NOTE",
-    "MOST_PATH",
-    "MOST_TEXT",
-    "MOST_TEXTS",
-    "MOST_TOPIC",
-    "NIL",
-    "VERSION",
-    "Accept",
-    "Ack",
-    "Bye",
-    "Close",
-    "Data",
-    "Held",
-    "Hello",
-    "Joined",
-    "Message",
-    "Note",
-    "Numbered",
-    "Open",
-    "Ping",
-    "Pong",
-    "Refuse",
-    "Reject",
-    "Released",
-    "Reset",
-    "Retry",
-    "SchemaText",
-    "Sent",
-    "Share",
-    "Shared",
-    "Shortcut",
-    "Welcome",
-    "kind_of",
-    "pack",
-    "unpack",
-]
-
 ENDED = 2
 """The ``delivery`` of a bridge that has ended: nothing new comes, and it keeps what the receiver holds."""
 

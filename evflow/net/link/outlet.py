@@ -29,8 +29,6 @@ from evflow.net.link.messages import MOST_TEXTS
 from evflow.net.link.provenance import Provenance
 from evflow.net.link.waiting import POLICIES, Entry, Waiting
 
-__all__ = ["Frame", "Meter", "Outlet", "Terms", "smoothed"]
-
 _FRAME, _LEAST_FRAME = 4 << 20, 32 << 10
 """Bytes at which a frame of many events is cut, and up to which small ones are put together: the most, and
 the least where the receiver is slow or its speed is not known yet."""

@@ -35,8 +35,6 @@ from evflow.errors import LinkError
 from evflow.net.link.messages import MOST_PATH
 from evflow.outside import Malformed, from_msgpack
 
-__all__ = ["Known", "Seen", "Provenance", "next_route", "pack_seen", "unpack_seen"]
-
 _ROUTES, _ALL_ROUTES = 10_000, 200_000
 """Routes that are known of one bridge: those of one peer, and all."""
 

@@ -21,8 +21,6 @@ from evflow.net.link.messages import ENDED, Open
 if TYPE_CHECKING:
     from evflow.net.link.hub import Hub
 
-__all__ = ["RemoteInputs"]
-
 _MAX_INLETS = 10_000
 _MAX_STREAMS = 32
 _MAX_TRIES = 1000

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from evflow.net.link.hub import Hub
     from evflow.net.link.transport import Connection
 
-__all__ = ["LARGE", "MOST_REASON", "SMALL", "Session"]
-
 _log = logging.getLogger("evflow.link")
 
 SMALL = 4 << 10

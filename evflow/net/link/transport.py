@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from evflow.events.gather import Place
 
-__all__ = ["Connection", "Transport"]
-
 Connection = Hashable
 """A connection, as the transport names it: one that was dialled, or one that somebody else did."""
 

@@ -15,19 +15,6 @@ import numpy as np
 from evflow.events.batch import EventBatch
 from evflow.net.link.provenance import Provenance
 
-__all__ = [
-    "POLICIES",
-    "Entry",
-    "Policy",
-    "Waiting",
-    "drop_newest",
-    "drop_oldest",
-    "keep_all",
-    "keep_latest",
-    "sample",
-]
-
-
 _DENSE = 0.5
 """The part of a batch's bytes from which a selection may wait as it is."""
 

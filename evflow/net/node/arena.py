@@ -36,8 +36,6 @@ from evflow.errors import LinkError
 from evflow.events.gather import ByteArray, Place, address_of, interface_of, write_parts
 from evflow.forked import renew
 
-__all__ = ["DEFAULT_SIZE", "Arena", "Offer", "FreeList", "Lease", "is_leased"]
-
 PREFIX = "evflow-"
 """How names begin; see ``Offer``."""
 

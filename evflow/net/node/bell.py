@@ -12,8 +12,6 @@ import zmq
 
 from evflow.forked import renew
 
-__all__ = ["NetBell"]
-
 Socket = zmq.Socket[bytes]
 
 # As a plain number: those of zmq are enumerations, which take their time.

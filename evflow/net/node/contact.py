@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from evflow.errors import LinkError
 from evflow.outside import shown
 
-__all__ = ["Contact", "named_contact", "node_name"]
-
 _TCP = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[^:]*)")
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")

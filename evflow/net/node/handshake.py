@@ -10,8 +10,6 @@ from itertools import count
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-__all__ = ["Handshake", "Knock"]
-
 _SUCCEEDED, _BROKEN_OFF, _PROTOCOL, _AUTH = (
     int(event)
     for event in (

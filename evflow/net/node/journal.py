@@ -12,8 +12,6 @@ from evflow.net.link.delivery import Gone, Paths
 from evflow.net.link.provenance import Provenance
 from evflow.outside import shown
 
-__all__ = ["FileJournal"]
-
 
 class FileJournal:
     """The latest safe frame of each route: of a bridge and a route the stone and the path.

@@ -17,18 +17,6 @@ from zmq.utils import z85
 from evflow.disk import advice, private_folder, read_file
 from evflow.errors import LinkError
 
-__all__ = [
-    "Stamp",
-    "checked_name",
-    "generate",
-    "key_paths",
-    "owners",
-    "read_public",
-    "read_secret",
-    "stamp_of",
-    "which_name",
-]
-
 Stamp = tuple[tuple[str, int, int, int], ...]
 """The public key files of a folder: of each its name, time of change in ns, size in bytes, and inode."""
 

@@ -26,8 +26,6 @@ from evflow.errors import LinkError
 from evflow.events.gather import ByteArray, address_of, interface_of
 from evflow.net.node.arena import HEADER, NONCE_BYTES, PREFIX, SEALS, Arena, Lease, Offer
 
-__all__ = ["Mapping", "Sharing"]
-
 _NAME = re.compile(
     PREFIX + "([1-9][0-9]{0,9})-(0|[1-9][0-9]{0,9})-([1-9][0-9]{0,15})-([0-9a-f]{32})", re.ASCII
 )

@@ -10,8 +10,6 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
-__all__ = ["keep_freed_memory"]
-
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEPT = 128 << 20
 _LARGEST = 32 << 20

@@ -28,8 +28,6 @@ from evflow.outside import shown
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
 
-__all__ = ["Node"]
-
 Contacts = str | Iterable[str] | None
 
 _MOST_MEMORY = 1 << 46

@@ -21,8 +21,6 @@ import struct
 
 from evflow.errors import LinkError
 
-__all__ = ["MOST", "Shortcut"]
-
 MOST = 8 << 10
 """Bytes of the largest message that takes a shortcut."""
 

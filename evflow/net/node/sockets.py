@@ -30,8 +30,6 @@ from evflow.net.node.keys import Gate, KeyRing
 from evflow.net.node.mapping import Sharing
 from evflow.net.node.shortcut import Shortcut
 
-__all__ = ["Dialled", "Guest", "Sockets"]
-
 Socket = zmq.Socket[bytes]
 Receive = Callable[[Connection, Any, Any, float], None]
 

@@ -30,8 +30,6 @@ from evflow.schema.types import (
 from evflow.spark.columns.decoder import decode_rows, spark_form
 from evflow.spark.columns.encoder import Reserve, encode_rows
 
-__all__ = ["arrow_schema_of", "decode", "encode", "encode_all"]
-
 _NUMBERS = {number: pa.from_numpy_dtype(number.dtype) for number in NUMBERS.values()}
 # Spark has no unsigned integers.
 _WIDER = {"u8": pa.int16(), "u16": pa.int32(), "u32": pa.int64(), "u64": pa.decimal128(20, 0)}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from evflow.codgen.llvm.ir import Body
 
-__all__ = ["SLACK", "copy_bytes", "copy_short", "padded_size"]
-
 SLACK = 16
 """Bytes behind a target of ``copy_bytes`` that it may write to as well."""
 

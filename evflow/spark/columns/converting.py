@@ -20,17 +20,6 @@ from evflow.events.numeric import convert_array
 from evflow.schema.types import NUMBERS, Blob, Bytes, Logical, Number, Str, Text
 from evflow.schema.values import Misfit
 
-__all__ = [
-    "ARROW",
-    "Stored",
-    "Unfit",
-    "store_logical",
-    "store_memory",
-    "store_numbers",
-    "store_pieces",
-    "unfit_type",
-]
-
 ARROW = {number: pa.from_numpy_dtype(number.dtype) for number in NUMBERS.values()}
 """The type of Arrow of each type of numbers."""
 

@@ -13,8 +13,6 @@ from evflow.schema.types import Array, Blob, Bytes, FieldType, ListOf, Number, R
 from evflow.spark.columns.bytes_ir import copy_bytes, padded_size
 from evflow.spark.columns.forms import Form, Forms
 
-__all__ = ["COLUMN", "HEAD", "counts", "write_decoder"]
-
 HEAD = ("count", "rows", "data", "size", "offsets", "selection")
 """The words before those of the forms: whether to count (else: to write), how many events are meant, where
 the bytes are and how many, where the offsets of the events (0: they have one width), where the numbers of the

@@ -22,8 +22,6 @@ from evflow.spark.columns.decode_ir import COLUMN, HEAD, counts, write_decoder
 from evflow.spark.columns.forms import Form, call, forms_of
 from evflow.spark.columns.names import indices_of
 
-__all__ = ["decode_rows", "spark_form"]
-
 _AT = {name: at for at, name in enumerate(HEAD)}
 _MOST = (1 << 31) - 1
 _DAY = 86_400_000_000_000

@@ -17,8 +17,6 @@ from evflow.schema.types import Array, FieldType, ListOf, Maybe, Number, Record
 from evflow.spark.columns.bytes_ir import copy_bytes, copy_short
 from evflow.spark.columns.forms import WORDS, Form, Forms
 
-__all__ = ["HEAD", "Site", "write_encoder"]
-
 HEAD = ("measure", "rows", "out", "offsets", "site", "row")
 """The words before those of the forms: whether to measure (else: to write), how many rows, where the events
 go and where their offsets; then what was found: the site of what cannot be written (-1: nothing), its row."""

@@ -23,8 +23,6 @@ from evflow.spark.columns.forms import WORDS, call, forms_of
 from evflow.spark.columns.names import indices_of
 from evflow.spark.columns.storing import constant, store
 
-__all__ = ["Reserve", "encode_rows"]
-
 Reserve = Callable[[int], Place | None]
 
 _AT = {name: at for at, name in enumerate(HEAD)}

@@ -16,8 +16,6 @@ from evflow.codgen.native import Code
 from evflow.schema import Schema
 from evflow.schema.types import NUMBERS, Array, FieldType, ListOf, Maybe, Number, Record
 
-__all__ = ["WORDS", "Form", "Forms", "call", "forms_of"]
-
 WORDS = ("validity", "bits", "values", "first", "content", "size")
 """What the encoder has to know of the memory of a form: address of the bitmap of what is no null (0: nothing
 is) and the number of its first bit; address of the values or, for text, bytes and lists, of the offsets, and

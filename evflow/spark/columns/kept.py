@@ -9,8 +9,6 @@ from pyspark.sql import types as spark
 
 from evflow.spark.columns.names import indices_of
 
-__all__ = ["can_give", "column_of", "with_types"]
-
 _MOMENTS = (
     spark.TimestampType,
     spark.TimestampNTZType,

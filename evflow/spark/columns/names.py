@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["indices_of", "quoted"]
-
 
 def indices_of(names: Sequence[str], wanted: str) -> list[int]:
     """Where a name stands: as it is, or else written in other cases.

@@ -80,8 +80,6 @@ from evflow.schema.types import (
 from evflow.schema.values import describe
 from evflow.spark.columns.kept import with_types
 
-__all__ = ["schema_of", "struct_of"]
-
 # The first that fits counts, since some of these are subclasses of others.
 _FIELDS: tuple[tuple[type[spark.DataType], FieldType], ...] = (
     (spark.BooleanType, boolean),

@@ -35,8 +35,6 @@ from evflow.spark.columns.converting import (
 )
 from evflow.spark.columns.names import indices_of
 
-__all__ = ["constant", "store"]
-
 
 def store(kind: FieldType, array: Any, shift: int = 0) -> Stored:
     """An array of Arrow for a field of ``kind``.

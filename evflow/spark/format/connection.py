@@ -18,8 +18,6 @@ from evflow.net.node.node import Node
 from evflow.spark.format.options import Options
 from evflow.spark.questions import Question, answered, packed
 
-__all__ = ["Connection", "shared"]
-
 _POLL = 0.05
 
 Answer = TypeVar("Answer")

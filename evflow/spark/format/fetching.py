@@ -18,8 +18,6 @@ from evflow.spark.format.connection import Connection, shared
 from evflow.spark.format.options import Options
 from evflow.spark.questions import Page, Read, There
 
-__all__ = ["Slice", "fetch", "lost", "slices"]
-
 _PIECE = 1 << 20
 """Bytes of rows in one answer, about."""
 

@@ -12,8 +12,6 @@ from evflow.net.node.contact import Contact, named_contact
 from evflow.net.node.keyfile import checked_name
 from evflow.outside import shown
 
-__all__ = ["EARLIEST", "LATEST", "Options"]
-
 EARLIEST, LATEST = "earliest", "latest"
 
 # Spark gives its own along.

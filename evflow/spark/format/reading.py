@@ -37,8 +37,6 @@ from evflow.spark.questions import CommitRead, First, Range, There
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchReader", "StreamReader", "origin", "schema"]
-
 _log = logging.getLogger("evflow.spark")
 
 

@@ -23,8 +23,6 @@ from evflow.spark.questions import Append, Done, Drop, End, Staged
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Sender"]
-
 _FRAME = 1 << 20
 """Bytes of rows that are sent at once, if they come in time: a frame costs both ends as much as many rows."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchWriter", "Sent", "StreamWriter"]
-
 _log = logging.getLogger("evflow.spark")
 
 _EARLY = 20.0

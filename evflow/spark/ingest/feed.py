@@ -17,8 +17,6 @@ from evflow.spark.session import is_remote, require_pyspark, require_spark, spar
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Feed", "is_dataframe", "texts"]
-
 _WRITER = ("contact", "jobid", "keys", "name", "plain", "timeout")
 """Options of the format evflow; all others are the reader's."""
 

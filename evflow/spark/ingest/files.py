@@ -15,8 +15,6 @@ from evflow.spark.columns.schemas import struct_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["schema_of_files"]
-
 
 def schema_of_files(
     spark: SparkSession,

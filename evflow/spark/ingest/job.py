@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Job", "Target", "reason_of"]
-
 _log = logging.getLogger("evflow.spark")
 
 _TURN = 0.2

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 
 import click
 
-__all__ = ["ENDED", "Progress", "shown"]
-
 ENDED = ("done", "failed", "stopped")
 """The states that a job does not leave again."""
 

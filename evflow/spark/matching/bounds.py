@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from evflow.matching.model import LIMIT
 from evflow.matching.space import EARTH_RADIUS
 
-__all__ = ["Boxes", "boxes_of", "places_of"]
-
 Floats = NDArray[np.float64]
 
 _MARGIN = 1e-9

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from evflow.matching.matcher import Matcher
 
-__all__ = ["Opened", "Shipped", "built", "opened", "prepare_worker", "ship"]
-
 _KEPT = 4
 """Indexes that a worker keeps open."""
 

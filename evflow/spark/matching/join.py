@@ -18,8 +18,6 @@ from evflow.spark.rows import together
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Broadcast", "Pairs", "Shape"]
-
 _PAIRS = 1 << 18
 """Pairs that a slice is to make."""
 

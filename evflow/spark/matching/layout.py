@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from evflow.spark.matching.bounds import Boxes, places_of
 from evflow.spark.matching.tiles import Tiles, tiles_for
 
-__all__ = ["Layout", "layout_for"]
-
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

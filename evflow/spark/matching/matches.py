@@ -22,8 +22,6 @@ from evflow.spark.session import session_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Index", "explain", "index", "match"]
-
 _log = logging.getLogger("evflow.spark")
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from evflow.matching.matcher import Matcher
 
-__all__ = ["Limits", "Options", "Settings"]
-
 PLANS = ("auto", "broadcast", "tiles")
 
 _UNITS = {"": 1 << 20, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

@@ -16,8 +16,6 @@ from evflow.spark.matching.layout import Layout, layout_for
 from evflow.spark.matching.options import Limits
 from evflow.spark.matching.subscriptions import Survey, counted, refuse_repeats, survey
 
-__all__ = ["Explanation", "Plan", "planned"]
-
 _SAMPLE = 20_000
 """Events whose places are looked at, and areas, about."""
 

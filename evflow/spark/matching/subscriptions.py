@@ -30,24 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "Form",
-    "Piece",
-    "Subscriptions",
-    "Survey",
-    "bytes_of",
-    "check_frame",
-    "chosen",
-    "collect",
-    "counted",
-    "form_of",
-    "pieces_of",
-    "read_piece",
-    "refuse_repeats",
-    "survey",
-    "touched",
-]
-
 Int64s = NDArray[np.int64]
 
 _ROWS = 1 << 16

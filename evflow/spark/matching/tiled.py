@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["KEY", "PIECE", "Spread", "Tiled", "tiled"]
-
 KEY, PIECE = "evflow key", "evflow piece"
 
 

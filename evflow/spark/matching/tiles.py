@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from evflow.spark.matching.bounds import Boxes
 
-__all__ = ["Grid", "Tiles", "tiles_for"]
-
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

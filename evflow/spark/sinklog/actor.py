@@ -33,8 +33,6 @@ from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 if TYPE_CHECKING:
     from evflow.spark.sink import SparkSink
 
-__all__ = ["DROP", "MOST_BYTES", "SinkActor", "segment_of"]
-
 _log = logging.getLogger("evflow.spark")
 
 DROP = "drop oldest"

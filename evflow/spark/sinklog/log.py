@@ -24,8 +24,6 @@ from evflow.forked import remove_folder, temporary_folder
 from evflow.outside import shown
 from evflow.schema import Schema
 
-__all__ = ["Book", "Frame", "Origin", "RowLog"]
-
 _MOST_ORIGINS = 10_000
 _MOST_PIECE = 1 << 20
 _PIECE_ROWS = 1 << 16

@@ -5,8 +5,6 @@ from __future__ import annotations
 from evflow.errors import FlowError
 from evflow.spark.sinklog.log import RowLog
 
-__all__ = ["Queries"]
-
 _MOST = 1_000
 """Queries that are remembered; of more, one that was quiet for too long is forgotten."""
 

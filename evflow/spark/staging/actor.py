@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from evflow.spark.ingest.progress import Progress
     from evflow.spark.source import SparkSource
 
-__all__ = ["ROWS", "SourceActor"]
-
 ROWS = "rows"
 """The input of a Spark source."""
 

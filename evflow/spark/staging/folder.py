@@ -18,8 +18,6 @@ from evflow.disk import Lock, advice, private_folder
 from evflow.errors import FlowError
 from evflow.spark.rowfile import RowFile
 
-__all__ = ["LEDGER", "Folder"]
-
 LEDGER = "ledger"
 """The name of the ledger in the folder."""
 

@@ -34,8 +34,6 @@ from evflow.spark.questions import (
 from evflow.spark.staging.store import Store
 from evflow.spark.staging.tasks import Task
 
-__all__ = ["Jobs"]
-
 _MOST_TOLD = 10
 _MOST_ABORTED = 1000
 _MOST_SCHEMA = 1 << 18

@@ -20,8 +20,6 @@ from msgspec import Meta, convert
 from evflow.disk import Store
 from evflow.outside import shown
 
-__all__ = ["MOST_JOBS", "Chunk", "Count", "Epochs", "Ledger", "Place", "Stream", "TaskEntry", "Waiting"]
-
 MOST_JOBS = 100_000
 """Batch jobs that are remembered, the newest."""
 

@@ -14,8 +14,6 @@ from evflow.spark.rowfile import RowFile
 from evflow.spark.staging.folder import Folder
 from evflow.spark.staging.ledger import Ledger, Place, Waiting
 
-__all__ = ["Releasing"]
-
 
 class Releasing:
     """The files of committed rows.

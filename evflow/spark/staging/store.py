@@ -18,8 +18,6 @@ from evflow.spark.staging.ledger import Chunk, Count, Epochs, Ledger, Stream, Wa
 from evflow.spark.staging.releasing import Releasing
 from evflow.spark.staging.tasks import Staging
 
-__all__ = ["CHUNK", "Store"]
-
 CHUNK = 1 << 20
 """Bytes of an emission."""
 

@@ -16,8 +16,6 @@ from evflow.spark.rowfile import RowFile
 from evflow.spark.staging.folder import Folder
 from evflow.spark.staging.ledger import Ledger, TaskEntry
 
-__all__ = ["Staging", "Task"]
-
 _MOST_SCHEMAS = 16 << 20
 """Bytes of descriptions of schemas; what is made of these takes many times as much."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from evflow.deploy.handle import Deployment
     from evflow.stone import Stone
 
-__all__ = ["change", "deploy", "undeploy"]
-
 
 @click.command()
 @click.argument("file", type=FILE)

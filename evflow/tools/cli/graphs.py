@@ -30,8 +30,6 @@ from evflow.tools.cli.options import (
 if TYPE_CHECKING:
     from evflow.graph.graph import Graph
 
-__all__ = ["demo", "draw", "gpu", "keygen", "run", "validate"]
-
 _ENDINGS = ".svg, .png or .pdf"
 _json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print the results as one JSON object and nothing else."

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from evflow.deploy.daemon import Daemon
     from evflow.deploy.letters import RemoteLetter
 
-__all__ = ["dead_letters", "doctor", "logs", "node", "status", "top"]
-
 _GLANCE = 0.2
 """Seconds between two looks at whether the daemon still works."""
 

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from evflow.deploy.hosts import Hosts
     from evflow.tools.watch.survey import Place
 
-__all__ = [
-    "DIR", "FILE", "OUT", "Asked", "Main", "NamedContact", "asked", "flagged", "graph_option", "hosts_option",
-    "keys_option", "log_format", "open_client", "plain_option", "speaking",
-]  # fmt: skip
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
     from evflow.tools.watch.recording import Recorder
 
-__all__ = ["record", "replay", "tap"]
-
 _log = logging.getLogger("evflow.watch")
 
 _AT = click.option(

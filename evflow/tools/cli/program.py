@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from evflow.deploy.handle import Deployment
     from evflow.flow.flow import Flow
 
-__all__ = ["Program", "load", "located", "variable", "where"]
-
 _MODULE = "evflow_program"
 
 

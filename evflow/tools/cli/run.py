@@ -27,8 +27,6 @@ from evflow.tools.report import stats_table
 if TYPE_CHECKING:
     from evflow.net.node.node import Node
 
-__all__ = ["make_node", "run_program"]
-
 _SHOWN = 10
 _HINT_AFTER = 2.0
 """Seconds without an end after which the user is told what is missing."""

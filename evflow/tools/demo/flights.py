@@ -16,8 +16,6 @@ import evflow as ev
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Airports", "Flight", "airports", "batch_of", "data_file", "read"]
-
 
 class Flight(ev.Event):
     """One flight. What is missing in the data is NaN.

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import evflow as ev
 from evflow.tools.demo.flights import Flight
 
-__all__ = ["AIRPORTS", "NODES", "End", "Hourly", "Speed", "build"]
-
 AIRPORTS = ("EWR", "JFK", "LGA")
 """The airports of New York, in the order of the router's ports."""
 

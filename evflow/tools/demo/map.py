@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Spot", "draw_map"]
-
 _WEST, _EAST, _SOUTH, _NORTH = -126.0, -66.0, 24.0, 50.0
 """The part of the world that is drawn: the United States without Alaska and Hawaii."""
 _SCALE = 20.0

@@ -23,8 +23,6 @@ from evflow.tools.report import table
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["events", "match", "play"]
-
 Array = NDArray[Any]
 
 _BATCH = 16_384

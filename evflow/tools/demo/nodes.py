@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import evflow as ev
 from evflow.tools.demo.graph import NODES, build
 
-__all__ = ["Parts", "Report", "parts"]
-
 _PATIENCE = 60
 """Seconds to wait for the other nodes."""
 _ENDING = 15.0

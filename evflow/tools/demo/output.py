@@ -11,8 +11,6 @@ from typing import Any
 
 import click
 
-__all__ = ["Outcome", "Progress", "progress_bar", "publish"]
-
 Progress = Callable[[int], object]
 
 

@@ -16,8 +16,6 @@ from evflow.tools.demo.nodes import Parts, parts
 from evflow.tools.demo.output import Outcome, Progress, progress_bar
 from evflow.tools.report import Cell, stats_table, table
 
-__all__ = ["Ran", "play", "run"]
-
 _BATCH = 8192
 _BUSY = 10
 

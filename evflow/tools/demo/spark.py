@@ -21,8 +21,6 @@ from evflow.tools.report import table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CLEANED", "Departure", "departures", "notify", "play"]
-
 _BUSIEST = 10
 
 CLEANED = """

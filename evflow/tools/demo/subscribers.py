@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from evflow.matching import FilterColumns
 from evflow.tools.demo.flights import Airports
 
-__all__ = ["Subscribers", "subscribers"]
-
 Array = NDArray[Any]
 
 _SPREAD_KM = 40.0

@@ -19,8 +19,6 @@ from evflow.net.node.contact import Contact
 from evflow.tools.report import plain
 from evflow.tools.watch.status import LinkStatus
 
-__all__ = ["Diagnosis", "Probe", "diagnose", "probe", "told"]
-
 _MOST_ADDRESSES = 8
 
 

@@ -32,10 +32,6 @@ from evflow.tools.watch.diagnosis import Probe, diagnose
 from evflow.tools.watch.diagnosis import probe as probe_contact
 from evflow.tools.watch.status import LinkStatus
 
-__all__ = [
-    "Finding", "Greeting", "checked", "examine", "host_checks", "keys_check", "listen_check", "verdict",
-]  # fmt: skip
-
 _PYTHON = (3, 11)
 _OPTIONAL = ("pygraphviz", "prometheus-client")
 _LITTLE_MEMORY = 256 << 20

@@ -23,8 +23,6 @@ from evflow import mishaps
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
-__all__ = ["MOST_BYTES", "MOST_CONNECTIONS", "PATIENCE", "Endpoint"]
-
 MOST_CONNECTIONS = 32
 """Connections at one time."""
 

@@ -15,8 +15,6 @@ from evflow.tools.watch.status import DeploymentStatus, StoneStatus
 from evflow.tools.watch.survey import Survey, rates
 from evflow.tools.watch.view import notes_of
 
-__all__ = ["chosen", "picture"]
-
 _COUNTS = {
     "in": "taken", "out": "left", "dropped": "dropped", "errors": "errors", "unmatched": "unmatched",
     "queued": "queued",

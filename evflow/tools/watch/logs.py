@@ -14,8 +14,6 @@ from typing import Any
 
 from evflow.outside import shown
 
-__all__ = ["JsonLines", "LogRing", "kept_log", "printed"]
-
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _KEPT = 5_000

@@ -13,8 +13,6 @@ from evflow.graph.kinds import described, imports_of, made
 from evflow.stone import Stone
 from evflow.tools.report import table
 
-__all__ = ["placement_problems", "placement_table"]
-
 _OWN = ("__main__", "evflow_program")
 """What a file is called that is run, or loaded by the command line."""
 

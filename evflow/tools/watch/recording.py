@@ -31,8 +31,6 @@ from evflow.net.link.attributes import pack, unpack
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
 
-__all__ = ["Recorded", "Recorder", "Recording", "Replayed", "Session", "replay"]
-
 _WHAT, _KIND = "recording", "recording 2"
 
 _LARGE = 16 << 20

@@ -13,8 +13,6 @@ from msgspec import Meta, Struct
 
 from evflow.errors import LinkError
 
-__all__ = ["DeploymentStatus", "LinkStatus", "NodeStatus", "StoneStatus", "Value"]
-
 Value = int | float | str
 
 _MOST = 100_000

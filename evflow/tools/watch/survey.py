@@ -22,8 +22,6 @@ from evflow.tools.watch.status import DeploymentStatus, LinkStatus, NodeStatus, 
 if TYPE_CHECKING:
     from evflow.deploy.client import Client
 
-__all__ = ["Opener", "Place", "Rate", "Seen", "Survey", "Watcher", "rates"]
-
 _AT_ONCE = 32
 
 Opener = Callable[[], AbstractContextManager["Client"]]

@@ -16,8 +16,6 @@ from evflow.events.fields import as_json
 from evflow.events.view import View
 from evflow.tools.report import plain
 
-__all__ = ["Lines", "Rows", "Watched", "plain_value", "watch"]
-
 _WAIT = 0.25
 _LONGEST = 24
 _LEAST = 10

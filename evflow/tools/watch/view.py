@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-__all__ = ["frame", "notes_of", "status_data", "status_text"]
-
 _STONES = 40
 """Stones that a frame shows: those through which most goes."""
 
