@@ -172,7 +172,7 @@ def test_logs_are_printed_with_time_and_level(run: Run, nodes: Nodes) -> None:
     nodes.clients[AT] = FakeClient({"logs": logs})
     done = run("logs", AT, "--lines", "5")
     assert done.exit_code == 0, done.output
-    assert "WARNING evflow.net.link: silent\nfor�[2J long\n" in done.output
+    assert "WARNING evflow.link: silent\nfor�[2J long\n" in done.output
     assert asked == [-5]
 
 

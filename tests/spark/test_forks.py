@@ -15,16 +15,14 @@ _PROGRAM = """
 import os, sys
 from pathlib import Path
 from evflow.deploy.store import FileStore
-from evflow.spark import session
+from evflow.spark import registering
 from evflow.spark.sinklog.log import RowLog
 from evflow.spark.staging.folder import Folder
 from evflow.spark.matching import broadcast
 
 own = Path(sys.argv[1])
-wheel = own / "some.whl"
-wheel.write_bytes(b"")
 opened = [RowLog(None, 1 << 20), Folder(None)]
-made = {Path(session._file(wheel)).parent, broadcast._root(), opened[0]._log.path.parent, opened[1].path}
+made = {registering.archived().parent, broadcast._root(), opened[0]._log.path.parent, opened[1].path}
 assert len(made) == 4
 if not os.fork():
     assert broadcast._root() not in made
