@@ -1,17 +1,15 @@
 """Bytes from outside, validated before anything trusts them.
 
-A few events are walked, value by value; once there are many, a validator is compiled for their schema. The
-walk states the rules in the plainest way, and the compiled validator is tested against it. One small event of
-numbers, as it arrives where each is awaited, is compared as one whole number with the bits that all such
-events have in common.
+Small events of fixed width are valid if they have the bits that all such events have in common, which numpy
+sees of all of them at once. Any other event is walked, value by value; once there are many, a validator is
+compiled for their schema. The walk states the rules in the plainest way; the other two are tested against it.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -35,12 +33,14 @@ from evflow.schema.types import (
     Text,
 )
 
-# Bytes of a schema that are walked before a validator is compiled: by then compiling costs less.
-_MUCH = 16_384
+# Bytes of a schema that are checked before a validator is compiled: by then compiling costs less.
+_MUCH = 65_536
 # A call counts as so many bytes at least.
 _CALL = 512
-# Bytes up to which one event alone is checked as a whole number, if all it takes is to compare bits.
-_ALONE = 1024
+# A byte that is walked counts as so many.
+_WALKED = 4
+# Bytes up to which events are checked by their bits.
+_SMALL = 1024
 
 
 def check(schema: Schema, data: ByteArray, count: int | None = None) -> tuple[int, Offsets | None]:
@@ -67,8 +67,12 @@ def check(schema: Schema, data: ByteArray, count: int | None = None) -> tuple[in
             raise SchemaError(
                 f"bytes of {schema.name}: expected {wanted} bytes (events of {width}), found {len(data)}"
             )
-    check_native = schema.made.get("native check") or _compiled(schema, data) or partial(walk, schema)
-    offsets = check_native(data, count)
+    quick = width is not None and width <= _SMALL
+    check_native = schema.made.get("native check") or _compiled(schema, len(data) * (1 if quick else _WALKED))
+    if check_native is not None:
+        offsets = check_native(data, count)
+    elif not (quick and _is_plain(schema, data, rows)):
+        offsets = walk(schema, data, count)
     return (len(offsets) - 1, offsets) if width is None else (rows, None)
 
 
@@ -77,9 +81,9 @@ def compile_check(schema: Schema) -> None:
     importlib.import_module("evflow.codgen.validate").validator(schema).hasten()
 
 
-def _compiled(schema: Schema, data: ByteArray) -> Callable[[ByteArray, int | None], Offsets] | None:
+def _compiled(schema: Schema, size: int) -> Callable[[ByteArray, int | None], Offsets] | None:
     """The compiled validator, once it is worth compiling; it is kept with the schema."""
-    schema.made["bytes checked"] = seen = schema.made.get("bytes checked", 0) + max(len(data), _CALL)
+    schema.made["bytes checked"] = seen = schema.made.get("bytes checked", 0) + max(size, _CALL)
     if seen <= _MUCH:
         return None
     # Found when it is needed: the compiler is heavy, and few processes read foreign bytes.
@@ -89,27 +93,72 @@ def _compiled(schema: Schema, data: ByteArray) -> Callable[[ByteArray, int | Non
     return found
 
 
+class _Plain(NamedTuple):
+    """What small events of fixed width have in common, if all their text is ASCII.
+
+    Attributes:
+        mask: the bits, one event, uint8.
+        bits: what they are there.
+        others: where values start that take more than that, and their types.
+        number: the mask and the bits as numbers; None where they do not decide alone.
+    """
+
+    mask: ByteArray
+    bits: ByteArray
+    others: list[tuple[int, FieldType]]
+    number: tuple[int, int] | None
+
+
 def is_one(schema: Schema, data: bytes) -> bool:
-    """Whether bytes are one event, where comparing bits is enough to see that; else only ``check`` tells."""
-    if schema.width != len(data) or len(data) > _ALONE:
+    """True if bytes are one event, and a comparison of bits is enough to see that; else only ``check``
+    tells."""
+    if schema.width != len(data) or len(data) > _SMALL:
         return False
-    mask, bits = schema.made.get("constant bits") or _constant_bits(schema)
-    return mask != 0 and int.from_bytes(data) & mask == bits
+    number = (schema.made.get("plain bits") or _plain(schema)).number
+    return number is not None and int.from_bytes(data) & number[0] == number[1]
 
 
-def _constant_bits(schema: Schema) -> tuple[int, int]:
-    """The bits that are the same in every event, as a mask of a whole event and what they are there; an empty
-    mask if these are not all that can be wrong. It is kept with the schema."""
+def _is_plain(schema: Schema, data: ByteArray, rows: int) -> bool:
+    """True if small events of fixed width are valid, and their text is ASCII; else only a walk tells."""
+    plain = schema.made.get("plain bits") or _plain(schema)
+    events = data.reshape(rows, len(plain.bits))
+    if ((events & plain.mask) != plain.bits).any():
+        return False
+    return all(_fits(kind, events[:, at:]) for at, kind in plain.others)
+
+
+def _fits(kind: FieldType, content: ByteArray) -> bool:
+    """True if all values of a type are valid; the content of each starts a row."""
+    if isinstance(kind, Number):
+        low, high = kind.bounds
+        values = content[:, : kind.size].copy().view(kind.dtype.newbyteorder(">"))
+        return bool(((values >= low) & (values <= high)).all())
+    assert isinstance(kind, Bytes)
+    lengths = content[:, :2].copy().view("<u2")
+    padding = np.arange(kind.capacity) >= lengths
+    return bool((lengths <= kind.capacity).all() and not content[:, 2 : 2 + kind.capacity][padding].any())
+
+
+def _plain(schema: Schema) -> _Plain:
     mask, bits = bytearray(schema.width or 0), bytearray(schema.width or 0)
+    others = []
     for at, _, what in steps(schema):
         if isinstance(what, bytes):
             mask[at : at + len(what)], bits[at : at + len(what)] = b"\xff" * len(what), what
         elif isinstance(what, Number) and what.kind == "b":
             mask[at], bits[at] = 0xFE, 0xC2
+        elif isinstance(what, Str):
+            mask[at : at + what.capacity] = b"\x80" * what.capacity
+        elif isinstance(what, Array) and what.element.kind == "b":
+            size = (what.width or 0) - what.data_offset
+            mask[at : at + size] = b"\xfe" * size
+        elif isinstance(what, Bytes) and isinstance(what, Logical):
+            mask[at : at + 2], bits[at : at + 2] = b"\xff\xff", what.capacity.to_bytes(2, "little")
         elif not takes_any_bytes(what):
-            mask.clear()
-            break
-    schema.made["constant bits"] = found = int.from_bytes(mask), int.from_bytes(bits)
+            others.append((at, what))
+    number = None if others else (int.from_bytes(mask), int.from_bytes(bits))
+    found = _Plain(np.frombuffer(mask, np.uint8), np.frombuffer(bits, np.uint8), others, number)
+    schema.made["plain bits"] = found
     return found
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -100,32 +101,36 @@ def test_check_of_changed_bytes_accepts_exactly_what_msgpack_reads_as_events(dat
     ]
 
 
-def test_check_of_one_event_refuses_just_the_bits_that_the_walk_refuses() -> None:
-    """All that can be wrong in such an event are bits that are the same in each."""
+def test_check_of_few_events_refuses_just_the_bits_that_the_walk_refuses() -> None:
+    """Before anything is compiled, small events are compared with the bits that all of them have."""
     inner = Schema("inner", {"x": u8, "ok": bool})
     fields: dict[str, Any] = {"n": i8, "f": f64, "ok": bool, "a": Array[f64, 2], "inner": inner}
-    plain = Schema("plain", fields)
     values = {"n": -3, "f": 1.5, "ok": True, "a": [1.0, 2.0], "inner": {"x": 7, "ok": False}}
-    for schema, event in [
-        (plain, values),
-        (Schema("text", fields | {"s": Str[4]}), values | {"s": "ä"}),
-        (Schema("raw", fields | {"b": Bytes[3]}), values | {"b": b"x"}),
-        (Schema("flags", fields | {"flags": Array[bool, 2]}), values | {"flags": [True, False]}),
+    for kind, value, bits_decide in [
+        (Array[bool, 2], [True, False], True),
+        (ev.UUID, UUID(int=7), True),
+        (Str[4], "ab", False),
+        (Str[4], "ä", False),
+        (Bytes[3], b"x", False),
+        (ev.Decimal[3, 1], "12.5", False),
     ]:
-        data = encode_dict(schema, event)
+        data = encode_dict(Schema("plain", fields | {"more": kind}), values | {"more": value})
         for bit in range(8 * len(data)):
+            schema = Schema("plain", fields | {"more": kind})
             changed = bytearray(data)
             changed[bit // 8] ^= 1 << bit % 8
             try:
                 right = len(walk(schema, array(bytes(changed)), 1)) == 2
             except SchemaError:
                 right = False
-            assert is_one(schema, bytes(changed)) == (right and schema is plain)
-            if right:
-                assert EventBatch.from_bytes(schema, bytes(changed), 1).to_bytes() == changed
-            else:
-                with pytest.raises(SchemaError):
-                    EventBatch.from_bytes(schema, bytes(changed), 1)
+            assert right or not is_one(schema, bytes(changed))
+            assert is_one(schema, bytes(changed)) == right or not bits_decide
+            for few, n in [(bytes(changed), 1), (data + changed + data, 3)]:
+                if right:
+                    assert EventBatch.from_bytes(schema, few, n).to_bytes() == few
+                else:
+                    with pytest.raises(SchemaError, match=f"event {n // 2}, "):
+                        EventBatch.from_bytes(schema, few, n)
 
 
 @some
