@@ -102,8 +102,11 @@ def to_dict(event: Any) -> dict[str, Any]:
         SchemaError: it holds itself, or more events within each other than an event may.
     """
 
-    def new(schema: Schema) -> tuple[Any, Put]:
-        fields: dict[str, Any] = dict.fromkeys(f.name for f in schema.fields)
+    def new(value: Any) -> tuple[Any, Put | None]:
+        flat = getattr(type(value), "_flat", None)
+        if flat is not None:
+            return flat(value._buffer, value._at), None
+        fields: dict[str, Any] = dict.fromkeys(f.name for f in value.schema.fields)
         return fields, fields.__setitem__
 
     fields: dict[str, Any] = copied(event, new)
@@ -117,12 +120,12 @@ Put = Callable[[Any, Any], None]
 """Sets a field, by its name."""
 
 
-def copied(event: Any, new: Callable[[Schema], tuple[Any, Put]]) -> Any:
+def copied(event: Any, new: Callable[[Any], tuple[Any, Put | None]]) -> Any:
     """A copy of an event and all that it holds.
 
     Args:
         event: an event or a view.
-        new: makes the copy of an event of a schema, and what sets its fields.
+        new: makes the copy of an event or view, and what sets its fields; None if it has set them.
 
     Raises:
         SchemaError: it holds itself, or more events within each other than an event may.
@@ -139,13 +142,15 @@ def copied(event: Any, new: Callable[[Schema], tuple[Any, Put]]) -> Any:
         if value.__class__ in _SINGLE:
             put(key, value)
         elif has_fields(value):
-            made, inner = new(value.schema)
+            made, inner = new(value)
             put(key, made)
-            waiting.extend((getattr(value, f.name), inner, f.name, depth + 1) for f in value.schema.fields)
+            if inner is not None:
+                waiting += [(getattr(value, f.name), inner, f.name, depth + 1) for f in value.schema.fields]
         elif _is_list(value):
-            items: list[Any] = [None] * len(value)
+            items = list(value)
             put(key, items)
-            waiting.extend((item, items.__setitem__, i, depth) for i, item in enumerate(value))
+            if not _SINGLE.issuperset(map(type, items)):
+                waiting += [(item, items.__setitem__, i, depth) for i, item in enumerate(items)]
         else:
             put(key, value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value)
     return result[0]

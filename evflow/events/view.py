@@ -8,8 +8,9 @@ the buffer, nested records are views, lists are lazy. Nothing can be changed thr
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 
 import numpy as np
@@ -84,13 +85,7 @@ class View:
 
     def to_event(self) -> Event:
         """A mutable copy."""
-        flat = type(self)._flat
-        if flat is None:
-            deep: Event = copied(self, _new_event)
-            return deep
-        event = object.__new__(event_class(self.schema))
-        for name, value in flat(self._buffer, self._at).items():
-            setattr(event, name, value)
+        event: Event = copied(self, _new_event)
         return event
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,9 +108,14 @@ class View:
         raise TypeError(f"a view of {self.schema.name} cannot be pickled or copied; use to_event()")
 
 
-def _new_event(schema: Schema) -> tuple[Event, Put]:
-    event = object.__new__(event_class(schema))
-    return event, partial(setattr, event)
+def _new_event(value: Any) -> tuple[Event, Put | None]:
+    event = object.__new__(event_class(value.schema))
+    flat = getattr(type(value), "_flat", None)
+    if flat is None:
+        return event, partial(setattr, event)
+    for name, content in flat(value._buffer, value._at).items():
+        setattr(event, name, content)
+    return event, None
 
 
 def position_of(view: View) -> int:
@@ -182,6 +182,14 @@ class ListView(Sequence[Any]):
         if not 0 <= i < self._count:
             raise IndexError(f"list index {index} is out of range: the list has {self._count} elements")
         return self._read(self._buffer, self._start(i))
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._width is None:
+            self._start(self._count - 1)
+            return map(self._read, repeat(self._buffer), self._starts[: self._count])
+        start = self._starts[0]
+        places = range(start, start + self._count * self._width, self._width)
+        return map(self._read, repeat(self._buffer), places)
 
     def _start(self, index: int) -> int:
         starts = self._starts
