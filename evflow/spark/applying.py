@@ -117,7 +117,8 @@ def run_task(
 def _left(
     program: Program, batches: Iterator[pa.RecordBatch], shape: pa.Schema | None
 ) -> Iterator[pa.RecordBatch]:
-    from evflow.spark.columns.arrow import arrow_schema_of, decode, encode
+    from evflow.spark.columns.decoder import arrow_schema_of, decode
+    from evflow.spark.columns.encoder import encode
 
     left: list[EventBatch] = []
     faults = _Faults()

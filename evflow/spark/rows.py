@@ -31,7 +31,7 @@ def fitting(df: DataFrame, schema: Schema, what: str) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from evflow.spark.columns.arrow import encode
+    from evflow.spark.columns.encoder import encode
 
     found = {}
     for field in schema.fields:

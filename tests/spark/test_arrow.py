@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,7 +22,8 @@ from tests.data.strategies import events, plain_event, schemas, some, unpacked
 
 pa = pytest.importorskip("pyarrow")
 
-from evflow.spark.columns.arrow import arrow_schema_of, decode, encode, encode_all  # noqa: E402
+from evflow.spark.columns.decoder import arrow_schema_of, decode  # noqa: E402
+from evflow.spark.columns.encoder import encode  # noqa: E402
 
 FLAT = schemas(depth=2, logical=False).filter(lambda schema: not schema.recursive)
 
@@ -114,7 +116,7 @@ def test_encode_gives_events_of_the_rows(data: st.DataObject) -> None:
 @pytest.mark.slow
 @some
 @given(st.data())
-def test_encode_all_writes_batches_one_behind_the_other_into_one_place(data: st.DataObject) -> None:
+def test_encode_writes_batches_one_behind_the_other_and_nothing_around_them(data: st.DataObject) -> None:
     schema = data.draw(FLAT)
     rows = data.draw(st.lists(events(schema), max_size=6))
     assume(
@@ -130,7 +132,8 @@ def test_encode_all_writes_batches_one_behind_the_other_into_one_place(data: st.
         places.append(memory)
         return Place(memory[1:-1], memory[1:-1])
 
-    found = encode_all(schema, batches, reserve)
+    with patch("evflow.spark.columns.encoder.own_place", reserve):
+        found = encode(schema, *batches)
     content = found.to_bytes()
     EventBatch.from_bytes(schema, content, len(rows))
     assert unpacked(content) == [plain_event(schema, row) for row in rows]

@@ -17,7 +17,8 @@ from evflow.schema.types import Maybe, Record, f64
 
 pa = pytest.importorskip("pyarrow")
 
-from evflow.spark.columns.arrow import decode, encode  # noqa: E402
+from evflow.spark.columns.decoder import decode  # noqa: E402
+from evflow.spark.columns.encoder import encode  # noqa: E402
 
 UTC = "UTC"
 MOMENT = dt.datetime(2013, 1, 1, 12, 30, 0, 250000)

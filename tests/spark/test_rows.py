@@ -60,7 +60,8 @@ def as_events(schema: Any, *, plain: bool = False) -> Any:
     """
 
     def there_and_back(batches: Iterator[Any]) -> Iterator[Any]:
-        from evflow.spark.columns.arrow import decode, encode
+        from evflow.spark.columns.decoder import decode
+        from evflow.spark.columns.encoder import encode
 
         for batch in batches:
             yield decode(encode(schema, batch), None if plain else batch.schema)

@@ -17,9 +17,7 @@ from tests.data.strategies import schemas, some
 pytest.importorskip("pyspark")
 
 from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from evflow.spark.columns.arrow import arrow_schema_of
 from evflow.spark.columns.kept import can_give, with_types
 from evflow.spark.columns.schemas import schema_of, struct_of
 from evflow.spark.format.reading import origin
@@ -184,12 +182,6 @@ def test_schemas_come_back_as_the_table_says(schema: Schema) -> None:
 
 def shape_of_struct(found: spark.StructType) -> str:
     return found.simpleString().replace("decimal(20,0)", "string")
-
-
-@some
-@given(FLAT)
-def test_arrow_types_are_those_that_spark_makes(schema: Schema) -> None:
-    assert arrow_schema_of(schema) == to_arrow_schema(struct_of(schema), timezone="UTC")
 
 
 TIMES = spark.StructType(

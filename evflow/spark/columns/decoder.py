@@ -1,4 +1,4 @@
-"""Events to rows of Arrow by compiled code, and the columns made of what it wrote."""
+"""Events become rows of a DataFrame, as Arrow has them, by compiled code (``decode_ir.py``)."""
 
 from __future__ import annotations
 
@@ -70,8 +70,27 @@ def _wanted(schema: Schema, columns: dict[str, _Column], field: pa.Field) -> _Co
     return columns[names[at[0]]]
 
 
-def decode_rows(batch: EventBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """See ``evflow.spark.columns.arrow.decode``."""
+def decode(batch: EventBatch, arrow_schema: pa.Schema | None = None) -> pa.RecordBatch:
+    """Events as rows, by native code: each value is copied once.
+
+    Args:
+        batch: the events; of a selection only those that are meant.
+        arrow_schema: the columns wanted, in their order: fields of the events in the types of Arrow that they
+            are to have, such as timestamps for integers; ``arrow_schema_of(batch.schema)`` where it is None.
+
+    Raises:
+        SchemaError: a column is no field, cannot be had as the type wanted, or has nulls where none may be.
+
+    Example:
+        >>> import evflow as ev
+        >>> import pyarrow as pa
+        >>> step = ev.Schema("step", {"day": ev.i32, "count": ev.u8})
+        >>> events = ev.EventBatch.from_columns(step, {"day": [0, 365], "count": [7, 8]})
+        >>> decode(events).to_pydict()
+        {'day': [0, 365], 'count': [7, 8]}
+        >>> decode(events, pa.schema({"day": pa.date32()}))["day"][1].as_py().isoformat()
+        '1971-01-01'
+    """
     events = batch.schema
     if events.recursive:
         raise SchemaError(f"schema {events.name} holds records within themselves, which no row of Spark does")
@@ -80,7 +99,25 @@ def decode_rows(batch: EventBatch, schema: pa.Schema) -> pa.RecordBatch:
         with LOCK:
             found = events.made.setdefault("arrow decoder", None) or _Decoder(events)
             events.made["arrow decoder"] = found
-    return pa.RecordBatch.from_arrays(found.run(batch, schema), schema=schema)
+    columns = arrow_schema_of(events) if arrow_schema is None else arrow_schema
+    return pa.RecordBatch.from_arrays(found.run(batch, columns), schema=columns)
+
+
+def arrow_schema_of(schema: Schema) -> pa.Schema:
+    """The Arrow types that Spark wants for rows of ``struct_of(schema)``.
+
+    Example:
+        >>> import evflow as ev
+        >>> print(arrow_schema_of(ev.Schema("seat", {"row": ev.u8, "letter": str | None})))
+        row: int16 not null
+        letter: string
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from evflow.spark.columns.schemas import struct_of
+
+    columns: pa.Schema = to_arrow_schema(struct_of(schema), timezone="UTC")
+    return columns
 
 
 class _Column:

@@ -1,8 +1,11 @@
-"""Rows of Arrow to events by compiled code: what it is given, and what is said where it stops."""
+"""Rows of a DataFrame, as Arrow has them, become events, by code compiled for the schema (``encode_ir.py``).
+
+It goes over a batch once; twice where events vary in width: first to measure. What Arrow can have in several
+ways is brought into one before (``storing.py``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,18 +15,15 @@ from evflow.codgen.memory import address
 from evflow.codgen.native import LOCK, Code
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
-from evflow.events.gather import ByteArray, Offsets, Place, frozen, running
+from evflow.events.gather import ByteArray, Offsets, own_place, running
 from evflow.schema import Schema
 from evflow.schema.types import Bytes, Str
 from evflow.schema.values import describe
 from evflow.spark.columns.bytes_ir import SLACK
-from evflow.spark.columns.converting import Stored, Unfit
 from evflow.spark.columns.encode_ir import HEAD, Site, write_encoder
 from evflow.spark.columns.forms import WORDS, call, forms_of
 from evflow.spark.columns.names import indices_of
-from evflow.spark.columns.storing import constant, store
-
-Reserve = Callable[[int], Place | None]
+from evflow.spark.columns.storing import Stored, Unfit, constant, store
 
 _AT = {name: at for at, name in enumerate(HEAD)}
 
@@ -74,8 +74,30 @@ class _Rows:
             raise _error(self._schema, self._batch, site, int(words[_AT["row"]]))
 
 
-def encode_rows(schema: Schema, batches: Sequence[pa.RecordBatch], reserve: Reserve) -> EventBatch:
-    """See ``evflow.spark.columns.arrow.encode_all``."""
+def encode(schema: Schema, *batches: pa.RecordBatch) -> EventBatch:
+    """Rows as one batch of events, by native code: each value is copied once.
+
+    A column goes to the field of its name. It may have any type of which the values that are there fit the
+    field without loss: narrower and wider numbers, a dictionary, times (which become integers, see
+    ``schemas``), decimals as their digits or as numbers that hold them. Columns that are no field are
+    ignored; a field without a column takes its default.
+
+    Args:
+        schema: of the events.
+        batches: the rows, in order; slices of longer batches too.
+
+    Raises:
+        SchemaError: a column is missing or of a type that does not fit, or a value does not; names the
+            column, the row within its batch, what was expected and found.
+
+    Example:
+        >>> import evflow as ev
+        >>> import pyarrow as pa
+        >>> trade = ev.Schema("trade", {"symbol": ev.Str[4], "price": float | None})
+        >>> rows = pa.RecordBatch.from_pydict({"price": [80.5, None], "symbol": ["IBM", "SAP"]})
+        >>> [(event.symbol, event.price) for event in encode(trade, rows)]
+        [('IBM', 80.5), ('SAP', None)]
+    """
     if schema.recursive:
         raise SchemaError(f"schema {schema.name} holds records within themselves, which no row of Spark does")
     parts = [_Rows(schema, batch) for batch in batches]
@@ -89,15 +111,10 @@ def encode_rows(schema: Schema, batches: Sequence[pa.RecordBatch], reserve: Rese
     else:
         first *= width
     total = int(first[-1])
-    place = reserve(total + SLACK) or _reserved(total + SLACK)
+    place = own_place(total + SLACK)
     for part, start in zip(parts, first, strict=False):
         part.write(place.target[start:])
     return EventBatch(schema, place.held[:total], rows, offsets)
-
-
-def _reserved(length: int) -> Place:
-    target = np.empty(length, np.uint8)
-    return Place(target, frozen(target[:]))
 
 
 def _column(schema: Schema, batch: pa.RecordBatch, index: int) -> Stored:

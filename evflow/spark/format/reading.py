@@ -240,7 +240,7 @@ def _planned(
 
 
 def _read(options: Options, struct: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    from evflow.spark.columns.arrow import decode
+    from evflow.spark.columns.decoder import decode
 
     if not isinstance(partition, Slice):
         # Where there are no partitions Spark makes one out of nothing.

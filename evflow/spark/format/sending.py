@@ -92,9 +92,9 @@ class Sender:
 
     def _submit(self) -> None:
         """Sends what was gathered, once the frame before is there."""
-        from evflow.spark.columns.arrow import encode_all
+        from evflow.spark.columns.encoder import encode
 
-        batch = encode_all(self._schema, self._gathered, lambda length: None)
+        batch = encode(self._schema, *self._gathered)
         self._gathered.clear()
         self._wait()
         self._under_way = self._pool.submit(self._deliver, self.rows, batch)

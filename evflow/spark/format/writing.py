@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from evflow.errors import EvflowError, SchemaError, SparkError
 from evflow.schema import Schema
-from evflow.spark.columns.arrow import encode
+from evflow.spark.columns.encoder import encode
 from evflow.spark.columns.schemas import schema_of
 from evflow.spark.format.connection import Connection, shared
 from evflow.spark.format.options import Options
