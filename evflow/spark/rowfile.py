@@ -1,9 +1,9 @@
 """Row files: encoded events in a file, which only grows, and is read without a copy.
 
-The file begins with how many events are in it and their schema; the events follow back to back, as in a
-batch. Where their width varies a second file beside it says where each ends. What is appended counts once the
-beginning says so, with one small write: a process that is killed in the middle of a batch has not appended
-it, and what it wrote of it is written over.
+The file begins with the schema of the events. Frames follow: how many events, in how many bytes, and these
+back to back, as in a batch. What is appended counts once the beginning of its first frame says so, with one
+small write: a process that is killed in the middle of a batch has not appended it, and what it wrote of it is
+written over.
 
 A kill of the process loses nothing that was appended; a power cut may lose the last moments.
 """
@@ -14,24 +14,37 @@ import json
 import mmap
 import os
 import struct
+from bisect import bisect_right
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from evflow.disk import unusable
 from evflow.errors import EvflowError, FlowError, SchemaError
 from evflow.events.batch import EventBatch
-from evflow.events.gather import ByteArray, Offsets, frozen
+from evflow.events.gather import frozen
 from evflow.outside import from_json
 from evflow.schema import Schema
 from evflow.schema.values import describe
 
-_MAGIC = b"evflow\x01\n"
-_COUNTS = struct.Struct("<qq")  # rows, bytes of events
-_HEAD = struct.Struct("<8sqqq")  # the magic, the counts, bytes of the schema's description
-_END = np.dtype("<i8")
+FRAME = 1 << 20
+"""Bytes of a frame, at most, unless one event alone has more."""
+
+_MAGIC = b"evflow\x02\n"
+_HEAD = struct.Struct("<8sq")  # the magic, bytes of the schema's description
+_COUNTS = struct.Struct("<qq")  # events and bytes of a frame
 _MOST_TEXT = 64 << 20
+
+
+class _Frame(NamedTuple):
+    """A frame: the number of its first event, and where its events are in the file."""
+
+    first: int
+    rows: int
+    at: int
+    nbytes: int
 
 
 class RowFile:
@@ -40,8 +53,7 @@ class RowFile:
     No file is open between two calls after ``close``; the next call opens it again.
 
     Args:
-        path: the file, made if it is not there; where the width of events varies, one named ``path`` and
-            ``.ends`` stands beside it.
+        path: the file, made if it is not there.
         schema: the schema of the events; None for that of a file which is there.
         own: whether what is in it was appended by this process; otherwise it is checked when it is read.
 
@@ -52,8 +64,9 @@ class RowFile:
     Attributes:
         path: the file.
         schema: the schema of its events.
+        header: bytes before the first frame.
         rows: how many events are in it.
-        nbytes: bytes of these.
+        size: bytes that it takes on the disk.
 
     Example:
         >>> import tempfile
@@ -64,17 +77,18 @@ class RowFile:
         >>> folder = tempfile.TemporaryDirectory()
         >>> file = RowFile(Path(folder.name) / "pings", Ping.schema)
         >>> file.append(ev.EventBatch.from_columns(Ping, {"number": [1, 2, 3]}))
-        >>> file.rows, file.nbytes, file.read(1, 1 << 20)["number"].tolist()
-        (3, 30, [2, 3])
+        >>> file.rows, file.read(1)["number"].tolist()
+        (3, [2, 3])
         >>> file.delete()
         >>> folder.cleanup()
     """
 
     def __init__(self, path: str | Path, schema: Schema | None = None, own: bool = False) -> None:
         self.path = Path(path)
-        self.rows = self.nbytes = 0
-        self._file = self._ends = -1
-        self._start = 0  # where the first event stands in the file
+        self.rows = self.header = self.size = 0
+        self._file = -1
+        self._frames: list[_Frame] = []
+        self._torn = False  # whether there may be something behind the last frame
         try:
             found = self._begin(schema)
         except EvflowError:
@@ -92,35 +106,46 @@ class RowFile:
         head = os.pread(self._file, _HEAD.size, 0)
         if schema is not None and len(head) < _HEAD.size:
             # New, or its maker was killed before it had a schema.
-            self._make(schema)
+            text = json.dumps(schema.description).encode()
+            self._write(text, _HEAD.size)
+            self._write(_HEAD.pack(_MAGIC, len(text)), 0)
+            self.header = self.size = _HEAD.size + len(text)
             return schema
         found = self._read_head(head)
         if schema is not None and schema != found:
             raise SchemaError(f"row file {self.path} has events of {found!r}, expected {schema!r}")
+        self._read_frames(found)
         return found
 
-    def _make(self, schema: Schema) -> None:
-        text = json.dumps(schema.description).encode()
-        self._start = _HEAD.size + len(text)
-        self._write(self._file, text, _HEAD.size)
-        self._write(self._file, _HEAD.pack(_MAGIC, 0, 0, len(text)), 0)
-
     def _read_head(self, head: bytes) -> Schema:
-        magic, rows, nbytes, length = _HEAD.unpack(head)
-        if magic != _MAGIC or rows < 0 or nbytes < 0 or not 0 < length <= _MOST_TEXT:
+        magic, length = _HEAD.unpack(head)
+        if magic != _MAGIC or not 0 < length <= _MOST_TEXT:
             raise ValueError("it is no row file of this version of evflow")
         try:
             found = Schema.from_description(from_json(os.pread(self._file, length, _HEAD.size)))
         except SchemaError as error:
             raise ValueError(f"it is damaged: {error}") from None
-        self._start = _HEAD.size + length
-        ends = self._ends_path.stat().st_size if found.width is None and rows else rows * _END.itemsize
-        if os.fstat(self._file).st_size < self._start + nbytes or ends < rows * _END.itemsize:
-            raise ValueError(f"it is cut: expected {rows} events in {nbytes} bytes")
-        if found.width is not None and nbytes != rows * found.width:
-            raise ValueError(f"it is damaged: {rows} events of {found.width} bytes are not {nbytes} bytes")
-        self.rows, self.nbytes = rows, nbytes
+        self.header = self.size = _HEAD.size + length
         return found
+
+    def _read_frames(self, schema: Schema) -> None:
+        end = os.fstat(self._file).st_size
+        while len(counts := os.pread(self._file, _COUNTS.size, self.size)) == _COUNTS.size:
+            rows, nbytes = _COUNTS.unpack(counts)
+            if not rows and not nbytes:
+                break  # A kill left the frame without its beginning.
+            at = self.size + _COUNTS.size
+            if not 0 < rows <= nbytes or (schema.width is not None and nbytes != rows * schema.width):
+                raise ValueError(f"it is damaged: a frame has {rows} events in {nbytes} bytes")
+            if at + nbytes > end:
+                raise ValueError(f"it is cut: expected {rows} events in {nbytes} bytes at byte {at}")
+            self._add(rows, at, nbytes)
+        self._torn = self.size < end
+
+    def _add(self, rows: int, at: int, nbytes: int) -> None:
+        self._frames.append(_Frame(self.rows, rows, at, nbytes))
+        self.rows += rows
+        self.size = at + nbytes
 
     def append(self, batch: EventBatch) -> None:
         """Adds events behind those that are there, all or none.
@@ -133,23 +158,32 @@ class RowFile:
             raise SchemaError(
                 f"row file {self.path}: expected events of {self.schema!r}, found {batch.schema!r}"
             )
-        whole = batch.compact()
-        rows, nbytes = self.rows + whole.rows, self.nbytes + len(whole.data)
+        at, made, begins = self.size, list[tuple[int, int, int]](), b""
         try:
-            file = self._opened()
-            if whole.offsets is not None:
-                ends = whole.offsets[1:] + (self.nbytes - int(whole.offsets[0]))
-                at = self.rows * _END.itemsize
-                self._write(self._ends_opened(), ends.astype(_END, copy=False).data, at)
-            self._write(file, whole.data.data, self._start + self.nbytes)
-            os.pwrite(file, _COUNTS.pack(rows, nbytes), len(_MAGIC))
+            if self._torn:
+                # What an earlier write has left would be read as frames.
+                os.ftruncate(self._opened(), self.size)
+            for part in _parts(batch.compact()):
+                self._torn = True
+                counts = _COUNTS.pack(part.rows, len(part.data))
+                if begins:
+                    self._write(counts, at)
+                begins = begins or counts
+                at += _COUNTS.size
+                self._write(part.data.data, at)
+                made.append((part.rows, at, len(part.data)))
+                at += len(part.data)
+            if begins:
+                self._write(begins, self.size)
         except OSError as error:
             raise self._unusable(error) from error
-        self.rows, self.nbytes = rows, nbytes
+        self._torn = False
+        for frame in made:
+            self._add(*frame)
 
-    def read(self, first: int, most_bytes: int) -> EventBatch:
-        """Events from number ``first`` on, in order: as many whole ones as fit into ``most_bytes``, and at
-        least one if there is one. Their bytes are the file's own, mapped, and stay when it is deleted.
+    def read(self, first: int) -> EventBatch:
+        """The events from number ``first`` to the end of the frame that has it. Their bytes are the file's
+        own, mapped, and stay when it is deleted.
 
         Raises:
             FlowError: there are fewer than ``first`` events; or the file is damaged, or cannot be read.
@@ -158,87 +192,37 @@ class RowFile:
             raise FlowError(f"row file {self.path} has {self.rows} events, so none from {describe(first)} on")
         if first == self.rows:
             return EventBatch.from_columns(self.schema, {field.name: [] for field in self.schema.fields})
+        frame = self._frames[bisect_right(self._frames, first, key=lambda frame: frame.first) - 1]
         try:
-            width = self.schema.width
-            if width is None:
-                batch = self._read_varying(first, most_bytes)
-            else:
-                count = min(max(1, most_bytes // width), self.rows - first)
-                batch = EventBatch(self.schema, self._map(first * width, count * width), count)
-            if first < self._unsure:
-                self._check(batch)
+            batch = self._read_frame(frame)
         except (OSError, ValueError) as error:
             raise self._unusable(error) from error
-        return batch
+        return batch if first == frame.first else batch.slice(first - frame.first, frame.rows)
 
-    def _check(self, batch: EventBatch) -> None:
-        """Sees to it that what was found on the disk is events: native code relies on that."""
+    def _read_frame(self, frame: _Frame) -> EventBatch:
+        # Only the frame is mapped, so no more of the file counts as this process's memory.
+        aligned = frame.at - frame.at % mmap.ALLOCATIONGRANULARITY
+        length = frame.at + frame.nbytes - aligned
+        mapped = mmap.mmap(self._opened(), length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=aligned)
+        data = frozen(np.frombuffer(mapped, np.uint8, frame.nbytes, frame.at - aligned))
+        if self.schema.width is not None and frame.first >= self._unsure:
+            return EventBatch(self.schema, data, frame.rows)
+        # Native code relies on what is found on the disk; and only a look at all events tells their ends.
         try:
-            found = EventBatch.from_bytes(self.schema, batch.data.data, batch.rows)
+            return EventBatch.from_bytes(self.schema, data.data, frame.rows)
         except SchemaError as error:
             raise ValueError(f"it is damaged: {error}") from None
-        if not (
-            found.offsets is None or batch.offsets is None or np.array_equal(found.offsets, batch.offsets)
-        ):
-            raise ValueError("it is damaged: events do not end where they should")
-
-    def _read_varying(self, first: int, most_bytes: int) -> EventBatch:
-        length = self.rows * _END.itemsize
-        with_ends = mmap.mmap(self._ends_opened(), length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-        ends: Offsets = np.frombuffer(with_ends, _END)
-        start = int(ends[first - 1]) if first else 0
-        if start < 0:
-            raise ValueError("it is damaged: an event ends before it begins")
-        stop = max(first + 1, int(np.searchsorted(ends, start + most_bytes, "right")))
-        offsets = np.zeros(stop - first + 1, np.int64)
-        np.subtract(ends[first:stop], start, out=offsets[1:])
-        if not 0 < offsets[-1] <= self.nbytes - start:
-            raise ValueError("it is damaged: events end where there are none")
-        return EventBatch(self.schema, self._map(start, int(offsets[-1])), stop - first, offsets)
-
-    def _map(self, at: int, length: int) -> ByteArray:
-        """Bytes of events; only these are mapped, so no more of the file counts as this process's memory."""
-        begin = self._start + at
-        aligned = begin - begin % mmap.ALLOCATIONGRANULARITY
-        mapped = mmap.mmap(
-            self._opened(),
-            begin + length - aligned,
-            flags=mmap.MAP_SHARED,
-            prot=mmap.PROT_READ,
-            offset=aligned,
-        )
-        return frozen(np.frombuffer(mapped, np.uint8, length, begin - aligned))
-
-    def sync(self) -> None:
-        """Brings what was appended to the disk itself."""
-        try:
-            os.fsync(self._opened())
-            if not self.schema.width:
-                os.fsync(self._ends_opened())
-        except OSError as error:
-            raise self._unusable(error) from error
 
     def close(self) -> None:
         """Closes the file, until it is used again; what was read of it stays."""
-        for file in (self._file, self._ends):
-            if file >= 0:
-                os.close(file)
-        self._file = self._ends = -1
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
 
     def delete(self) -> None:
         """Closes and removes the file, also one that is gone already."""
         self.close()
         self.remove(self.path)
-
-    @property
-    def header(self) -> int:
-        """Bytes before the first event."""
-        return self._start
-
-    @property
-    def size(self) -> int:
-        """Bytes that it takes on the disk."""
-        return self._start + self.nbytes + (0 if self.schema.width else self.rows * _END.itemsize)
 
     @staticmethod
     def remove(path: Path) -> int:
@@ -247,44 +231,41 @@ class RowFile:
         Raises:
             FlowError: it cannot be removed.
         """
-        freed = 0
-        for part in (_ends_path(path), path):
-            try:
-                size = part.stat().st_size
-                part.unlink()
-                freed += size
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                raise FlowError(f"row file {path} cannot be removed: {error}") from error
-        return freed
-
-    @property
-    def _ends_path(self) -> Path:
-        return _ends_path(self.path)
+        try:
+            size = path.stat().st_size
+            path.unlink()
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise FlowError(f"row file {path} cannot be removed: {error}") from error
+        return size
 
     def _opened(self) -> int:
         if self._file < 0:
             self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         return self._file
 
-    def _ends_opened(self) -> int:
-        if self._ends < 0:
-            self._ends = os.open(self._ends_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        return self._ends
-
-    def _write(self, file: int, data: bytes | memoryview, at: int) -> None:
-        rest: Any = memoryview(data).cast("B")
+    def _write(self, data: bytes | memoryview, at: int) -> None:
+        rest = memoryview(data).cast("B")
         while rest.nbytes:
-            written = os.pwrite(file, rest, at)
+            written = os.pwrite(self._opened(), rest, at)
             rest, at = rest[written:], at + written
 
     def _unusable(self, error: Exception) -> FlowError:
         return unusable(f"row file {self.path}", error)
 
     def __repr__(self) -> str:
-        return f"RowFile({self.path.name}: {self.rows} events of {self.schema.name}, {self.nbytes} bytes)"
+        return f"RowFile({self.path.name}: {self.rows} events of {self.schema.name}, {self.size} bytes)"
 
 
-def _ends_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.ends")
+def _parts(batch: EventBatch) -> Iterator[EventBatch]:
+    """The events of a batch, those of a frame at a time."""
+    start = 0
+    while start < batch.rows:
+        if batch.offsets is not None:
+            end = int(np.searchsorted(batch.offsets, batch.offsets[start] + FRAME, "right")) - 1
+        else:
+            end = start + FRAME // (batch.schema.width or 1)
+        stop = min(max(end, start + 1), batch.rows)
+        yield batch.slice(start, stop)
+        start = stop

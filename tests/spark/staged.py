@@ -117,7 +117,7 @@ class Desk:
     def files(self) -> list[str]:
         """The row files that are there."""
         found = (self.actor._store.folder.path / "rows").iterdir()
-        return sorted(path.name for path in found if path.suffix != ".ends")
+        return sorted(path.name for path in found)
 
 
 def killed(folder: Path, to: Path) -> Path:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 import evflow as ev
-from evflow.spark.staging import ledger, store
+from evflow.spark import rowfile
+from evflow.spark.staging import ledger
 from tests.examples import tried
 from tests.spark.staged import Desk, Note, Row, appending, killed, rows
 
@@ -237,7 +238,7 @@ def test_a_query_takes_one_row_of_the_ledger_however_long_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "MOST_JOBS", 20)
-    kept = ledger.Ledger(tmp_path / "ledger", 100)
+    kept = ledger.Ledger(tmp_path / "ledger")
     for epoch in [*range(5, 100), 102, 101, 100, 200]:
         kept.commit("query", epoch, epoch, [])
     for job in range(50):
@@ -250,7 +251,7 @@ def test_a_query_takes_one_row_of_the_ledger_however_long_it_runs(
     assert found == ("query", 5, 102, 102)
     assert [job for job in range(50) if kept.committed(f"batch {job}", 0)] == list(range(31, 50))
     kept.close()
-    with closing(ledger.Ledger(tmp_path / "ledger", 100)) as again:
+    with closing(ledger.Ledger(tmp_path / "ledger")) as again:
         assert again.epochs() == kept.epochs()
         assert sorted(one.first for one in again.epochs() if one.job == "query") == [0, 5, 200]
 
@@ -294,17 +295,17 @@ def test_rows_that_settle_after_the_close_do_not_leave_again(tmp_path: Path) -> 
 
 
 def test_a_commit_of_one_epoch_keeps_the_tasks_of_other_epochs_and_jobs(tmp_path: Path) -> None:
-    kept = ledger.Ledger(tmp_path / "ledger", 100)
+    kept = ledger.Ledger(tmp_path / "ledger")
     other = [ledger.TaskEntry(3, "q", 8, 0, 0), ledger.TaskEntry(4, "other", 7, 0, 0)]
     for entry in [ledger.TaskEntry(1, "q", 7, 0, 0), ledger.TaskEntry(2, "q", 7, 0, 1), *other]:
         kept.begin(entry)
     kept.commit("q", 7, 10, [(1, 10)])
     assert kept.tasks() == other
     kept.close()
-    with closing(ledger.Ledger(tmp_path / "ledger", 100)) as kept:
+    with closing(ledger.Ledger(tmp_path / "ledger")) as kept:
         assert kept.tasks() == other
         kept.drop([3])
-    with closing(ledger.Ledger(tmp_path / "ledger", 100)) as kept:
+    with closing(ledger.Ledger(tmp_path / "ledger")) as kept:
         assert kept.tasks() == other[1:]
 
 
@@ -341,7 +342,7 @@ def _full_disk(*given: object) -> None:
 def test_a_source_that_moves_goes_on_with_the_same_numbers(
     tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "CHUNK", 100)
+    monkeypatch.setattr(rowfile, "FRAME", 100)
     desk = Desk(tmp_path / "old", kind=kind)
     for epoch in range(3):
         tasks = [desk.begin(epoch=epoch, partition=p) for p in range(2)]
@@ -413,7 +414,7 @@ def test_what_replaces_a_source_of_the_same_folder_goes_on_with_its_rows(tmp_pat
 
 
 def test_committed_rows_can_be_taken_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "CHUNK", 100)
+    monkeypatch.setattr(rowfile, "FRAME", 100)
     desk = Desk(tmp_path / "kept")
     task = desk.begin()
     desk.send(task, 0, 50)
@@ -533,7 +534,7 @@ class Killed(RuleBasedStateMachine):
 def test_a_kill_at_any_moment_loses_nothing_and_changes_no_number(
     tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "CHUNK", 100)
+    monkeypatch.setattr(rowfile, "FRAME", 100)
 
     class Machine(Killed):
         pass

@@ -89,16 +89,12 @@ class Folder:
 
     def clear_others(self, tasks: set[int]) -> None:
         """Removes the row files that are of none of these tasks."""
-        for path in self._others(tasks):
+        known = {self.file(task) for task in tasks}
+        for path in sorted(set(self._rows.iterdir()) - known):
             try:
                 RowFile.remove(path)
             except FlowError as error:
                 _log.warning("%s", error)
-
-    def _others(self, tasks: set[int]) -> list[Path]:
-        known = {self.file(task).name for task in tasks}
-        found = {path.name.removesuffix(".ends") for path in self._rows.iterdir()} - known
-        return [self._rows / name for name in sorted(found)]
 
     def free(self) -> int:
         """Bytes free on its disk."""

@@ -26,12 +26,8 @@ MOST_JOBS = 100_000
 MOST_RUNS = 100_000
 """Runs of micro-batches that are remembered, the newest: a query has one, unless it leaves some out."""
 
-MOST_CHUNK = 1 << 30
-"""Bytes of an emission, at most."""
-
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Stream = Annotated[bytes, Meta(min_length=16, max_length=16)]
-Chunk = Annotated[int, Meta(gt=0, le=MOST_CHUNK)]
 
 
 class Place(NamedTuple):
@@ -80,22 +76,20 @@ class Ledger(Store):
 
     Args:
         path: the file; its folder is locked.
-        chunk: bytes of an emission; a file that is there has its own.
 
     Raises:
         FlowError: it is there and cannot be used; each method raises it too.
 
     Attributes:
         stream: 16 bytes that no other ledger has; numbers of emissions mean something together with them.
-        chunk: bytes of an emission.
         place: up to where all that was released is settled.
     """
 
-    def __init__(self, path: Path, chunk: int) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.stream, self.chunk = os.urandom(16), chunk
+        self.stream = os.urandom(16)
         self.place = Place()
-        super().__init__(path, "ledger", "ledger of Spark 1", own=False)
+        super().__init__(path, "ledger", "ledger of Spark 2", own=False)
         try:
             self._take()
         except BaseException:
@@ -115,8 +109,8 @@ class Ledger(Store):
                 raise ValueError("its state is gone")
             for key, value in found.items():
                 match key, value:
-                    case "state", [stream, chunk, *place]:
-                        self.stream, self.chunk = convert(stream, Stream), convert(chunk, Chunk)
+                    case "state", [stream, *place]:
+                        self.stream = convert(stream, Stream)
                         self.place = convert(place, Place)
                     case ("task", task), [*said]:
                         self._tasks[task] = convert([task, *said], TaskEntry)
@@ -132,7 +126,7 @@ class Ledger(Store):
         self._runs[run.last > 0][run.job, run.first] = run
 
     def _state(self, place: Place) -> list[Any]:
-        return [self.stream, self.chunk, *place]
+        return [self.stream, *place]
 
     def _write(self, values: dict[Any, Any]) -> None:
         self.save(values if self.begun else {"state": self._state(self.place), **values})
@@ -141,7 +135,7 @@ class Ledger(Store):
         self, epochs: Iterable[Epochs], files: Iterable[Waiting], number: int = 0, stream: bytes = b""
     ) -> None:
         """From now on exactly this is in it."""
-        state = [stream or self.stream, self.chunk, *Place(number)]
+        state = [stream or self.stream, *Place(number)]
         runs = {("run", one.job, one.first): [one.last, one.rows] for one in epochs}
         self.replace({"state": state, **runs, **{("file", one.id): list(one[1:]) for one in files}})
         self._take()

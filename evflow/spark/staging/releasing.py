@@ -77,7 +77,7 @@ class Releasing:
             return None
         one, file = self._file()
         row = self.place.row
-        batch = file.read(row, self._ledger.chunk)
+        batch = file.read(row)
         count = min(one.rows - row, len(batch) if most is None else most)
         if count < len(batch):
             batch = batch.slice(0, count)
@@ -121,9 +121,12 @@ class Releasing:
             if one.id >= self.place.file:
                 row = self.place.row if one.id == self.place.file else 0
                 file = RowFile(self._folder.file(one.task))
-                file_rows = file.read(row, file.nbytes)
+                frames = []
+                while row < one.rows:
+                    frames.append(file.read(row).slice(0, one.rows - row))
+                    row += len(frames[-1])
                 file.close()
-                yield one, file_rows.slice(0, one.rows - row)
+                yield one, EventBatch.concat(frames)
 
     def close(self) -> None:
         """Closes the file that is being released."""

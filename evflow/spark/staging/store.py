@@ -14,14 +14,11 @@ from evflow.events.batch import EventBatch
 from evflow.outside import shown
 from evflow.spark.rowfile import RowFile
 from evflow.spark.staging.folder import Folder
-from evflow.spark.staging.ledger import Chunk, Count, Epochs, Ledger, Stream, Waiting
+from evflow.spark.staging.ledger import Count, Epochs, Ledger, Stream, Waiting
 from evflow.spark.staging.releasing import Releasing
 from evflow.spark.staging.tasks import Staging
 
-CHUNK = 1 << 20
-"""Bytes of an emission."""
-
-_VERSION = 1
+_VERSION = 2
 
 
 class Store:
@@ -45,7 +42,7 @@ class Store:
 
     def _open(self, now: float) -> None:
         self.folder.used = 0
-        self.ledger = Ledger(self.folder.ledger, CHUNK)
+        self.ledger = Ledger(self.folder.ledger)
         try:
             self.staging = Staging(self.folder, self.ledger, now)
             self.releasing = Releasing(self.folder, self.ledger)
@@ -74,7 +71,6 @@ class Store:
         state = [
             _VERSION,
             self.ledger.stream,
-            self.ledger.chunk,
             self.releasing.place.number,
             self.ledger.epochs(),
             [[one.job, one.epoch] for one, _ in left],
@@ -87,11 +83,11 @@ class Store:
         Raises:
             FlowError: that is malformed, or cannot be written; nothing has changed.
         """
-        _, stream, chunk, number, epochs, jobs = _unpacked(state)
+        _, stream, number, epochs, jobs = _unpacked(state)
         if len(jobs) != len(batches):
             raise FlowError(f"a Spark source's snapshot has {len(batches)} batches, expected {len(jobs)}")
         files: list[Waiting] = []
-        before = self.folder.used, self.ledger.chunk
+        before = self.folder.used
         try:
             for batch, (job, epoch) in zip(batches, jobs, strict=True):
                 if not len(batch):
@@ -101,12 +97,11 @@ class Store:
                 file.append(batch)
                 file.close()
             self.releasing.close()
-            self.ledger.chunk = chunk
             self.ledger.make(epochs, files, number, stream)
         except EvflowError:
             for one in files:
                 self.folder.remove(one.task)
-            self.folder.used, self.ledger.chunk = before
+            self.folder.used = before
             raise
         self.ledger.close()
         self._open(now)
@@ -119,9 +114,8 @@ class Store:
 
 
 class _Packed(NamedTuple):
-    version: Literal[1]
+    version: Literal[2]
     stream: Stream
-    chunk: Chunk
     number: Count
     epochs: list[Epochs]
     jobs: list[tuple[str, Count]]
