@@ -121,7 +121,6 @@ def test_progress_is_told_in_words_and_lines(capsys: pytest.CaptureFixture[str])
 def test_moving_line_shows_rows_and_how_it_ended(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("rich")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "150")
     with shown("flights", lambda: Progress(5000, 1, 0.0, "done")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -47,15 +46,17 @@ class Progress:
 def shown(name: str, read: Callable[[], Progress]) -> Iterator[None]:
     """Shows how far a job has come, on stderr, for as long as the block runs.
 
-    On a terminal it is a line that moves, if the package ``rich`` is installed; else a line now and then.
+    On a terminal it is a line that moves; else a line now and then.
 
     Args:
         name: of the stone.
         read: gives how far it has come; called in a thread of its own.
     """
     done = threading.Event()
-    tell = _moving if sys.stderr.isatty() and importlib.util.find_spec("rich") else _lines
-    thread = threading.Thread(target=tell, args=(name, read, done), name=f"evflow bar {name}", daemon=True)
+    tell = _moving if sys.stderr.isatty() else _lines
+    thread = threading.Thread(
+        target=tell, args=(name, read, done), name=f"evflow progress {name}", daemon=True
+    )
     thread.start()
     try:
         yield
