@@ -6,24 +6,28 @@ gets an engine of its own, with no thread and no node: a batch of rows in, what 
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from evflow.engine.check import check_graph
 from evflow.engine.engine import Engine
 from evflow.engine.letters import LetterBox
-from evflow.errors import FlowError, SchemaError, SparkError
+from evflow.errors import FlowError, GraphError, SchemaError, SparkError
 from evflow.events.batch import EventBatch
 from evflow.graph.graph import Graph
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
 from evflow.spark.java import explained
-from evflow.spark.program import Program, entry, free_name
 from evflow.spark.registering import register
 from evflow.spark.rows import fitting, together
+from evflow.stones.match import Match
+from evflow.stones.matching.output import matched_schema
+from evflow.stones.source import Source
 from evflow.stones.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -35,6 +39,139 @@ _log = logging.getLogger("evflow.spark")
 _FAULTS = ("fail", "drop")
 _ROWS, _BYTES = 10_000, 4 << 20
 """Rows that leave are put together up to so many, as many as Spark's own batches have, or bytes."""
+
+_KINDS = ("source", "split", "filter", "transform", "router", "queue", "match")
+_REFUSED = {
+    "terminal": "its handler would run in the executors; leave it out: what would reach it are the rows",
+    "generator": "it makes events on a period, and a task has none",
+    "storage": "it holds events between runs, and a task keeps nothing",
+    "bridge": "it needs a node; write the rows with df.write.format('evflow') instead",
+    "spark source": "the DataFrame is what comes in; begin with graph.source(…)",
+    "spark sink": "the DataFrame is what comes out; leave it out",
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A graph with one source and one open end, ready to travel.
+
+    Attributes:
+        data: the graph, as JSON.
+        source: where the rows enter.
+        end: the stone whose events are the rows of the result.
+        enters: the schema of the rows that enter.
+        leaves: that of the rows that leave.
+        faults: "fail" or "drop".
+        unchanged: whether fields of the rows that enter leave under their names and as what they were.
+    """
+
+    data: str
+    source: str
+    end: str
+    enters: Schema
+    leaves: Schema
+    faults: str = "fail"
+    unchanged: bool = False
+
+    @classmethod
+    def of(cls, graph: Graph, rows: Schema, faults: str = "fail", output: Schema | None = None) -> Program:
+        """The program of a graph.
+
+        Args:
+            graph: the graph; it is not changed.
+            rows: what the source takes where it declares no schema.
+            faults, output: see ``apply``.
+
+        Raises:
+            GraphError: the graph cannot run in a task; ``problems`` has each reason.
+            EvflowError: see ``Graph.check``.
+        """
+        (source, declared), end = _entry(graph), _open_end(graph)
+        graph = graph.copy()
+        if declared is None:
+            declared = rows
+            graph.stones[source] = Source(rows, name=source, on=graph.stones[source].on)
+        leaves = _leaving(graph, end, output)
+        unchanged = leaves in _passing(graph, declared)
+        return cls(json.dumps(graph.to_dict()), source, end, declared, leaves, faults, unchanged)
+
+
+def _passing(graph: Graph, schema: Schema) -> set[Schema]:
+    """The schema of the rows that enter, and what match stones make of it by adding a field."""
+    found = {schema}
+    for stone in graph.stones.values():
+        if isinstance(stone, Match) and not stone.route:
+            found |= {matched_schema(one, stone.field) for one in found if stone.field not in one}
+    return found
+
+
+def _refuse(graph: Graph) -> None:
+    problems = []
+    for name, stone in graph.stones.items():
+        if stone.kind not in _KINDS:
+            why = _REFUSED.get(stone.kind, f"only {', '.join(_KINDS)} stones can")
+            problems.append(f"apply: stone {name!r} ({stone.kind}) cannot run in a Spark task: {why}")
+        elif isinstance(stone, Match) and stone.path is not None:
+            problems.append(
+                f"apply: stone {name!r} (match) cannot run in a Spark task: tasks would share the file "
+                f"{stone.path}, in which it keeps changes; leave path= out"
+            )
+    problems.extend(f"apply: {rule.text}: a task cannot reconfigure itself" for rule in graph.rules.values())
+    if problems:
+        raise GraphError(*problems)
+
+
+def _entry(graph: Graph) -> tuple[str, Schema | None]:
+    """Where the rows enter, and as what; None for whatever they are."""
+    _refuse(graph)
+    sources = [(name, stone) for name, stone in graph.stones.items() if isinstance(stone, Source)]
+    if len(sources) != 1:
+        found = ", ".join(repr(name) for name, _ in sources) or "none"
+        raise GraphError(f"apply: graph {graph.name}: expected one source, for the rows; found {found}")
+    name, source = sources[0]
+    if len(source.schemas) > 1:
+        found = ", ".join(schema.name for schema in source.schemas)
+        raise GraphError(f"apply: source {name!r} declares {found}; expected one schema, that of the rows")
+    return name, source.schemas[0] if source.schemas else None
+
+
+def _open_end(graph: Graph) -> str:
+    linked = {link.source for link in graph.links}
+    ends = [name for name in graph.stones if name not in linked]
+    if len(ends) != 1:
+        found = ", ".join(map(repr, ends)) or "none"
+        raise GraphError(
+            f"apply: graph {graph.name}: expected one stone that leads nowhere, whose events are the rows; "
+            f"found {found}; several become one when they are linked to one ev.Split()"
+        )
+    return ends[0]
+
+
+def _free_name(graph: Graph) -> str:
+    """A name that no stone of a graph has."""
+    name = "rows"
+    while name in graph.stones:
+        name += "_"
+    return name
+
+
+def _leaving(graph: Graph, end: str, output: Schema | None) -> Schema:
+    graph = graph.copy()
+    name = graph.link(end, Terminal(_nothing, batch=True, name=_free_name(graph))).name
+    arriving = check_graph(graph).slots[name].arrivals
+    known = [schema for schema in arriving if schema is not None]
+    found = ", ".join(schema.name for schema in known) or "events of any schema"
+    if output is not None and output not in known:
+        raise GraphError(f"apply: output={output.name}: {found} leave stone {end!r}, and no such events")
+    if output is None and (len(known), len(arriving)) != (1, 1):
+        raise GraphError(
+            f"apply: rows have one schema, but {found} leave stone {end!r}; say which are rows with output="
+        )
+    return known[0] if output is None else output
+
+
+def _nothing(batch: EventBatch) -> None:
+    """Stands for what takes the rows, where the graph is only checked."""
 
 
 @explained()
@@ -82,7 +219,7 @@ def apply(df: DataFrame, graph: Graph, *, output: Any = None, faults: str = "fai
     if faults not in _FAULTS:
         raise SparkError(f"apply: faults={faults!r}: expected one of {', '.join(_FAULTS)}")
     register(df.sparkSession)
-    source, declared = entry(graph)
+    source, declared = _entry(graph)
     rows = declared or schema_of(df.schema)
     df = fitting(df, rows, f"apply: the rows do not fit source {source!r}")
     program = Program.of(graph, rows, faults, _given(output))
@@ -129,7 +266,7 @@ def _left(
         left.append(batch)
 
     graph = _built(program.data).copy()
-    graph.link(program.end, Terminal(take, batch=True, name=free_name(graph)))
+    graph.link(program.end, Terminal(take, batch=True, name=_free_name(graph)))
     engine = Engine(check_graph(graph), faults)
     source = engine.topology.slots[program.source]
     shape = arrow_schema_of(program.leaves) if shape is None else shape

@@ -96,8 +96,7 @@ def _channel() -> None:
 
 def _spark_task() -> None:
     pa = pytest.importorskip("pyarrow")
-    from evflow.spark.applying import run_task
-    from evflow.spark.program import Program
+    from evflow.spark.applying import Program, run_task
 
     g = ev.Graph()
     g.source("in", Number) >> ev.Filter("1 / (input.x - input.x)", name="failing")

@@ -408,7 +408,7 @@ def _answer(random: Random, tell: Tell) -> None:
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
     from evflow.spark.columns.schemas import struct_of
-    from evflow.spark.format import fetching, reading, writing
+    from evflow.spark.format import reading, writing
     from evflow.spark.questions import Range, There
 
     options = Options.parse({"contact": "tcp://127.0.0.1:1", "stone": "rows"})
@@ -416,8 +416,8 @@ def _answer(random: Random, tell: Tell) -> None:
     struct = struct_of(Row.schema)
     choice = random.randrange(5)
     if choice == 0:
-        part = fetching.Slice("s", Row.schema.description, 0, 10, 10)
-        found = refused(lambda: fetching._ask(line, part.spool, Row.schema, 0, 10))
+        part = reading.Slice("s", Row.schema.description, 0, 10, 10)
+        found = refused(lambda: reading._ask(line, part.spool, Row.schema, 0, 10))
         assert found is None or sum(map(len, found)) == 10
     elif choice == 1:
         refused(lambda: reading._planned(options, line.ask(Range(), There), 0, 5, struct))

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import evflow as ev
 from evflow.errors import SparkError
-from evflow.spark.applying import apply, run_task
-from evflow.spark.program import Program
+from evflow.spark.applying import Program, apply, run_task
 from tests.spark import setting
 
 pa = pytest.importorskip("pyarrow")

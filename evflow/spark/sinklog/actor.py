@@ -27,7 +27,6 @@ from evflow.spark.questions import (
     packed,
 )
 from evflow.spark.sinklog.log import Book, Frame, RowLog
-from evflow.spark.sinklog.queries import Queries
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 
 if TYPE_CHECKING:
@@ -40,6 +39,9 @@ DROP = "drop oldest"
 
 MOST_BYTES = 4 << 20
 """Bytes of rows in one answer, at most, unless one row alone has more."""
+
+_MOST_QUERIES = 1_000
+"""Queries that are remembered; of more, one that was quiet for too long is forgotten."""
 
 _LAYOUT = "log of a Spark sink 1"
 _LARGEST, _FILES = 16 << 20, 8
@@ -238,6 +240,59 @@ class SinkActor(Actor):
         self._queries.patience = wanted.patience
         self.context.wake()
         return True
+
+
+class Queries:
+    """The queries that read a log.
+
+    A row is kept until all queries that were heard of lately have committed it. One that was not heard of for
+    ``patience`` seconds holds back nothing; when none was heard of, nothing goes.
+
+    Args:
+        log: what they read. Those that it knows have just been heard of.
+        patience: see above.
+        now: seconds on a clock that only goes forward.
+    """
+
+    def __init__(self, log: RowLog, patience: float, now: float) -> None:
+        self.patience = patience
+        self._log = log
+        self._heard = dict.fromkeys(log.queries, now)
+
+    def hear(self, query: str, at: int, now: float) -> None:
+        """A query reads on at an offset: it is new, goes on, or has gone back to an older checkpoint."""
+        self._admit(query, now)
+        known = self._log.queries.get(query)
+        if known is None or at < known:
+            self._log.commit(query, at)
+        self._heard[query] = now
+
+    def commit(self, query: str, row: int, now: float) -> None:
+        """A query has done with all rows before an offset."""
+        self._admit(query, now)
+        self._log.commit(query, max(row, self._log.queries.get(query, 0)))
+        self._heard[query] = now
+
+    def _admit(self, query: str, now: float) -> None:
+        """Sees to it that there is room for a query: one that is waited for does not make way."""
+        if query in self._heard or len(self._heard) < _MOST_QUERIES:
+            return
+        quiet = min(self._heard, key=self._heard.__getitem__)
+        if now - self._heard[quiet] <= self.patience:
+            raise FlowError(
+                f"{_MOST_QUERIES} queries read from the sink, expected fewer; wait until some have ended"
+            )
+        self.leave(quiet)
+
+    def leave(self, query: str) -> None:
+        """A query does not read any more."""
+        self._heard.pop(query, None)
+        self._log.forget(query)
+
+    def committed(self, now: float) -> int:
+        """The offset up to which all queries that were heard of lately have committed."""
+        heard = [query for query, at in self._heard.items() if now - at <= self.patience]
+        return min((self._log.queries[query] for query in heard), default=self._log.first)
 
 
 def _unpacked(data: bytes) -> Book:
