@@ -23,9 +23,9 @@ from evflow.codgen.adapt import adapt, check_fit
 from evflow.deploy.telling import told
 from evflow.errors import SchemaError
 from evflow.events.view import View
-from evflow.events.wirecheck import walk
 from evflow.matching import Matcher
 from evflow.tools.watch.tap import plain_value
+from tests.data.walking import walk
 
 NOON = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
 

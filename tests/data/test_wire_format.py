@@ -18,9 +18,9 @@ from strategies import plain_event, unpacked, wire_event
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import encode_dict
-from evflow.events.wirecheck import walk
 from evflow.schema import Schema
 from evflow.schema.types import Array, FieldType, ListOf, Maybe, Number, Record
+from tests.data.walking import walk
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "wire-format.md").read_text()
 EXAMPLE, VECTORS, REFUSED = (

@@ -15,9 +15,10 @@ from evflow.codgen.validate import validator
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import encode_dict
-from evflow.events.wirecheck import check, is_one, walk
+from evflow.events.wirecheck import check, is_one
 from evflow.schema import Schema
 from evflow.schema.types import Array, Bytes, ListOf, Maybe, Str, f64, i8, u8
+from tests.data.walking import walk
 from tests.examples import tried
 
 

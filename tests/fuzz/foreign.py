@@ -13,10 +13,10 @@ from evflow import CodeError, EventBatch, Schema, SchemaError
 from evflow.codgen.front import Input, build
 from evflow.codgen.validate import Validator
 from evflow.events.wirecheck import check as checked
-from evflow.events.wirecheck import walk
 from tests.codgen.programs import Program, random_schema
 from tests.codgen.test_validate import oracle
 from tests.data.strategies import plain_event, unpacked
+from tests.data.walking import walk
 from tests.fuzz import differential, samples
 from tests.fuzz.differential import Inputs, both_tiers, same
 from tests.fuzz.events import on_guard, read_in_every_way
