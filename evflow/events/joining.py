@@ -1,10 +1,12 @@
-"""Small batches that wait one behind the other, joined so that many of them cost no more than a few."""
+"""Batches by their size: many small ones joined, so that they cost no more than a few, and large ones cut."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import count, groupby
+
+import numpy as np
 
 from evflow.events.batch import EventBatch
 
@@ -46,3 +48,25 @@ def _alike(arrival: Arrival, alone: count[int]) -> tuple[object, ...]:
         return input, batch.schema.fingerprint
     kinds = sorted((name, column.kind) for name, column in batch.attributes.columns.items())
     return input, batch.schema.fingerprint, *kinds
+
+
+def within(batch: EventBatch, size: int, first: int = 0) -> int:
+    """The greatest number of events that are ``size`` bytes or less; not above 0 if even one is more.
+
+    Args:
+        batch: the events, nothing of which is selected.
+        size: bytes.
+        first: the position of the first of them.
+    """
+    if batch.offsets is None:
+        return min(size // (batch.schema.width or 1), batch.rows - first)
+    return int(np.searchsorted(batch.offsets, batch.offsets[first] + size, "right")) - 1 - first
+
+
+def pieces(batch: EventBatch, size: int) -> Iterator[EventBatch]:
+    """The events of a batch, as many at a time as are ``size`` bytes or less, but one at least."""
+    whole, first = batch.compact(), 0
+    while first < whole.rows:
+        count = max(within(whole, size, first), 1)
+        yield whole.slice(first, first + count)
+        first += count

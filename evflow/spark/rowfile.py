@@ -15,7 +15,6 @@ import mmap
 import os
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from evflow.disk import unusable
 from evflow.errors import EvflowError, FlowError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.gather import frozen
+from evflow.events.joining import pieces
 from evflow.outside import from_json
 from evflow.schema import Schema
 from evflow.schema.values import describe
@@ -163,7 +163,7 @@ class RowFile:
             if self._torn:
                 # What an earlier write has left would be read as frames.
                 os.ftruncate(self._opened(), self.size)
-            for part in _parts(batch.compact()):
+            for part in pieces(batch, FRAME):
                 self._torn = True
                 counts = _COUNTS.pack(part.rows, len(part.data))
                 if begins:
@@ -256,16 +256,3 @@ class RowFile:
 
     def __repr__(self) -> str:
         return f"RowFile({self.path.name}: {self.rows} events of {self.schema.name}, {self.size} bytes)"
-
-
-def _parts(batch: EventBatch) -> Iterator[EventBatch]:
-    """The events of a batch, those of a frame at a time."""
-    start = 0
-    while start < batch.rows:
-        if batch.offsets is not None:
-            end = int(np.searchsorted(batch.offsets, batch.offsets[start] + FRAME, "right")) - 1
-        else:
-            end = start + FRAME // (batch.schema.width or 1)
-        stop = min(max(end, start + 1), batch.rows)
-        yield batch.slice(start, stop)
-        start = stop

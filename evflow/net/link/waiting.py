@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evflow.events.batch import EventBatch
+from evflow.events.joining import within
 from evflow.net.link.provenance import Provenance
 
 _DENSE = 0.5
@@ -161,7 +162,7 @@ def drop_newest(waiting: Waiting, limit: int) -> int:
     before = waiting.events
     while waiting.bytes > limit and waiting.entries:
         batch = waiting.entries[-1].batch
-        kept = _within(batch, limit - (waiting.bytes - batch.nbytes))
+        kept = within(batch, limit - (waiting.bytes - batch.nbytes))
         if kept <= 0:
             waiting.pop()
         else:
@@ -210,13 +211,6 @@ def _ending_at(batch: EventBatch, size: int) -> int:
     if batch.offsets is None:
         return -(-size // (batch.schema.width or 1))
     return int(np.searchsorted(batch.offsets, size, "left"))
-
-
-def _within(batch: EventBatch, size: int) -> int:
-    """The greatest number of events that are ``size`` bytes or less; not above 0 if even one is more."""
-    if batch.offsets is None:
-        return size // (batch.schema.width or 1)
-    return int(np.searchsorted(batch.offsets, size, "right")) - 1
 
 
 Policy = Callable[[Waiting, int], int]

@@ -8,7 +8,6 @@ rest.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from evflow.errors import EvflowError, SparkError, UnwrittenError
 from evflow.events.batch import EventBatch
+from evflow.events.joining import pieces
 from evflow.schema import Schema
 from evflow.spark.format.connection import Connection
 from evflow.spark.questions import Append, Done, Drop, End, Staged
@@ -77,11 +77,6 @@ class Sender:
         """
         # As events or as Arrow has them, whichever is more.
         size = max(batch.nbytes, batch.num_rows * (self._schema.width or 0))
-        step = max(1, math.ceil(batch.num_rows / max(1, math.ceil(size / _FRAME))))
-        for start in range(0, batch.num_rows, step):
-            self._gather(batch.slice(start, step), size * step // batch.num_rows)
-
-    def _gather(self, batch: pa.RecordBatch, size: int) -> None:
         now = time.monotonic()
         if self._gathered and (self._size + size > _FRAME or now > self._since + _IN_TIME):
             self._submit()
@@ -91,14 +86,15 @@ class Sender:
         self._size += size
 
     def _submit(self) -> None:
-        """Sends what was gathered, once the frame before is there."""
+        """Sends what was gathered, each frame once the one before is there."""
         from evflow.spark.columns.encoder import encode
 
         batch = encode(self._schema, *self._gathered)
         self._gathered.clear()
-        self._wait()
-        self._under_way = self._pool.submit(self._deliver, self.rows, batch)
-        self.rows += len(batch)
+        for frame in pieces(batch, 2 * _FRAME):
+            self._wait()
+            self._under_way = self._pool.submit(self._deliver, self.rows, frame)
+            self.rows += len(frame)
 
     def _wait(self) -> None:
         if self._under_way is not None:

@@ -8,25 +8,24 @@ kill both are there, or neither.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec import convert
 
 from evflow.disk import END, Meta, Numbered
 from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
+from evflow.events.joining import pieces, within
 from evflow.forked import remove_folder, temporary_folder
 from evflow.outside import shown
 from evflow.schema import Schema
 
 _MOST_ORIGINS = 10_000
 _MOST_PIECE = 1 << 20
-_PIECE_ROWS = 1 << 16
 Frame = tuple[bytes, tuple[int, ...]]
 """What a frame of a link is known by: its route and its path."""
 
@@ -189,21 +188,13 @@ class RowLog(Numbered):
         left = batch.slice(before, len(batch)) if before else batch
         taken = before
         try:
-            for piece in self._pieces(left.with_attributes(None)):
+            for piece in pieces(left.with_attributes(None), min(self._size, _MOST_PIECE)):
                 said = () if frame is None else (*frame, self._done(frame))
                 self.put(len(piece), said, piece.data.data)
                 taken += len(piece)
         except UnwrittenError as error:
             raise UnwrittenError(str(error), taken) from error
         return before
-
-    def _pieces(self, batch: EventBatch) -> Iterator[EventBatch]:
-        """A batch in parts, of which none is much larger than a file is to be."""
-        whole = batch.compact()
-        mean = max(whole.nbytes // max(len(whole), 1), 1)
-        count = max(min(min(self._size, _MOST_PIECE) // mean, _PIECE_ROWS), 1)
-        for start in range(0, len(whole), count):
-            yield whole.slice(start, min(start + count, len(whole)))
 
     def _before(self, frame: Frame, count: int) -> int:
         """How many of the next rows of a frame are there; notes that they have come."""
@@ -244,7 +235,8 @@ class RowLog(Numbered):
                 break
         with self._log.naming():
             batch = EventBatch.from_bytes(self.schema, b"".join(bodies), end - start + before)
-        return _fitting(batch.slice(before, before + min(stop, end) - start), most)
+        wanted = batch.slice(before, before + min(stop, end) - start)
+        return wanted.slice(0, max(within(wanted, most), 1))
 
     def held(self, count: int | None = None) -> list[EventBatch]:
         """All rows that have not been let go, in order; of these the first ``count``."""
@@ -282,23 +274,12 @@ class RowLog(Numbered):
 
     def become(self, book: Book, rows: Iterable[EventBatch]) -> None:
         """From now on it is what another one was; after a kill before that it is what it was."""
-        pieces = (piece for batch in rows for piece in self._pieces(batch.with_attributes(None)))
-        self.replace(book.first, book.plain(), ((len(piece), (), piece.data.data) for piece in pieces))
+        size = min(self._size, _MOST_PIECE)
+        parts = (part for batch in rows for part in pieces(batch.with_attributes(None), size))
+        self.replace(book.first, book.plain(), ((len(part), (), part.data.data) for part in parts))
 
     def close(self) -> None:
         """Closes the files; temporary ones are removed."""
         super().close()
         if self._folder is not None:
             remove_folder(self._folder)
-
-
-def _fitting(batch: EventBatch, most: int) -> EventBatch:
-    """The first events of a batch that fit into so many bytes, but one at least."""
-    if batch.nbytes <= most:
-        return batch
-    width = batch.schema.width
-    if batch.offsets is not None:
-        count = int(np.searchsorted(batch.offsets, most, "right")) - 1
-    else:
-        count = most // (width or 1)
-    return batch.slice(0, max(count, 1))
