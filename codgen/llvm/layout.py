@@ -15,25 +15,6 @@ from evflow.codgen.tree import Expr, Fault, Path, Pos, Variable
 from evflow.schema import Schema
 from evflow.schema.types import NUMBERS, Array, Blob, FieldType, ListOf, Maybe, Record, Text
 
-__all__ = [
-    "NIL",
-    "Place",
-    "charge_walk",
-    "check_index",
-    "count32",
-    "distance",
-    "end",
-    "enter",
-    "item_count",
-    "linear_index",
-    "skip_steps",
-    "statics_layout",
-    "step_field",
-    "step_indexes",
-    "type_name",
-    "walk",
-]
-
 NIL = 0xC0
 
 _SKIP, _SKIP_BYTE = 3, 5

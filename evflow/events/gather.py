@@ -9,32 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evflow.codgen.memory import BRIEF
-from evflow.codgen.memory import address as address_of
+from evflow.codgen.memory import BRIEF, address
 
-__all__ = [
-    "ByteArray",
-    "Offsets",
-    "Place",
-    "Ragged",
-    "Room",
-    "address_of",
-    "back_to_back",
-    "expand",
-    "frozen",
-    "gather",
-    "interface_of",
-    "interleave",
-    "join",
-    "nbytes_of",
-    "no_room",
-    "own_place",
-    "put_into_rows",
-    "repeat",
-    "running",
-    "starts_of",
-    "write_parts",
-]
+address_of = address
 
 ByteArray = np.ndarray[Any, np.dtype[np.uint8]]
 Offsets = np.ndarray[Any, np.dtype[np.int64]]

@@ -21,7 +21,7 @@ from evflow.schema.description import (
     held_records,
     read,
 )
-from evflow.schema.program import array_dtype, cell
+from evflow.schema.program import cell
 from evflow.schema.specs import FieldSpec, Scope, check_field_name, check_name, field_type
 from evflow.schema.types import (
     MAX_WIDTH,
@@ -34,8 +34,6 @@ from evflow.schema.types import (
 )
 from evflow.schema.values import Misfit, to_scalar
 from evflow.schema.values import describe as show
-
-__all__ = ["MAX_FIELDS", "REQUIRED", "Field", "Schema", "array_dtype"]
 
 MAX_FIELDS = 65_535
 """The greatest number of fields of a schema, those of nested records of fixed width included."""
