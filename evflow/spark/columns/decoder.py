@@ -97,8 +97,7 @@ def decode(batch: EventBatch, arrow_schema: pa.Schema | None = None) -> pa.Recor
     found: _Decoder | None = events.made.get("arrow decoder")
     if found is None:
         with LOCK:
-            found = events.made.setdefault("arrow decoder", None) or _Decoder(events)
-            events.made["arrow decoder"] = found
+            found = events.made["arrow decoder"] = events.made.get("arrow decoder") or _Decoder(events)
     columns = arrow_schema_of(events) if arrow_schema is None else arrow_schema
     return pa.RecordBatch.from_arrays(found.run(batch, columns), schema=columns)
 

@@ -113,15 +113,13 @@ class _Columns(Source):
     def _range(self, form: Form, index: str) -> tuple[str, str]:
         """Where the bytes or elements of a value begin, and how many they are."""
         body = self._body
-        bits = 64 if form.wide else 32
         at = body.let(f"add i64 {index}, {self._word(form, 'first')}")
         place = self._pointer(form, "values")
-        scaled = body.let(f"shl i64 {at}, {3 if form.wide else 2}")
-        ends = [body.load(f"i{bits}", place, scaled)]
-        ends.append(body.load(f"i{bits}", place, body.let(f"add i64 {scaled}, {bits // 8}")))
-        if not form.wide:
-            ends = [body.let(f"sext i32 {end} to i64") for end in ends]
-        return ends[0], body.let(f"sub i64 {ends[1]}, {ends[0]}")
+        scaled = body.let(f"shl i64 {at}, 2")
+        start = body.let(f"sext i32 {body.load('i32', place, scaled)} to i64")
+        behind = body.load("i32", place, body.let(f"add i64 {scaled}, 4"))
+        end = body.let(f"sext i32 {behind} to i64")
+        return start, body.let(f"sub i64 {end}, {start}")
 
     def require(self, condition: str, value: _Value, reason: str) -> None:
         if not self.checking:

@@ -29,10 +29,10 @@ _AT = {name: at for at, name in enumerate(HEAD)}
 
 
 class _Encoder:
-    """Compiled code of one schema and one width of offsets; any number of threads may use it."""
+    """Compiled code of one schema; any number of threads may use it."""
 
-    def __init__(self, schema: Schema, wide: frozenset[int]) -> None:
-        self.forms = forms_of(schema, wide)
+    def __init__(self, schema: Schema) -> None:
+        self.forms = forms_of(schema)
         ir, self.sites = write_encoder(self.forms)
         self.code = Code(ir)
         self.size = len(HEAD) + len(WORDS) * self.forms.count
@@ -44,7 +44,7 @@ class _Rows:
     def __init__(self, schema: Schema, batch: pa.RecordBatch) -> None:
         self._schema, self._batch = schema, batch
         self._columns = [_column(schema, batch, index) for index in range(len(schema))]
-        self._encoder = _encoder(schema, self._columns)
+        self._encoder = _encoder(schema)
         self._words = words = np.zeros(self._encoder.size, np.int64)
         words[len(HEAD) :] = [
             word for column in self._columns for stored in column.walk() for word in stored.words
@@ -134,15 +134,11 @@ def _column(schema: Schema, batch: pa.RecordBatch, index: int) -> Stored:
         raise SchemaError(f"{place}: {row}{error.words}") from None
 
 
-def _encoder(schema: Schema, columns: list[Stored]) -> _Encoder:
-    wide = [stored.wide for column in columns for stored in column.walk()]
-    key = f"arrow encoder {''.join('01'[w] for w in wide) if any(wide) else ''}"
-    found: _Encoder | None = schema.made.get(key)
+def _encoder(schema: Schema) -> _Encoder:
+    found: _Encoder | None = schema.made.get("arrow encoder")
     if found is None:
         with LOCK:
-            found = schema.made.get(key)
-            if found is None:
-                found = schema.made[key] = _Encoder(schema, frozenset(i for i, w in enumerate(wide) if w))
+            found = schema.made["arrow encoder"] = schema.made.get("arrow encoder") or _Encoder(schema)
     return found
 
 

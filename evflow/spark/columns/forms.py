@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from evflow.codgen.memory import Array as Memory
 from evflow.codgen.memory import address
@@ -34,7 +35,6 @@ class Form:
         optional: whether nulls may stand there.
         path: names the field in errors.
         number: position of the form among all of its schema.
-        wide: whether offsets have 64 bits instead of 32.
         stored: of numbers, the type they have in Arrow memory.
         children: forms of what is within.
     """
@@ -43,7 +43,6 @@ class Form:
     optional: bool
     path: str
     number: int
-    wide: bool
     stored: Number | None
     children: tuple[Form, ...]
 
@@ -72,44 +71,31 @@ class Forms:
         return sum(1 for form in self.fields for _ in form.walk())
 
 
-def forms_of(schema: Schema, wide: frozenset[int] = frozenset(), spark: bool = False) -> Forms:
+def forms_of(schema: Schema, spark: bool = False) -> Forms:
     """The forms of a schema's fields.
 
     Args:
         schema: not recursive.
-        wide: the numbers of the forms whose offsets have 64 bits.
         spark: whether unsigned integers stand in the next wider signed ones.
     """
-    return _Maker(wide, spark).forms(schema)
+    numbers = count()
 
-
-class _Maker:
-    def __init__(self, wide: frozenset[int], spark: bool) -> None:
-        self._wide = wide
-        self._spark = spark
-        self._next = 0
-
-    def forms(self, schema: Schema) -> Forms:
-        return Forms(schema, tuple(self._form(f.type, f.name) for f in schema.fields))
-
-    def _form(self, kind: FieldType, path: str) -> Form:
-        number, self._next = self._next, self._next + 1
-        held = kind.held
+    def form(kind: FieldType, path: str) -> Form:
+        number, held = next(numbers), kind.held
         children: tuple[Form, ...] = ()
         if isinstance(held, ListOf):
-            children = (self._form(held.element, path + "[]"),)
+            children = (form(held.element, path + "[]"),)
         elif isinstance(held, Record):
-            children = tuple(self._form(f.type, f"{path}.{f.name}") for f in held.schema.fields)
+            children = tuple(form(f.type, f"{path}.{f.name}") for f in held.schema.fields)
         elif isinstance(held, Array):
             inner = Array(held.element, held.shape[1:]) if len(held.shape) > 1 else held.element
-            children = (self._form(inner, path + "[]"),)
-        stored = self._stored(held) if isinstance(held, Number) else None
-        return Form(held, isinstance(kind, Maybe), path, number, number in self._wide, stored, children)
+            children = (form(inner, path + "[]"),)
+        stored = held if isinstance(held, Number) else None
+        if stored is not None and spark and stored.kind == "u" and stored.size < 8:
+            stored = NUMBERS[f"i{16 * stored.size}"]
+        return Form(held, isinstance(kind, Maybe), path, number, stored, children)
 
-    def _stored(self, kind: Number) -> Number:
-        if self._spark and kind.kind == "u" and kind.size < 8:
-            return NUMBERS[f"i{16 * kind.size}"]
-        return kind
+    return Forms(schema, tuple(form(f.type, f.name) for f in schema.fields))
 
 
 def call(code: Code, words: Memory, rows: int) -> None:

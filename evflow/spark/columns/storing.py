@@ -72,13 +72,11 @@ class Stored:
 
     Attributes:
         words: see ``WORDS``.
-        wide: whether its offsets have 64 bits.
         held: what the addresses in ``words`` point into.
         children: what is within.
     """
 
     words: tuple[int, int, int, int, int, int]
-    wide: bool
     held: tuple[object, ...]
     children: list[Stored] = field(default_factory=list)
 
@@ -164,16 +162,14 @@ def constant(kind: FieldType, value: Any, rows: int) -> Any:
 
 def _list(kind: ListOf | Array, array: Any, shift: int) -> Stored:
     array = _as_list(kind, array)
-    wide = pa.types.is_large_list(array.type)
     element = _element(kind)
     if array.null_count and not isinstance(array, pa.MapArray):
         array = _without_hidden(array)
-    stored = _store_memory(array, shift, wide=wide)
+    stored = _store_memory(array, shift)
     if not len(array):
         stored.children.append(store(element, array.values.slice(0, 0)))
         return stored
-    offsets = np.frombuffer(array.buffers()[1], np.int64 if wide else np.int32)
-    offsets = offsets[array.offset : array.offset + len(array) + 1]
+    offsets = _offsets(array)
     first, last = int(offsets[0]), int(offsets[-1])
     values = array.values.slice(first, last - first)
     try:
@@ -198,8 +194,10 @@ def _element(kind: ListOf | Array) -> FieldType:
 
 def _as_list(kind: ListOf | Array, array: Any) -> Any:
     found = array.type
-    if pa.types.is_list(found) or pa.types.is_large_list(found):
+    if pa.types.is_list(found):
         return array
+    if pa.types.is_large_list(found):
+        return _narrowed(array, pa.list_(found.value_field))
     if pa.types.is_map(found) and isinstance(kind, ListOf) and isinstance(kind.element.held, Record):
         return array
     if pa.types.is_fixed_size_list(found):
@@ -209,22 +207,42 @@ def _as_list(kind: ListOf | Array, array: Any) -> Any:
 
 def _without_hidden(array: Any) -> Any:
     """Lists of which those that are null have no elements."""
-    wide = pa.types.is_large_list(array.type)
-    offsets = np.frombuffer(array.buffers()[1], np.int64 if wide else np.int32)
-    counts = np.diff(offsets[array.offset : array.offset + len(array) + 1])
+    counts = np.diff(_offsets(array))
     missing = ~array.is_valid().to_numpy(zero_copy_only=False)
     if not counts[missing].any():
         return array
+    return _compacted(array)
+
+
+def _offsets(array: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Where each value of text, bytes or a list starts and the last ends."""
+    return np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+
+
+def _compacted(array: Any) -> Any:
+    """The array without what is of no value in it."""
     return array.take(pa.array(np.arange(len(array))))
 
 
-def _store_memory(array: Any, shift: int, *, wide: bool = False) -> Stored:
+def _narrowed(array: Any, kind: Any) -> Any:
+    """An array with offsets of 32 bits, where it has such of 64.
+
+    Raises:
+        Misfit: it holds too much.
+    """
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        # It may be a slice of one that holds more.
+        return _cast(_compacted(array), kind, "at most 2 GiB, or 2,147,483,647 elements, in one batch")
+
+
+def _store_memory(array: Any, shift: int) -> Stored:
     """An array whose memory is as the encoder wants it: bitmap, values or offsets, content.
 
     Args:
         array: the values.
         shift: what is added to the index of a value to find it in ``array``.
-        wide: whether it has offsets of 64 bits.
     """
     buffers = array.buffers()[:3]
     validity, values, content = (*buffers, None)[:3] if len(buffers) < 3 else buffers
@@ -237,7 +255,7 @@ def _store_memory(array: Any, shift: int, *, wide: bool = False) -> Stored:
         0 if content is None else content.address,
         0 if content is None else content.size,
     )
-    return Stored(words, wide, (array,))
+    return Stored(words, (array,))
 
 
 def _store_numbers(kind: Number, array: Any, shift: int) -> Stored:
@@ -267,7 +285,7 @@ def _store_numbers(kind: Number, array: Any, shift: int) -> Stored:
     bitmap = _store_memory(array, shift)
     numbers = _store_memory(pa.array(values, _ARROW[kind]), shift)
     words = (bitmap.words[0], bitmap.words[1], *numbers.words[2:])
-    return Stored(words, False, (bitmap, numbers))
+    return Stored(words, (bitmap, numbers))
 
 
 def _store_logical(kind: Logical, array: Any) -> Any:
@@ -361,34 +379,28 @@ def _store_pieces(kind: Str | Text | Bytes | Blob, array: Any, shift: int) -> St
     text = isinstance(kind, (Str, Text))
     if pa.types.is_decimal(found) and text:
         array = array.cast(pa.string())
-    elif pa.types.is_string_view(found):
-        array = array.cast(pa.large_string())
-    elif pa.types.is_binary_view(found):
-        array = array.cast(pa.large_binary())
-    elif pa.types.is_fixed_size_binary(found):
-        array = array.cast(pa.binary())
-    found = array.type
-    wide = found in (pa.large_string(), pa.large_binary())
-    if not wide and found not in (pa.string(), pa.binary()):
+    elif found in (pa.large_string(), pa.string_view()):
+        array = _narrowed(array, pa.string())
+    elif found in (pa.large_binary(), pa.binary_view()) or pa.types.is_fixed_size_binary(found):
+        array = _narrowed(array, pa.binary())
+    elif found not in (pa.string(), pa.binary()):
         raise _unfit_type(f"a column of {'text' if text else 'bytes'} ({kind.text})", found)
     if text and len(array):
-        _check_utf8(array, wide)
-    return _store_memory(array, shift, wide=wide)
+        _check_utf8(array)
+    return _store_memory(array, shift)
 
 
-def _check_utf8(array: Any, wide: bool) -> None:
-    _, places, content = array.buffers()
+def _check_utf8(array: Any) -> None:
+    content, offsets = array.buffers()[2], _offsets(array)
     if content is None or not content.size:
         return
-    offsets = np.frombuffer(places, np.int64 if wide else np.int32)
-    start, end = int(offsets[array.offset]), int(offsets[array.offset + len(array)])
-    data = np.frombuffer(content, np.uint8)[start:end]
+    data = np.frombuffer(content, np.uint8)[offsets[0] : offsets[-1]]
     if not len(data) or int(data.max()) < 0x80:
         return
-    as_text = array.view(pa.large_string() if wide else pa.string())
+    as_text = array.view(pa.string())
     try:
         as_text.validate(full=True)
     except pa.ArrowInvalid:
         row = _first_wrong(as_text, lambda part: part.validate(full=True))
-        found = array.view(pa.large_binary() if wide else pa.binary())[row].as_py()
+        found = array.view(pa.binary())[row].as_py()
         raise Misfit("text in UTF-8", found, row) from None
