@@ -379,6 +379,23 @@ def test_a_source_that_moves_goes_on_with_the_same_numbers(
         one.actor.close()
 
 
+def test_what_left_and_was_not_handled_leaves_under_its_number_after_a_move(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "old")
+    task = desk.begin()
+    for seq in range(3):
+        desk.send(task, seq, 1, seq)
+    desk.commit([(0, task, 3)])
+    desk.actor.wake(0.0)
+    again = Desk(killed(tmp_path / "old", tmp_path / "copy"))
+    moved = Desk(tmp_path / "new")
+    assert moved.actor.restore(again.actor.checkpoint())
+    moved.release()
+    assert moved.notes.emitted == [(0, [0]), (1, [1]), (2, [2])]
+    assert moved.notes.emitted[:1] == desk.notes.emitted
+    for one in (desk, again, moved):
+        one.actor.close()
+
+
 def test_a_snapshot_that_is_malformed_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "kept")
     task = desk.begin()

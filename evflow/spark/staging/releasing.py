@@ -116,17 +116,16 @@ class Releasing:
             self._folder.remove(one.task)
 
     def left(self) -> Iterator[tuple[Waiting, EventBatch]]:
-        """What is still to be released, one batch a file."""
+        """What is still to be released, a batch for each emission, and the file that it is in."""
         for one in self._ledger.files():
             if one.id >= self.place.file:
                 row = self.place.row if one.id == self.place.file else 0
                 file = RowFile(self._folder.file(one.task))
-                frames = []
                 while row < one.rows:
-                    frames.append(file.read(row).slice(0, one.rows - row))
-                    row += len(frames[-1])
+                    batch = file.read(row).slice(0, one.rows - row)
+                    row += len(batch)
+                    yield one, batch
                 file.close()
-                yield one, EventBatch.concat(frames)
 
     def close(self) -> None:
         """Closes the file that is being released."""

@@ -66,7 +66,8 @@ class Store:
         return total
 
     def pack(self) -> tuple[list[EventBatch], bytes]:
-        """What is committed and not released, a batch a file, and all else that has to be known elsewhere."""
+        """What is committed and not released, a batch an emission, and all else that has to be known
+        elsewhere."""
         left = list(self.releasing.left())
         state = [
             _VERSION,
@@ -93,6 +94,7 @@ class Store:
                 if not len(batch):
                     continue
                 files.append(Waiting(len(files) + 1, secrets.randbits(62), len(batch), job, epoch))
+                # A file each, so that the same rows leave together under the same numbers.
                 file = RowFile(self.folder.file(files[-1].task), batch.schema)
                 file.append(batch)
                 file.close()
