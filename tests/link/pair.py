@@ -250,10 +250,10 @@ def pings(*numbers: int) -> ev.EventBatch:
     return ev.EventBatch.from_columns(Ping, {"number": list(numbers)})
 
 
-def chain(arrived: list[int], delivery: str = "at_least_once", between: ev.Stone | None = None) -> ev.Graph:
+def chain(arrived: list[int], between: ev.Stone | None = None, **bridge: Any) -> ev.Graph:
     """pings on a → bridge → (a stone on b →) end on b."""
     graph = ev.Graph()
-    port: Any = graph.source("pings", Ping, on="a") >> ev.Bridge(delivery=delivery, name="bridge", on="a")
+    port: Any = graph.source("pings", Ping, on="a") >> ev.Bridge(**bridge, name="bridge", on="a")
     if between is not None:
         port = port >> between
     port >> ev.Terminal(lambda event: arrived.append(event.number), name="end", on="b")
@@ -263,14 +263,11 @@ def chain(arrived: list[int], delivery: str = "at_least_once", between: ev.Stone
 class Pair:
     """Node a sends to node b."""
 
-    def __init__(
-        self, between: ev.Stone | None = None, delivery: str = "at_least_once", **options: Any
-    ) -> None:
+    def __init__(self, between: ev.Stone | None = None, window: int = 8 << 20, **bridge: Any) -> None:
         self.arrived: list[int] = []
         self.network = Network()
-        self.options = options
-        self.graph = chain(self.arrived, delivery, between)
-        self.b = Peer(self.network, "b", self.graph, **options)
+        self.graph = chain(self.arrived, between, **bridge)
+        self.b = Peer(self.network, "b", self.graph, window=window)
         self.a = Peer(self.network, "a", self.graph, {"b": "b"})
         self.outlet = self.a.hub.outlets["bridge"]
 

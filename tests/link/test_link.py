@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import evflow as ev
-from evflow.engine.topology import DROPPED
+from evflow.engine.topology import DROPPED, Slot
 from evflow.net.link import messages as m
 from evflow.net.link import outlet
 from evflow.net.link.link import State
@@ -428,6 +428,29 @@ def test_at_most_once_counts_what_was_lost_and_sends_it_not_again() -> None:
     assert not pair.a.hub.owes
 
 
+def test_at_most_once_acknowledges_a_frame_only_once_it_was_handled() -> None:
+    """Should the receiver die meanwhile, its sender counts what was lost."""
+    network, b, raw, arrived = receiver()
+    raw.say(m.Open(1, "bridge", "end", "", b"l" * 16, 0, 0))
+    run, consumed = b.hub.run, list[int]()
+
+    def run_long(slot: Slot) -> None:
+        with b.hub.serving():
+            for _ in range(2):
+                network.now += 1.0
+                b.hub.finish(network.now)
+        said = [m.unpack(header) for _, header, _ in network.queue]
+        consumed.append(max(ack.consumed for ack in said if isinstance(ack, m.Ack)))
+        run(slot)
+
+    b.hub.run = run_long
+    raw.say(frame(1, 5, channel=1))
+    raw.say(frame(2, 6, channel=1))
+    assert consumed == [0, 1] and arrived == [5, 6]
+    network.run()
+    assert network.said(m.Ack, raw.port)[-1].consumed == 2
+
+
 # Delivery
 
 
@@ -472,6 +495,33 @@ def test_storage_in_memory_keeps_frames_unacknowledged_and_in_a_file_not(tmp_pat
     filed.run()
     assert filed.arrived == [] and filed.outlet.owed_events == 0
     filed.b.engine.close()
+
+
+def test_bridge_that_drops_events_keeps_no_more_than_its_limit() -> None:
+    """What its receiver holds is kept; beyond the limit as much may wait, and the rest is dropped."""
+    limit, events = 1 << 16, pings(*range(1000))
+    pair = Pair(between=ev.Storage(1 << 20, name="store", on="b"), policy="drop oldest", limit=limit)
+    for _ in range(40):
+        pair.a.submit("pings", events)
+        pair.run()
+    assert pair.outlet.owed_bytes <= 2 * limit + events.size
+    dropped, held = pair.a.slots["bridge"].counts[DROPPED], pair.b.slots["store"].queued
+    assert held + pair.outlet.waiting.events + dropped == 40_000 and held and dropped
+
+
+def test_what_a_receiver_has_lost_is_owed_until_it_holds_it_again() -> None:
+    pair = Pair(between=ev.Storage(10, name="store", on="b"))
+    pair.submit(1)
+    pair.run()
+    assert not pair.a.hub.owes
+    pair.b.kill()
+    pair.b = Peer(pair.network, "b", pair.graph, seed=1)
+    pair.b.hub.downstream.close(["store"])
+    pair.run(20)
+    assert pair.network.said(m.Accept)[-1].received == 0 and pair.a.hub.owes
+    pair.b.hub.downstream.open(["store"])
+    pair.run()
+    assert pair.b.slots["store"].queued == 1 and not pair.a.hub.owes
 
 
 def test_frames_that_were_never_sent_cannot_be_held() -> None:

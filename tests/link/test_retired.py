@@ -142,7 +142,8 @@ def test_stone_that_leaves_with_what_it_holds_ends_what_is_kept_for_it() -> None
     stored.b.hub.downstream.close(["store"])
     _gone(stored.b, "store")
     stored.b.hub.remote_inputs.leave("store", "it has moved")
-    stored.run()
+    # At once, before the sender asks again.
+    stored.network.settle()
     assert not stored.a.hub.retired and stored.given == []
 
 

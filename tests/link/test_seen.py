@@ -23,7 +23,7 @@ from evflow.net.link.downstream import Downstream
 from evflow.net.link.provenance import Known, Provenance, Seen, pack_seen, unpack_seen
 from evflow.net.node.journal import FileJournal
 from tests.examples import tried
-from tests.link.pair import DESCRIPTION, Network, Peer, Raw, chain, frame
+from tests.link.pair import DESCRIPTION, Network, Peer, Raw, chain, frame, receiver
 
 R, S, T = (bytes([number]) * 16 for number in (1, 2, 3))
 
@@ -82,6 +82,21 @@ def test_routes_that_were_quiet_longest_are_forgotten_of_one_peer(monkeypatch: p
     seen.is_new(Provenance(T, (2,)), "b")
     assert not seen.has(Provenance(R, (0,)))
     assert len(seen) == 2
+
+
+def test_frame_that_comes_again_is_known_although_its_route_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Frames of many routes come over one bridge; its own numbers tell those that come again."""
+    monkeypatch.setattr(provenance, "_ROUTES", 3)
+    _, _, raw, arrived = receiver()
+    frames = [replace(frame(n, n), route=bytes([n]) * 16, path=[0]) for n in range(1, 7)]
+    raw.say(*frames)
+    assert arrived == [1, 2, 3, 4, 5, 6]
+    # The channel begins anew, as if nothing had come.
+    raw.say(m.Close(0), m.Open(1, "bridge", "end", "", b"s" * 16, 1, 0))
+    raw.say(*(replace(each, channel=1) for each in frames), frame(7, 7, channel=1))
+    assert arrived == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_of_peers_that_come_and_go_what_was_quiet_longest_is_forgotten(
