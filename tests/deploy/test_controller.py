@@ -9,10 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evflow.deploy import messages as m
+from evflow.deploy.detector import fallen_back
+from evflow.deploy.durable import DurableState
 from evflow.deploy.messages import MOST_RECORD
-from evflow.deploy.record import Record
+from evflow.deploy.record import Record, stones_on
+from evflow.deploy.register import Register
 from evflow.errors import DeployError
 from tests.deploy.group import Group, graph_of, record_of
+from tests.deploy.simulation.process import MemoryStore
 from tests.deploy.strategies import MESSAGE
 from tests.examples import tried
 
@@ -51,6 +55,17 @@ def test_snapshot_is_kept_until_it_is_released() -> None:
     group.start("B")
     assert group.grounds["B"].arrived == {"b": b"b of A" * 100_000}
     group.controllers["B"].released("x", "b")
+    group.start("B")
+    assert group.grounds["B"].arrived == {}
+
+
+def test_snapshot_that_was_not_released_is_kept_through_later_versions() -> None:
+    group = deployed("AB", a="A", b="A")
+    for placed in ({"a": "A", "b": "B"}, {"a": "A", "b": "B", "c": "B"}):
+        group.propose("A", group.controllers["A"].records["x"].edited(graph_of(**placed)))
+    group.start("B")
+    assert group.grounds["B"].arrived == {"b": b"b of A" * 100_000}
+    group.propose("A", group.controllers["A"].records["x"].edited(graph_of(a="A", c="B")))
     group.start("B")
     assert group.grounds["B"].arrived == {}
 
@@ -194,6 +209,31 @@ def test_stones_of_a_dead_node_fall_back() -> None:
     assert group.stones("x")["C"] == set()
     assert group.grounds["C"].calls[-1] == "overtake"
     assert group.versions("x") == {"A": 2, "B": 2, "C": 2}
+
+
+def test_stones_do_not_fall_back_to_a_node_that_is_dead_too() -> None:
+    graph = graph_of(a="A", b="B", c="C") | {"fallbacks": {"C": {"to": "B", "after": 7.0}}}
+    record = Record.first("x", graph, {n: f"sim://{n}" for n in "ABC"})
+    assert fallen_back(record, {"C": 6.0}) is None
+    found = fallen_back(record, {"C": 8.0})
+    assert found is not None and stones_on(found, "B").keys() == {"b", "c"}
+    assert fallen_back(record, {"C": 8.0, "B": 5.5}) is None
+
+
+def test_vote_is_kept_however_many_deployments_come_and_go_after_it() -> None:
+    """Of those that have ended only the newest are kept."""
+    store = MemoryStore()
+    durable = DurableState(store, "A")
+    voted = record_of("voted", "AB", a="A").made_by("f" * 32, None)
+    ballot = m.Ballot(3, "B", "f" * 32)
+    durable.vote(voted.birth, Register[Record]().accept(ballot, voted))
+    for number in range(250):
+        ended = record_of("ended", "AB", a="A").made_by(f"{number:032x}", None).withdrawn("e" * 32)
+        durable.conclude(ended, "", set(), set())
+    again = DurableState(store, "A")
+    assert again.replica(voted.birth).register.accepted == voted
+    assert again.replica(f"{249:032x}").record is not None
+    assert len(again.replicas) < 250
 
 
 def test_health_is_unknown_before_a_node_can_be_heard() -> None:

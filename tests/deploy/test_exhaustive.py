@@ -173,3 +173,14 @@ def test_proposal_that_is_outbid_goes_on_while_the_others_are_a_majority(outbid:
     changing.proposal.tick(1.0)
     assert (m.Accept in map(type, changing.notes.said)) is goes_on
     assert [outcome.record for outcome in changing.told] == ([] if goes_on else [None])
+
+
+def test_proposal_that_finishes_bids_more_where_a_change_was_cancelled() -> None:
+    """A cancel bars ballots up to one that nobody has made, so nobody else goes on with that."""
+    notes = _Notes()
+    proposal = Proposal(notes, BASE, _edited(CHANGES[1]), _ballot(1, "B", 2), 0.0, finishes=True)
+    barred = m.Ballot(5, "A", CHANGES[1]).above()
+    for node in "AC":
+        proposal.receive(node, m.Outbid(proposal.at, proposal.proposer.ballot, barred), 0.0)
+    asked = [message.ballot for message in notes.said if isinstance(message, m.Prepare)]
+    assert asked[-1] > barred and asked[-1].node == "B"
