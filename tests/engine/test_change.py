@@ -140,6 +140,7 @@ def test_a_frozen_stone_that_is_replaced_stays_frozen_and_keeps_the_order() -> N
     g.replace("x", ev.Filter("1"))
     adopted(rig, g)
     assert seen == [] and rig.slot("x").queued == 3
+    assert rig.engine.parked_bytes == 3 * (Rec.schema.width or 0)
     rig.engine.unfreeze(rig.slot("x"))
     rig.engine.run()
     assert seen == [1, 2, 3]
@@ -213,6 +214,20 @@ def test_a_file_keeps_what_a_removed_stone_held(tmp_path: Path) -> None:
     again = Rig(graph(ev.Storage(10, path=tmp_path / "held.db", name="x"), seen))
     assert again.slot("x").queued == 1
     again.engine.close()
+
+
+def test_a_generator_leaves_out_the_ticks_that_it_missed() -> None:
+    seen: list[int] = []
+    g = ev.Graph()
+    beats = g.add(ev.Generator("output.seq = input.count; return 1;", output=Rec, period=10, name="beats"))
+    beats >> ev.Terminal(keep(seen), name="end")
+    rig, came = Rig(g), []
+    for now in (0, 10, 57, 58, 59.9, 60, 70):
+        rig.engine.tick(now, 0.0)
+        rig.engine.run()
+        came.append(len(seen))
+    assert came == [0, 1, 2, 2, 2, 3, 4] and seen == [0, 1, 2, 3]
+    assert rig.engine.next_due(70) == 80
 
 
 def test_a_generator_that_stays_keeps_its_rhythm() -> None:
@@ -321,6 +336,22 @@ def test_a_frame_is_held_as_long_as_a_stone_holds_it_in_any_form() -> None:
     rig.engine.send_stored(slot, None)
     rig.engine.run()
     assert seen == [1, 2] and slot.has_released(*kept)
+
+
+def test_a_frame_is_released_when_the_stone_in_place_of_another_lets_it_go() -> None:
+    """Also while that one holds later events."""
+    g = graph(ev.Storage(10, name="x"), [])
+    rig = Rig(g)
+    rig.send("recs", 1, 2, 3)
+    slot = rig.slot("x")
+    kept = slot.kept_ever
+    rig.engine.send_stored(slot, 2)
+    g.replace("x", ev.Queue("{ if (count(a) == 3) { discard(a, 0); } }", inputs={"a": Rec}))
+    adopted(rig, g)
+    rig.send("recs", 4)
+    assert slot.queued == 2 and not slot.has_released(*kept)
+    rig.send("recs", 5)
+    assert slot.queued == 2 and slot.has_released(*kept)
 
 
 HOLDERS = (

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import evflow as ev
+from tests.node.processes import wait_for
 
 
 class Rec(ev.Event):
@@ -117,3 +118,24 @@ def test_a_stone_that_is_linked_on_a_node_is_placed_there() -> None:
         flow["recs"].submit(Rec(1))
         flow.drain(timeout=10)
     assert seen == near == [1]
+
+
+def test_a_change_waits_for_bridges_to_stones_that_other_nodes_close() -> None:
+    """What they were given must be handled there, though nothing changes here."""
+
+    class Held(list[int]):
+        def append(self, seq: int) -> None:
+            assert go.wait(20)
+            super().append(seq)
+
+    seen, go = Held(), threading.Event()
+    g, (here, there) = graph(seen), nodes()
+    with g.run(node=there), g.run(node=here) as flow:
+        flow["recs"].submit(Rec(1))
+        alteration = flow.alteration(flow.engine.topology)
+        flow.call(lambda: alteration.begin(draining={"recs→gate"}))
+        assert "bridge 'recs→gate' to b: 1 events wait" in (flow.call(alteration.waiting) or "")
+        go.set()
+        wait_for(lambda: not flow.call(alteration.waiting), "the bridge to be drained")
+        flow.call(alteration.cancel)
+    assert seen == [1]

@@ -7,6 +7,7 @@ import logging
 import resource
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,7 +18,9 @@ import pytest
 import evflow as ev
 from evflow.disk import log
 from evflow.errors import UnwrittenError
+from evflow.stone import Acting, Actor, Context
 from evflow.stones import storage
+from tests.engine.rig import Rig
 from tests.node.processes import wait_for
 
 
@@ -190,3 +193,44 @@ def test_a_flow_that_is_closed_tells_what_a_full_disk_kept_waiting(
     (letter,) = flow.dead_letters()
     assert letter.event.number == 1 and str(path) in letter.reason
     assert stored(path) == [0]
+
+
+class Shelf(Acting):
+    """Keeps so many events as it has room for."""
+
+    kind = "shelf"
+    linked_ports = "none"
+    wakes = False
+
+    def open(self, context: Context) -> ShelfActor:
+        return ShelfActor(context)
+
+
+class ShelfActor(Actor):
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.kept: list[int] = []
+        self.room = 2
+
+    def receive(self, batch: ev.EventBatch, input: str) -> None:
+        numbers = [event.number for event in batch]
+        more = self.room - len(self.kept)
+        self.kept += numbers[:more]
+        if more < len(numbers):
+            raise UnwrittenError("the shelf is full", taken=more)
+
+
+def test_what_a_stone_could_keep_of_a_batch_does_not_come_again() -> None:
+    g = ev.Graph()
+    g.source("pings", Ping) >> Shelf(name="shelf")
+    rig = Rig(g)
+    slot, batch = rig.slot("shelf"), ev.EventBatch.from_events([Ping(number, "") for number in range(5)])
+    rig.engine.submit(rig.slot("pings"), batch)
+    rig.engine.run()
+    assert isinstance(slot.actor, ShelfActor)
+    assert slot.actor.kept == [0, 1] and slot.queued == 3 and slot.stalled
+    slot.actor.room = 10
+    rig.engine.stalls.retry(time.monotonic() + 10)
+    rig.engine.run()
+    assert slot.actor.kept == [0, 1, 2, 3, 4] and not slot.stalled
+    assert slot.counts == [5, 0, 0, 0] and not rig.letters()

@@ -223,6 +223,22 @@ def test_what_a_gate_has_rejected_last_is_counted_though_nothing_waits() -> None
     assert (slot.counts[IN], slot.counts[DROPPED]) == (1, 1)
 
 
+def test_what_a_gate_has_rejected_before_it_goes_is_counted_by_its_own_filter() -> None:
+    slots = [Slot(name, ev.Filter("0")) for name in ("first", "second")]
+    code = gate(ev.Filter("0").function(Rec.schema, Rec.schema))
+    assert code is not None
+    queue = SourceQueue(slots[0], 100, 1 << 20)
+    queue.begin(Rec.schema, 0, lambda length: None)
+    append = append_event(Rec.schema, queue.buffer.words)
+    assert append is not None
+    for count, slot in enumerate(slots, 1):
+        queue.buffer.set_gate(Gate(code, (), slot))
+        assert all(append(Rec(number)) for number in range(count))
+        queue.ungate()
+        assert slot.counts == [count, 0, count, 0]
+    assert append(Rec(1)) and [len(batch) for batch in queue.take()] == [1]
+
+
 def test_a_frozen_filter_queues_what_a_gate_would_have_rejected() -> None:
     g, seen = filtered()
     with g.run() as flow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import evflow as ev
 from evflow.errors import FlowError
+from evflow.flow import worker
 from tests.node.processes import wait_for
 
 
@@ -203,3 +205,61 @@ def test_a_refusal_is_told_to_the_next_drain_once() -> None:
         flow.drain(timeout=60)
         flow["in"].submit(Number(2))
         flow.drain(timeout=60)
+
+
+def test_what_a_handler_submits_to_its_own_source_is_bounded_by_its_bytes() -> None:
+    taken: list[int] = []
+
+    def handler(event: Any) -> None:
+        for number in range(50 if event.x == 0 else 0):
+            _flows[0]["in"].submit_batch({"x": np.ones(20_000, np.int64)})
+            taken.append(number)
+
+    g = ev.Graph()
+    g.source("in", Number) >> ev.Terminal(handler)
+    with pytest.raises(FlowError, match="stone 'in' is full"):
+        _run(g, 1, max_bytes=1 << 20)
+    assert 0 < len(taken) <= (1 << 20) // 160_000 + 1
+
+
+def test_what_a_handler_submits_does_not_overtake_what_came_to_its_stone_before() -> None:
+    """The batch came to the stone itself, and the events that its handler submits come by the source."""
+    seen: list[int] = []
+
+    def handler(event: Any) -> None:
+        seen.append(event.x)
+        if event.x < 100:
+            flow["in"].submit(Number(100 + event.x))
+
+    g = ev.Graph()
+    g.source("in", Number) >> ev.Terminal(handler, name="end")
+    with g.run() as flow:
+        flow["end"].submit_batch({"x": np.arange(100)}, schema=Number)
+        flow.drain(timeout=20)
+    assert seen == list(range(200))
+
+
+def test_a_drain_waits_for_what_handlers_have_submitted_however_long_that_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread of the flow does other things too after each portion of it."""
+    monkeypatch.setattr(worker, "_PORTION", 0.001)
+    seen: list[int] = []
+
+    def many(event: Any) -> None:
+        for number in range(50):
+            _flows[0]["out"].submit_batch({"x": [number]})
+
+    def slow(event: Any) -> None:
+        time.sleep(0.002)
+        seen.append(event.x)
+
+    g = ev.Graph()
+    g.source("in", Number) >> ev.Terminal(many)
+    g.source("out", Number) >> ev.Terminal(slow)
+    with g.run() as flow:
+        _flows.append(flow)
+        flow["in"].submit(Number(0))
+        flow.drain(timeout=20)
+        assert seen == list(range(50))
+        _flows.clear()

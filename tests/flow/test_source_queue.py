@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,6 +84,28 @@ def test_a_source_queue_takes_no_more_small_events_than_may_wait(max_events: int
                 queue.put((Rec.schema, encoder(Rec.schema)(Rec(1))))
         assert len(numbers(queue)) == min(max_events, max_bytes // width)
         assert not queue.full
+
+
+def test_batches_in_between_give_small_events_no_more_room() -> None:
+    queue, append = opened(Rec, 10)
+    small = 0
+    for _ in range(5):
+        while append(Rec(1)):
+            small += 1
+        queue.put(ev.EventBatch.from_events([Rec(2), Rec(3)]))
+    assert small == 10 and len(numbers(queue)) == 20
+
+
+def test_batches_of_two_schemas_stay_two_though_they_lie_side_by_side() -> None:
+    class Other(ev.Event):
+        key: int
+
+    one, other = ev.EventBatch.from_events([Rec(1)]), ev.EventBatch.from_events([Other(2)])
+    data = np.frombuffer(one.to_bytes() + other.to_bytes(), np.uint8)
+    queue, _ = opened(Rec)
+    for schema, part in ((Rec.schema, data[: one.size]), (Other.schema, data[one.size :])):
+        queue.put(ev.EventBatch.from_bytes(schema, part, 1))
+    assert [batch.schema for batch in queue.take()] == [Rec.schema, Other.schema]
 
 
 def test_a_source_queue_that_is_sealed_before_it_has_begun_takes_nothing() -> None:

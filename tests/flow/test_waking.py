@@ -12,6 +12,7 @@ import pytest
 import evflow as ev
 from evflow.stone import Acting, Actor, Context
 from tests.engine.rig import Rig
+from tests.node.processes import wait_for
 
 
 class Number(ev.Event):
@@ -371,3 +372,34 @@ def test_questions_are_answered_or_refused_with_the_stones_own_error() -> None:
         flow.ask(there.contact, "count", {}, timeout=0.3)
     with near.run() as flow, pytest.raises(ev.FlowError, match="has no node"):
         flow.ask(there.contact, "count", {})
+
+
+def test_nobody_takes_what_a_stone_emits_by_itself_for_what_has_just_come() -> None:
+    """It may be of another source, so it has no order with what comes from this one."""
+    g = ev.Graph()
+    g.source("numbers", Number) >> Tank(30, name="tank") >> ev.Terminal(print, name="end")
+    rig = Rig(g)
+    rig.engine.submit(rig.slot("numbers"), _numbers(0, 1), origin=("numbers", b""))
+    assert rig.engine.entrance(rig.slot("tank")) is not None
+    assert rig.engine.entrance(rig.slot("end")) is None
+
+
+def test_of_several_batches_that_wait_none_goes_to_a_stone_that_one_has_filled() -> None:
+    g = ev.Graph()
+    g.source("numbers", Number) >> Bucket(10, name="bucket")
+    with g.run() as flow:
+        began, go = threading.Event(), threading.Event()
+        busy = threading.Thread(target=lambda: flow.call(lambda: (began.set(), go.wait(20))))
+        busy.start()
+        began.wait(20)
+        for number in range(5):
+            flow["numbers"].submit_batch(_numbers(10 * number, 10))
+        go.set()
+        busy.join()
+        arrived: list[int] = []
+        while sum(arrived) < 50:
+            wait_for(lambda: flow.stats()["bucket"]["in"] > sum(arrived), "the next batch")
+            flow.call(lambda: None)
+            arrived.append(flow.stats()["bucket"]["in"] - sum(arrived))
+            flow["bucket"].empty()
+    assert arrived == [10] * 5
