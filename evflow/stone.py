@@ -8,8 +8,8 @@ A stone is a description, plain and without side effects, until a graph runs. Th
 * ``Acting``: Python that sees each batch once (terminal, storage, queue, match, and whatever you write).
   ``open`` makes its ``Actor``, which lives as long as the graph runs.
 
-A new stone of evflow is one file in ``stones/`` and one line in ``evflow.graph.kinds.KINDS``;
-docs/stones.md says how to write one elsewhere.
+A new stone of evflow is one file in ``stones/`` and one line in ``evflow.graph.kinds.KINDS``; a public one is
+also named in ``evflow/__init__.py`` and docs/reference.md. docs/stones.md says how to write one elsewhere.
 """
 
 from __future__ import annotations
