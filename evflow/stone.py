@@ -52,6 +52,14 @@ __all__ = [
 def checked_integer(what: str, value: object, least: int = 1) -> int:
     """A setting that is an integer of ``least`` or more, and of 64 bits.
 
+    Args:
+        what: what the setting belongs to and its name, for the message.
+        value: the value to check.
+        least: the smallest value that is allowed.
+
+    Returns:
+        The value.
+
     Raises:
         GraphError: it is not; ``what`` names it.
     """
@@ -61,7 +69,12 @@ def checked_integer(what: str, value: object, least: int = 1) -> int:
 
 
 def titled(kind: str, name: str | None) -> str:
-    """What a stone is called in errors, also before it has a name."""
+    """What a stone is called in errors, also before it has a name.
+
+    Args:
+        kind: the kind of the stone.
+        name: the name of the stone; None if it has none yet.
+    """
     return f"{kind} {name}" if name else kind
 
 
@@ -100,7 +113,7 @@ class Stone:
         return {"input": None}
 
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
-        """The schemas that may leave it when events of ``schema`` arrive; (None,) when any may."""
+        """The schemas that may leave the stone when events of ``schema`` arrive; (None,) when any may."""
         return (schema,)
 
     @property
@@ -119,11 +132,12 @@ class Stone:
         return ()
 
     def asks(self, schema: Schema | None) -> bool:
-        """Whether its function, for events of ``schema``, may ask for reconfiguration."""
+        """Whether the function of the stone, for events of ``schema`` (None: any), may ask for
+        reconfiguration."""
         return False
 
     def keep_in(self, folder: Path) -> None:
-        """Leads its files, which have relative names, into a folder."""
+        """Moves the files of the stone, which have relative names, into ``folder``, before the graph runs."""
 
     def settings(self) -> dict[str, Any]:
         """Its parameters as plain data, as ``from_settings`` takes them."""
@@ -131,7 +145,7 @@ class Stone:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Stone:
-        """The stone that ``settings()`` described."""
+        """The stone that ``settings()`` described; ``settings`` is what it gave."""
         return cls(**settings)
 
     def __repr__(self) -> str:
@@ -146,7 +160,12 @@ class Compiled(Stone):
     """A stone whose function becomes machine code."""
 
     def function(self, declared: Schema | None, actual: Schema | None) -> Function:
-        """Its function, checked for events of ``declared`` and loading them from ``actual``.
+        """The function of the stone, checked.
+
+        Args:
+            declared: the schema whose fields the function may use; None for a function that uses attributes
+                only.
+            actual: the schema of the events that will come, from which the function loads the fields.
 
         Raises:
             CodeError: the function is wrong; carries line and column.
@@ -193,16 +212,21 @@ class Context(Protocol):
         """
 
     def fault(self, batch: EventBatch, reason: str | BaseException) -> None:
-        """Counts the events as errors of this stone and puts them among the dead letters."""
+        """Counts events as errors of this stone and puts them among the dead letters.
+
+        Args:
+            batch: the events.
+            reason: why the stone gives them up: a text, or the exception that stopped it.
+        """
 
     def drop(self, count: int) -> None:
-        """Counts events that end here by intention."""
+        """Counts ``count`` events that end here by intention."""
 
     def take(self, count: int) -> None:
-        """Counts events that came here otherwise than by ``receive``."""
+        """Counts ``count`` events that came here otherwise than by ``receive``."""
 
     def sender(self) -> Callable[[EventBatch], None] | None:
-        """Takes a bridge's events to its node; None where they stay in this process."""
+        """What takes a bridge's events to their node; None where they stay in this process."""
 
     def wake(self) -> None:
         """Has the actor's ``wake`` called soon; may be called in any thread."""
@@ -224,7 +248,7 @@ class Context(Protocol):
         that keeps events, or when they had waited at one that was frozen."""
 
     def spend(self, seconds: float) -> None:
-        """Counts time that the stone has worked elsewhere than in ``receive`` and ``wake``."""
+        """Counts ``seconds`` that the stone has worked elsewhere than in ``receive`` and ``wake``."""
 
     @property
     def attributes(self) -> dict[str, int | float | str]:
@@ -263,7 +287,14 @@ class Checkpoint:
 
 
 def arrivals(held: Sequence[Held]) -> list[tuple[str, EventBatch]]:
-    """Events that an actor holds in the order in which they came to it, each with its input."""
+    """Events that an actor holds, in the order in which they came to it.
+
+    Args:
+        held: the events at each input; ``Held.numbers`` gives their order across inputs.
+
+    Returns:
+        Pairs of an input and a batch, oldest first.
+    """
     if len(held) < 2 or any(one.numbers is None for one in held):
         return [(one.input, one.batch) for one in held]
     order = sorted(
@@ -300,10 +331,14 @@ class Actor:
         self.context = context
 
     def receive(self, batch: EventBatch, input: str) -> None:
-        """Takes events that arrived at an input; they already fit the input's declared schema.
+        """Takes events that arrived at an input.
+
+        Args:
+            batch: the events, which already fit the declared schema of the input.
+            input: the name of the input.
 
         Raises:
-            UnwrittenError: it cannot keep them now, as on a full disk; they come again.
+            UnwrittenError: the actor cannot keep the events now, as on a full disk; they come again.
         """
         raise NotImplementedError
 
@@ -373,10 +408,13 @@ class Actor:
         return None
 
     def settled(self, mark: object) -> None:
-        """All that it had emitted at ``mark`` has been handled, or is held safely further on.
+        """Tells that what the actor had emitted has been handled, or is held safely further on.
+
+        Args:
+            mark: how far the actor had emitted, as ``mark()`` gave it.
 
         Raises:
-            UnwrittenError: it cannot note that now; it is told again.
+            UnwrittenError: the actor cannot note that now; it is told again.
         """
 
     @property
@@ -395,7 +433,14 @@ class Actor:
         return 0
 
     def extract(self, count: int | None = None) -> list[EventBatch]:
-        """Gives up the oldest ``count`` events it holds (None: all), in order."""
+        """Gives up events that the actor holds.
+
+        Args:
+            count: how many of the oldest; None for all.
+
+        Returns:
+            The events, oldest first.
+        """
         return []
 
     def close(self) -> None:
@@ -420,6 +465,9 @@ class Actor:
     def restore(self, checkpoint: Checkpoint) -> bool:
         """Takes up what another actor held and remembered; called before any event comes.
 
+        Args:
+            checkpoint: what the other actor held and remembered, as its ``checkpoint()`` gave it.
+
         Returns:
             False if it cannot take up these events, and has not; then they come to it as if they arrived.
 
@@ -433,10 +481,13 @@ class Actor:
         return 0
 
     def become(self, stone: Stone) -> bool:
-        """Goes on as what another description of the same kind says, with all it holds.
+        """Goes on with all it holds as another description of the same kind says.
+
+        Args:
+            stone: the other description.
 
         Returns:
-            False if it cannot, and has not; then another actor takes its place.
+            False if the actor cannot, and has not; then another actor takes its place.
         """
         return False
 
@@ -463,7 +514,17 @@ class Acting(Stone):
     listens: bool = False
 
     def open(self, context: Context) -> Actor:
-        """Its running half."""
+        """Makes the running half of the stone; called once each time that a graph begins.
+
+        Args:
+            context: what the engine offers the actor.
+
+        Returns:
+            The actor.
+
+        Raises:
+            EvflowError: the stone cannot run here.
+        """
         raise NotImplementedError
 
     def controls(self, call: Call) -> object | None:
@@ -487,6 +548,9 @@ class Acting(Stone):
 
     def check_arrival(self, schema: Schema) -> None:
         """Refuses events of a schema that fits an input, but that it cannot handle.
+
+        Args:
+            schema: the schema of the events.
 
         Raises:
             EvflowError: what is wrong.

@@ -212,14 +212,22 @@ class Daemon(Closing):
         return [why for why in (*files, *stalls.waiting(), *stalls.unsettled()) if why]
 
     def know(self, hosts: Mapping[str, str]) -> None:
-        """Begins to connect to the nodes that a proposal is about to speak to; called by the control."""
+        """Begins to connect to the nodes that a proposal is about to speak to; called by the controller.
+
+        Args:
+            hosts: the nodes: name → contact.
+        """
         new = {name: contact for name, contact in hosts.items() if name != self.node.name}
         # Those that come to nothing are forgotten when ``_connect`` looks next.
         self._known = self._known | new
         self.flow.post(lambda: self._keep(new, {}), links=True)
 
     def drain(self, reply: Reply) -> None:
-        """Answers None once all that the node's stones had let go when this was asked has been handled."""
+        """Answers once all that the node's stones had let go when this was called has been handled.
+
+        Args:
+            reply: called then, with None.
+        """
         self.flow.when_drained(lambda: self._tasks.put(lambda: reply(None)))
 
     # --- the control thread

@@ -61,7 +61,8 @@ class Deployment(Closing, Editing):
 
     @classmethod
     def over(cls, name: str, hosts: Mapping[str, str], cluster: Cluster) -> Deployment:
-        """The handle of a deployment that these connections lead to; they are closed with it."""
+        """The handle of the deployment ``name``, asked for at the nodes ``hosts`` over the connections
+        ``cluster``, which are closed with the handle."""
         handle = cls.__new__(cls)
         handle._begin(name, hosts, cluster)
         return handle
@@ -505,7 +506,7 @@ class Deployment(Closing, Editing):
         self._propose(self._record, self._record.graph, 10.0, hosts={**self._record.hosts, node: contact})
 
     def remove_host(self, node: str) -> None:
-        """Lets a node on which no stone is placed leave.
+        """Lets the node ``node``, on which no stone is placed, leave.
 
         Raises:
             DeployError: it has no such node, or a stone is placed there.

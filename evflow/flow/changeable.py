@@ -88,10 +88,21 @@ class Editing:
         self._edit(work, timeout)
 
     def insert(self, stone: Stone, *, after: str, before: str, port: int = 0, timeout: float = 10.0) -> str:
-        """Puts a new stone between two that are linked; see ``Graph.insert`` and ``change``.
+        """Puts a new stone between two that are linked; see ``Graph.insert``.
+
+        Args:
+            stone: the new stone; its port 0 leads on.
+            after: the name of the stone before it.
+            before: the name of the stone behind it.
+            port: the port of ``after`` that leads to ``before``.
+            timeout: seconds; see ``change``, which also says what else is raised.
 
         Returns:
-            Its name; "" from a handler.
+            The name of the new stone; "" from a handler.
+
+        Raises:
+            FlowError: there is no such stone.
+            GraphError: the two are not linked, or the new stone leads nowhere, or its name is taken.
         """
 
         def work(graph: Graph) -> str:
@@ -101,11 +112,30 @@ class Editing:
         return self._edit(work, timeout) or ""
 
     def remove(self, name: str, *, timeout: float = 10.0) -> None:
-        """Takes a stone out; see ``Graph.remove`` and ``change``."""
+        """Takes a stone out, and links what led to it to what it led to; see ``Graph.remove``.
+
+        Args:
+            name: the name of the stone.
+            timeout: seconds; see ``change``, which also says what else is raised.
+
+        Raises:
+            FlowError: there is no such stone.
+            GraphError: the stone leads to several others.
+        """
         self._edit(lambda graph: graph.remove(self._known(graph, name)), timeout)
 
     def replace(self, name: str, stone: Stone, *, timeout: float = 10.0) -> None:
-        """Puts another stone in the place of one; see ``Graph.replace`` and ``change``."""
+        """Puts another stone in the place of one, with its name and its links; see ``Graph.replace``.
+
+        Args:
+            name: the name of the stone that goes.
+            stone: the stone that takes its place.
+            timeout: seconds; see ``change``, which also says what else is raised.
+
+        Raises:
+            FlowError: there is no such stone.
+            GraphError: ``stone`` is not a stone or has another name, or cannot stand there.
+        """
         self._edit(lambda graph: graph.replace(self._known(graph, name), stone), timeout)
 
     def _known(self, graph: Graph, name: str) -> Placed:

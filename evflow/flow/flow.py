@@ -53,7 +53,8 @@ def _close_all() -> None:
 class Flow(Changeable):
     """A graph that runs in the background of this process; made by ``Graph.run``.
 
-    It runs until ``close``, or until the program ends, which closes it.
+    It runs until ``close``, or until the program ends, which closes it. A method that is given the name of a
+    stone raises ``FlowError`` if there is no such stone, or if it has to act and the flow is closed.
 
     Args:
         graph: the graph; it is checked first.
@@ -139,7 +140,8 @@ class Flow(Changeable):
         dead_letters: int = 10_000,
         node: Node | None = None,
     ) -> Flow:
-        """A flow without stones, to be filled by ``alteration``; for its settings see ``Flow``."""
+        """A flow without stones, to be filled by ``alteration``; ``name`` is that of its graph, and
+        ``max_events``, ``max_bytes``, ``dead_letters`` and ``node`` are as ``Flow`` has them."""
         # A graph knows the flow that it runs in; a flow finds graphs only when it is to begin without one.
         graph = importlib.import_module("evflow.graph.graph").Graph(name)
         flow = cls.__new__(cls)
@@ -282,7 +284,7 @@ class Flow(Changeable):
         return self._box.letters(prefix)
 
     def freeze(self, name: str) -> None:
-        """From now on a stone queues what arrives, in order.
+        """From now on the stone ``name`` queues what arrives, in order.
 
         When ``max_bytes`` wait at frozen stones, the flow takes no more events until one goes on.
         """
@@ -290,18 +292,18 @@ class Flow(Changeable):
         self._do(lambda: self.engine.freeze(slot))
 
     def unfreeze(self, name: str) -> None:
-        """A frozen stone goes on, with what it queued first."""
+        """Lets the frozen stone ``name`` go on, with what it queued first."""
         slot = self._slot(name)
         self._do(lambda: self.engine.unfreeze(slot))
 
     def send_stored(self, name: str, count: int | None = None) -> int:
-        """Lets a storage stone's oldest ``count`` events go on (None: all).
+        """Lets the oldest ``count`` events of the storage stone ``name`` go on (None: all).
 
         Returns:
-            How many went.
+            How many events went; 0 from a handler.
 
         Raises:
-            GraphError: ``count`` is no integer of 0 or more.
+            GraphError: ``count`` is not an integer of 0 or more.
         """
         if count is not None:
             checked_integer(f"stone {name!r}: count", count, 0)
@@ -309,17 +311,18 @@ class Flow(Changeable):
         return self._do(lambda: self.engine.send_stored(slot, count)) or 0
 
     def extract(self, name: str) -> list[EventBatch]:
-        """Takes out the events that wait at a stone: those it holds, and those it queued while frozen."""
+        """Takes out and gives what waits at the stone ``name``, held or queued while frozen, oldest first."""
         slot = self._slot(name)
         return self._do(lambda: self.engine.extract(slot)) or []
 
     def transfer(self, source: str, target: str) -> None:
-        """Moves the events that wait at one stone to another, in order, before what arrives there later."""
+        """Moves what waits at the stone ``source`` to ``target``, before what arrives there later, in
+        order."""
         start, end = self._slot(source), self._slot(target)
         self._do(lambda: self.engine.transfer(start, end))
 
     def attributes(self, name: str) -> dict[str, int | float | str]:
-        """A stone's attributes, which its function reads as ``stone_attrs``; a dict to read and to set."""
+        """The attributes of the stone ``name``, its function's ``stone_attrs``; a dict to read and to set."""
         return self._slot(name).attributes
 
     def alteration(
@@ -527,7 +530,7 @@ class Flow(Changeable):
             self._close()
 
     def draw(self, path: str | None = None) -> Any:
-        """A picture of the graph with live counts; see ``Graph.draw``."""
+        """A picture of the graph with live counts, in the file ``path`` if given; see ``Graph.draw``."""
         from evflow.graph.draw import draw
 
         return draw(self.graph, path, self.stats())

@@ -38,6 +38,11 @@ class Editable:
         raise NotImplementedError
 
     def add(self, stone: Stone) -> Placed:
+        """Adds a stone; see ``Graph.add``.
+
+        Args:
+            stone: the stone.
+        """
         raise NotImplementedError
 
     def unlink(self, source: Start, target: End) -> None:
@@ -280,13 +285,25 @@ class Editable:
         return PlacedInput(self._placed(target), "")
 
     def has_link(self, source: str, port: int, target: str, input: str = "") -> bool:
-        """Whether a port is linked to a stone's input, also over a split that the graph has added."""
+        """Whether a port is linked to an input, also over a split that the graph has added.
+
+        Args:
+            source: the name of the stone that has the port.
+            port: the number of the port.
+            target: the name of the stone that has the input.
+            input: the name of the input; "" for the one that fits best.
+        """
         split = split_name(source, port)
         over_split = (Link(source, port, split), Link(split, 0, target, input))
         return Link(source, port, target, input) in self.links or all(k in self.links for k in over_split)
 
     def put_between(self, link: Link, name: str) -> None:
-        """Leads a link through a stone that the graph has."""
+        """Leads a link through a stone that the graph has.
+
+        Args:
+            link: the link, one of ``links``.
+            name: the name of the stone.
+        """
         at = self.links.index(link)
         self.links[at : at + 1] = [
             Link(link.source, link.port, name),

@@ -73,14 +73,27 @@ class Graph(Editable):
             name: its name.
             schemas: the schemas (or ``Event`` classes) expected; none for any.
             on: the node it is placed on.
+
+        Returns:
+            The source, to be linked to others.
+
+        Raises:
+            GraphError: another stone has the name.
+            SchemaError: one of ``schemas`` is not a schema.
         """
         return self.add(stone_class("source")(*schemas, name=name, on=on))
 
     def add(self, stone: Stone) -> Placed:
         """Adds a stone; one that is there already is left where it is.
 
+        Args:
+            stone: the stone.
+
+        Returns:
+            The stone in the graph, to be linked to others.
+
         Raises:
-            GraphError: another stone has its name.
+            GraphError: another stone has its name, or ``stone`` is not a stone.
         """
         if not isinstance(stone, Stone):
             raise GraphError(f"graph {self.name}: expected a stone such as ev.Filter(…), found {stone!r}")
@@ -213,7 +226,11 @@ class Graph(Editable):
 
     @contextmanager
     def on(self, node: str) -> Iterator[None]:
-        """Places the stones added within the ``with`` block on a node."""
+        """Places the stones added within the ``with`` block on a node.
+
+        Args:
+            node: the name of the node.
+        """
         before, self._on = self._on, node
         try:
             yield

@@ -152,6 +152,9 @@ class Node(Closing):
     def permitted(self, contact: Contact) -> Contact:
         """The same contact, if the node may use it.
 
+        Args:
+            contact: where the node is to listen, or whom it is to dial.
+
         Raises:
             LinkError: it is beyond this host, and there are no keys.
         """
@@ -194,6 +197,9 @@ class Node(Closing):
 
     def attach(self, graph: str) -> Links:
         """The links as a flow drives them; a node serves one flow.
+
+        Args:
+            graph: the name of the graph that the flow runs, for messages.
 
         Raises:
             LinkError: the node has served a flow already.
