@@ -95,7 +95,13 @@ class EventBatch:
     def from_encoded(
         cls, schema: Schema, events: Sequence[bytes | memoryview], attributes: Attributes | None = None
     ) -> EventBatch:
-        """A batch of events that ``encoder(schema)`` encoded; one alone is not copied."""
+        """A batch of encoded events; one alone is not copied.
+
+        Args:
+            schema: the schema of the events.
+            events: the bytes of each event, as ``encoder(schema)`` gives them; they are not checked.
+            attributes: columns of attributes, as long as ``events``.
+        """
         rows = len(events)
         offsets = None if schema.width else running(map(len, events), rows)
         alone = events[0] if rows == 1 else b"".join(events)
@@ -130,7 +136,11 @@ class EventBatch:
 
     @classmethod
     def from_events(cls, events: Iterable[Any], schema: Schema | type[Event] | None = None) -> EventBatch:
-        """A batch of events, all of one schema (by default that of the first).
+        """A batch of events, all of one schema.
+
+        Args:
+            events: the events.
+            schema: their schema (or ``Event`` class); by default that of the first.
 
         Raises:
             SchemaError: an event does not fit the schema, there is none to tell it, or ``events`` cannot be
@@ -161,11 +171,18 @@ class EventBatch:
         attributes: Attributes | None = None,
         room: Room = no_room,
     ) -> EventBatch:
-        """A batch of rows given as columns: field name → array, sequence, column of pandas or pyarrow.
+        """A batch of rows given as columns.
 
         A field of a nested record may be a column of its own, ``position.x``. A column of floats may stand
-        for integers if all are integral. Columns that are no field are ignored; fields without a column take
-        their defaults. ``room`` gives a place for so many bytes, if they are to be in a certain one.
+        for integers if all are integral. Columns that no field has the name of are ignored; fields without a
+        column
+        take their defaults.
+
+        Args:
+            schema: the schema (or ``Event`` class) of the rows.
+            columns: field name → array, sequence, column of pandas or pyarrow.
+            attributes: columns of attributes, as long as the batch.
+            room: gives a place for so many bytes, if they are to be in a certain one.
 
         Raises:
             SchemaError: a column is missing or of another length, or a value does not fit; names column
@@ -181,26 +198,54 @@ class EventBatch:
 
     @classmethod
     def from_numpy(cls, schema: Schema | type[Event], rows: np.ndarray[Any, np.dtype[Any]]) -> EventBatch:
-        """A batch of the rows of a structured array; see ``from_columns``."""
+        """A batch of the rows of a structured array, which fits ``schema`` as ``from_columns`` says.
+
+        Args:
+            schema: the schema (or ``Event`` class) of the rows.
+            rows: the array, of one dimension.
+
+        Raises:
+            SchemaError: see ``from_columns``.
+        """
         schema = Schema.of(schema)
         return cls.from_columns(schema, columns_of(schema, rows))
 
     @classmethod
     def from_pandas(cls, schema: Schema | type[Event], frame: Any) -> EventBatch:
-        """A batch of the rows of a DataFrame; see ``from_columns``."""
+        """A batch of the rows of a pandas DataFrame, which fits ``schema`` as ``from_columns`` says.
+
+        Args:
+            schema: the schema (or ``Event`` class) of the rows.
+            frame: the DataFrame.
+
+        Raises:
+            SchemaError: see ``from_columns``.
+        """
         schema = Schema.of(schema)
         return cls.from_columns(schema, columns_of(schema, frame))
 
     @classmethod
     def from_arrow(cls, schema: Schema | type[Event], table: Any) -> EventBatch:
-        """A batch of the rows of a Table or RecordBatch; see ``from_columns``."""
+        """A batch of the rows of a table of pyarrow, which fits ``schema`` as ``from_columns`` says.
+
+        Args:
+            schema: the schema (or ``Event`` class) of the rows.
+            table: a Table or RecordBatch.
+
+        Raises:
+            SchemaError: see ``from_columns``.
+        """
         schema = Schema.of(schema)
         return cls.from_columns(schema, columns_of(schema, table))
 
     @classmethod
     def from_table(cls, schema: Schema | type[Event], table: Any, room: Room = no_room) -> EventBatch:
-        """A batch of the rows of any table: dict of columns, structured array, DataFrame, Table, list of
-        events, or a batch itself. ``room`` is as ``from_columns`` has it.
+        """A batch of the rows of any table.
+
+        Args:
+            schema: the schema (or ``Event`` class) of the rows.
+            table: dict of columns, structured array, DataFrame, Table, list of events, or a batch itself.
+            room: gives a place for so many bytes, if they are to be in a certain one.
 
         Raises:
             SchemaError: see ``from_columns``; or a batch of another schema.
@@ -270,11 +315,14 @@ class EventBatch:
         return view_class(self.schema)(self.buffer, at, self, position)
 
     def column(self, name: str) -> np.ndarray[Any, np.dtype[Any]]:
-        """One field of every (selected) event; ``position.x`` names a field of a nested record.
+        """One field of every (selected) event.
 
         Where the field is of fixed width and nothing is selected this is a view without a copy: numbers
         big-endian, ``Str`` as ``S`` (UTF-8), static arrays with their shape, nested records structured.
         ``bool`` is a copy; ``Bytes`` and everything of variable width is an object array.
+
+        Args:
+            name: the name of the field; ``position.x`` names a field of a nested record.
 
         Raises:
             SchemaError: there is no such field.
@@ -282,10 +330,13 @@ class EventBatch:
         return raw_column(self, name)
 
     def select(self, positions: _Positions | Sequence[int] | Sequence[bool]) -> EventBatch:
-        """The events at these increasing positions, or for which a mask is true, by reference.
+        """The chosen events, by reference.
+
+        Args:
+            positions: increasing integers from 0, or a mask (bool) as long as the batch.
 
         Raises:
-            SchemaError: they are neither positions nor a mask as long as the batch.
+            SchemaError: ``positions`` is neither.
         """
         rows = self._positions(positions).astype(np.int32, copy=False)
         attributes = None if self.attributes is None else self.attributes.take(rows)
@@ -327,10 +378,15 @@ class EventBatch:
         )
 
     def take(self, positions: _Positions | Sequence[int] | Sequence[bool]) -> EventBatch:
-        """The events at these positions in this order, or for which a mask is true, copied.
+        """The chosen events, copied.
+
+        Args:
+            positions: integers from 0, in the order in which the events shall stand, or a mask (bool) as long
+                as
+                the batch.
 
         Raises:
-            SchemaError: they are neither positions nor a mask as long as the batch.
+            SchemaError: ``positions`` is neither.
         """
         chosen = self._positions(positions).astype(np.intp, copy=False)
         attributes = None if self.attributes is None else self.attributes.take(chosen)
@@ -345,7 +401,11 @@ class EventBatch:
         return EventBatch(self.schema, data, len(rows), starts_of(lengths), None, attributes)
 
     def with_attributes(self, attributes: Attributes | None) -> EventBatch:
-        """The same events with other attributes (columns as long as the batch)."""
+        """The same events with other attributes.
+
+        Args:
+            attributes: columns as long as the batch; None for no attributes.
+        """
         return EventBatch(self.schema, self.data, self.rows, self.offsets, self.selection, attributes)
 
     def compact(self) -> EventBatch:

@@ -115,7 +115,15 @@ class Event(metaclass=_EventType):
 
     @classmethod
     def as_record(cls, where: str, scope: Scope) -> Record:
-        """This class as the type of a field of another."""
+        """This class as the type of a field of another.
+
+        Args:
+            where: the field, for messages.
+            scope: the records that the other schema knows by name.
+
+        Raises:
+            SchemaError: another class of the same name is a record there.
+        """
         late = cls.__dict__.get("schema")
         if not isinstance(late, _LateSchema) or not isinstance(scope, _ClassScope):
             return cls.schema.as_record(where, scope)

@@ -218,6 +218,9 @@ class Schema:
     def event(self, /, **fields: Any) -> Any:
         """An event of this schema: an object with the fields as attributes.
 
+        Args:
+            fields: field name → value; fields left out take their defaults.
+
         Raises:
             SchemaError: a field without default is missing, or a name is not a field.
         """
@@ -225,7 +228,12 @@ class Schema:
         return importlib.import_module("evflow.events.event").make_event(self, fields)
 
     def as_record(self, where: str, scope: Scope) -> Record:
-        """This schema as the type of a field of another, whose later fields may refer to it by name."""
+        """This schema as the type of a field of another, whose later fields may refer to it by name.
+
+        Args:
+            where: the field, for messages.
+            scope: the records that the other schema knows by name.
+        """
         scope.records.setdefault(self.name, self)
         return Record(self.name, {self.name: self})
 
@@ -261,10 +269,13 @@ class Schema:
 
     @classmethod
     def of(cls, spec: Any) -> Schema:
-        """The schema that is meant by a schema, an event or an ``Event`` class.
+        """The schema that something has or is.
+
+        Args:
+            spec: a schema, an event or an ``Event`` class.
 
         Raises:
-            SchemaError: it is none of them.
+            SchemaError: ``spec`` is none of them.
         """
         found = spec if isinstance(spec, Schema) else getattr(spec, "schema", None)
         if not isinstance(found, Schema):
@@ -274,6 +285,9 @@ class Schema:
     @classmethod
     def from_description(cls, description: object) -> Schema:
         """The schema that a description from outside stands for.
+
+        Args:
+            description: plain data, as ``Schema.description`` gives it.
 
         Raises:
             SchemaError: the description is malformed.

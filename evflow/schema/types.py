@@ -248,6 +248,10 @@ class Array(FieldType):
     of dimensions, each dimension as a little-endian 32-bit integer, then the elements, little-endian,
     in C order. It is static, at a constant offset, when no dimension is None.
 
+    Attributes:
+        element: the type of the elements.
+        shape: the dimensions, 1 to 8; None for one that varies.
+
     Example:
         >>> import evflow as ev
         >>> wind = ev.Schema("wind", {"speed": ev.Array[ev.f32, 2, 3], "track": ev.Array[ev.f64, None, 2]})
@@ -298,7 +302,7 @@ class Array(FieldType):
         return self.HEAD + 1 + 4 * len(self.shape)
 
     def takes(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array of this shape is one of these."""
+        """True if an array of the shape ``shape`` is one of these."""
         wanted, n = self.shape, len(shape)
         return wanted in (shape, (None,) * n) or (
             len(wanted) == n and all(n in (None, m) for n, m in zip(wanted, shape, strict=True))
@@ -379,11 +383,11 @@ class Logical(FieldType):
         return True
 
     def takes(self, other: FieldType) -> bool:
-        """True if every value of another type is a value of this one, kept as the same."""
+        """True if every value of the type ``other`` is a value of this one, kept as the same."""
         return self == other
 
     def is_missing(self, value: Any) -> bool:
-        """True if a value stands for none: None, NaT, and what pandas calls NA."""
+        """True if ``value`` stands for no value: None, NaT, and what pandas calls NA."""
         return value is None or type(value).__name__ in ("NaTType", "NAType")
 
     @property
@@ -392,15 +396,15 @@ class Logical(FieldType):
         raise NotImplementedError
 
     def store(self, value: Any) -> Any:
-        """What a value is kept as.
+        """The number or the bytes that ``value`` is kept as.
 
         Raises:
-            Misfit: it does not fit.
+            Misfit: ``value`` does not fit.
         """
         raise NotImplementedError
 
     def load(self, stored: Any) -> Any:
-        """The value that is kept as ``stored``.
+        """The value that is kept as ``stored``, a number or bytes.
 
         Raises:
             SchemaError: no value is kept as ``stored``.
@@ -408,11 +412,20 @@ class Logical(FieldType):
         raise NotImplementedError
 
     def constrained(self, value: Any) -> Any:
-        """The number or text that constraints of a matcher see of a value that is not missing: its text."""
+        """The number or text that constraints of a matcher see of ``value``, which is not missing: its
+        text."""
         return str(self.load(self.store(value)))
 
     def constrained_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> tuple[Any, Any]:
-        """The numbers that constraints see of a column of a ``plain`` type, and which of them are there."""
+        """A column of a ``plain`` type as constraints of a matcher see it.
+
+        Args:
+            stored: the numbers that the column is kept as, in native byte order.
+
+        Returns:
+            The numbers that constraints see, and a mask (bool) of those that are there; both as long as
+            ``stored``.
+        """
         raise NotImplementedError
 
     def store_column(self, values: Any) -> Any:
@@ -428,7 +441,11 @@ class Logical(FieldType):
         return np.array(stored, self.dtype) if isinstance(self, Number) else stored
 
     def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-        """The column that is kept as ``stored``: of objects, unless numpy has a type for them."""
+        """The values of a column: an array of objects, unless numpy has a type for the values.
+
+        Args:
+            stored: the numbers or bytes that the column is kept as.
+        """
         column = np.empty(len(stored), object)
         for row, value in enumerate(stored.tolist()):
             column[row] = self.load(value)
@@ -441,6 +458,10 @@ class Logical(FieldType):
     def from_arrow(self, array: Any) -> Any:
         """An array of pyarrow as one of what the values are kept as.
 
+        Args:
+            array: the array, of ``arrow_type()`` or another type that the values can be read from; nulls
+                stay.
+
         Raises:
             TypeError: no value of an array of this type fits.
             Misfit, pyarrow.ArrowInvalid: a value does not fit.
@@ -448,10 +469,16 @@ class Logical(FieldType):
         raise NotImplementedError
 
     def to_arrow(self, array: Any) -> Any:
-        """An array of what values are kept as, as one of ``arrow_type()``.
+        """An array of pyarrow of the values.
+
+        Args:
+            array: an array of what the values are kept as; nulls stay.
+
+        Returns:
+            An array of ``arrow_type()``, as long as ``array``.
 
         Raises:
-            pyarrow.ArrowInvalid: nothing is kept as one of them.
+            pyarrow.ArrowInvalid: nothing is kept as one of the elements.
         """
         return array.cast(self.arrow_type())
 
@@ -460,27 +487,35 @@ class Logical(FieldType):
         raise NotImplementedError
 
     def to_pandas(self, column: np.ndarray[Any, np.dtype[Any]]) -> Any:
-        """A column of values, in native byte order, as pandas has them."""
+        """A column as pandas has it.
+
+        Args:
+            column: the values, as ``load_column`` gives them.
+        """
         return column
 
     @classmethod
     def as_json(cls, value: Any) -> Any:
-        """A value of one of the ``classes`` as JSON can have it."""
+        """The ``value``, of one of the ``classes``, as JSON can have it: its text."""
         return str(value)
 
     @classmethod
     def as_arrow(cls, value: Any) -> Any:
-        """A value of one of the ``classes`` as pyarrow takes it."""
+        """The ``value``, of one of the ``classes``, as pyarrow takes it."""
         return value
 
     @classmethod
     def seen_alone(cls, value: Any) -> Any:
-        """What a matcher sees of a value of one of the ``classes`` that is in no typed event."""
+        """What a matcher sees of a ``value`` of one of the ``classes`` that is in no typed event."""
         return str(value)
 
     @classmethod
     def parse(cls, text: str) -> Any:
-        """The type whose canonical text this is; None if it is not one of this kind."""
+        """The type whose canonical text is ``text``; None if it is not one of this kind.
+
+        Raises:
+            SchemaError: ``text`` has the form of one, but what it says cannot be.
+        """
         return None
 
 

@@ -51,17 +51,22 @@ class Nanoseconds(Logical, Number):
         return np.dtype(f"{self.letter64}8[ns]")
 
     def nanoseconds(self, value: Any) -> int | None:
-        """The nanoseconds of a text or an object of Python's ``datetime``; None if it is not such a value."""
+        """The nanoseconds of ``value``, a text or an object of Python's ``datetime``; None if it is
+        neither."""
         raise NotImplementedError
 
     def is_missing(self, value: Any) -> bool:
-        """True for NaT of numpy too."""
+        """True if ``value`` stands for no value; NaT of numpy does, too."""
         if isinstance(value, np.datetime64 | np.timedelta64):
             return bool(np.isnat(value))
         return super().is_missing(value)
 
     def store(self, value: Any) -> int:
-        """Nanoseconds."""
+        """The nanoseconds of ``value``.
+
+        Raises:
+            Misfit: ``value`` is missing, is not of the type, or is too far away.
+        """
         if self.is_missing(value):
             raise Misfit(f"{self.expected}; the field is not optional", value)
         if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
@@ -77,22 +82,22 @@ class Nanoseconds(Logical, Number):
         return found
 
     def load(self, stored: int) -> Any:
-        """``numpy.datetime64`` or ``numpy.timedelta64`` in nanoseconds."""
+        """The ``numpy.datetime64`` or ``numpy.timedelta64`` of ``stored`` nanoseconds."""
         return self._numpy.type(stored, "ns")
 
     def constrained(self, value: Any) -> float:
-        """Seconds, as float64."""
+        """The seconds of ``value``, as float64."""
         seconds, rest = divmod(self.store(value), _SECOND)
         return seconds + rest / _SECOND
 
     def constrained_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> tuple[Any, Any]:
-        """Seconds, as float64, and where they are not NaT."""
+        """The seconds of the nanoseconds ``stored``, as float64, and a mask of those that are not NaT."""
         native = stored.astype(np.int64)
         seconds, rest = np.divmod(native, _SECOND)
         return seconds + rest / _SECOND, native != _NAT
 
     def store_column(self, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
-        """Nanoseconds."""
+        """The nanoseconds of ``values``, as int64."""
         if not isinstance(values, np.ndarray) or values.dtype.kind in "OUT":
             return np.array(stored_each(self.store, values), np.int64)
         if values.dtype.kind in "iu":
@@ -124,22 +129,23 @@ class Nanoseconds(Logical, Number):
             return values, same
 
     def load_column(self, stored: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-        """A view of numpy's type, in the byte order of ``stored``."""
+        """A view of ``stored`` with numpy's type of times, in the byte order of ``stored``."""
         return stored.view(self._numpy.newbyteorder(stored.dtype.byteorder))
 
     def to_arrow(self, array: Any) -> Any:
-        """The same memory as times or durations."""
+        """The nanoseconds of ``array`` as times or durations, in the same memory."""
         return array.view(self.arrow_type())
 
     @classmethod
     def as_arrow(cls, value: Any) -> int | None:
-        """Nanoseconds."""
+        """The nanoseconds of ``value``; None if it is missing."""
         kind = cls.parse(cls.word)
         return None if kind.is_missing(value) else int(kind.store(value))
 
     @classmethod
     def seen_alone(cls, value: Any) -> Any:
-        """Seconds, as float64; the value itself if it is without a time zone, or too far away."""
+        """The seconds of ``value``, as float64; ``value`` itself if it has no time zone, or is too far
+        away."""
         kind = cls.parse(cls.word)
         try:
             return None if kind.is_missing(value) else kind.constrained(value)
@@ -148,12 +154,12 @@ class Nanoseconds(Logical, Number):
 
     @classmethod
     def parse(cls, text: str) -> Any:
-        """The type if the text is its word."""
+        """The type if ``text`` is its word."""
         return cls("i64", "i", 8, i64.marker, i64.code) if cls.word and text == cls.word else None
 
 
 def nanoseconds_of(delta: timedelta) -> int:
-    """The nanoseconds of a duration; one of pandas has more of them than microseconds."""
+    """The nanoseconds of the duration ``delta``; one of pandas has more of them than microseconds."""
     micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
     return micros * 1000 + int(getattr(delta, "nanoseconds", 0))
 

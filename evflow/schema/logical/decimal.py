@@ -41,12 +41,12 @@ class _Exact(Logical):
         return f"decimal({self.precision},{self.scale})"
 
     def constrained(self, value: Any) -> float:
-        """The float nearest to the number."""
+        """The float64 nearest to the number ``value``."""
         return float(self.load(self.store(value)))
 
     @classmethod
     def seen_alone(cls, value: Any) -> float:
-        """The float nearest to the number."""
+        """The float64 nearest to the number ``value``."""
         return float(value)
 
     def arrow_type(self) -> Any:
@@ -111,22 +111,31 @@ class Decimal(_Exact, Number):
         return 1 - 10**self.precision, 10**self.precision - 1
 
     def store(self, value: Any) -> int:
-        """The number without its point."""
+        """The number ``value`` without its point.
+
+        Raises:
+            Misfit: ``value`` is not a decimal number, or has too many digits.
+        """
         return _unscaled(self, value)
 
     def load(self, stored: int) -> decimal.Decimal:
-        """The number with its point."""
+        """The number that is kept as ``stored``, with its point."""
         return _scaled(stored, self.scale)
 
     def from_arrow(self, array: Any) -> Any:
-        """Decimals and integers that need no more digits."""
+        """What the numbers of ``array`` are kept as: decimals or integers that need no more digits.
+
+        Raises:
+            TypeError: ``array`` holds something else.
+            pyarrow.ArrowInvalid: a number needs more digits.
+        """
         import pyarrow as pa
 
         words = np.frombuffer(_decimals(self, array), np.int64)
         return pa.array(words[::2], mask=array.is_null().to_numpy(zero_copy_only=False))
 
     def to_arrow(self, array: Any) -> Any:
-        """Decimals of 128 bits."""
+        """The decimals, of 128 bits, that are kept as the elements of ``array``."""
         import pyarrow as pa
 
         words = np.empty((len(array), 2), np.int64)
@@ -136,7 +145,11 @@ class Decimal(_Exact, Number):
 
     @classmethod
     def parse(cls, text: str) -> Any:
-        """The type of a text such as ``decimal(12,2)``."""
+        """The type of a ``text`` such as ``decimal(12,2)``; None if ``text`` has another form.
+
+        Raises:
+            SchemaError: there is no decimal of so many digits.
+        """
         found = _TEXT.fullmatch(text)
         return None if found is None else cls.__class_getitem__((int(found[1]), int(found[2])))
 
@@ -156,15 +169,24 @@ class WideDecimal(_Exact, Bytes):
         return Bytes(16)
 
     def store(self, value: Any) -> bytes:
-        """The number without its point, little-endian."""
+        """The number ``value`` without its point, little-endian.
+
+        Raises:
+            Misfit: ``value`` is not a decimal number, or has too many digits.
+        """
         return _unscaled(self, value).to_bytes(16, "little", signed=True)
 
     def load(self, stored: bytes) -> decimal.Decimal:
-        """The number with its point."""
+        """The number that is kept as ``stored``, with its point."""
         return _scaled(int.from_bytes(stored, "little", signed=True), self.scale)
 
     def from_arrow(self, array: Any) -> Any:
-        """Decimals and integers that need no more digits."""
+        """What the numbers of ``array`` are kept as: decimals or integers that need no more digits.
+
+        Raises:
+            TypeError: ``array`` holds something else.
+            pyarrow.ArrowInvalid: a number needs more digits.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -172,7 +194,7 @@ class WideDecimal(_Exact, Bytes):
         return pc.if_else(array.is_valid(), made, pa.scalar(None, made.type))
 
     def to_arrow(self, array: Any) -> Any:
-        """Decimals of 128 bits."""
+        """The decimals, of 128 bits, that are kept as the elements of ``array``."""
         import pyarrow as pa
 
         fixed = array.cast(pa.binary(16)).fill_null(bytes(16))

@@ -35,12 +35,12 @@ class DurationType(Nanoseconds):
     expected = "a duration: numpy.timedelta64, a timedelta, or an int of nanoseconds (duration)"
 
     def nanoseconds(self, value: Any) -> int | None:
-        """Nanoseconds of a ``timedelta``."""
+        """The nanoseconds of ``value``, if it is a ``timedelta``; else None."""
         return nanoseconds_of(value) if isinstance(value, datetime.timedelta) else None
 
     @classmethod
     def as_json(cls, value: Any) -> int | None:
-        """Nanoseconds."""
+        """The nanoseconds of ``value``; None if it is missing."""
         return cls.as_arrow(value)
 
     def arrow_type(self) -> Any:
@@ -50,7 +50,11 @@ class DurationType(Nanoseconds):
         return pa.duration("ns")
 
     def from_arrow(self, array: Any) -> Any:
-        """Durations, or integers of nanoseconds."""
+        """The nanoseconds of ``array``, which holds durations or integers of nanoseconds.
+
+        Raises:
+            TypeError: ``array`` holds something else.
+        """
         import pyarrow as pa
 
         if pa.types.is_integer(array.type):

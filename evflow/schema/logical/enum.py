@@ -73,7 +73,7 @@ class Enum(Logical, Number):
         return 0, len(self.names) - 1
 
     def takes(self, other: FieldType) -> bool:
-        """True also for an enumeration of fewer names, of which these are a continuation."""
+        """True also if ``other`` is an enumeration of fewer names, of which these are a continuation."""
         return isinstance(other, Enum) and other.names == self.names[: len(other.names)]
 
     @property
@@ -82,7 +82,11 @@ class Enum(Logical, Number):
         return f"one of {names[:_SHOWN]}{'…' * (len(names) > _SHOWN)}"
 
     def store(self, value: Any) -> int:
-        """The number of a name."""
+        """The number of the name or member ``value``.
+
+        Raises:
+            Misfit: ``value`` is not one of the names.
+        """
         # A member of an enumeration of texts may stand for its name or for its value.
         forms = (value.name, value.value) if isinstance(value, enum.Enum) else (value,)
         for form in forms:
@@ -91,7 +95,7 @@ class Enum(Logical, Number):
         raise Misfit(self._expected, value)
 
     def load(self, stored: int) -> str:
-        """The name of a number.
+        """The name whose number is ``stored``.
 
         Raises:
             SchemaError: there are fewer names.
@@ -103,13 +107,18 @@ class Enum(Logical, Number):
         return self.names[stored]
 
     def arrow_type(self) -> Any:
-        """Text."""
+        """The type of text."""
         import pyarrow as pa
 
         return pa.string()
 
     def from_arrow(self, array: Any) -> Any:
-        """Texts."""
+        """The numbers of the names that ``array`` holds as text.
+
+        Raises:
+            TypeError: ``array`` does not hold text.
+            Misfit: a text is not one of the names; carries its row.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -123,20 +132,24 @@ class Enum(Logical, Number):
         return found.cast(pa.uint8())
 
     def to_arrow(self, array: Any) -> Any:
-        """Texts."""
+        """The names, as text, whose numbers are in ``array``."""
         import pyarrow as pa
 
         return pa.array(self.names, pa.string()).take(array)
 
     def spark_type(self) -> Any:
-        """Text."""
+        """The type of text."""
         from pyspark.sql import types
 
         return types.StringType()
 
     @classmethod
     def parse(cls, text: str) -> Any:
-        """The type of a text such as ``enum(buy,sell)``."""
+        """The type of a ``text`` such as ``enum(buy,sell)``; None if ``text`` has another form.
+
+        Raises:
+            SchemaError: the names cannot be those of an enumeration.
+        """
         if not text.startswith("enum(") or not text.endswith(")"):
             return None
         return cls.__class_getitem__(tuple(text[5:-1].split(",")))

@@ -47,7 +47,8 @@ class TimestampType(Nanoseconds):
     )
 
     def nanoseconds(self, value: Any) -> int | None:
-        """Nanoseconds since 1970 of a ``datetime`` or text that has a time zone, or of a date in UTC."""
+        """Nanoseconds since 1970 of ``value``: a ``datetime`` or text that has a time zone, or a date in
+        UTC."""
         more = 0
         if isinstance(value, str):
             found = _TEXT.fullmatch(value)
@@ -66,13 +67,13 @@ class TimestampType(Nanoseconds):
 
     @classmethod
     def as_json(cls, value: Any) -> str | None:
-        """The time in ISO 8601."""
+        """The time ``value`` in ISO 8601; None for NaT."""
         if not isinstance(value, np.datetime64):
             return str(value.isoformat())
         return None if np.isnat(value) else f"{value}Z"
 
     def to_pandas(self, column: np.ndarray[Any, np.dtype[Any]]) -> Any:
-        """Times in UTC."""
+        """The times of ``column`` in UTC."""
         import pandas as pd
 
         return pd.Series(column.astype("M8[ns]")).dt.tz_localize("UTC")
@@ -84,7 +85,8 @@ class TimestampType(Nanoseconds):
         return pa.timestamp("ns", "UTC")
 
     def from_arrow(self, array: Any) -> Any:
-        """Times with a zone, times in UTC without one, dates, or integers of nanoseconds."""
+        """The nanoseconds of ``array``: times with a zone, times in UTC without, dates, or integers of
+        nanoseconds."""
         import pyarrow as pa
 
         if pa.types.is_integer(array.type):

@@ -39,7 +39,11 @@ class UUIDType(Logical, Bytes):
         return Bytes(_SIZE)
 
     def store(self, value: Any) -> bytes:
-        """The 16 bytes, most significant first."""
+        """The 16 bytes of ``value``, most significant first.
+
+        Raises:
+            Misfit: ``value`` is not a UUID.
+        """
         if isinstance(value, str):
             if not _TEXT.fullmatch(value):
                 raise Misfit("the text of a UUID", value)
@@ -51,7 +55,7 @@ class UUIDType(Logical, Bytes):
         raise Misfit("a uuid.UUID, the text of one, or 16 bytes (uuid)", value)
 
     def load(self, stored: bytes) -> uuid.UUID:
-        """The UUID; zeros stand in for missing bytes at the end."""
+        """The UUID whose bytes are ``stored``; zeros stand in for missing bytes at the end."""
         return uuid.UUID(bytes=stored.ljust(_SIZE, b"\0"))
 
     def arrow_type(self) -> Any:
@@ -61,7 +65,12 @@ class UUIDType(Logical, Bytes):
         return pa.binary(_SIZE)
 
     def from_arrow(self, array: Any) -> Any:
-        """Texts of UUIDs, or 16 bytes each."""
+        """The 16 bytes of each UUID of ``array``, which holds texts or 16 bytes.
+
+        Raises:
+            TypeError: ``array`` holds something else.
+            Misfit: a text is not that of a UUID.
+        """
         import pyarrow as pa
 
         if array.type in (pa.binary(_SIZE), pa.binary(), pa.large_binary()):
@@ -79,12 +88,12 @@ class UUIDType(Logical, Bytes):
 
     @classmethod
     def as_arrow(cls, value: Any) -> bytes:
-        """The 16 bytes."""
+        """The 16 bytes of ``value``."""
         return bytes(value.bytes)
 
     @classmethod
     def parse(cls, text: str) -> Any:
-        """The type if the text is its word."""
+        """The type if ``text`` is its word."""
         return cls(_SIZE) if text == cls.word else None
 
 
