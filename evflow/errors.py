@@ -61,7 +61,14 @@ class SchemaError(EvflowError):
 
 
 class _PlacedError(EvflowError):
-    """An error in a text; its message ends with the line and a caret."""
+    """An error in a text; its message ends with the line and a caret.
+
+    Args:
+        message: what is wrong.
+        source: the whole text; "" if there is none to show.
+        line: the line of the place in ``source``, from 1.
+        column: the column of the place in that line, from 1.
+    """
 
     def __init__(self, message: str, source: str = "", line: int = 1, column: int = 1) -> None:
         self.message = message
@@ -71,7 +78,7 @@ class _PlacedError(EvflowError):
         super().__init__(message + _excerpt(source, line, column))
 
     def within(self, where: str) -> Self:
-        """The same error, its message begun with where it was found."""
+        """The same error, its message begun with ``where``, the thing that holds the text."""
         return type(self)(f"{where}: {self.message}", self.source, self.line, self.column)
 
 

@@ -113,7 +113,11 @@ class Stone:
         return {"input": None}
 
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
-        """The schemas that may leave the stone when events of ``schema`` arrive; (None,) when any may."""
+        """The schemas that may leave the stone when events of ``schema`` arrive; (None,) when any may.
+
+        Raises:
+            EvflowError: events of ``schema`` cannot be handled.
+        """
         return (schema,)
 
     @property
@@ -140,7 +144,7 @@ class Stone:
         """Moves the files of the stone, which have relative names, into ``folder``, before the graph runs."""
 
     def settings(self) -> dict[str, Any]:
-        """Its parameters as plain data, as ``from_settings`` takes them."""
+        """The parameters of the stone as plain data, as ``from_settings`` takes them."""
         return {}
 
     @classmethod
@@ -528,11 +532,13 @@ class Acting(Stone):
         raise NotImplementedError
 
     def controls(self, call: Call) -> object | None:
-        """What programs may do with it while it runs in their process: its methods are those of
-        ``flow[name]``.
+        """What programs may do with the stone while it runs in their process.
 
         Args:
             call: has the engine's thread do a task with the stone's actor, and gives its result.
+
+        Returns:
+            An object, whose methods ``flow[name]`` has too; None if there is nothing to do.
         """
         return None
 

@@ -117,7 +117,7 @@ class Bridge(Acting):
         self.terms()
 
     def terms(self) -> Terms:
-        """How it treats its events.
+        """How the bridge delivers its events.
 
         Raises:
             CodeError: the congestion handler cannot be compiled.

@@ -210,7 +210,10 @@ class Match(Acting):
         return None if self.keeper is None else Ledger(self.keeper)
 
     def book(self, ledger: Ledger | None) -> Book:
-        """What the graph subscribes, with the changes of a ledger.
+        """What the graph subscribes, with the changes that a ledger has.
+
+        Args:
+            ledger: the ledger of changes; None if nothing keeps them.
 
         Raises:
             EvflowError: a subscription is malformed, a file cannot be read, or changes do not fit.

@@ -109,7 +109,7 @@ class Queue(Acting):
         return (*self.outputs.values(), *self._inputs.values())
 
     def function(self) -> Function:
-        """Its function, checked.
+        """The function of the stone, checked.
 
         Raises:
             CodeError: the function is wrong; carries line and column.

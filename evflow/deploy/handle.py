@@ -283,7 +283,7 @@ class Deployment(Closing, Editing):
         return self.stats_of(self.status())
 
     def stats_of(self, status: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """The same, out of what ``status`` or ``shutdown`` gave."""
+        """The same as ``stats``, out of the ``status`` that ``status()`` or ``shutdown`` gave."""
         own = f"{self.name}/"
         return {
             name.replace(own, ""): {**counts, "node": node}

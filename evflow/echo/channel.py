@@ -49,6 +49,10 @@ class Member(NamedTuple):
 class Channel(Closing):
     """A channel, as one process takes part in it; made by ``Process.create`` and ``Process.open``.
 
+    Args:
+        process: the process that takes part.
+        record: what the channel is, as all processes know it.
+
     Attributes:
         name: the channel's name.
         key: what it is known by among processes: its name, its creator, and what tells it from others of that
@@ -171,6 +175,9 @@ class Channel(Closing):
             batch: call it with an ``EventBatch``, all events that came together, instead.
             timeout: seconds to wait for the others.
 
+        Returns:
+            The subscription; ``close`` ends it.
+
         Raises:
             SchemaError: the channel's events do not fit ``schema``.
             LinkError: a process did not confirm in time, and which.
@@ -205,7 +212,11 @@ class Channel(Closing):
         return subscription
 
     def close_subscription(self, name: str) -> None:
-        """Takes a subscriber away, and waits until it is, unless it is a handler that asks."""
+        """Takes a subscriber away, and waits until it is, unless a handler calls this.
+
+        Args:
+            name: the name of the stone that calls the subscriber's handler.
+        """
         if self._take_off(name) and not self._keeper.in_handler:
             self._keeper.wire()
 
@@ -382,7 +393,12 @@ class _Nothing(set[object]):
 
 
 class Subscription(Closing):
-    """A handler that gets a channel's events; made by ``Channel.subscribe``."""
+    """A handler that gets a channel's events; made by ``Channel.subscribe``.
+
+    Args:
+        channel: the channel.
+        name: the name of the stone that calls the handler.
+    """
 
     def __init__(self, channel: Channel, name: str) -> None:
         self.channel = channel

@@ -135,10 +135,13 @@ class Process(Closing):
                 arguments are the same, that one is opened.
             schemas: the schemas (or ``Event`` classes) that it carries; none for any.
             policy: what happens when ``limit`` bytes wait for a subscriber, as ``Bridge`` has it. With
-            "block" who
+                "block" who
                 publishes waits, also for a subscriber that is dead, until ``patience`` ends.
             delivery: "at_least_once" or "at_most_once", as ``Bridge`` has it.
             limit: bytes that may wait for each other process.
+
+        Returns:
+            The channel.
 
         Raises:
             LinkError: a setting is wrong.
@@ -160,9 +163,15 @@ class Process(Closing):
     ) -> Record:
         """What a channel of this process is: a new one, or the open one of that name that it made, if alike.
 
+        Args:
+            name: the name of the channel.
+            schemas, policy, delivery, limit: see ``create``.
+            derivation: the function that derives the channel from another; None for a channel that is not
+                derived.
+
         Raises:
-            LinkError: something is wrong with it.
-            FlowError: the process has made another one of that name.
+            LinkError: a setting is wrong.
+            FlowError: the process has made another channel of that name, or is closed.
         """
         self._refuse_if_closed()
         record = Record(name, self.name, new_token(), schemas, policy, delivery, limit, derivation)
@@ -182,9 +191,15 @@ class Process(Closing):
     def add(self, record: Record) -> Channel:
         """Takes part in a channel, unless the process does already.
 
+        Args:
+            record: what the channel is.
+
+        Returns:
+            The channel.
+
         Raises:
-            LinkError: there are too many.
-            EvflowError: its stones cannot be there.
+            LinkError: the process takes part in too many channels.
+            EvflowError: the stones of the channel cannot be there.
         """
         with self.keeper.changing() as membership:
             is_new = record.key not in membership.rosters
@@ -220,10 +235,12 @@ class Process(Closing):
             contact: the ``contact`` of the channel, as any process that has it open tells it.
             timeout: seconds to wait for the others.
 
+        Returns:
+            The channel.
+
         Raises:
             LinkError: the contact is wrong; there is no such channel there; or the process did not answer in
-            time,
-                and what is wrong with the link.
+                time, and what is wrong with the link.
             FlowError: the process is closed, or the caller is a handler.
         """
         self.keeper.refuse_in_handler("open a channel")
@@ -307,7 +324,12 @@ class Process(Closing):
         return self.flow.dead_letters()
 
     def close_channel(self, channel: Channel, timeout: float) -> None:
-        """Ends this process's part in a channel; see ``Channel.close``."""
+        """Ends this process's part in a channel; see ``Channel.close``.
+
+        Args:
+            channel: the channel.
+            timeout: seconds; as ``Channel.close`` has it.
+        """
         deadline = time.monotonic() + timeout
         with self.keeper.changing() as membership:
             roster = membership.rosters.get(channel.key)
@@ -378,7 +400,14 @@ class Process(Closing):
             raise FlowError(f"process {self.name} is closed")
 
     def draw(self, path: str | None = None) -> Any:
-        """A picture of the stones of all its channels, with live counts; see ``Graph.draw``."""
+        """A picture of the stones of all channels of this process, with live counts.
+
+        Args:
+            path: a file to write it to, by its ending; see ``Graph.draw``.
+
+        Raises:
+            GraphError: the library for the picture is not installed; says how to get it.
+        """
         from evflow.graph.draw import draw
 
         return draw(self.keeper.graph, path, self.flow.stats())

@@ -88,6 +88,9 @@ class DeadLetter:
 class DeadLetters(Sequence[DeadLetter]):
     """The dead letters at one moment, oldest first.
 
+    Args:
+        letters: the dead letters, oldest first.
+
     Attributes:
         lost: older ones that are no longer kept, because there were more than the flow's bound, or their
             events had more than 256 MiB.

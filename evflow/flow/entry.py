@@ -77,7 +77,12 @@ class _Short:
 
 
 class Entry:
-    """A stone of a running graph, to submit events to; ``flow["name"]``."""
+    """A stone of a running graph, to submit events to; ``flow["name"]``.
+
+    Args:
+        worker: the worker of the flow.
+        slot: the stone's place in the engine.
+    """
 
     def __init__(self, worker: Worker, slot: Slot) -> None:
         self._worker = worker
@@ -100,10 +105,13 @@ class Entry:
             self._came = -math.inf
 
     def end(self, reason: str) -> list[EventBatch]:
-        """The stone is gone: takes no more, and gives up what waits; called in the engine's thread.
+        """Takes no more events, since the stone is gone; called in the engine's thread.
 
         Args:
             reason: why, for whoever submits.
+
+        Returns:
+            The events that still waited, oldest first.
         """
         return self._worker.end_queue(self._queue, reason)
 

@@ -386,7 +386,7 @@ class Flow(Changeable):
                 self._box.put(name, batch, [f"{reason} before the event was taken"] * len(batch))
 
     def call(self, task: Callable[[], T], links: bool = False) -> T | None:
-        """Has the engine's thread do a task between two runs, and waits for its result.
+        """Has the engine's thread do a task between two runs, and gives its result once it is there.
 
         From a handler it does not wait: the task is done after the handler's event, and None comes back.
 

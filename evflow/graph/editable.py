@@ -42,6 +42,9 @@ class Editable:
 
         Args:
             stone: the stone.
+
+        Returns:
+            The stone in the graph.
         """
         raise NotImplementedError
 

@@ -27,6 +27,10 @@ class Placed:
     """A stone in a graph: ``placed >> stone`` links its output, ``placed[n]`` is its port n.
 
     ``placed["name"]`` is one of its inputs, for a stone that has several.
+
+    Attributes:
+        graph: the graph.
+        name: the name of the stone there.
     """
 
     graph: Graph

@@ -171,6 +171,9 @@ class Matcher:
     def unsubscribe(self, id: int) -> None:
         """Forgets a subscription; its id is free again.
 
+        Args:
+            id: of the subscription.
+
         Raises:
             SubscriptionError: there is no such subscription.
         """
@@ -178,6 +181,9 @@ class Matcher:
 
     def unsubscribe_many(self, ids: ArrayLike) -> None:
         """Forgets many subscriptions, or none if one of them is not there.
+
+        Args:
+            ids: integers, each once.
 
         Raises:
             SubscriptionError: one is not there, or stands twice.
@@ -243,14 +249,14 @@ class Matcher:
                 self._engine.move(*moves)
 
     def match(self, event: Any) -> Int32s:
-        """The ids of the subscriptions that an event satisfies, each once, in no order.
+        """The ids of the subscriptions that an event satisfies, int32, each once, in no order.
 
         Args:
             event: a dict, an ``Event`` or a view. None is as if the attribute was missing; the fields of a
                 nested record are attributes with dotted names.
 
         Raises:
-            SchemaError: it is no event.
+            SchemaError: ``event`` is none of these.
         """
         guard = self._guard
         guard.enter()
@@ -265,15 +271,18 @@ class Matcher:
         return ids
 
     def match_batch(self, batch: Any, threads: int | None = None) -> Matches:
-        """What many events satisfy.
+        """The ids of the subscriptions that each of many events satisfies.
 
         Args:
             batch: an ``EventBatch``, a list of events, a dict of columns, a structured array, a DataFrame, a
                 table of pyarrow, or what ``prepare`` gave; ``EventRows`` are taken as they are.
             threads: how many share the work; by default as the matcher was told.
 
+        Returns:
+            The ids (int32) of all events together, and where (int64) those of each event start and end.
+
         Raises:
-            SchemaError: it is none of these.
+            SchemaError: ``batch`` is none of these.
         """
         count = self.threads if threads is None else _checked_threads(threads)
         with self._guard.reading():
@@ -286,6 +295,12 @@ class Matcher:
 
     def prepare(self, batch: Any) -> PreparedEvents:
         """Events as engines read them, to be matched more than once.
+
+        Args:
+            batch: the events; see ``match_batch``.
+
+        Returns:
+            What ``match_batch`` takes in place of ``batch``.
 
         Raises:
             SchemaError: see ``match_batch``.
@@ -305,6 +320,9 @@ class Matcher:
 
         A matcher that was saved there is replaced at the end and at once, so that whoever is killed while
         saving leaves the old one. One process at a time may save to a folder.
+
+        Args:
+            path: the folder; made if it is not there.
 
         Raises:
             SubscriptionError: the folder holds something else, or cannot be written.
@@ -334,6 +352,9 @@ class Matcher:
         Its arrays are mapped copy-on-write: processes that load one folder share the memory of what they do
         not change, and the folder does not change.
 
+        Args:
+            path: the folder.
+
         Raises:
             SubscriptionError: there is no matcher, it is not whole, or a later version of evflow wrote it.
         """
@@ -356,7 +377,7 @@ class Matcher:
         return matcher
 
     def stats(self) -> Stats:
-        """What there is and what was done."""
+        """What the matcher holds and has done so far, in numbers."""
         with self._guard.reading():
             filters, constraints = self._ids.totals()
             memory = {"ids": self._ids.nbytes, "strings": self._strings.nbytes}

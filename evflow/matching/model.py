@@ -144,6 +144,11 @@ class GlobeCircle:
     most that of the radius, in float64 (``evflow.matching.space``). The longitude may be any finite number;
     it is kept from -180 up to but not including 180.
 
+    Args:
+        latitude: of the centre, in degrees, -90 to 90.
+        longitude: of the centre, in degrees.
+        radius: in metres along the surface, 0 or more.
+
     Raises:
         SubscriptionError: a number is not finite, the latitude is beyond a pole, or the radius is negative.
 

@@ -64,7 +64,10 @@ class Op(enum.IntEnum):
 
     @classmethod
     def of(cls, given: Op | str) -> Op:
-        """The operator that a text such as ``"<="`` means; an ``Op`` is itself.
+        """The operator that a text means.
+
+        Args:
+            given: a text such as ``"<="``, or an ``Op``, which is itself.
 
         Raises:
             SubscriptionError: there is no such operator.

@@ -42,6 +42,9 @@ _SHOWN = 80
 def parse_subscription(text: str) -> Subscription:
     """The subscription that a text means.
 
+    Args:
+        text: a subscription in the language of ``docs/matching-language.md``.
+
     Raises:
         SubscriptionError: the text is malformed, or means too many filters; it has the line and column.
 
@@ -60,6 +63,9 @@ def parse_subscription(text: str) -> Subscription:
 
 def parse_filter(text: str) -> Filter:
     """The filter that a text without a disjunction means.
+
+    Args:
+        text: one filter in the language of ``docs/matching-language.md``, without ``or``.
 
     Raises:
         SubscriptionError: the text is malformed, or means several filters, or none.

@@ -142,6 +142,12 @@ def active_session(spark: SparkSession) -> SparkSession:
     A classic session is known to the thread that made it. In any other one ``format("evflow")`` is not found
     until this was called there; a Connect session needs it nowhere.
 
+    Args:
+        spark: the session.
+
+    Returns:
+        ``spark``.
+
     Raises:
         SparkError: PySpark does not fit.
 

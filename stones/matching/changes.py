@@ -54,17 +54,29 @@ class SubscriptionChange(Event):
 
     @classmethod
     def subscribe(cls, id: int, text: str, port: int = 0) -> SubscriptionChange:
-        """Subscribes, in place of what has this id, if anything has."""
+        """The change that subscribes.
+
+        Args:
+            id: of the subscription; what has the id already ends.
+            text: the subscription.
+            port: the port that matching events leave by, where the stone routes.
+        """
         return cls(SUBSCRIBE, id, port, _NAN, _NAN, _NAN, str(text))
 
     @classmethod
     def unsubscribe(cls, id: int) -> SubscriptionChange:
-        """Ends a subscription."""
+        """The change that ends the subscription ``id``."""
         return cls(UNSUBSCRIBE, id, 0, _NAN, _NAN, _NAN, "")
 
     @classmethod
     def move(cls, id: int, x: float, y: float, radius: float = _NAN) -> SubscriptionChange:
-        """Moves all areas of a subscription to another centre; a radius that is given becomes theirs."""
+        """The change that moves all areas of a subscription to another centre.
+
+        Args:
+            id: of the subscription.
+            x, y: the new centre (on the globe latitude and longitude, in degrees).
+            radius: the new radius (on the globe in metres); NaN: as before.
+        """
         return cls(MOVE, id, 0, x, y, radius, "")
 
 

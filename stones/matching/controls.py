@@ -42,12 +42,15 @@ class Controls:
     def subscribe(
         self, subscription: str | Filter | Subscription, *, id: int | None = None, port: int = 0
     ) -> int:
-        """Subscribes; gives the id.
+        """Subscribes.
 
         Args:
             subscription: as text or object.
             id: a free id; by default the smallest.
             port: the port that matching events leave by, where the stone routes.
+
+        Returns:
+            The id.
         """
         ids = None if id is None else [id]
         return int(self.subscribe_many([as_subscription(subscription)], ids=ids, ports=port)[0])
@@ -55,39 +58,49 @@ class Controls:
     def subscribe_many(
         self, subscriptions: Any, *, ids: ArrayLike | None = None, ports: int | Sequence[int] = 0
     ) -> Int32s:
-        """Subscribes many at once, all or none; gives their ids, int32.
+        """Subscribes many at once, all or none.
 
         Args:
             subscriptions: texts and objects, ``FilterColumns``, or a table of pyarrow.
             ids: free ids, one each; by default the smallest, or those of the columns.
             ports: the port that matching events leave by, for all or one each.
+
+        Returns:
+            int32: the ids, in the order of the subscriptions.
         """
         columns = columns_of(subscriptions, space_of(self._space))
         found: Int32s = self._call(lambda book: book.add(columns, ids, ports))
         return found
 
     def unsubscribe(self, id: int) -> None:
-        """Ends a subscription."""
+        """Ends the subscription ``id``."""
         self.unsubscribe_many([id])
 
     def unsubscribe_many(self, ids: ArrayLike) -> None:
-        """Ends subscriptions, all or none."""
+        """Ends the subscriptions ``ids`` (integers), all or none."""
         listed = np.asarray(ids).tolist()
         self._call(lambda book: book.remove(listed))
 
     def move(
         self, id: int, x: float, y: float, radius: float | None = None, *, filter: int | None = None
     ) -> None:
-        """Moves the areas of a subscription; see ``move_many``."""
+        """Moves the areas of a subscription.
+
+        Args:
+            id: of the subscription.
+            x, y: the new centre (on the globe latitude and longitude, in degrees).
+            radius: the new radius (on the globe in metres); None: as before.
+            filter: which filter of the subscription, from 0; by default all that have an area.
+        """
         self.move_many([id], [x], [y], None if radius is None else [radius], filters=_one(filter))
 
     def move_many(self, ids: Any, x: Any, y: Any, radius: Any = None, *, filters: Any = None) -> None:
-        """Moves areas, all or none.
+        """Moves the areas of many subscriptions, all or none.
 
         Args:
-            ids: of subscriptions.
-            x, y: the new centres (on the globe latitudes and longitudes, in degrees).
-            radius: the new radii (on the globe in metres); None: as before.
+            ids: of N subscriptions.
+            x, y: the new centres, N or one for all (on the globe latitudes and longitudes, in degrees).
+            radius: the new radii, N or one for all (on the globe in metres); None: as before.
             filters: which filter of each subscription, from 0; by default all that have an area.
         """
         self._call(lambda book: book.move(ids, x, y, radius, filters))

@@ -208,6 +208,10 @@ class FilterColumns:
         (integer) is the id of the filter's subscription; without it each filter is one. ``x``, ``y`` and
         ``radius`` are areas, null for none. Other columns are not read.
 
+        Args:
+            table: a Table or RecordBatch of pyarrow.
+            space: "plane" or "globe": what the areas are on; None: on whatever the matcher's are.
+
         Raises:
             SubscriptionError: something does not fit; the columns are checked.
 
@@ -228,6 +232,9 @@ class FilterColumns:
     @classmethod
     def from_subscriptions(cls, subscriptions: Iterable[str | Filter | Subscription]) -> FilterColumns:
         """Columns of subscriptions given as texts or objects.
+
+        Args:
+            subscriptions: texts, filters and subscriptions; each item is one subscription.
 
         Raises:
             SubscriptionError: it names the first that is malformed, counted from 0; also when some areas are
@@ -273,6 +280,9 @@ class FilterColumns:
 
 def as_subscription(given: str | Filter | Subscription) -> Subscription:
     """A text, filter or subscription as a subscription.
+
+    Args:
+        given: a text, a ``Filter`` or a ``Subscription``.
 
     Raises:
         SubscriptionError: it is something else, or the text is malformed.

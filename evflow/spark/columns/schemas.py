@@ -232,8 +232,12 @@ def _key(kind: spark.MapType) -> spark.StructField:
 def struct_of(schema: Schema) -> spark.StructType:
     """The schema of the DataFrame whose rows events become.
 
+    Args:
+        schema: the schema of the events.
+
     Raises:
-        SchemaError: a record holds itself, which no Spark type can; names the field.
+        SchemaError: ``schema`` is not a schema, or a record holds itself, which no Spark type can; names the
+            field.
 
     Example:
         >>> from evflow import Schema, Str, u8

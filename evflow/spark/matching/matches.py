@@ -204,6 +204,9 @@ def index(
     Args:
         subscriptions, subscription_id, space, location, engine, options: see ``match``.
 
+    Returns:
+        The index, which ``match`` takes in place of subscriptions.
+
     Raises:
         SubscriptionError: see ``match``.
         SparkError: an argument is wrong.
