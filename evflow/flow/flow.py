@@ -316,8 +316,7 @@ class Flow(Changeable):
         return self._do(lambda: self.engine.extract(slot)) or []
 
     def transfer(self, source: str, target: str) -> None:
-        """Moves what waits at the stone ``source`` to ``target``, before what arrives there later, in
-        order."""
+        """Moves what waits at the stone ``source`` to ``target``, in order, before later arrivals."""
         start, end = self._slot(source), self._slot(target)
         self._do(lambda: self.engine.transfer(start, end))
 
