@@ -265,6 +265,16 @@ def test_too_many_submits_are_a_fault_of_that_event() -> None:
     assert [(n.position, n.fault) for n in result.faults] == [(1, Fault.LIMIT)]
 
 
+def test_too_many_submits_of_a_batch_are_faults_of_its_last_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evflow.codgen.llvm.host.MAX_RUN", 1000)
+    code = "{ int i; for (i = 0; i < 70; i++) submit(0, input); return 0; }"
+    made = kernel((Stage(function(code), 0, (Port((), 0),)),), REC)
+    for _ in range(2):
+        result = run_kernel(made, batch_of(20))
+        assert [(n.position, n.fault) for n in result.faults] == [(n, Fault.LIMIT) for n in range(14, 20)]
+        assert len(rows_at(result, 0)) == 14 * 70
+
+
 def test_too_much_output_is_a_fault_of_that_event() -> None:
     big = Schema("big", {"values": Array[f64, 1 << 20]})
     code = "{ int i; for (i = 0; i < 9; i++) submit(0, output); return 0; }"

@@ -234,6 +234,21 @@ def test_depth_is_bounded() -> None:
     assert native(TREE, endless) is None
 
 
+def test_records_within_records_of_fixed_width_count_towards_the_depth() -> None:
+    inner = Schema("Inner", {"x": i64})
+    place = Schema("Place", {"inner": inner})
+    chain = Schema("Chain", {"place": place, "next": "optional(Chain)"})
+    event: dict[str, Any] | None = None
+    for depth in range(1, MAX_DEPTH + 1):
+        event = {"place": {"inner": {"x": depth}}, "next": event}
+        if depth > MAX_DEPTH - 2:
+            break
+        data = encode_dict(chain, event)
+        assert native(chain, data) == [0, len(data)]
+    head = data[: -len(b"\xc0")]
+    assert native(chain, head + encode_dict(chain, {"place": {"inner": {"x": 0}}, "next": None})) is None
+
+
 def test_error_names_event_field_byte_expected_and_found() -> None:
     good = sample(3)
     bad = bytearray(sample(3))

@@ -13,6 +13,7 @@ import evflow as ev
 from evflow.codgen.objects import append_bytes, append_event
 from evflow.engine.topology import Slot
 from evflow.events.encode import encoder
+from evflow.flow import submit_buffer
 from evflow.flow.source_queue import Marks, SourceQueue
 from evflow.stones.source import Source
 from tests.examples import tried
@@ -106,6 +107,15 @@ def test_batches_of_two_schemas_stay_two_though_they_lie_side_by_side() -> None:
     for schema, part in ((Rec.schema, data[: one.size]), (Other.schema, data[one.size :])):
         queue.put(ev.EventBatch.from_bytes(schema, part, 1))
     assert [batch.schema for batch in queue.take()] == [Rec.schema, Other.schema]
+
+
+def test_no_more_events_of_varying_width_lie_together_than_ends_are_noted() -> None:
+    queue, append = opened(Note, 10 * MANY, 10 * MANY)
+    count = 0
+    while count < 100_000 and append(Note(count, "")):
+        count += 1
+    assert count == submit_buffer._MARKS
+    assert numbers(queue) == list(range(count))
 
 
 def test_a_source_queue_that_is_sealed_before_it_has_begun_takes_nothing() -> None:

@@ -34,3 +34,19 @@ def test_the_buckets_near_a_place_have_all_filters_around_it(dimensions: int) ->
     assert inside.sum() > 300
     for place, filter in np.argwhere(inside):
         assert buckets[filter] == EVERYWHERE or buckets[filter] in near[place]
+
+
+@pytest.mark.parametrize("radius", [1.999999999999999, 1e-150, 2.3e-162, 0.0])
+def test_the_buckets_near_a_place_have_filters_that_only_rounding_puts_around_it(radius: float) -> None:
+    random = np.random.default_rng(7)
+    centre = random.uniform(-8, 8, (500, 2)) * max(radius, 1e-165)
+    reach = np.full(500, radius * radius)
+    cells = Cells(centre, reach)
+    buckets = cells.buckets(centre, reach)
+    angle, far = random.uniform(0, 7, 500), max(radius, 1e-163) * random.uniform(0.9, 1.3, 500)
+    places = centre + np.stack([np.cos(angle), np.sin(angle)], axis=1) * far[:, None]
+    apart = places - centre
+    held = np.flatnonzero((apart * apart).sum(axis=1) <= reach)
+    near = cells.near(places)
+    assert len(held) > 50
+    assert all(buckets[filter] in near[filter] for filter in held)

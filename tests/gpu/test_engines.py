@@ -17,6 +17,7 @@ from evflow.gpu import ccm, clcb
 from evflow.matching.matcher import Matcher
 from evflow.matching.model import Circle, Constraint, Filter, Op
 from tests.examples import tried
+from tests.gpu.fibers import POISON
 from tests.gpu.standin import ORDERS, StandIn
 from tests.gpu.workload import Workload, answers, differences
 from tests.matching.play import Play
@@ -143,6 +144,34 @@ def test_filters_with_more_constraints_than_a_byte_counts(
         assert differences(matcher, oracle, events) == []
     matcher.save(tmp_path / "saved")
     assert differences(Matcher.load(tmp_path / "saved"), oracle, events) == []
+
+
+@every_engine
+@pytest.mark.parametrize("size", [254, 255, 256])
+def test_a_counter_that_is_full_does_not_disturb_the_next_event(
+    standin: StandIn, engine: str, size: int
+) -> None:
+    """Events in turn hold all constraints of a filter, within its area and outside of it."""
+    matcher, oracle = both(engine)
+    constraints = tuple(Constraint("a", Op.GE, float(-i)) for i in range(size))
+    for each in (matcher, oracle):
+        each.subscribe(Filter(constraints, Circle(0.0, 0.0, 1.0)))
+    events = [{"a": 0, "x": 9.0 * (n % 2), "y": 0.0} for n in range(9)]
+    assert differences(matcher, oracle, events) == []
+
+
+@every_engine
+def test_filters_that_come_between_events_count_from_nothing(standin: StandIn, engine: str) -> None:
+    """There is memory for their counters already, in which anything may stand."""
+    matcher, oracle = both(engine)
+    for count in (10, 1, 1, 1, 1):
+        for each in (matcher, oracle):
+            each.subscribe_many([Filter((Constraint("a", Op.GE, float(n)),)) for n in range(count)])
+        assert differences(matcher, oracle, [{"a": 0}]) == []
+        constraints = tuple(Constraint("a", Op.GE, float(-i)) for i in range(POISON))
+        for each in (matcher, oracle):
+            each.subscribe(Filter(constraints, Circle(9.0, 9.0, 1.0)))
+        assert differences(matcher, oracle, [{"a": 0, "x": 0.0, "y": 0.0}] * 5) == []
 
 
 @every_engine

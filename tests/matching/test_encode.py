@@ -436,3 +436,18 @@ def test_what_is_no_event_is_refused() -> None:
     for wrong in (3, "text", None, [1]):
         with pytest.raises(SchemaError, match="expected an event: a dict, an Event or a view"):
             make().match(wrong)
+
+
+class Crowded(ev.Event):
+    names: list[str]
+    title: str
+    number: float | None
+
+
+def test_fields_behind_a_list_of_very_many_values_are_found() -> None:
+    """More than 65,535: their number takes four bytes."""
+    matcher = Matcher("reference")
+    matcher.subscribe_many(["title == 'b' and number > 1", "title == 'a'"])
+    events = [Crowded(["x"] * 70_000, "a", None), Crowded(["y"] * 65_536, "b", 2.0), Crowded([], "b", 2.0)]
+    found = matcher.match_batch(ev.EventBatch.from_events(events))
+    assert [found[i].tolist() for i in range(3)] == [[1], [0], [0]]

@@ -74,6 +74,17 @@ def test_ids_fill_blocks_and_holes() -> None:
     assert ids.totals() == (9_997, 9_997)
 
 
+def test_ids_that_are_free_again_are_taken_though_very_many_came_and_went() -> None:
+    ids = Ids()
+    many = ids.next_many(3000)
+    one = np.ones(len(many), np.int32)
+    for _ in range(3):
+        ids.add(many, one, one, np.ones(len(many), bool))
+        assert ids.moves(0) and not ids.moves(3000)
+        ids.remove(many)
+        assert ids.next() == 0 and not ids.moves(0) and not ids.moves(3000)
+
+
 WRONG: list[tuple[Callable[[Matcher], Any], str]] = [
     (lambda m: m.subscribe("temp >"), "."),
     (lambda m: m.subscribe(3), "expected a text, a Filter or a Subscription"),
