@@ -21,7 +21,7 @@ from evflow.codgen.llvm.stage_ir import KernelText
 from evflow.codgen.memory import Array, address, packed_texts
 from evflow.codgen.native import Code
 from evflow.codgen.result import FaultNote, fault_notes
-from evflow.codgen.tree import REQUEST, Function, Loop, Variable, walk
+from evflow.codgen.tree import REQUEST, Function, Variable
 from evflow.codgen.vectors import Vectors
 from evflow.schema.types import NUMBERS
 
@@ -125,7 +125,7 @@ class LoopCode(Code):
 
     def __init__(self, text: KernelText, functions: Iterable[Function]) -> None:
         self.context, self.names = text.context, text.names
-        self.loops = any(isinstance(node, Loop) for function in functions for node in walk(function.body))
+        self.loops = any(function.loops for function in functions)
         super().__init__(text.ir)
 
 

@@ -474,6 +474,11 @@ class Function:
         """How many nodes its tree has."""
         return sum(1 for _ in walk(self.body))
 
+    @cached_property
+    def loops(self) -> bool:
+        """Whether it has loops, so that few events may take long."""
+        return any(isinstance(node, Loop) for node in walk(self.body))
+
     @property
     def asks_at(self) -> Pos | None:
         """Where it asks for reconfiguration first; None if it never does."""

@@ -7,7 +7,6 @@ each output of a function at its place has a buffer of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -133,11 +132,12 @@ class Routes:
     def __init__(self, stages: tuple[Stage, ...], schema: Schema | None) -> None:
         self.nodes: list[Node] = []
         self.buffers: list[Buffer] = [Buffer(schema)]
-        exits = (port.exit for stage in _all(stages) for port in stage.ports if port.exit is not None)
+        every = _all(stages)
+        exits = [port.exit for stage in every for port in stage.ports if port.exit is not None]
         # For each exit the nodes that send there, and the buffers of what they send.
         self.exits: list[list[tuple[Node, int]]] = [[] for _ in range(1 + max(exits, default=-1))]
         self.entry = tuple(self._node(stage, 0, None) for stage in stages)
-        self.stones = 1 + max((stage.stone for stage in _all(stages)), default=-1)
+        self.stones = 1 + max([stage.stone for stage in every], default=-1)
 
     def form(self, exit: int) -> str:
         """How an exit's arrivals are noted.
@@ -180,12 +180,13 @@ class Routes:
         return len(self.buffers) - 1
 
 
-def _all(stages: tuple[Stage, ...]) -> Iterator[Stage]:
+def _all(stages: tuple[Stage, ...]) -> list[Stage]:
     """Every stage of a tree, also those behind ports that nothing is sent to."""
-    for stage in stages:
-        yield stage
+    found = list(stages)
+    for stage in found:
         for port in stage.ports:
-            yield from _all(port.stages)
+            found += port.stages
+    return found
 
 
 def _check(stage: Stage, schema: Schema | None) -> None:
