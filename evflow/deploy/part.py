@@ -11,7 +11,7 @@ from evflow.deploy.admission import Admission
 from evflow.deploy.record import Record, stones_on
 from evflow.engine.check import check_graph
 from evflow.engine.placement import bridged, placed_on
-from evflow.engine.topology import Hop, Slot, Topology
+from evflow.engine.topology import Slot, Topology
 from evflow.errors import DeployError, GraphError
 from evflow.graph.graph import Graph
 from evflow.graph.handlers import own_handlers
@@ -182,12 +182,8 @@ def union(parts: Iterable[Topology]) -> Topology:
     whole = Topology(slots)
     for part in parts:
         for name, slot in part.slots.items():
-            slots[name] = Slot(name, slot.stone, arrivals=slot.arrivals, frozen=slot.frozen)
-        for name, slot in part.slots.items():
-            slots[name].ports = {
-                port: [Hop(slots[hop.slot.name], hop.input) for hop in hops]
-                for port, hops in slot.ports.items()
-            }
+            ports = {port: list(links) for port, links in slot.ports.items()}
+            slots[name] = Slot(name, slot.stone, ports, slot.arrivals, frozen=slot.frozen)
         whole.morphs += part.morphs
         whole.entrances |= part.entrances
         whole.crossings.update(part.crossings)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evflow.engine.topology import Crossing, Hop, Slot, Topology
+from evflow.engine.topology import Crossing, Slot, Topology
 from evflow.errors import DeployError
+from evflow.graph.placed import Link
 from evflow.stones.bridge import Bridge
 
 MOST_TAPS = 100
@@ -56,19 +57,19 @@ def with_taps(whole: Topology, taps: list[Tapped]) -> Topology:
         name = str(tap.bridge.name)
         if name in whole.slots:
             raise DeployError(f"there are two stones {name!r}")
-        end = whole.slots[name] = Slot(name, tap.bridge)
+        whole.slots[name] = Slot(name, tap.bridge)
         whole.crossings[name] = Crossing(tap.peer, tap.to, "")
         if slot.ports:
-            for hops in slot.ports.values():
-                hops.append(Hop(end, ""))
+            for port, links in slot.ports.items():
+                links.append(Link(tap.stone, port, name))
         else:
-            _beside(whole, slot, end)
+            _beside(whole, tap.stone, name)
     return whole
 
 
-def _beside(whole: Topology, slot: Slot, end: Slot) -> None:
+def _beside(whole: Topology, stone: str, end: str) -> None:
     """What leads to a stone leads to another one too."""
     for other in whole.slots.values():
-        for hops in other.ports.values():
-            if any(hop.slot is slot for hop in hops):
-                hops.append(Hop(end, ""))
+        for port, links in other.ports.items():
+            if any(link.target == stone for link in links):
+                links.append(Link(other.name, port, end))

@@ -17,7 +17,7 @@ from evflow import mishaps
 from evflow.engine import actors
 from evflow.engine.engine import Engine
 from evflow.engine.snapshot import Arrivals, Parsed, Snapshot, arrive, read
-from evflow.engine.topology import IN, Crossing, Hop, Slot, Topology
+from evflow.engine.topology import IN, Crossing, Slot, Topology
 from evflow.errors import EvflowError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.mishaps import CONTAINED, Broken
@@ -26,8 +26,6 @@ from evflow.stone import Actor, Stone, arrivals
 _log = logging.getLogger("evflow.engine")
 
 REMOVED = "the stone was removed while it held the event"
-
-_Ports = dict[int, list[Hop]]
 
 
 def adopt(
@@ -63,14 +61,13 @@ def adopt(
     opening = _Opening(engine, wanted, made, drop)
     retired = opening.run(snapshots)
     try:
-        ports = _ports(running, wanted)
         for name in made.gone:
             _end(engine, running.slots[name], name in moved)
         for name in sorted(made.vanishing - made.replaced):
             drop(name)
         running.slots = {name: running.slots.get(name, slot) for name, slot in wanted.slots.items()}
         for name, slot in running.slots.items():
-            slot.ports, slot.arrivals = ports[name], wanted.slots[name].arrivals
+            slot.ports, slot.arrivals = wanted.slots[name].ports, wanted.slots[name].arrivals
         running.entrances, running.morphs = wanted.entrances, wanted.morphs
         engine.adopted()
         for slot, events in opening.arriving:
@@ -184,18 +181,6 @@ class _Opening:
         self._retired.append((slot, before, actor_before))
 
 
-def _ports(running: Topology, wanted: Topology) -> Mapping[str, _Ports]:
-    """The links of the wanted topology between the slots that will run."""
-    slots = running.slots
-    return {
-        name: {
-            port: [Hop(slots.get(hop.slot.name, hop.slot), hop.input) for hop in hops]
-            for port, hops in slot.ports.items()
-        }
-        for name, slot in wanted.slots.items()
-    }
-
-
 def _end(engine: Engine, slot: Slot, moved: bool) -> None:
     """Ends a stone that goes."""
     parked = [batch for _, batch in slot.unpark()]
@@ -298,7 +283,7 @@ def difference(running: Topology, wanted: Topology, submitted: Collection[str] =
     old, new = running.slots, wanted.slots
     common = old.keys() & new.keys()
     replaced = {name for name in common if not _goes_on(name, running, wanted)}
-    relinked = {name for name in common - replaced if _ways(old[name]) != _ways(new[name])}
+    relinked = {name for name in common - replaced if old[name].ports != new[name].ports}
     gone = old.keys() - new.keys()
     before, after = running.crossings, wanted.crossings
     kept = (before.keys() & after.keys()) - replaced
@@ -347,16 +332,12 @@ def _parameters(stone: Stone) -> dict[str, object]:
     return {key: value for key, value in vars(stone).items() if key not in ("name", "on")}
 
 
-def _ways(slot: Slot) -> dict[int, list[tuple[str, str]]]:
-    return {port: [(hop.slot.name, hop.input) for hop in hops] for port, hops in slot.ports.items() if hops}
-
-
 def _entries(topology: Topology, changed: Collection[str], submitted: Collection[str]) -> frozenset[str]:
     upstream: dict[str, list[str]] = {}
     for slot in topology.slots.values():
-        for hops in slot.ports.values():
-            for hop in hops:
-                upstream.setdefault(hop.slot.name, []).append(slot.name)
+        for links in slot.ports.values():
+            for link in links:
+                upstream.setdefault(link.target, []).append(link.source)
     reached, todo = set(changed), list(changed)
     while todo:
         for name in upstream.get(todo.pop(), ()):

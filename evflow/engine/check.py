@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evflow.engine.topology import Hop, Slot, Topology, crossing_of
+from evflow.engine.topology import Slot, Topology, crossing_of
 from evflow.errors import CodeError, EvflowError, GraphError
 from evflow.graph.kinds import own_kind
 from evflow.mishaps import CONTAINED, named
@@ -26,7 +26,11 @@ _MOST_PORT = 10_000
 
 
 def check_graph(
-    graph: Graph, checked: Callable[[Stone], bool] = lambda stone: True, *, running: bool = False
+    graph: Graph,
+    checked: Callable[[Stone], bool] = lambda stone: True,
+    *,
+    running: bool = False,
+    known: Topology | None = None,
 ) -> Topology:
     """Checks a graph; see ``Graph.check``.
 
@@ -36,6 +40,8 @@ def check_graph(
             may need what only that host has.
         running: whether it runs already; then it may have no stone left, and a split no target: that drops
             what comes; and nothing need lead to a stone that takes what is linked to it.
+        known: stones that were checked before. The function and the handlers of a stone that is the same, and
+            gets the same schemas, are not checked again.
 
     Returns:
         Its stones and links, ready to be planned.
@@ -49,7 +55,11 @@ def check_graph(
     except GraphError as error:
         raise GraphError(*(str(p) for p in problems), str(error)) from None
     _propagate(order)
+    before = known.slots if known is not None and known.morphs == topology.morphs else {}
     for slot in order:
+        same = before.get(slot.name)
+        if same is not None and same.stone is slot.stone and same.arrivals == slot.arrivals:
+            continue
         # What nothing leads to any more waits to be linked again.
         if checked(slot.stone) and not (running and _is_idle(slot)):
             problems.extend(_check_stone(slot, topology))
@@ -66,21 +76,12 @@ def build_topology(graph: Graph) -> Topology:
     slots = {name: Slot(name, stone) for name, stone in graph.stones.items()}
     for link in graph.links:
         if link.source in slots and link.target in slots:
-            slots[link.source].ports.setdefault(link.port, []).append(Hop(slots[link.target], link.input))
+            slots[link.source].ports.setdefault(link.port, []).append(link)
     crossings = {
         name: crossing for name, stone in graph.stones.items() if (crossing := crossing_of(stone)) is not None
     }
     entrances = frozenset(name for name, stone in graph.stones.items() if stone.entrance)
     return Topology(slots, tuple(graph.morphs), entrances, crossings)
-
-
-def find_arrivals(topology: Topology) -> None:
-    """Finds anew which schemas are expected at each stone.
-
-    Raises:
-        GraphError: the links form a cycle.
-    """
-    _propagate(_order(topology))
 
 
 def _check_links(graph: Graph, running: bool) -> list[EvflowError]:
@@ -150,9 +151,9 @@ def _check_ports(name: str, kind: str, rule: str, ports: set[int]) -> list[Evflo
 def _order(topology: Topology) -> list[Slot]:
     upstream: dict[str, set[str]] = {name: set() for name in topology.slots}
     for slot in topology.slots.values():
-        for hops in slot.ports.values():
-            for hop in hops:
-                upstream[hop.slot.name].add(slot.name)
+        for links in slot.ports.values():
+            for link in links:
+                upstream[link.target].add(slot.name)
     try:
         return [topology.slots[name] for name in TopologicalSorter(upstream).static_order()]
     except CycleError as error:
@@ -165,11 +166,11 @@ def _propagate(order: list[Slot]) -> None:
     for slot in order:
         slot.arrivals = tuple(arriving[slot.name].values())
         leaving = [s for arrival in slot.arrivals or (None,) for s in slot.stone.emits(arrival)]
-        for hops in slot.ports.values():
-            for hop in hops:
+        for links in slot.ports.values():
+            for link in links:
                 for schema in leaving:
                     key = "" if schema is None else schema.fingerprint
-                    arriving[hop.slot.name].setdefault(key, schema)
+                    arriving[link.target].setdefault(key, schema)
 
 
 def _is_idle(slot: Slot) -> bool:

@@ -534,15 +534,17 @@ class Engine:
     def emit(self, slot: Slot, batch: EventBatch, port: int = 0, number: int | None = None) -> None:
         """Sends events out of a port of an acting stone; for their number see ``evflow.stone.Context``."""
         self.waking.number = number
-        hops = slot.ports.get(port)
+        # A stone that was removed may be linked to others that were, too.
+        slots = self.topology.slots
+        hops = [(slots[link.target], link.input) for link in slot.ports.get(port, ()) if link.target in slots]
         if not hops:
             slot.counts[DROPPED] += len(batch)
             return
         slot.counts[OUT] += len(batch)
         if number is None:
             self._emitted.add(slot.name)
-        for hop in hops:
-            self._pending.append((hop.slot, hop.input, batch))
+        for target, input in hops:
+            self._pending.append((target, input, batch))
 
     def fault(self, slot: Slot, batch: EventBatch, reason: str | BaseException) -> None:
         """Counts events as errors of a stone and puts them among the dead letters."""

@@ -48,11 +48,11 @@ def gate_of(slot: Slot, schema: Schema, topology: Topology) -> Gate | None:
     crossed: list[Slot] = []
     input = ""
     while isinstance(slot.stone, Passing):
-        hops = slot.ports.get(0, ())
-        if slot.frozen or len(hops) != 1 or slot in crossed:
+        links = slot.ports.get(0, ())
+        if slot.frozen or len(links) != 1 or slot in crossed:
             return None
         crossed.append(slot)
-        slot, input = hops[0].slot, hops[0].input
+        slot, input = topology.slots[links[0].target], links[0].input
     stone = slot.stone
     if slot.frozen or not isinstance(stone, Compiled):
         return None

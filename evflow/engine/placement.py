@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evflow.engine.topology import Crossing, Hop, Slot, Topology
+from evflow.engine.topology import Crossing, Slot, Topology
 from evflow.errors import GraphError
 from evflow.graph.kinds import own_kind, stone_class
+from evflow.graph.placed import Link
 
 if TYPE_CHECKING:
     from evflow.graph.graph import Graph
@@ -50,17 +51,19 @@ def placed_on(topology: Topology, node: str) -> Topology:
     entrances = set(topology.entrances & slots.keys())
     crossings = {name: crossing for name, crossing in topology.crossings.items() if name in slots}
     for slot in topology.slots.values():
-        for hop in _crossing(slot):
+        for link in _crossing(slot, topology):
             if slot.name in slots:
-                crossings[slot.name] = Crossing(str(hop.slot.stone.on), hop.slot.name, hop.input)
+                peer = topology.slots[link.target].stone.on
+                crossings[slot.name] = Crossing(str(peer), link.target, link.input)
                 slot.ports.clear()
-            elif hop.slot.name in slots:
-                entrances.add(hop.slot.name)
+            elif link.target in slots:
+                entrances.add(link.target)
     return Topology(slots, topology.morphs, frozenset(entrances), crossings)
 
 
-def _crossing(slot: Slot) -> list[Hop]:
-    """The hops of a bridge that lead to another node."""
+def _crossing(slot: Slot, topology: Topology) -> list[Link]:
+    """The links of a bridge that lead to another node."""
     if own_kind(slot.stone) != "bridge":
         return []
-    return [hop for hops in slot.ports.values() for hop in hops if hop.slot.stone.on != slot.stone.on]
+    links = [link for links in slot.ports.values() for link in links]
+    return [link for link in links if topology.slots[link.target].stone.on != slot.stone.on]

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from evflow.codgen.kernel import Kernel, Port, Stage, kernel
 from evflow.codgen.runtime import kept_state, layout_of, new_state
 from evflow.codgen.tree import Function, Submit, walk
-from evflow.engine.topology import DROPPED, IN, OUT, Hop, Slot, Topology
+from evflow.engine.topology import DROPPED, IN, OUT, Slot, Topology
 from evflow.errors import CodeError, SchemaError
+from evflow.graph.placed import Link
 from evflow.schema import Schema
 from evflow.stone import Acting, Compiled, Passing
 
@@ -28,6 +29,13 @@ _MAX_STAGES = 64
 _MAX_DEPTH = 32
 _MAX_NODES = 50_000
 """Nodes of the functions of one pass: many small functions are one pass, large ones have one each."""
+
+
+class Hop(NamedTuple):
+    """Where events go on: a stone, and the input that takes them ("" for the best fit)."""
+
+    slot: Slot
+    input: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,7 @@ class Route:
     Attributes:
         kernel: the native pass, or None where the events go straight to the exits.
         stages: for each stage of the kernel its stone, and whether it is the stone itself and not a step
-        before.
+            before.
         exits: for each exit the stones that come next.
         direct: the stones that get the arriving events as they are.
         meters: the passing stones on the way.
@@ -83,7 +91,7 @@ def plan_route(entry: Slot, schema: Schema, topology: Topology, only: str = "") 
     """
     builder = _Builder(topology)
     if isinstance(entry.stone, Passing):
-        reach = builder.reach([Hop(entry, "")], schema, 0)
+        reach = builder.reach([Link("", 0, entry.name)], schema, 0)
         builder.meter(reach, None)
         return builder.route(reach.stages, schema, reach.ends)
     return builder.route([builder.stage(entry, schema, only, 0)], schema, [])
@@ -100,7 +108,7 @@ class _Reach:
 
 class _Builder:
     def __init__(self, topology: Topology) -> None:
-        self._morphs = topology.morphs
+        self._slots, self._morphs = topology.slots, topology.morphs
         self._stages: list[tuple[Slot, bool]] = []
         self._functions: list[Function] = []
         self._nodes = 0
@@ -112,12 +120,13 @@ class _Builder:
         compiled = kernel(tuple(stages), schema) if stages else None
         return Route(compiled, self._stages, self._exits, direct, self._meters, system)
 
-    def reach(self, hops: Sequence[Hop], schema: Schema, depth: int, fuse: bool = True) -> _Reach:
-        """What events of ``schema`` get to over these hops; with ``fuse`` as far as compiled stones go."""
+    def reach(self, links: Sequence[Link], schema: Schema, depth: int, fuse: bool = True) -> _Reach:
+        """What events of ``schema`` get to over these links; with ``fuse`` as far as compiled stones go."""
         reach = _Reach()
-        todo = list(hops)[::-1]
+        todo = list(links)[::-1]
         while todo:
-            hop = todo.pop()
+            link = todo.pop()
+            hop = Hop(self._slots[link.target], link.input)
             if hop.slot.frozen or isinstance(hop.slot.stone, Acting):
                 reach.ends.append(hop)
             elif isinstance(hop.slot.stone, Passing):
@@ -136,8 +145,8 @@ class _Builder:
         stage = reach.stages[0].stone if reach.stages else None
         self._meters.extend(Meter(slot, stage, exit_) for slot in reach.crossed)
 
-    def _port(self, hops: Sequence[Hop], schema: Schema, depth: int, fuse: bool) -> Port:
-        reach = self.reach(hops, schema, depth, fuse)
+    def _port(self, links: Sequence[Link], schema: Schema, depth: int, fuse: bool) -> Port:
+        reach = self.reach(links, schema, depth, fuse)
         exit_ = None
         if reach.ends or (reach.crossed and not reach.stages):
             exit_ = len(self._exits)

@@ -13,6 +13,7 @@ from evflow.engine import actors
 from evflow.engine.fit import Fit, best_fit
 from evflow.events.joining import MANY, join_last
 from evflow.graph.morph import Morph
+from evflow.graph.placed import Link
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Leaving, Stone
 
@@ -25,30 +26,12 @@ IN, OUT, DROPPED, ERRORS = range(4)
 """Columns of ``Slot.counts``."""
 
 
-class Hop(NamedTuple):
-    """Where a port leads: a stone and the input that takes the events ("" for the best fit)."""
-
-    slot: Slot
-    input: str
-
-
 class Crossing(NamedTuple):
     """Where a bridge leads: a peer (its name or contact), a stone there, its input ("" for the best fit)."""
 
     peer: str
     stone: str
     input: str
-
-
-def ahead_of(slot: Slot) -> list[Slot]:
-    """The stones that events at a stone may get to, from that one on."""
-    found = [slot]
-    seen = set(found)
-    for at in found:
-        onward = {hop.slot for hops in at.ports.values() for hop in hops} - seen
-        seen |= onward
-        found.extend(onward)
-    return found
 
 
 def crossing_of(stone: Stone) -> Crossing | None:
@@ -66,7 +49,7 @@ class Slot:
     Attributes:
         name: the stone's name.
         stone: its description.
-        ports: port → where it leads, in the order linked.
+        ports: port → its links, in the order linked.
         arrivals: the schemas that are expected to arrive; None among them for any.
         counts: events in, out, dropped, errors.
         unmatched: events that no input took.
@@ -85,7 +68,7 @@ class Slot:
 
     name: str
     stone: Stone
-    ports: dict[int, list[Hop]] = field(default_factory=dict)
+    ports: dict[int, list[Link]] = field(default_factory=dict)
     arrivals: tuple[Schema | None, ...] = ()
     counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     unmatched: int = 0
@@ -239,13 +222,28 @@ class Topology:
     entrances: frozenset[str] = frozenset()
     crossings: dict[str, Crossing] = field(default_factory=dict)
 
+    def onward(self, slot: Slot) -> set[Slot]:
+        """The stones that a stone is linked to; one that was removed may name others that were, too."""
+        slots = self.slots
+        return {slots[link.target] for links in slot.ports.values() for link in links if link.target in slots}
+
+    def ahead(self, slot: Slot) -> list[Slot]:
+        """The stones that events at a stone may get to, from that one on."""
+        found = [slot]
+        seen = set(found)
+        for at in found:
+            onward = self.onward(at) - seen
+            seen |= onward
+            found.extend(onward)
+        return found
+
 
 def behind_keepers(topology: Topology) -> set[Slot]:
     """The stones that events may get to after another has kept them, or has emitted them by itself."""
     todo = [slot for slot in topology.slots.values() if _lets_go_later(slot)]
     found: set[Slot] = set()
     while todo:
-        onward = {hop.slot for hops in todo.pop().ports.values() for hop in hops} - found
+        onward = topology.onward(todo.pop()) - found
         found |= onward
         todo.extend(onward)
     return found

@@ -136,7 +136,7 @@ class Waking:
                 found.append(at)
             if at.buffers and not own:
                 continue
-            onward = {hop.slot for hops in at.ports.values() for hop in hops} - seen
+            onward = self._engine.topology.onward(at) - seen
             seen |= onward
             todo.extend(onward)
         return found

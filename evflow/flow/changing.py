@@ -398,7 +398,7 @@ def compile_ahead(running: Topology, wanted: Topology) -> None:
         if isinstance(slot.stone, Acting):
             if name in made.new | made.replaced:
                 slot.stone.prepare()
-            behind_actors.update(hop.slot.name for hops in slot.ports.values() for hop in hops)
+            behind_actors.update(link.target for links in slot.ports.values() for link in links)
     starts = made.entries | (changed & (wanted.entrances | behind_actors)) | _newly_made(wanted, made)
     todo, seen = sorted(starts & wanted.slots.keys()), set(starts)
     while todo:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Event
 
 from evflow.engine.engine import Engine
-from evflow.engine.topology import Slot, ahead_of
+from evflow.engine.topology import Slot
 from evflow.errors import EvflowError, FlowError
 from evflow.flow.net import Net
 from evflow.flow.source_queue import Marks, SourceQueue
@@ -169,15 +169,16 @@ class Flush(Drain):
 
     def _targets(self) -> list[Slot]:
         """The stones that have what gets to them in a file or hand it to another node."""
-        return [s for s in ahead_of(self._slot) if s.sends or s.keeps]
+        return [s for s in self._engine.topology.ahead(self._slot) if s.sends or s.keeps]
 
     def _path(self) -> list[Slot]:
         """The stones from which events get to those, and those."""
-        ahead = ahead_of(self._slot)
+        topology = self._engine.topology
+        ahead = topology.ahead(self._slot)
         found, before = set(self._targets()), -1
         while len(found) > before:
             before = len(found)
-            found |= {s for s in ahead if any(hop.slot in found for hops in s.ports.values() for hop in hops)}
+            found |= {s for s in ahead if not found.isdisjoint(topology.onward(s))}
         return [slot for slot in ahead if slot in found]
 
     def waits_for(self) -> list[str]:

@@ -202,7 +202,7 @@ class Flow(Changeable):
             here = placed_on(check_graph(bridged(graph), running=running), self.node.name)
             check_rules_here(graph, here)
             return here
-        topology = check_graph(graph, running=running)
+        topology = check_graph(graph, running=running, known=self.engine.topology if running else None)
         check_rules_here(graph, topology)
         if running and topology.crossings and self.node is None:
             raise GraphError(

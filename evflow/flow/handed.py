@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from evflow.engine.engine import Engine
-from evflow.engine.topology import Slot, ahead_of
+from evflow.engine.topology import Slot
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
 from evflow.flow.source_queue import Item
@@ -186,7 +186,7 @@ class Handed:
             self._version = self._engine.version
         ahead = self._ahead.get(slot)
         if ahead is None:
-            ahead = self._ahead[slot] = frozenset(ahead_of(slot))
+            ahead = self._ahead[slot] = frozenset(self._engine.topology.ahead(slot))
         return not ahead.isdisjoint(begun)
 
     def _taken(self, queue: _Queue) -> EventBatch:

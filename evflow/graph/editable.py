@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from evflow.errors import GraphError
 from evflow.graph.kinds import own_kind
@@ -147,7 +147,7 @@ class Editable:
         if not into:
             gone.update(_own_splits(self, name))
         elif len(out) == 1:
-            healed = {link: replace(link, target=out[0].target, input=out[0].input) for link in into}
+            healed = {link: link._replace(target=out[0].target, input=out[0].input) for link in into}
             for link in healed.values():
                 if link in self.links:
                     raise GraphError(

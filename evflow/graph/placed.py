@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from evflow.errors import GraphError
 
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from evflow.stone import Stone
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """A link from a port of one stone to an input of another ("" for the input that fits best)."""
 
     source: str

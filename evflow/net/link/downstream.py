@@ -175,7 +175,7 @@ class Downstream:
             found.append(at.name)
             if at.buffers and not (leaving and at is slot):
                 continue
-            onward = {hop.slot.name for hops in at.ports.values() for hop in hops}
+            onward = {link.target for links in at.ports.values() for link in links}
             for name in onward | self._leads.get(at.name, set()):
                 if name not in seen:
                     seen.add(name)
