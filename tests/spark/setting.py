@@ -2,14 +2,15 @@
 
 Three things make it quick: a home of Spark without a Python part of its own, so that workers import the
 installed one, which has its bytecode; no optimising compiler; and an archive of Java's loaded classes. That
-halves what a session takes, but takes as long to make as six sessions: so it is used if it is there, and made
-on demand, once for each user, whichever environment Spark is installed in.
+halves the CPU time of each Java process. The first test that needs it makes it, once for each user, whichever
+environment Spark is installed in; with all tests of Spark that pays at once.
 
-    python -m tests.spark.setting       makes the archive, if it is not there, and says where it is
+    python -m tests.spark.setting       makes the archive, if it is not there, and prints its path
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -74,8 +75,17 @@ def _link(source: str, target: str) -> None:
 
 
 def archive() -> Path | None:
-    """The archive of Java's classes; None where it was not made."""
+    """The archive of Java's classes, made if it is not there; None where it cannot be made."""
     final = _archive()
+    with open(cache() / "lock", "w") as lock:
+        # Of several test processes one makes it, and the others wait.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not final.exists():
+            subprocess.run(
+                [sys.executable, "-m", "tests.spark.setting"],
+                cwd=Path(__file__).parents[2],
+                capture_output=True,
+            )
     return final if final.exists() else None
 
 
@@ -172,11 +182,11 @@ def _make() -> Path:
     final = _archive()
     made = final.with_suffix(f".{os.getpid()}")
     with environment(), tempfile.TemporaryDirectory() as temporary:
-        spark = session(f"{QUICK} -XX:ArchiveClassesAtExit={made}", Path(temporary))
+        spark = session(f"{QUICK} -XX:ArchiveClassesAtExit={made} -Xlog:disable", Path(temporary))
         _use(spark, Path(temporary))
         stop(spark)
     return made.rename(final)
 
 
 if __name__ == "__main__":
-    print(archive() or _make())
+    print(_archive() if _archive().exists() else _make())
