@@ -22,6 +22,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Collecting makes much and drops nothing: gc would take a fifth of its time.
+gc.disable()
+
+COMPILING = ("match", "test_logical")
+"""Files whose tests compile matching engines have one of these in their name or folder."""
+
 # For a property that does not say how many. None is a test of speed: the first example may compile.
 settings.register_profile("suite", max_examples=tried(25), deadline=None)
 settings.load_profile("suite")
@@ -45,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)),
         groups=[
             lambda item: "spark" in getattr(item, "fixturenames", ()),
-            lambda item: "match" in f"{item.path.parent.name}/{item.path.name}",
+            lambda item: any(name in f"{item.path.parent.name}/{item.path.name}" for name in COMPILING),
             lambda item: (
                 "spark_home" in getattr(item, "fixturenames", ()) or item.path.parent.name == "siege"
             ),
@@ -53,6 +59,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         slow=lambda item: item.get_closest_marker("slow") is not None,
         file=lambda item: item.path,
     )
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)
