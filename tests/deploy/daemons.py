@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from tests import preloaded
 from tests.deploy.handlers import FILE
 from tests.node.processes import ROOT, ProcessError, free_port, wait_for
 
@@ -46,20 +48,26 @@ class DaemonProcess:
         self.contact = listen or f"tcp://127.0.0.1:{free_port()}"
         self._folder = folder
         self._path = os.pathsep.join(map(str, (ROOT, *([packages] if packages else ()))))
-        self._command = [
-            *prefix, sys.executable, "-c", _PROGRAM, "node", name, "--listen", self.contact,
-            "--storage", str(folder / name), "--allow", HANDLERS, "--heartbeat", str(BEAT),
-            "--dead-after", str(dead_after), *options,
+        # What is on another host or has other packages is a Python of its own.
+        self._python = [*prefix, sys.executable, "-c", _PROGRAM] if prefix or packages else []
+        self._arguments = [
+            "node", name, "--listen", self.contact, "--storage", str(folder / name), "--allow", HANDLERS,
+            "--heartbeat", str(BEAT), "--dead-after", str(dead_after), *options,
         ]  # fmt: skip
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed by __exit__
         self._start()
 
     def _start(self) -> None:
         self._began = len(self.log)
-        self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, process_group=0,
-            cwd=self._folder, env=os.environ | {"PYTHONPATH": self._path, FILE: str(self._notes)},
-        )  # fmt: skip
+        settings: dict[str, Any] = {"stdout": self._log, "stderr": self._log, "cwd": self._folder}
+        settings["env"] = os.environ | {"PYTHONPATH": self._path, FILE: str(self._notes)}
+        self._process: preloaded.Process | subprocess.Popen[Any]
+        if self._python:
+            command = [*self._python, *self._arguments]
+            settings["stdin"] = subprocess.DEVNULL
+            self._process = subprocess.Popen(command, process_group=0, **settings)
+        else:
+            self._process = preloaded.start("evflow.tools.cli:main", self._arguments, **settings)
 
     def wait_ready(self) -> None:
         """Returns when it listens."""

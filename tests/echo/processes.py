@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import evflow as ev
 from evflow import echo
-from tests.node.processes import ROOT, NodeProcess
-
-_PROGRAM = "from tests.echo.processes import main; main()"
+from tests.node.processes import NodeProcess
 
 
 class Rec(ev.Event):
@@ -41,20 +37,11 @@ class EchoProcess(NodeProcess):
         settings: arguments of ``echo.Process``.
     """
 
+    _PROGRAM = "tests.echo.processes"
+
     def __init__(self, name: str, **settings: Any) -> None:
         super().__init__("", name, ready=False, settings={"name": name} | settings)
         self.wait_ready()
-
-    def _start(self) -> None:
-        assert ev.__file__ is not None
-        paths = [str(Path(ev.__file__).parents[1]), str(ROOT)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, self._plan],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, process_group=0,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "error"},
-        )  # fmt: skip
-        self._pending = b""
-        self.contact = ""
 
 
 class Commands:

@@ -26,10 +26,11 @@ from typing import Any
 import numpy as np
 
 import evflow as ev
+from tests import preloaded
 
 ROOT = Path(__file__).parents[2]
 
-_PROGRAM = "from tests.node.processes import main; main()"
+_ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
 
 _PORTS = random.Random()
 """Not that of ``random``, which hypothesis seeds, in every process alike."""
@@ -88,6 +89,8 @@ class NodeProcess:
         node: arguments of ``Node``.
     """
 
+    _PROGRAM = "tests.node.processes"
+
     def __init__(
         self,
         graph: str,
@@ -111,13 +114,20 @@ class NodeProcess:
             self.wait_ready()
 
     def _start(self) -> None:
-        assert ev.__file__ is not None
-        paths = [str(Path(ev.__file__).parents[1]), str(ROOT)]
-        self._process = subprocess.Popen(
-            [*self._prefix, sys.executable, "-c", _PROGRAM, self._plan],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, process_group=0,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "error"},
-        )  # fmt: skip
+        settings: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._log}
+        settings["env"] = os.environ | _ENVIRONMENT
+        self._process: preloaded.Process | subprocess.Popen[Any]
+        if self._prefix:
+            command = [
+                *self._prefix,
+                sys.executable,
+                "-c",
+                f"import {self._PROGRAM} as p; p.main()",
+                self._plan,
+            ]
+            self._process = subprocess.Popen(command, process_group=0, **settings)
+        else:
+            self._process = preloaded.start(f"{self._PROGRAM}:main", [self._plan], **settings)
         self._pending = b""
         self.contact = ""
 
