@@ -87,20 +87,20 @@ def acts(handle: ev.Deployment) -> list[Callable[[], Any]]:
     recs = handle["recs"]
     return [
         lambda: recs.submit_batch({"seq": [1, 2, 3]}, timeout=1),
-        lambda: handle.drain(0.5),
+        lambda: handle.drain(0.2),
         handle.stats,
         handle.dead_letters,
-        lambda: handle.cluster.flow.ask(handle.hosts["a"], "angry/angry", {}, timeout=1),
+        lambda: handle.cluster.flow.ask(handle.hosts["a"], "angry/angry", {}, timeout=0.3),
         lambda: handle.freeze("angry"),
-        lambda: recs.submit_batch({"seq": [4]}, timeout=1),
+        lambda: recs.submit_batch({"seq": [4]}, timeout=0.3),
         lambda: handle.unfreeze("angry"),
         lambda: handle.send_stored("angry"),
-        lambda: handle.move("angry", "b", 1.0),
-        lambda: recs.submit_batch({"seq": [5, 6]}, timeout=1),
-        lambda: handle.drain(0.5),
-        lambda: handle.move("angry", "a", 1.0),
-        lambda: handle._edit(lambda graph: graph.replace("angry", ev.Filter("1", input=Rec)), 1.0),
-        lambda: handle.shutdown(0.5),
+        lambda: handle.move("angry", "b", 0.5),
+        lambda: recs.submit_batch({"seq": [5, 6]}, timeout=0.3),
+        lambda: handle.drain(0.2),
+        lambda: handle.move("angry", "a", 0.5),
+        lambda: handle._edit(lambda graph: graph.replace("angry", ev.Filter("1", input=Rec)), 0.5),
+        lambda: handle.shutdown(0.2),
         handle.undeploy,
     ]
 
@@ -129,7 +129,7 @@ def test_stone_that_fails_costs_its_deployment_at_most(where: str, how: Any, yar
                     step()
                 neighbour.check()
             Anger.begin("", None)
-            own.close(2)
+            own.close(0.5)
 
 
 @pytest.mark.parametrize(("where", "how"), each(GIVEN, [*HOW]))

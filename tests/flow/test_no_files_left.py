@@ -112,7 +112,7 @@ print("all there")
 @pytest.mark.parametrize("moment", ["before the first events", "after the first events"])
 def test_a_flow_goes_on_when_there_are_files_again(tmp_path: Path, moment: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), moment, "20"],
+        [sys.executable, "-c", PROGRAM, str(tmp_path), moment, "4"],
         capture_output=True, encoding="utf-8", timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "all there\n"), done.stderr[-4000:]

@@ -18,23 +18,24 @@ import pytest
 
 from evflow.codgen.kernel import Kernel, KernelCode, Stage
 from evflow.codgen.runtime import new_state
+from tests.examples import tried
 from tests.fuzz import areas, guard, runner, samples
 from tests.fuzz.runner import Failure, Report
 
 pytestmark = pytest.mark.slow
 
 CASES = {
-    "codgen": 25,
-    "python": 15,
-    "chain": 12,
-    "queue": 10,
-    "cod-text": 25,
-    "codec": 60,
-    "validate": 15,
-    "schema": 40,
-    "link": 20,
-    "subscriptions": 60,
-    "spark": 60,
+    "codgen": 12,
+    "python": 8,
+    "chain": 6,
+    "queue": 5,
+    "cod-text": 12,
+    "codec": 30,
+    "validate": 8,
+    "schema": 20,
+    "link": 10,
+    "subscriptions": 30,
+    "spark": 30,
 }
 CHECKOUT = Path(__file__).parents[2]
 
@@ -53,7 +54,7 @@ def ignore(text: str) -> None:
 @pytest.mark.parametrize("area", areas.AREAS)
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 def test_area_finds_nothing(area: str) -> None:
-    for seed in range(CASES[area]):
+    for seed in range(tried(CASES[area])):
         _, failure = runner.one((area, seed), ignore)
         assert failure is None, str(failure)
 
@@ -61,8 +62,8 @@ def test_area_finds_nothing(area: str) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        "--only codec --programs 200 --seed 5",
-        pytest.param("--programs 200 --seed 1000000", marks=pytest.mark.timeout(300)),
+        "--only codec --programs 100 --seed 5",
+        pytest.param("--programs 100 --seed 1000000", marks=pytest.mark.timeout(300)),
     ],
 )
 def test_command_finds_nothing(arguments: str) -> None:
@@ -98,6 +99,7 @@ def test_failure_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 BAD = """
 import ctypes, time
+from tests.examples import tried
 from tests.fuzz import areas, runner
 
 def bad(random, tell):
