@@ -163,6 +163,7 @@ def test_a_loop_that_grows_is_refused_loudly_and_ends_with_its_flow(caplog: pyte
     assert any("'in' is full" in record.message for record in caplog.records)
 
 
+@pytest.mark.slow
 def test_a_loop_without_end_holds_up_neither_changes_nor_the_end() -> None:
     """Each event leads to another, for ever, so no queue is ever full."""
     handled = 0

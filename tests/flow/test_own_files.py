@@ -84,6 +84,7 @@ def test_a_second_flow_is_refused_until_the_first_is_closed(tmp_path: Path, kind
     assert not list(tmp_path.glob("*-lock"))
 
 
+@pytest.mark.slow
 def test_what_was_refused_has_not_touched_the_file(tmp_path: Path) -> None:
     seen: list[int] = []
     (tmp_path / "same.db").symlink_to(tmp_path / "held.db")

@@ -134,6 +134,7 @@ def test_what_is_small_takes_the_shortcut_and_wakes_the_other_side(pair: Pair) -
     assert _over_connection(pair.dialler) == 2
 
 
+@pytest.mark.slow
 def test_what_finds_no_room_goes_over_the_connection(pair: Pair) -> None:
     """The other side reads nothing: nobody waits for it, nothing is lost, and the order is kept."""
     words = [b"%d" % number for number in range(20_000)]
