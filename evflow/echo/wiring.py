@@ -16,7 +16,7 @@ from evflow.engine.check import check_graph
 from evflow.engine.topology import Topology
 from evflow.events.batch import EventBatch
 from evflow.flow.changing import compile_ahead
-from evflow.graph.graph import Graph, Link
+from evflow.graph.graph import Graph, Link, Links
 from evflow.graph.morph import Morph
 from evflow.schema import Schema
 from evflow.stone import Stone
@@ -98,7 +98,7 @@ class Plan:
         for name, make in self.stones.items():
             stone = graph.stones[name] = before.stones[name] if name in before.stones else make()
             stone.name = name
-        graph.links = self.links
+        graph.links = Links(self.links)
         graph.morphs = self.morphs
         return graph
 

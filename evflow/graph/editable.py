@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from evflow.errors import GraphError
 from evflow.graph.kinds import own_kind
-from evflow.graph.placed import End, Link, Placed, PlacedInput, PlacedPort, Start
+from evflow.graph.placed import End, Link, Links, Placed, PlacedInput, PlacedPort, Start
 from evflow.graph.rules import Rules
 from evflow.stone import Stone
 
@@ -30,7 +30,7 @@ class Editable:
 
     name: str
     stones: dict[str, Stone]
-    links: list[Link]
+    links: Links
     fallbacks: dict[str, Fallback]
     rules: Rules
 
@@ -71,7 +71,7 @@ class Editable:
         end = self._end(target, start)
         input = end.input if isinstance(target, PlacedInput) else None
         link = _found_link(self, start.placed.name, start.port, end.placed.name, input)
-        self.links = [known for known in self.links if known is not link]
+        self.links = Links([known for known in self.links if known != link])
 
     def insert(self, stone: Stone, *, after: Start, before: End, port: int = 0) -> Placed:
         """Puts a new stone between two that are linked.
@@ -162,7 +162,7 @@ class Editable:
             )
         links = [healed.get(link, link) for link in self.links]
         self.stones = {key: known for key, known in self.stones.items() if key not in gone}
-        self.links = [link for link in links if link.source not in gone and link.target not in gone]
+        self.links = Links([link for link in links if link.source not in gone and link.target not in gone])
         self.rules = {key: rule for key, rule in self.rules.items() if rule.stone in self.stones}
 
     def replace(self, stone: Placed | str, by: Stone) -> Placed:
@@ -229,7 +229,7 @@ class Editable:
         for key in (name, *_own_splits(self, name)):
             if key == name or stones[key].on == before:
                 stones[key] = copy.copy(stones[key])
-                stones[key].on = node
+                stones[key].name, stones[key].on = key, node
         self.stones = stones
 
     def fallback(self, node: str, *, to: str, after: float = 10.0) -> None:
@@ -307,11 +307,8 @@ class Editable:
             link: the link, one of ``links``.
             name: the name of the stone.
         """
-        at = self.links.index(link)
-        self.links[at : at + 1] = [
-            Link(link.source, link.port, name),
-            Link(name, 0, link.target, link.input),
-        ]
+        self.links.replace(link, Link(link.source, link.port, name))
+        self.links.add(Link(name, 0, link.target, link.input))
 
 
 def split_name(stone: str, port: int) -> str:

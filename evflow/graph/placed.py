@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from evflow.errors import GraphError
@@ -19,6 +21,58 @@ class Link(NamedTuple):
     port: int
     target: str
     input: str = ""
+
+
+class Links(Collection[Link]):
+    """The links of a graph, by the port at which they start; those of one port in the order made.
+
+    Args:
+        links: the first links.
+    """
+
+    def __init__(self, links: Iterable[Link] = ()) -> None:
+        self._by_port: dict[tuple[str, int], dict[Link, None]] = {}
+        for link in links:
+            self._by_port.setdefault((link.source, link.port), {})[link] = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_port.values()))
+
+    def __iter__(self) -> Iterator[Link]:
+        return chain.from_iterable(self._by_port.values())
+
+    def __contains__(self, link: object) -> bool:
+        return isinstance(link, Link) and link in self._by_port.get((link.source, link.port), ())
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Links) else NotImplemented
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def copy(self) -> Links:
+        """The same links, to be changed apart."""
+        made = Links()
+        made._by_port = {port: links.copy() for port, links in self._by_port.items()}
+        return made
+
+    def at(self, source: str, port: int) -> list[Link]:
+        """The links that start at a port.
+
+        Args:
+            source: the name of a stone.
+            port: the number of its port.
+        """
+        return list(self._by_port.get((source, port), ()))
+
+    def add(self, link: Link) -> None:
+        """Adds a link, behind those that start at the same port."""
+        self._by_port.setdefault((link.source, link.port), {})[link] = None
+
+    def replace(self, link: Link, by: Link) -> None:
+        """Puts a link that starts at the same port in the place of one of the links."""
+        port = link.source, link.port
+        self._by_port[port] = {by if known == link else known: None for known in self._by_port[port]}
 
 
 @dataclass(frozen=True, repr=False)
