@@ -46,7 +46,7 @@ def work_tank(function: Function) -> int:
 
 def metered(body: tree.Block) -> tree.Block:
     """The same statements, each loop of which pays for its turns."""
-    if not any(isinstance(node, tree.Loop) for node in walk(body)):
+    if tree.Loop not in map(type, walk(body)):
         return body
     return _paid(body)[0]
 
@@ -131,7 +131,7 @@ def is_quiet(function: Function) -> bool:
     schema = function.inputs[0][1] if function.inputs else None
     if function.kind != "filter" or (schema is not None and schema.width is None):
         return False
-    return all(n < _MOST_NODES and _harmless(node) for n, node in enumerate(walk(function.body)))
+    return len(function.nodes) <= _MOST_NODES and all(map(_harmless, function.nodes))
 
 
 def _harmless(node: object) -> bool:

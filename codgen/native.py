@@ -79,8 +79,10 @@ def _machine(*, optimised: bool) -> Any:
 
 
 @cache
-def _layout() -> str:
-    return str(_machine(optimised=False).target_data)
+def _head() -> str:
+    """How a module begins: what it is made for."""
+    layout = _machine(optimised=False).target_data
+    return f'target datalayout = "{layout}"\ntarget triple = "{_target().triple}"\n'
 
 
 def _add_symbols() -> None:
@@ -104,7 +106,7 @@ def prepare() -> None:
 
 @cache
 def _machines() -> None:
-    _layout()
+    _head()
     _machine(optimised=True)
 
 
@@ -125,13 +127,21 @@ class _Engine:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(optimised=optimised))
         self.modules = 0
 
-    def add(self, module: Any, entry: str) -> int:
-        """Makes machine code of a module; gives the address of its entry."""
+    def add(self, ir: str, entry: str, machine: Any = None) -> int:
+        """Makes machine code of a module; gives the address of its entry.
+
+        Args:
+            ir: the module.
+            entry: the name of its only function that is not internal.
+            machine: what the code is optimised for; None if it is not.
+        """
         self.modules += 1
+        # The modules of an engine share their names.
         name = f"{entry}.{self.modules}"
-        module.get_function(entry).name = name
+        module = _parsed(ir.replace(f"@{entry}(", f"@{name}("))
+        if machine is not None:
+            _optimise(module, machine)
         self._engine.add_module(module)
-        self._engine.finalize_object()
         address: int = self._engine.get_function_address(name)
         self._engine.remove_module(module)
         module.close()
@@ -155,21 +165,19 @@ class Native:
 
     def __init__(self, ir: str, entry: str = "run", *, optimised: bool) -> None:
         with LOCK:
-            # Marked so, LLVM leaves out what little it would still do to the code: a third of the time.
-            module = _parsed(ir if optimised else ir.replace(" nounwind {", " nounwind optnone noinline {"))
-            if optimised:
-                _optimise(module, _machine(optimised=True))
             engine = _engines.get(optimised)
             if engine is None or engine.modules >= _Engine.MOST:
                 engine = _engines[optimised] = _Engine(optimised=optimised)
             self._engine = engine
-            self.address = engine.add(module, entry)
+            if optimised:
+                self.address = engine.add(ir, entry, _machine(optimised=True))
+            else:
+                # Marked so, LLVM leaves out what little it would still do to the code: a third of the time.
+                self.address = engine.add(ir.replace(" nounwind {", " nounwind optnone noinline {"), entry)
 
 
 def _parsed(ir: str) -> Any:
-    module = llvm.parse_assembly(ir)
-    module.triple, module.data_layout = _target().triple, _layout()
-    return module
+    return llvm.parse_assembly(_head() + ir)
 
 
 def _optimise(module: Any, machine: Any) -> None:

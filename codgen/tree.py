@@ -28,7 +28,6 @@ assignments to statics made before the fault stay.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cache, cached_property
@@ -470,28 +469,28 @@ class Function:
         return hashlib.sha256("".join(parts).encode("utf-8", "surrogatepass")).digest()
 
     @cached_property
-    def nodes(self) -> int:
-        """How many nodes its tree has."""
-        return sum(1 for _ in walk(self.body))
+    def nodes(self) -> list[Any]:
+        """The nodes of its tree."""
+        return walk(self.body)
 
     @cached_property
     def loops(self) -> bool:
         """Whether it has loops, so that few events may take long."""
-        return any(isinstance(node, Loop) for node in walk(self.body))
+        return Loop in map(type, self.nodes)
 
     @property
     def asks_at(self) -> Pos | None:
         """Where it asks for reconfiguration first; None if it never does."""
         if all(variable.name != REQUEST for variable in self.statics):
             return None
-        places = ((node.pos, node.place) for node in walk(self.body) if isinstance(node, Assign))
+        places = ((node.pos, node.place) for node in self.nodes if isinstance(node, Assign))
         return next(pos for pos, at in places if isinstance(at, Element) and at.variable.name == REQUEST)
 
     @cached_property
     def sent(self) -> dict[int | None, set[int | None]]:
         """What it submits: output slot, or None for events as they came → the ports, None for any."""
         sent: dict[int | None, set[int | None]] = {}
-        for node in walk(self.body):
+        for node in self.nodes:
             if isinstance(node, Submit):
                 port = node.port.value if isinstance(node.port, Const) else None
                 sent.setdefault(node.output, set()).add(port)
@@ -500,20 +499,23 @@ class Function:
     @cached_property
     def sets(self) -> tuple[str, ...]:
         """The attributes that it may set."""
-        return tuple(dict.fromkeys(n.name for n in walk(self.body) if isinstance(n, SetAttribute)))
+        return tuple(dict.fromkeys([node.name for node in self.nodes if isinstance(node, SetAttribute)]))
 
 
-def walk(node: object) -> Iterator[Any]:
+def walk(node: object) -> list[Any]:
     """Every node of a tree, the given one first."""
     todo: list[Any] = [node]
+    found: list[Any] = []
     while todo:
         item = todo.pop()
         if isinstance(item, tuple):
             todo.extend(reversed(item))
         elif isinstance(item, _NODES):
-            yield item
+            found.append(item)
             kind: Any = type(item)
-            todo.extend([getattr(item, name) for name in _parts(kind)])
+            for name in _parts(kind):
+                todo.append(getattr(item, name))
+    return found
 
 
 _NODES = (Expr, Stmt, Path, Element, Root, Step)

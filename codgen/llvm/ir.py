@@ -216,7 +216,7 @@ class Body:
 
     def put(self, kind: str, value: str, variable: str) -> None:
         """Gives a variable of the stack, or an aligned word, a value."""
-        self.do(f"store {kind} {value}, ptr {variable}")
+        self._lines.append(f"  store {kind} {value}, ptr {variable}")
 
     def jump(self, label: str) -> None:
         """Ends the block with a jump."""
@@ -257,15 +257,25 @@ class Body:
 
     def at(self, pointer: str, offset: int | str) -> str:
         """A pointer ``offset`` bytes further."""
-        return pointer if offset == 0 else self.let(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+        if offset == 0:
+            return pointer
+        self._temps += 1
+        self._lines.append(f"  %t{self._temps} = getelementptr i8, ptr {pointer}, i64 {offset}")
+        return f"%t{self._temps}"
 
     def load(self, kind: str, pointer: str, offset: int | str = 0, suffix: str = "") -> str:
         """Loads a value from an address of any alignment."""
-        return self.let(f"load {kind}, ptr {self.at(pointer, offset)}, align 1{suffix}")
+        if offset != 0:
+            pointer = self.at(pointer, offset)
+        self._temps += 1
+        self._lines.append(f"  %t{self._temps} = load {kind}, ptr {pointer}, align 1{suffix}")
+        return f"%t{self._temps}"
 
     def store(self, kind: str, value: str, pointer: str, offset: int | str = 0) -> None:
         """Stores a value to an address of any alignment."""
-        self.do(f"store {kind} {value}, ptr {self.at(pointer, offset)}, align 1")
+        if offset != 0:
+            pointer = self.at(pointer, offset)
+        self._lines.append(f"  store {kind} {value}, ptr {pointer}, align 1")
 
     def swap(self, bits: int, value: str) -> str:
         """An integer with its bytes in reverse order."""

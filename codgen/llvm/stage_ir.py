@@ -12,6 +12,7 @@ kept in the context, which a callback may read.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import NamedTuple
 
 from evflow.codgen.llvm.context import Context, ContextBody, Triple, load_triple, new_context, store_triple
@@ -119,9 +120,9 @@ class _StageWriter(Host):
         body.finish()
 
     def _count(self, name: str, more: str = "1") -> None:
-        at = 8 * self._frame.at(name, self._node.number)
-        before = self.body.load("i64", "%frame", at)
-        self.body.store("i64", self.body.let(f"add i64 {before}, {more}"), "%frame", at)
+        place = self.body.at("%frame", 8 * self._frame.at(name, self._node.number))
+        before = self.body.load("i64", place)
+        self.body.store("i64", self.body.let(f"add i64 {before}, {more}"), place)
 
     def _send_result(self, e: FunctionEmitter, result: str) -> None:
         body, node, kind = self.body, self._node, self._function.kind
@@ -322,20 +323,15 @@ def selected(body: ContextBody, selection: str, pos: str) -> str:
     return body.phi("i64", [(pos, before), (picked, chosen)])
 
 
-_NO_TOTALS = ("0", "0", "0", "0")
-
-
 def _write_totals(body: ContextBody, frame: Context, place: str, routes: Routes, count: str) -> None:
     """Stores the counts of every stone, the ends of the selections and the last result."""
-    for stone in range(routes.stones):
-        totals = [
-            _totals(body, frame, place, node, count) for node in routes.nodes if node.stage.stone == stone
-        ]
-        for column, parts in enumerate(zip(*(totals or [_NO_TOTALS]), strict=True)):
-            total = parts[0]
-            for part in parts[1:]:
-                total = body.let(f"add i64 {total}, {part}")
-            body.set_word(body.context.at("counts") + 4 * stone + column, total)
+    counts = [["0"] * 4 for _ in range(routes.stones)]
+    for node in routes.nodes:
+        row = counts[node.stage.stone]
+        for column, part in enumerate(_totals(body, frame, place, node, count)):
+            row[column] = part if row[column] == "0" else body.let(f"add i64 {row[column]}, {part}")
+    for word, total in enumerate(chain.from_iterable(counts), body.context.at("counts")):
+        body.set_word(word, total)
     for key, at in frame.words.items():
         if key[0] == "length":
             body.set_word(body.context.vector(*key[1:]) + 1, body.load("i64", place, 8 * at))
@@ -353,8 +349,10 @@ def _totals(
         return "0" if at is None else body.load("i64", place, 8 * at)
 
     seen = count if node.entry else counter("seen") if node.follows is None else counter("sent", node.follows)
-    sent, emitted, lost, faults = (counter(name) for name in ("sent", "emitted", "lost", "faults"))
-    if not node.function.sent:
-        emitted = sent
-    dropped = body.let(f"sub i64 {body.let(f'sub i64 {seen}, {emitted}')}, {faults}")
-    return seen, sent, body.let(f"add i64 {dropped}, {lost}"), faults
+    sent, faults = counter("sent"), counter("faults")
+    dropped = body.let(f"sub i64 {seen}, {counter('emitted') if node.function.sent else sent}")
+    if faults != "0":
+        dropped = body.let(f"sub i64 {dropped}, {faults}")
+    if node.function.sent:
+        dropped = body.let(f"add i64 {dropped}, {counter('lost')}")
+    return seen, sent, dropped, faults

@@ -1,9 +1,9 @@
 """Cod's text to pycparser's tree, with every position that of the user's own text.
 
-pycparser wants a file of C without comments. So comments become blanks of the same length, and the text is
-put into a function whose opening stands on the text's first line: lines stay, and only columns of the first
-line move, by a known amount. Brackets and quotes are checked on the way, which gives better messages than a
-parser at the end of its input.
+pycparser wants a file of C without comments. So comments become blanks of the same length, and a block is put
+into a function, an expression into an assertion, whose opening stands on the text's first line: lines stay,
+and only columns of the first line move, by a known amount. Brackets and quotes are checked on the way, which
+gives better messages than a parser at the end of its input.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _MARK = re.compile(
 )
 _CLOSING = {")": "(", "]": "[", "}": "{"}
 _WHERE = re.compile(r"^:(\d+)(?::(\d+))?: (.*)$", re.DOTALL)
-_OPENING = "int f(){"
+_BLOCK, _EXPRESSION = ("int f(){", "}"), ("_Static_assert((", "));")
+"""What pycparser sees around a block, and around an expression."""
 
 _parser = c_parser.CParser()
 _parsing = threading.Lock()
@@ -73,10 +74,10 @@ def parse(source: str) -> Parsed:
         raise CodeError("the text is empty; expected an expression or a block with 'return'", source)
     text = _KEYWORD_FIELD.sub(lambda match: f"{match[1][:-1]}$", text)
     is_block = is_block or text.lstrip().startswith("return")
-    opening = "".join(f"typedef int {n};" for n in sorted(set(_TYPE_NAME.findall(text)))) + _OPENING
-    if not is_block:
-        opening += "return "
-    wrapped = f"{opening}{text}{'' if is_block else ';'}}}"
+    types = sorted(set(_TYPE_NAME.findall(text)))
+    before, after = _BLOCK if is_block else _EXPRESSION
+    opening = "".join([f"typedef int {name};" for name in types]) + before
+    wrapped = f"{opening}{text}{after}"
     try:
         with _parsing:
             tree = _parser.parse(wrapped)
@@ -84,8 +85,8 @@ def parse(source: str) -> Parsed:
         _refuse(source, wrapped, len(opening), is_block, error)
     except RecursionError:
         raise CodeError("the text is nested too deeply", source) from None
-    body = tree.ext[-1].body
-    return Parsed(body if is_block else body.block_items[0].expr, len(opening))
+    whole = tree.ext[-1]
+    return Parsed(whole.body if is_block else whole.cond, len(opening))
 
 
 def _scanned(source: str) -> tuple[str, bool]:

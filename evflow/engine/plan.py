@@ -15,7 +15,7 @@ import numpy as np
 
 from evflow.codgen.kernel import Kernel, Port, Stage, kernel
 from evflow.codgen.runtime import kept_state, layout_of, new_state
-from evflow.codgen.tree import Function, Submit, walk
+from evflow.codgen.tree import Function
 from evflow.engine.topology import DROPPED, IN, OUT, Slot, Topology
 from evflow.errors import CodeError, SchemaError
 from evflow.graph.placed import Link
@@ -178,7 +178,7 @@ class _Builder:
     def _add(self, slot: Slot, function: Function, own: bool) -> int:
         self._stages.append((slot, own))
         self._functions.append(function)
-        self._nodes += function.nodes
+        self._nodes += len(function.nodes)
         return len(self._stages) - 1
 
     def _own(self, slot: Slot, function: Function, schema: Schema, depth: int) -> Stage:
@@ -193,16 +193,12 @@ class _Builder:
             )
         leaving = function.outputs[0][1] if function.outputs else schema
         # Events of two schemas may leave such a stone by one port, so what follows is planned on its own.
-        fuse = not (function.outputs and _forwards_input(function))
+        fuse = not (function.outputs and None in function.sent)
         ports = [
             self._port(slot.ports[n], leaving, depth + 1, fuse) if n in slot.ports else Port()
             for n in range(max(slot.ports, default=-1) + 1)
         ]
         return Stage(function, index, tuple(ports))
-
-
-def _forwards_input(function: Function) -> bool:
-    return any(isinstance(node, Submit) and node.event is not None for node in walk(function.body))
 
 
 def count_passing(meter: Meter, result: Result | None, arrived: int) -> None:
