@@ -161,7 +161,13 @@ class Passing(Stone):
 
 
 class Compiled(Stone):
-    """A stone whose function becomes machine code."""
+    """A stone whose function becomes machine code.
+
+    Attributes:
+        period: seconds between the ticks that the engine gives it, or None.
+    """
+
+    period: float | None = None
 
     def function(self, declared: Schema | None, actual: Schema | None) -> Function:
         """The function of the stone, checked.
@@ -180,11 +186,6 @@ class Compiled(Stone):
     def asks(self, schema: Schema | None) -> bool:
         seen = next(iter(self.inputs.values())) or schema
         return self.function(seen, seen).asks_at is not None
-
-    @property
-    def period(self) -> float | None:
-        """Seconds between the ticks that the engine gives it, or None."""
-        return None
 
 
 class Entrance(NamedTuple):

@@ -61,16 +61,12 @@ class Generator(Transform):
                 f"{titled('generator', name)}: period {period!r}: expected seconds greater than 0"
             )
         super().__init__(code, output=output, input=TICK, fuel=fuel, name=name, on=on)
-        self._period = float(period)
-
-    @property
-    def period(self) -> float | None:
-        return self._period
+        self.period = float(period)
 
     def settings(self) -> dict[str, Any]:
         settings = super().settings()
         del settings["input"]
-        return {**settings, "period": self._period}
+        return {**settings, "period": self.period}
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Generator:

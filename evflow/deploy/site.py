@@ -406,8 +406,7 @@ class Site:
         if deployment in self._sealed:
             return
         own = f"{deployment}/"
-        slots = self._flow.engine.topology.slots
-        names = [name for name, slot in slots.items() if name.startswith(own) and slot.makes_events]
+        names = [name for name in self._flow.engine.topology.makers if name.startswith(own)]
         self._sealed[deployment] = names
         self._flow.call(lambda: self._links.close_entries(names))
 
@@ -521,7 +520,7 @@ class Site:
 
 def _entries(topology: Topology) -> set[str]:
     """Where events come in."""
-    return {name for name, slot in topology.slots.items() if slot.makes_events} | topology.entrances
+    return topology.makers | topology.entrances
 
 
 def _say_adopted(node: str, old: Record | None, new: Record) -> None:

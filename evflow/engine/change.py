@@ -67,7 +67,9 @@ def adopt(
             drop(name)
         running.slots = {name: running.slots.get(name, slot) for name, slot in wanted.slots.items()}
         for name, slot in running.slots.items():
-            slot.ports, slot.arrivals = wanted.slots[name].ports, wanted.slots[name].arrivals
+            as_wanted = wanted.slots[name]
+            slot.ports, slot.arrivals = as_wanted.ports, as_wanted.arrivals
+            slot.separate = as_wanted.separate
         running.entrances, running.morphs = wanted.entrances, wanted.morphs
         engine.adopted()
         for slot, events in opening.arriving:
@@ -281,11 +283,16 @@ def difference(running: Topology, wanted: Topology, submitted: Collection[str] =
         submitted: stones that programs submit to, besides the sources.
     """
     old, new = running.slots, wanted.slots
-    common = old.keys() & new.keys()
-    replaced = {name for name in common if not _goes_on(name, running, wanted)}
-    relinked = {name for name in common - replaced if old[name].ports != new[name].ports}
-    gone = old.keys() - new.keys()
     before, after = running.crossings, wanted.crossings
+    changed = [name for name in old.keys() & new.keys() if old[name] is not new[name]]
+    # A bridge finds out when it is opened whether it leads to another node.
+    replaced = {
+        name
+        for name in changed
+        if (name in before) != (name in after) or not same_stone(old[name].stone, new[name].stone)
+    }
+    relinked = {name for name in changed if name not in replaced and old[name].ports != new[name].ports}
+    gone = old.keys() - new.keys()
     kept = (before.keys() & after.keys()) - replaced
     # A stone that was an entrance and is replaced stays the same place to send to.
     entrances_before, entrances = running.entrances & old.keys(), wanted.entrances & new.keys()
@@ -301,12 +308,6 @@ def difference(running: Topology, wanted: Topology, submitted: Collection[str] =
         left=frozenset(entrances_before - entrances),
         entries=_entries(running, gone | replaced | relinked, submitted),
     )
-
-
-def _goes_on(name: str, running: Topology, wanted: Topology) -> bool:
-    # A bridge finds out when it is opened whether it leads to another node.
-    crosses = (name in running.crossings) == (name in wanted.crossings)
-    return crosses and same_stone(running.slots[name].stone, wanted.slots[name].stone)
 
 
 def same_stone(one: Stone, other: Stone) -> bool:
@@ -344,8 +345,4 @@ def _entries(topology: Topology, changed: Collection[str], submitted: Collection
             if name not in reached:
                 reached.add(name)
                 todo.append(name)
-    return frozenset(
-        name
-        for name in reached
-        if name in submitted or name in topology.entrances or topology.slots[name].makes_events
-    )
+    return frozenset(reached.intersection(topology.makers.union(topology.entrances, submitted)))

@@ -6,9 +6,8 @@ are expected to arrive, and that is what a stone without a declared input is com
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from evflow.stone import Acting, Compiled, Stone
 
 if TYPE_CHECKING:
     from evflow.graph.graph import Graph
+    from evflow.graph.placed import Link
 
 _MOST_PORT = 10_000
 
@@ -40,24 +40,24 @@ def check_graph(
             may need what only that host has.
         running: whether it runs already; then it may have no stone left, and a split no target: that drops
             what comes; and nothing need lead to a stone that takes what is linked to it.
-        known: stones that were checked before. The function and the handlers of a stone that is the same, and
-            gets the same schemas, are not checked again.
+        known: what runs, which was checked before; what is the same there is not checked again.
 
     Returns:
-        Its stones and links, ready to be planned.
+        Its stones and links, ready to be planned; of stones that are the same the slots of ``known``.
     """
-    problems: list[EvflowError] = []
-    problems.extend(_check_links(graph, running))
-    problems.extend(_check_files(graph))
-    topology = build_topology(graph)
+    if known is not None and known.morphs != tuple(graph.morphs):
+        known = None
+    before = {} if known is None else known.slots
+    topology = build_topology(graph, known)
+    changed = {name for name, slot in topology.slots.items() if before.get(name) is not slot}
+    problems = [*_check_links(graph, running, changed), *_check_files(graph, changed)]
     try:
         order = _order(topology)
     except GraphError as error:
         raise GraphError(*(str(p) for p in problems), str(error)) from None
-    _propagate(order)
-    before = known.slots if known is not None and known.morphs == topology.morphs else {}
-    for slot in order:
-        same = before.get(slot.name)
+    _propagate(order, topology, before, changed)
+    for name in order:
+        slot, same = topology.slots[name], before.get(name)
         if same is not None and same.stone is slot.stone and same.arrivals == slot.arrivals:
             continue
         # What nothing leads to any more waits to be linked again.
@@ -71,24 +71,43 @@ def check_graph(
     return topology
 
 
-def build_topology(graph: Graph) -> Topology:
-    """The graph's stones as slots, linked; links to stones that are not there are left out."""
-    slots = {name: Slot(name, stone) for name, stone in graph.stones.items()}
+def build_topology(graph: Graph, known: Topology | None = None) -> Topology:
+    """The graph's stones as slots, linked; links to stones that are not there are left out.
+
+    Args:
+        graph: the graph.
+        known: what runs; a stone that is the same and linked in the same way has the slot that it has there.
+    """
+    stones = graph.stones
+    ports: dict[str, dict[int, list[Link]]] = {}
     for link in graph.links:
-        if link.source in slots and link.target in slots:
-            slots[link.source].ports.setdefault(link.port, []).append(link)
-    crossings = {
-        name: crossing for name, stone in graph.stones.items() if (crossing := crossing_of(stone)) is not None
-    }
-    entrances = frozenset(name for name, stone in graph.stones.items() if stone.entrance)
+        if link.source in stones and link.target in stones:
+            ports.setdefault(link.source, {}).setdefault(link.port, []).append(link)
+    slots: dict[str, Slot] = {}
+    for name, stone in stones.items():
+        slot, links = None if known is None else known.slots.get(name), ports.get(name, {})
+        if slot is None or slot.stone is not stone:
+            slot = Slot(name, stone, links, separate=known is not None and isinstance(stone, Compiled))
+        elif slot.ports != links:
+            slot = Slot(name, stone, links, separate=slot.separate)
+        slots[name] = slot
+    # A protocol is slow to ask for, and most stones have no peer.
+    peers = [(name, stone) for name, stone in stones.items() if getattr(stone, "peer", None) is not None]
+    crossings = {name: crossing for name, stone in peers if (crossing := crossing_of(stone)) is not None}
+    entrances = frozenset([name for name, stone in stones.items() if stone.entrance])
     return Topology(slots, tuple(graph.morphs), entrances, crossings)
 
 
-def _check_links(graph: Graph, running: bool) -> list[EvflowError]:
+def _check_links(graph: Graph, running: bool, changed: set[str]) -> list[EvflowError]:
     problems: list[EvflowError] = []
     if not graph.stones and not running:
         problems.append(GraphError(f"graph {graph.name} has no stones; begin with graph.source(…)"))
+    linked: dict[str, set[int]] = {}
     for link in graph.links:
+        if link.source in changed:
+            linked.setdefault(link.source, set()).add(link.port)
+        elif link.target not in changed and link.source in graph.stones and link.target in graph.stones:
+            continue
         for name in (link.source, link.target):
             if name not in graph.stones:
                 problems.append(
@@ -101,19 +120,18 @@ def _check_links(graph: Graph, running: bool) -> list[EvflowError]:
         target = graph.stones.get(link.target)
         if target is not None and own_kind(target) in ("source", "generator"):
             problems.append(GraphError(f"link {link.source!r} → {link.target!r}: a source takes no links"))
-    linked: dict[str, set[int]] = {}
-    for link in graph.links:
-        linked.setdefault(link.source, set()).add(link.port)
-    for name, stone in graph.stones.items():
-        ports = linked.get(name, set())
+    for name in [name for name in graph.stones if name in changed]:
+        stone, ports = graph.stones[name], linked.get(name, set())
         if ports or not (running and own_kind(stone) == "split"):
             problems.extend(_check_ports(name, stone.kind, stone.linked_ports, ports))
     return problems
 
 
-def _check_files(graph: Graph) -> list[EvflowError]:
+def _check_files(graph: Graph, changed: set[str]) -> list[EvflowError]:
     """Each file of its own: what one stone writes another would take for what it wrote itself."""
     problems: list[EvflowError] = []
+    if not any(graph.stones[name].files for name in changed):
+        return problems
     owners: dict[tuple[str | None, Path], str] = {}
     for name, stone in graph.stones.items():
         for file in stone.files:
@@ -139,43 +157,75 @@ def _check_ports(name: str, kind: str, rule: str, ports: set[int]) -> list[Evflo
                 f"stone {name!r} ({kind}): its output leads nowhere; link it with '>>', if only to a Terminal"
             )
         ]
-    if any(port < 0 for port in ports):
+    if ports and min(ports) < 0:
         return [GraphError(f"stone {name!r} ({kind}): port {min(ports)} is linked; ports count from 0")]
-    if any(port > _MOST_PORT for port in ports):
+    if ports and max(ports) > _MOST_PORT:
         return [
             GraphError(f"stone {name!r} ({kind}): port {max(ports)} is linked; ports count to {_MOST_PORT}")
         ]
     return []
 
 
-def _order(topology: Topology) -> list[Slot]:
-    upstream: dict[str, set[str]] = {name: set() for name in topology.slots}
+def _order(topology: Topology) -> list[str]:
+    """The names of the stones, each after all that lead to it."""
+    waits = dict.fromkeys(topology.slots, 0)
     for slot in topology.slots.values():
         for links in slot.ports.values():
             for link in links:
-                upstream[link.target].add(slot.name)
-    try:
-        return [topology.slots[name] for name in TopologicalSorter(upstream).static_order()]
-    except CycleError as error:
-        cycle = " → ".join(error.args[1][::-1])
-        raise GraphError(f"the links form a cycle: {cycle}; an event would never end") from None
-
-
-def _propagate(order: list[Slot]) -> None:
-    arriving: dict[str, dict[str, Schema | None]] = {slot.name: {} for slot in order}
-    for slot in order:
-        slot.arrivals = tuple(arriving[slot.name].values())
-        leaving = [s for arrival in slot.arrivals or (None,) for s in slot.stone.emits(arrival)]
-        for links in slot.ports.values():
+                waits[link.target] += 1
+    order = [name for name, count in waits.items() if not count]
+    for name in order:
+        for links in topology.slots[name].ports.values():
             for link in links:
-                for schema in leaving:
-                    key = "" if schema is None else schema.fingerprint
-                    arriving[link.target].setdefault(key, schema)
+                waits[link.target] -= 1
+                if not waits[link.target]:
+                    order.append(link.target)
+    if len(order) == len(waits):
+        return order
+    left = [slot for slot in topology.slots.values() if waits[slot.name]]
+    before = {link.target: link.source for slot in left for links in slot.ports.values() for link in links}
+    path = [left[0].name]
+    while path[-1] not in path[:-1]:
+        path.append(before[path[-1]])
+    cycle = " → ".join(path[path.index(path[-1]) :][::-1])
+    raise GraphError(f"the links form a cycle: {cycle}; an event would never end")
+
+
+def _propagate(
+    order: list[str], topology: Topology, before: Mapping[str, Slot], changed: Collection[str]
+) -> None:
+    """Finds which schemas are expected at each stone where these may be others than before."""
+    slots = topology.slots
+    sources: dict[str, list[str]] = {}
+    for name in order:
+        for links in slots[name].ports.values():
+            for link in links:
+                sources.setdefault(link.target, []).append(name)
+    # What led to a stone may lead there no longer.
+    left = [slot for name, slot in before.items() if slots.get(name) is not slot]
+    stale = {link.target for slot in left for links in slot.ports.values() for link in links}.union(changed)
+    for name in order:
+        if name not in stale:
+            continue
+        found: dict[str, Schema | None] = {}
+        for source in dict.fromkeys(sources.get(name, ())):
+            for arrival in slots[source].arrivals or (None,):
+                for schema in slots[source].stone.emits(arrival):
+                    found.setdefault("" if schema is None else schema.fingerprint, schema)
+        arrivals, slot = tuple(found.values()), slots[name]
+        if name not in changed:
+            if arrivals == slot.arrivals:
+                continue
+            slot = slots[name] = Slot(name, slot.stone, slot.ports, separate=slot.separate)
+        slot.arrivals = arrivals
+        for links in slot.ports.values():
+            stale.update([link.target for link in links])
 
 
 def _is_idle(slot: Slot) -> bool:
-    declares_nothing = all(schema is None for schema in slot.stone.inputs.values())
-    return isinstance(slot.stone, Compiled) and declares_nothing and not slot.arrivals
+    if slot.arrivals or not isinstance(slot.stone, Compiled):
+        return False
+    return all(schema is None for schema in slot.stone.inputs.values())
 
 
 def _check_stone(slot: Slot, topology: Topology) -> list[EvflowError]:

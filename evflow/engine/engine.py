@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 MOST_SCHEMAS = 1000
 """Schemas of events for which routes are known, beside one for each stone; more are planned anew."""
+
+_PARTED = 20_000
+"""Events, a run counted as 64 of them, after which the passes of a route are compiled as one."""
 _log = logging.getLogger("evflow.engine")
 _HERE: AbstractContextManager[None] = nullcontext()
 
@@ -405,6 +408,10 @@ class Engine:
         if isinstance(route, str):
             self._refuse(slot, batch, route)
             return
+        if route.parted:
+            route.spent += 64 + len(batch)
+            if route.spent > _PARTED:
+                route = self._routes[key] = self._joined(route, slot, input, batch.schema)
         leaving = [(hop.slot, hop.input, batch) for hop in route.direct]
         result = None
         if route.kernel is not None:
@@ -431,13 +438,23 @@ class Engine:
                 route.states, route.stone_attributes, system_values(route.system),
             )  # fmt: skip
 
-    def _plan(self, slot: Slot, input: str, schema: Schema) -> Route | str:
+    def _plan(self, slot: Slot, input: str, schema: Schema, whole: bool = False) -> Route | str:
         # Stones on the route may get their statics by this.
         self._asking = None
         try:
-            return plan_route(slot, schema, self.topology, input)
+            return plan_route(slot, schema, self.topology, input, whole=whole)
         except (SchemaError, CodeError) as error:
             return str(error)
+
+    def _joined(self, route: Route, slot: Slot, input: str, schema: Schema) -> Route:
+        """The route with stones that came while the graph ran as a part of the pass they belong to."""
+        whole = self._plan(slot, input, schema, True)
+        if isinstance(whole, str):
+            route.parted = False
+            return route
+        for stone, _ in whole.stages:
+            stone.separate = False
+        return whole
 
     def _account(self, route: Route, result: Result, seconds: float) -> None:
         counts = result.counts.tolist()

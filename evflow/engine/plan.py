@@ -3,6 +3,9 @@
 Neighbouring compiled stones become one kernel, a tree of stages. It ends at exits, each of which leads to
 the stones that come next: those that are Python, that are frozen, or that take these events only
 after a conversion in Python. Passing stones (source, split) vanish into the exits and are only counted.
+
+A stone that comes while the graph runs is a pass of its own at first, so that only its function is compiled
+while somebody waits for the change; see ``Slot.separate``.
 """
 
 from __future__ import annotations
@@ -59,6 +62,8 @@ class Route:
         direct: the stones that get the arriving events as they are.
         meters: the passing stones on the way.
         system: names of the system values that the functions read.
+        parted: whether stones that are ``separate`` have a pass of their own.
+        spent: what was spent by that, in events.
     """
 
     kernel: Kernel | None = None
@@ -67,6 +72,8 @@ class Route:
     direct: list[Hop] = field(default_factory=list)
     meters: list[Meter] = field(default_factory=list)
     system: frozenset[str] = frozenset()
+    parted: bool = False
+    spent: int = 0
 
     @property
     def states(self) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
@@ -82,14 +89,23 @@ class Route:
 _EMPTY = np.zeros(0, np.uint8)
 
 
-def plan_route(entry: Slot, schema: Schema, topology: Topology, only: str = "") -> Route:
-    """The route of events of ``schema`` that arrive at ``entry``, a passing or compiled stone.
+def plan_route(
+    entry: Slot, schema: Schema, topology: Topology, only: str = "", *, whole: bool = False
+) -> Route:
+    """The route of events that arrive at a passing or compiled stone.
+
+    Args:
+        entry: the stone.
+        schema: the schema of the events.
+        topology: the stones behind it.
+        only: the input of ``entry`` that takes them; "" for the best fit.
+        whole: whether stones that are ``separate`` become a part of the pass.
 
     Raises:
         SchemaError: the stone takes no such events.
         CodeError: its function cannot be compiled for them.
     """
-    builder = _Builder(topology)
+    builder = _Builder(topology, whole)
     if isinstance(entry.stone, Passing):
         reach = builder.reach([Link("", 0, entry.name)], schema, 0)
         builder.meter(reach, None)
@@ -107,8 +123,9 @@ class _Reach:
 
 
 class _Builder:
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, whole: bool) -> None:
         self._slots, self._morphs = topology.slots, topology.morphs
+        self._whole, self._parted = whole, False
         self._stages: list[tuple[Slot, bool]] = []
         self._functions: list[Function] = []
         self._nodes = 0
@@ -118,7 +135,7 @@ class _Builder:
     def route(self, stages: list[Stage], schema: Schema, direct: list[Hop]) -> Route:
         system = frozenset(name for function in self._functions for name in function.system)
         compiled = kernel(tuple(stages), schema) if stages else None
-        return Route(compiled, self._stages, self._exits, direct, self._meters, system)
+        return Route(compiled, self._stages, self._exits, direct, self._meters, system, self._parted)
 
     def reach(self, links: Sequence[Link], schema: Schema, depth: int, fuse: bool = True) -> _Reach:
         """What events of ``schema`` get to over these links; with ``fuse`` as far as compiled stones go."""
@@ -133,12 +150,18 @@ class _Builder:
                 reach.crossed.append(hop.slot)
                 todo.extend(hop.slot.ports.get(0, [])[::-1])
             else:
-                stage = self._try_stage(hop, schema, depth) if fuse else None
+                stage = self._try_stage(hop, schema, depth) if fuse and not self._apart(hop.slot) else None
                 if stage is None:
                     reach.ends.append(hop)
                 else:
                     reach.stages.append(stage)
         return reach
+
+    def _apart(self, slot: Slot) -> bool:
+        """Whether a stone has a pass of its own."""
+        apart = slot.separate and not self._whole
+        self._parted = self._parted or apart
+        return apart
 
     def meter(self, reach: _Reach, exit_: int | None) -> None:
         """Notes what will tell the counts of the passing stones crossed."""
@@ -193,7 +216,7 @@ class _Builder:
             )
         leaving = function.outputs[0][1] if function.outputs else schema
         # Events of two schemas may leave such a stone by one port, so what follows is planned on its own.
-        fuse = not (function.outputs and None in function.sent)
+        fuse = not (function.outputs and None in function.sent) and not self._apart(slot)
         ports = [
             self._port(slot.ports[n], leaving, depth + 1, fuse) if n in slot.ports else Port()
             for n in range(max(slot.ports, default=-1) + 1)

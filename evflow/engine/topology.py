@@ -51,6 +51,8 @@ class Slot:
         stone: its description.
         ports: port → its links, in the order linked.
         arrivals: the schemas that are expected to arrive; None among them for any.
+        separate: whether its function is a native pass of its own: it came while the graph ran, and the pass
+            that it belongs to has not been compiled anew.
         counts: events in, out, dropped, errors.
         unmatched: events that no input took.
         busy: seconds spent in it.
@@ -70,6 +72,7 @@ class Slot:
     stone: Stone
     ports: dict[int, list[Link]] = field(default_factory=dict)
     arrivals: tuple[Schema | None, ...] = ()
+    separate: bool = False
     counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     unmatched: int = 0
     busy: float = 0.0
@@ -123,15 +126,6 @@ class Slot:
     def queued(self) -> int:
         """Events that wait here: parked while frozen, or held by the actor."""
         return sum(len(batch) for _, batch in self.parked) + actors.count(self.name, self.actor, "queued")
-
-    @property
-    def makes_events(self) -> bool:
-        """Whether events begin here: a program or a peer submits them, or it makes them on a period."""
-        stone = self.stone
-        made = (isinstance(stone, Compiled) and stone.period is not None) or (
-            isinstance(stone, Acting) and stone.wakes and stone.linked_ports != "none"
-        )
-        return stone.entrance or made
 
     @property
     def buffers(self) -> bool:
@@ -221,6 +215,18 @@ class Topology:
     morphs: tuple[Morph, ...] = ()
     entrances: frozenset[str] = frozenset()
     crossings: dict[str, Crossing] = field(default_factory=dict)
+
+    @property
+    def makers(self) -> set[str]:
+        """The stones where events begin: a program or a peer submits them, or the stones make them."""
+        stones = [(name, slot.stone) for name, slot in self.slots.items()]
+        return {
+            name
+            for name, stone in stones
+            if stone.entrance
+            or (isinstance(stone, Compiled) and stone.period is not None)
+            or (isinstance(stone, Acting) and stone.wakes and stone.linked_ports != "none")
+        }
 
     def onward(self, slot: Slot) -> set[Slot]:
         """The stones that a stone is linked to; one that was removed may name others that were, too."""

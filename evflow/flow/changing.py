@@ -274,10 +274,18 @@ class Changes:
 
     def _make(self, base: Graph, graph: Graph, terms: Terms) -> bool:
         """Makes a graph the flow's; False if the one it was made from is no longer the flow's."""
-        topology, running = self._prepare(graph), self._worker.engine.topology
-        for name in topology.slots.keys() & running.slots.keys():
-            topology.slots[name].frozen = topology.slots[name].frozen or running.slots[name].frozen
-        compile_ahead(running, topology)
+        try:
+            topology, running = self._prepare(graph), self._worker.engine.topology
+            for name, slot in topology.slots.items():
+                known = running.slots.get(name, slot)
+                if known is not slot:
+                    slot.frozen = known.frozen
+            compile_ahead(running, topology)
+        except CONTAINED:
+            # What runs may have been read while a handler's change was being made.
+            if self._worker.do(lambda: self.graph is not base):
+                return False
+            raise
         pending = _Pending(graph, topology, terms)
         while not self._worker.do(lambda: self._start(base, pending)):
             other = self._pending
@@ -392,14 +400,19 @@ def compile_ahead(running: Topology, wanted: Topology) -> None:
         CodeError: a route cannot be compiled.
     """
     made = difference(running, wanted)
-    changed = made.new | made.replaced | made.relinked
-    behind_actors: set[str] = set()
-    for name, slot in wanted.slots.items():
-        if isinstance(slot.stone, Acting):
-            if name in made.new | made.replaced:
-                slot.stone.prepare()
-            behind_actors.update(link.target for links in slot.ports.values() for link in links)
-    starts = made.entries | (changed & (wanted.entrances | behind_actors)) | _newly_made(wanted, made)
+    changed = made.new | made.replaced
+    for name in changed:
+        stone = wanted.slots[name].stone
+        if isinstance(stone, Acting):
+            stone.prepare()
+    if not running.slots.items().isdisjoint(wanted.slots.items()):
+        # Slots that run are the engine's, so only what is compiled apart from them can be planned here.
+        starts = frozenset([name for name in changed if wanted.slots[name].separate])
+    else:
+        changed |= made.relinked
+        actors = [slot for slot in wanted.slots.values() if isinstance(slot.stone, Acting)]
+        behind_actors = {slot.name for actor in actors for slot in wanted.onward(actor)}
+        starts = made.entries | (changed & (wanted.entrances | behind_actors)) | (made.new & wanted.makers)
     todo, seen = sorted(starts & wanted.slots.keys()), set(starts)
     while todo:
         slot = wanted.slots[todo.pop()]
@@ -411,10 +424,6 @@ def compile_ahead(running: Topology, wanted: Topology) -> None:
             behind = {hop.slot.name for hops in (*route.exits, route.direct) for hop in hops} - seen
             todo += sorted(behind & changed)
             seen |= behind
-
-
-def _newly_made(wanted: Topology, made: Difference) -> frozenset[str]:
-    return frozenset(name for name in made.new if wanted.slots[name].makes_events)
 
 
 def _expected(slot: Slot) -> list[Schema]:

@@ -107,7 +107,7 @@ class Editable:
         link = _found_link(self, start.placed.name, start.port, end.placed.name, input)
         if isinstance(stone, Stone) and stone.linked_ports == "none":
             raise GraphError(f"graph {self.name}: {stone!r} has no output, so it cannot stand between two")
-        if isinstance(stone, Stone) and any(known is stone for known in self.stones.values()):
+        if isinstance(stone, Stone) and id(stone) in map(id, self.stones.values()):
             raise GraphError(f"graph {self.name}: {stone!r} stands in the graph already")
         on = start.placed.stone.on
         placed = self.add(stone)

@@ -159,8 +159,10 @@ def own_kind(stone: Stone) -> str:
     count."""
     if isinstance(stone, Absent):
         return stone.derives
-    places = (f"{found.__module__}:{found.__qualname__}" for found in type(stone).__mro__)
-    return next((_OWN[place] for place in places if place in _OWN), "")
+    for found in type(stone).__mro__:
+        if kind := _OWN.get(f"{found.__module__}:{found.__qualname__}"):
+            return kind
+    return ""
 
 
 def class_text(stone: Stone) -> str:

@@ -1,0 +1,88 @@
+"""What a change of a running graph costs, in calls of Python functions: a count that no load changes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import evflow as ev
+
+
+class Ping(ev.Event):
+    number: int
+
+
+@contextmanager
+def counting() -> Iterator[Callable[[], int]]:
+    """Counts the calls in this thread and in those that start within; gives how many there were so far."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile(), threading.getprofile()
+    threading.setprofile(count)
+    sys.setprofile(count)
+    try:
+        yield lambda: calls
+    finally:
+        sys.setprofile(before[0])
+        threading.setprofile(before[1])
+
+
+def inserted(filters: int, at: int) -> int:
+    """The calls that it takes to insert a new filter behind so many of a chain, as the second change."""
+    g = ev.Graph()
+    stone = g.source("pings", Ping)
+    names = ["pings", *(f"f{number}" for number in range(filters)), "end"]
+    for number in range(filters):
+        stone = stone >> ev.Filter(f"input.number > {number}", name=names[number + 1])
+    stone >> ev.Terminal(lambda event: None, name="end")
+    with counting() as calls, g.run() as flow:
+        flow["pings"].submit(Ping(1))
+        flow.insert(ev.Filter(f"input.number > -{filters}", name="first"), after="pings", before=names[1])
+        flow["pings"].submit(Ping(1))
+        flow.drain()
+        names.insert(1, "first")
+        before = calls()
+        flow.insert(
+            ev.Filter(f"input.number != -{filters}{at}", name="new"), after=names[at], before=names[at + 1]
+        )
+        return calls() - before
+
+
+@pytest.mark.parametrize("filters", [1, 5, 30])
+def test_an_insertion_takes_the_same_calls_wherever_it_is_in_a_graph_of_any_size(filters: int) -> None:
+    for at in (0, filters // 2 + 1, filters + 1):
+        assert inserted(filters, at) < 1_300
+
+
+def test_an_inserted_filter_becomes_a_part_of_its_pass_with_its_statics_and_counts() -> None:
+    seen: list[int] = []
+    g = ev.Graph()
+    low = g.source("pings", Ping) >> ev.Filter("input.number >= 0", name="low")
+    (
+        low
+        >> ev.Filter("input.number < 1000000", name="high")
+        >> ev.Terminal(lambda batch: seen.extend(batch["number"].tolist()), batch=True, name="end")
+    )
+    with g.run() as flow:
+        flow["pings"].submit_batch({"number": [0]})
+        every = "{ static int seen = 0; seen = seen + 1; return seen % 3 == 0; }"
+        flow.insert(ev.Filter(every, name="third"), after="low", before="high")
+        third = flow.engine.topology.slots["third"]
+        numbers = range(50_000)
+        for first in range(0, 50_000, 5_000):
+            assert third.separate == (first < 20_000)
+            flow["pings"].submit_batch({"number": numbers[first : first + 5_000]})
+            flow.drain()
+        assert seen == [0, *numbers[2::3]]
+        stats = flow.stats()
+        assert [stats[name]["in"] for name in ("low", "third", "high")] == [50_001, 50_000, 16_667]
