@@ -5,9 +5,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evflow.errors import SubscriptionError
 from evflow.matching import Matcher
+from evflow.matching.index.filing import radius_of
 from evflow.matching.model import Circle, Constraint, Filter, GlobeCircle, Op, Subscription
 from tests.matching.side import Side, circle, constraint, event, number, point
 
@@ -234,3 +237,12 @@ def test_working_memory_that_another_thread_takes_first_is_made_anew() -> None:
     assert matcher.match({"a": 4.0}).tolist() == [0]
     matcher._engine._scratches = _Raced()
     assert matcher.match_batch([{"a": 4.0}, {"a": 2.0}]).ids.tolist() == [0]
+
+
+@given(st.floats(1.0, 10.0), st.floats(-300.0, 140.0))
+def test_circle_is_filed_for_more_than_the_distance_of_any_place_that_it_holds(
+    mantissa: float, exponent: float
+) -> None:
+    """However the square of the distance is rounded, also where it becomes zero."""
+    distance = mantissa * 10.0**exponent
+    assert radius_of.py_func(0, distance * distance) > distance
