@@ -9,7 +9,7 @@ import pytest
 
 from evflow.codgen.front import Input, build
 from evflow.codgen.kernel import Port, Stage, kernel
-from evflow.codgen.runtime import new_state
+from evflow.codgen.runtime import kept_state, layout_of, new_state
 from evflow.codgen.tree import Fault, Function
 from evflow.errors import GraphError
 from evflow.events.attributes import Attributes
@@ -308,3 +308,13 @@ def test_function_of_attributes_takes_any_schema() -> None:
         Stage(attributes_only, 0, (Port((), 0),)), batch_of(3), Attributes.from_rows([{"n": 1}, {}, {"n": 2}])
     )
     assert rows_at(result, 0) == [0, 2]
+
+
+def test_statics_of_another_length_are_not_taken_over() -> None:
+    """They come from files and from other nodes, and native code trusts their length."""
+    counting = function("{ static int seen = 7; static double sums[3]; seen += 1; return seen; }")
+    state, layout = new_state(counting), layout_of(counting)
+    kept = kept_state(counting, state, layout)
+    assert kept is not None and kept.tolist() == state.tolist()
+    for wrong in (state[:0], state[:-1], np.append(state, state[:1])):
+        assert kept_state(counting, wrong, layout) is None
