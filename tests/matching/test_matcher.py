@@ -74,15 +74,16 @@ def test_ids_fill_blocks_and_holes() -> None:
     assert ids.totals() == (9_997, 9_997)
 
 
-def test_ids_that_are_free_again_are_taken_though_very_many_came_and_went() -> None:
+@pytest.mark.parametrize("count", [512, 1024, 2048, 3000, 4096])
+def test_ids_that_are_free_again_are_taken_though_very_many_came_and_went(count: int) -> None:
     ids = Ids()
-    many = ids.next_many(3000)
+    many = ids.next_many(count)
     one = np.ones(len(many), np.int32)
     for _ in range(3):
         ids.add(many, one, one, np.ones(len(many), bool))
-        assert ids.moves(0) and not ids.moves(3000)
+        assert ids.moves(0) and not ids.moves(count)
         ids.remove(many)
-        assert ids.next() == 0 and not ids.moves(0) and not ids.moves(3000)
+        assert ids.next() == 0 and not ids.moves(0) and not ids.moves(count)
 
 
 WRONG: list[tuple[Callable[[Matcher], Any], str]] = [
