@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, overload
@@ -23,7 +23,7 @@ class Link(NamedTuple):
     input: str = ""
 
 
-class Links(Collection[Link]):
+class Links(Sequence[Link]):
     """The links of a graph, by the port at which they start; those of one port in the order made.
 
     Args:
@@ -37,6 +37,13 @@ class Links(Collection[Link]):
 
     def __len__(self) -> int:
         return sum(map(len, self._by_port.values()))
+
+    @overload
+    def __getitem__(self, index: int) -> Link: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Link]: ...
+    def __getitem__(self, index: int | slice) -> Link | list[Link]:
+        return list(self)[index]
 
     def __iter__(self) -> Iterator[Link]:
         return chain.from_iterable(self._by_port.values())

@@ -99,7 +99,7 @@ class World:
         ends = [name for name, stone in graph.stones.items() if stone.kind == "terminal"]
         how = random.choice(["insert", "insert", "remove", "replace", "fan", "cross", "unlink", "end"])
         if how == "insert" and graph.links:
-            link = random.choice(list(graph.links))
+            link = random.choice(graph.links)
             graph.insert(self.stage(), after=link.source, before=link.target)
         elif how == "remove" and stages:
             graph.remove(random.choice(stages))
@@ -110,7 +110,7 @@ class World:
         elif how == "cross":
             graph.link(random.choice([*stages, "recs"]), random.choice([*stages, *ends]))
         elif how == "unlink" and graph.links:
-            link = random.choice(list(graph.links))
+            link = random.choice(graph.links)
             graph.unlink(link.source, link.target)
         elif len(ends) > 1:
             graph.remove(random.choice(ends))
