@@ -9,7 +9,7 @@ import pytest
 import evflow as ev
 from evflow.engine.check import check_graph
 from evflow.engine.topology import Topology
-from evflow.graph.placed import Link
+from evflow.graph.placed import Link, Links
 
 
 class One(ev.Event):
@@ -56,9 +56,9 @@ def edit(g: ev.Graph, rng: random.Random) -> None:
         g.replace(link.source, made(rng))
     elif what == 4:
         # May form a cycle, or lead into a source.
-        g.links.append(Link(link.source, rng.randrange(-1, 2) if rng.random() < 0.2 else 0, other.target))
+        g.links.add(Link(link.source, rng.randrange(-1, 2) if rng.random() < 0.2 else 0, other.target))
     elif what == 5:
-        g.links.remove(link)
+        g.links = Links([one for one in g.links if one != link])
     else:
         g.link(g[link.source][link.port], ev.Terminal(print))
 

@@ -61,7 +61,7 @@ def inserted(filters: int, at: int) -> int:
 @pytest.mark.parametrize("filters", [1, 5, 30])
 def test_an_insertion_takes_the_same_calls_wherever_it_is_in_a_graph_of_any_size(filters: int) -> None:
     for at in (0, filters // 2 + 1, filters + 1):
-        assert inserted(filters, at) < 1_300
+        assert inserted(filters, at) < 1_400
 
 
 def test_an_inserted_filter_becomes_a_part_of_its_pass_with_its_statics_and_counts() -> None:
