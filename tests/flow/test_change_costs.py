@@ -38,29 +38,31 @@ def counting() -> Iterator[Callable[[], int]]:
 
 
 def inserted(filters: int, at: int) -> int:
-    """The calls that it takes to insert a new filter behind so many of a chain, as the second change."""
+    """The calls that it takes to insert a new filter behind so many stones of a chain, after another change.
+
+    The least of three: now and then the code of a filter needs a new engine of LLVM.
+    """
     g = ev.Graph()
     stone = g.source("pings", Ping)
     names = ["pings", *(f"f{number}" for number in range(filters)), "end"]
     for number in range(filters):
         stone = stone >> ev.Filter(f"input.number > {number}", name=names[number + 1])
     stone >> ev.Terminal(lambda event: None, name="end")
+    taken: list[int] = []
     with counting() as calls, g.run() as flow:
-        flow["pings"].submit(Ping(1))
-        flow.insert(ev.Filter(f"input.number > -{filters}", name="first"), after="pings", before=names[1])
-        flow["pings"].submit(Ping(1))
-        flow.drain()
-        names.insert(1, "first")
-        before = calls()
-        flow.insert(
-            ev.Filter(f"input.number != -{filters}{at}", name="new"), after=names[at], before=names[at + 1]
-        )
-        return calls() - before
+        for turn in range(4):
+            flow["pings"].submit(Ping(1))
+            flow.drain()
+            before, code = calls(), f"input.number != -{filters}{at}{turn}"
+            flow.insert(ev.Filter(code, name=f"new{turn}"), after=names[at], before=names[at + 1])
+            taken.append(calls() - before)
+            names.insert(at + 1, f"new{turn}")
+    return min(taken[1:])
 
 
 @pytest.mark.parametrize("filters", [1, 5, 30])
 def test_an_insertion_takes_the_same_calls_wherever_it_is_in_a_graph_of_any_size(filters: int) -> None:
-    for at in (0, filters // 2 + 1, filters + 1):
+    for at in (0, filters // 2, filters):
         assert inserted(filters, at) < 1_400
 
 
