@@ -79,6 +79,11 @@ def _machine(*, optimised: bool) -> Any:
 
 
 @cache
+def _context() -> Any:
+    return llvm.context.get_global_context()
+
+
+@cache
 def _head() -> str:
     """How a module begins: what it is made for."""
     layout = _machine(optimised=False).target_data
@@ -177,7 +182,7 @@ class Native:
 
 
 def _parsed(ir: str) -> Any:
-    return llvm.parse_assembly(_head() + ir)
+    return llvm.parse_assembly(_head() + ir, _context())
 
 
 def _optimise(module: Any, machine: Any) -> None:

@@ -459,11 +459,13 @@ class Function:
                 todo.extend(item)
             elif isinstance(item, Variable):
                 parts.append(f"{item.static} {item.index} ")
+            elif isinstance(item, Pos):
+                parts.append(f"{item.line}:{item.column} ")
             elif isinstance(item, _NODES):
                 kind: Any = type(item)
                 parts.append(f"{kind.__name__} ")
                 # The type of a path follows from its schema and its steps.
-                todo.extend([getattr(item, name) for name in _names(kind)])
+                todo.extend(map(item.__getattribute__, _names(kind)))
             else:
                 parts.append(f"{item!r} ")
         return hashlib.sha256("".join(parts).encode("utf-8", "surrogatepass")).digest()
@@ -513,8 +515,7 @@ def walk(node: object) -> list[Any]:
         elif isinstance(item, _NODES):
             found.append(item)
             kind: Any = type(item)
-            for name in _parts(kind):
-                todo.append(getattr(item, name))
+            todo.extend(map(item.__getattribute__, _parts(kind)))
     return found
 
 
@@ -544,7 +545,8 @@ def deepest(node: object, levels: int, nodes: int) -> tuple[int, int, Pos | None
             if level > depth:
                 depth, place = level, pos
             kind: Any = type(item)
-            todo.extend([(getattr(item, name), level, pos) for name in _parts(kind)])
+            for name in _parts(kind):
+                todo.append((getattr(item, name), level, pos))
     return depth, count, place
 
 

@@ -51,8 +51,8 @@ class Context:
 def new_context() -> Context:
     """A context that holds the words every kernel has."""
     context = Context()
-    for name in HEAD:
-        context.at(name)
+    context.words = {(name,): at for at, name in enumerate(HEAD)}
+    context.size = len(HEAD)
     return context
 
 

@@ -290,13 +290,15 @@ def write_kernel(routes: Routes) -> KernelText:
 
 def _write_run(module: Module, context: Context, frame: Context, routes: Routes) -> None:
     body = ContextBody(module, context, "void @run(ptr noalias %ctx) nounwind")
-    data, offsets, selection = (body.word(context.at(k), "ptr") for k in ("data", "offsets", "selection"))
+    schema = routes.buffers[0].schema
+    data, selection = body.word(context.at("data"), "ptr"), body.word(context.at("selection"), "ptr")
+    offsets = body.word(context.at("offsets"), "ptr") if schema is not None and schema.width is None else ""
     count = body.word(context.at("count"))
     place = body.alloca(f"[{max(frame.size, 1)} x i64]")
+    body.zero(place, 8 * frame.size)
     for key, at in frame.words.items():
-        initial = body.word(context.vector(*key[1:])) if key[0] == "address" else "0"
-        body.store("i64", initial, place, 8 * at)
-    schema = routes.buffers[0].schema
+        if key[0] == "address":
+            body.store("i64", body.word(context.vector(*key[1:])), place, 8 * at)
     with body.counted(count) as (pos, _):
         row = selected(body, selection, pos)
         if schema is None:
@@ -331,7 +333,8 @@ def _write_totals(body: ContextBody, frame: Context, place: str, routes: Routes,
         for column, part in enumerate(_totals(body, frame, place, node, count)):
             row[column] = part if row[column] == "0" else body.let(f"add i64 {row[column]}, {part}")
     for word, total in enumerate(chain.from_iterable(counts), body.context.at("counts")):
-        body.set_word(word, total)
+        if total != "0":
+            body.set_word(word, total)
     for key, at in frame.words.items():
         if key[0] == "length":
             body.set_word(body.context.vector(*key[1:]) + 1, body.load("i64", place, 8 * at))

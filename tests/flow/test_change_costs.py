@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -20,12 +20,15 @@ class Ping(ev.Event):
 
 @contextmanager
 def counting() -> Iterator[Callable[[], int]]:
-    """Counts the calls in this thread and in those that start within; gives how many there were so far."""
+    """Counts the calls in this thread and in those that start within; gives how many there were so far.
+
+    Once numba is loaded, by whoever, it adds a dozen to each call of LLVM; they do not count.
+    """
     calls = 0
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal calls
-        calls += event == "call"
+        calls += event == "call" and "numba" not in frame.f_code.co_filename
 
     before = sys.getprofile(), threading.getprofile()
     threading.setprofile(count)
@@ -37,8 +40,8 @@ def counting() -> Iterator[Callable[[], int]]:
         threading.setprofile(before[1])
 
 
-def inserted(filters: int, at: int) -> int:
-    """The calls that it takes to insert a new filter behind so many stones of a chain, after another change.
+def inserted(filters: int, at: int, codes: Sequence[str]) -> int:
+    """The calls that it takes to insert a filter behind so many stones of a chain, after another change.
 
     The least of three: now and then the code of a filter needs a new engine of LLVM.
     """
@@ -50,10 +53,10 @@ def inserted(filters: int, at: int) -> int:
     stone >> ev.Terminal(lambda event: None, name="end")
     taken: list[int] = []
     with counting() as calls, g.run() as flow:
-        for turn in range(4):
+        for turn, code in enumerate(codes):
             flow["pings"].submit(Ping(1))
             flow.drain()
-            before, code = calls(), f"input.number != -{filters}{at}{turn}"
+            before = calls()
             flow.insert(ev.Filter(code, name=f"new{turn}"), after=names[at], before=names[at + 1])
             taken.append(calls() - before)
             names.insert(at + 1, f"new{turn}")
@@ -61,9 +64,14 @@ def inserted(filters: int, at: int) -> int:
 
 
 @pytest.mark.parametrize("filters", [1, 5, 30])
-def test_an_insertion_takes_the_same_calls_wherever_it_is_in_a_graph_of_any_size(filters: int) -> None:
-    for at in (0, filters // 2, filters):
-        assert inserted(filters, at) < 1_400
+@pytest.mark.parametrize("where", [0.0, 0.5, 1.0])
+def test_an_insertion_takes_the_same_calls_wherever_it_is_in_a_graph_of_any_size(
+    filters: int, where: float
+) -> None:
+    at, new = round(where * filters), [f"input.number != -{filters}{where}{turn}" for turn in range(4)]
+    # About 320 calls to compile a function are those of pycparser and llvmlite.
+    assert inserted(filters, at, new) < 1_250
+    assert inserted(filters, at, ["input.number != -1"] * 4) < 450
 
 
 def test_an_inserted_filter_becomes_a_part_of_its_pass_with_its_statics_and_counts() -> None:
