@@ -282,10 +282,13 @@ class Changes:
                     slot.frozen = known.frozen
             compile_ahead(running, topology)
         except CONTAINED:
+            other = self._pending
+            if other is None and self.graph is base:
+                raise
             # What runs may have been read while a handler's change was being made.
-            if self._worker.do(lambda: self.graph is not base):
-                return False
-            raise
+            if other is not None:
+                self._worker.wait(other.done)
+            return self.graph is base and self._make(base, graph, terms)
         pending = _Pending(graph, topology, terms)
         while not self._worker.do(lambda: self._start(base, pending)):
             other = self._pending
