@@ -6,7 +6,7 @@ are expected to arrive, and that is what a stone without a declared input is com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,11 +52,11 @@ def check_graph(
     changed = {name for name, slot in topology.slots.items() if before.get(name) is not slot}
     problems = [*_check_links(graph, running, changed), *_check_files(graph, changed)]
     try:
-        order = _order(topology)
+        sources = _sources(topology)
     except GraphError as error:
         raise GraphError(*(str(p) for p in problems), str(error)) from None
-    _propagate(order, topology, before, changed)
-    for name in order:
+    _propagate(sources, topology.slots, before, changed)
+    for name in sources:
         slot, same = topology.slots[name], before.get(name)
         if same is not None and same.stone is slot.stone and same.arrivals == slot.arrivals:
             continue
@@ -166,13 +166,14 @@ def _check_ports(name: str, kind: str, rule: str, ports: set[int]) -> list[Evflo
     return []
 
 
-def _order(topology: Topology) -> list[str]:
-    """The names of the stones, each after all that lead to it."""
-    waits = dict.fromkeys(topology.slots, 0)
-    for slot in topology.slots.values():
+def _sources(topology: Topology) -> dict[str, list[str]]:
+    """The names of the stones, each after all that lead to it, and of those that do."""
+    sources: dict[str, list[str]] = {name: [] for name in topology.slots}
+    for name, slot in topology.slots.items():
         for links in slot.ports.values():
             for link in links:
-                waits[link.target] += 1
+                sources[link.target].append(name)
+    waits = {name: len(before) for name, before in sources.items()}
     order = [name for name, count in waits.items() if not count]
     for name in order:
         for links in topology.slots[name].ports.values():
@@ -181,34 +182,26 @@ def _order(topology: Topology) -> list[str]:
                 if not waits[link.target]:
                     order.append(link.target)
     if len(order) == len(waits):
-        return order
-    left = [slot for slot in topology.slots.values() if waits[slot.name]]
-    before = {link.target: link.source for slot in left for links in slot.ports.values() for link in links}
-    path = [left[0].name]
+        return {name: sources[name] for name in order}
+    path = [next(name for name, count in waits.items() if count)]
     while path[-1] not in path[:-1]:
-        path.append(before[path[-1]])
+        path.append(next(name for name in sources[path[-1]] if waits[name]))
     cycle = " → ".join(path[path.index(path[-1]) :][::-1])
     raise GraphError(f"the links form a cycle: {cycle}; an event would never end")
 
 
 def _propagate(
-    order: list[str], topology: Topology, before: Mapping[str, Slot], changed: Collection[str]
+    sources: Mapping[str, list[str]], slots: dict[str, Slot], before: Mapping[str, Slot], changed: set[str]
 ) -> None:
     """Finds which schemas are expected at each stone where these may be others than before."""
-    slots = topology.slots
-    sources: dict[str, list[str]] = {}
-    for name in order:
-        for links in slots[name].ports.values():
-            for link in links:
-                sources.setdefault(link.target, []).append(name)
     # What led to a stone may lead there no longer.
     left = [slot for name, slot in before.items() if slots.get(name) is not slot]
-    stale = {link.target for slot in left for links in slot.ports.values() for link in links}.union(changed)
-    for name in order:
+    stale = changed | {link.target for slot in left for links in slot.ports.values() for link in links}
+    for name, leading in sources.items():
         if name not in stale:
             continue
         found: dict[str, Schema | None] = {}
-        for source in dict.fromkeys(sources.get(name, ())):
+        for source in dict.fromkeys(leading):
             for arrival in slots[source].arrivals or (None,):
                 for schema in slots[source].stone.emits(arrival):
                     found.setdefault("" if schema is None else schema.fingerprint, schema)
