@@ -141,6 +141,11 @@ class NodeProcess:
         return self._process.pid
 
     @property
+    def ended(self) -> bool:
+        """Whether it no longer runs."""
+        return self._process.poll() is not None
+
+    @property
     def rss(self) -> int:
         """Bytes of memory that it has in use now."""
         pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]

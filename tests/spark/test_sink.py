@@ -284,7 +284,7 @@ def test_node_killed_again_and_again_has_each_row_once_and_in_order(tmp_path: Pa
         sending(contact, "a", "b").run() as flow,
     ):
         for _ in range(3):
-            while not _died(there):
+            while not there.ended:
                 step = random.choice((1, 10, 300))
                 for source, name in enumerate("ab"):
                     flow[name].submit_batch(rows(*range(sent, sent + step), source=source))
@@ -293,7 +293,7 @@ def test_node_killed_again_and_again_has_each_row_once_and_in_order(tmp_path: Pa
             there.kill()
             there.restart()
         while not _drained(flow):
-            if _died(there):
+            if there.ended:
                 there.kill()
                 there.restart()
         with reading(contact) as reader:
@@ -308,8 +308,3 @@ def _drained(flow: ev.Flow) -> bool:
     except FlowError:
         return False
     return True
-
-
-def _died(process: NodeProcess) -> bool:
-    """Whether it has ended, and is a zombie until it is started again."""
-    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
