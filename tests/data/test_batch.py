@@ -344,3 +344,60 @@ def test_masks_choose_what_they_are_true_for(originals: list[Any], way: Any) -> 
     for wrong in ([True, False], [1.5], ["0"], np.ones((7, 1), bool)):
         with pytest.raises(SchemaError, match="expected whole positions, or a mask of 7 bools, found"):
             way(batch, wrong)
+
+
+def _positions_in_memory(chosen: list[int]) -> list[np.ndarray[Any, Any]]:
+    """The same positions, laid out in memory in every way."""
+    read_only = np.array(chosen, np.int32)
+    read_only.flags.writeable = False
+    wide = np.full(2 * len(chosen), 10**6, np.int32)
+    wide[::2] = chosen
+    table = np.full((len(chosen), 3), 10**6, np.int32, order="C")
+    table[:, 1] = chosen
+    packed = np.zeros(len(chosen), [("skipped", "i1"), ("position", "i4")])
+    packed["position"] = chosen
+    forms = [np.array(chosen, dtype) for dtype in "i1 i2 >i2 i4 >i4 i8 >i8 u1 u4 >u4 u8 >u8".split()]
+    return [
+        *forms,
+        read_only,
+        wide[::2],
+        np.array(chosen[::-1], np.int32)[::-1],
+        table[:, 1],
+        packed["position"],
+    ]
+
+
+@pytest.mark.parametrize("make", [fixed, varied])
+def test_positions_mean_the_same_however_they_lie_in_memory(make: Any) -> None:
+    """Machine code reads a selection as int32 back to back, so that is what a selection is."""
+    batch = EventBatch.from_events([make(n) for n in range(12)])
+    chosen = [0, 2, 3, 7, 11]
+    code = "input.n % 2 == 1"
+    for laid in _positions_in_memory(chosen):
+        selected = batch.select(laid)
+        assert selected.selection is not None
+        assert (selected.selection.dtype, selected.selection.flags.c_contiguous) == (np.int32, True)
+        assert selected.selection.flags.aligned
+        assert numbers(selected) == numbers(batch.take(laid)) == chosen
+        assert numbers(selected.select(np.array([0, 9, 2, 9, 4], np.int32)[::2])) == [0, 3, 11]
+        assert _passed(selected, code) == [3, 7, 11]
+
+
+def _passed(batch: EventBatch, code: str) -> list[int]:
+    """The numbers of the events that a compiled filter lets through."""
+    arrived: list[int] = []
+    g = ev.Graph()
+    _ = g.source("in", batch.schema) >> ev.Filter(code) >> ev.Terminal(lambda event: arrived.append(event.n))
+    with g.run() as flow:
+        flow["in"].submit_batch(batch)
+        flow.drain()
+    return arrived
+
+
+def test_a_selection_is_not_changed_with_the_positions_that_were_given() -> None:
+    """Positions that were checked must not change before machine code reads them."""
+    batch = EventBatch.from_events([fixed(n) for n in range(5)])
+    positions = np.array([1, 3], np.int32)
+    selected = batch.select(positions)
+    positions[:] = 10**6
+    assert numbers(selected) == [1, 3]
