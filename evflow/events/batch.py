@@ -304,7 +304,7 @@ class EventBatch:
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
             if step != 1:
-                return self.take(np.arange(start, stop, step))
+                return self._taken(np.arange(start, stop, step))
             return self.slice(start, stop)
         n = len(self)
         position = key + n if key < 0 else key
@@ -333,10 +333,11 @@ class EventBatch:
         """The chosen events, by reference.
 
         Args:
-            positions: increasing integers from 0, or a mask (bool) as long as the batch. They are copied.
+            positions: increasing integers, from 0 to the length of the batch less 1, or a mask (bool) as long
+                as the batch. They are copied.
 
         Raises:
-            SchemaError: ``positions`` is neither.
+            SchemaError: ``positions`` is neither; names the first that is no position of the batch.
         """
         # Machine code reads them as they lie, and reads them again later: in order, and nobody else's.
         rows = np.array(self._positions(positions), np.int32, order="C")
@@ -368,28 +369,51 @@ class EventBatch:
         return EventBatch(self.schema, around.data, around.rows, around.offsets, rows - first, attributes)
 
     def _positions(self, given: _Positions | Sequence[int] | Sequence[bool]) -> _Positions:
-        found = np.asarray(given)
-        if found.dtype.kind in "iu" or not found.size:
-            return found
-        if found.dtype == bool and found.shape == (len(self),):
+        """Whole numbers, each the position of an event of the batch.
+
+        Raises:
+            SchemaError: they are something else.
+        """
+        n = len(self)
+        try:
+            found = np.asarray(given)
+        except (TypeError, ValueError, OverflowError):
+            raise self._no_positions(describe(given)) from None
+        if found.dtype == bool and found.shape == (n,):
             return np.flatnonzero(found)
-        raise SchemaError(
+        if found.ndim != 1 or (found.dtype.kind not in "iu" and (found.size or found.dtype == bool)):
+            raise self._no_positions(f"{found.dtype} of shape {found.shape}")
+        if not found.size:
+            return np.empty(0, np.intp)
+        if int(found.min()) < 0 or int(found.max()) >= n:
+            at = int(np.argmax((found < 0) | (found >= n)))
+            wanted = f"positions from 0 to {n - 1}" if n else "no positions, since there are no events"
+            hint = f"; batch[{found[at]}] counts from the end, positions do not" * bool(-n <= found[at] < 0)
+            raise SchemaError(
+                f"events of {self.schema.name}: expected {wanted}, found {found[at]} at index {at}{hint}"
+            )
+        return found
+
+    def _no_positions(self, found: str) -> SchemaError:
+        return SchemaError(
             f"events of {self.schema.name}: expected whole positions, or a mask of {len(self)} bools, found "
-            f"{found.dtype} of shape {found.shape}"
+            f"{found}"
         )
 
     def take(self, positions: _Positions | Sequence[int] | Sequence[bool]) -> EventBatch:
         """The chosen events, copied.
 
         Args:
-            positions: integers from 0, in the order in which the events shall stand, or a mask (bool) as long
-                as
-                the batch.
+            positions: integers, from 0 to the length of the batch less 1, in the order in which the events
+                shall stand, or a mask (bool) as long as the batch.
 
         Raises:
-            SchemaError: ``positions`` is neither.
+            SchemaError: ``positions`` is neither; names the first that is no position of the batch.
         """
-        chosen = self._positions(positions).astype(np.intp, copy=False)
+        return self._taken(self._positions(positions).astype(np.intp, copy=False))
+
+    def _taken(self, chosen: _Positions) -> EventBatch:
+        """The events at these positions, all of which are in the batch, copied."""
         attributes = None if self.attributes is None else self.attributes.take(chosen)
         rows = chosen if self.selection is None else self.selection[chosen]
         if self.offsets is None:
@@ -411,7 +435,7 @@ class EventBatch:
 
     def compact(self) -> EventBatch:
         """The same events with nothing between them and no selection; itself if it is so already."""
-        return self if self.selection is None else self.take(np.arange(len(self.selection)))
+        return self if self.selection is None else self._taken(np.arange(len(self.selection)))
 
     @classmethod
     def concat(cls, batches: Sequence[EventBatch], room: Room = no_room) -> EventBatch:

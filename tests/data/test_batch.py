@@ -401,3 +401,47 @@ def test_a_selection_is_not_changed_with_the_positions_that_were_given() -> None
     selected = batch.select(positions)
     positions[:] = 10**6
     assert numbers(selected) == [1, 3]
+
+
+@pytest.mark.parametrize("make", [fixed, varied])
+@pytest.mark.parametrize("way", [EventBatch.take, EventBatch.select])
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        ([0, 7], "7 at index 1"),
+        ([3, 2**31], "2147483648 at index 1"),
+        (np.array([1, 2, 2**32 + 1]), "4294967297 at index 2"),
+        (np.array([2**64 - 1], np.uint64), "18446744073709551615 at index 0"),
+        ([1, 9, 8], "9 at index 1"),
+        ([-1], "-1 at index 0; batch[-1] counts from the end, positions do not"),
+        ([-8], "-8 at index 0"),
+    ],
+)
+def test_positions_that_the_batch_does_not_have_are_refused(
+    make: Any, way: Any, wrong: Any, found: str
+) -> None:
+    """They would lead machine code beyond the memory of the batch."""
+    batch = EventBatch.from_events([make(n) for n in range(9)])
+    name = batch.schema.name
+    for seven in (batch.slice(0, 7), batch.select([0, 1, 2, 3, 4, 5, 8])):
+        with pytest.raises(SchemaError) as error:
+            way(seven, wrong)
+        assert str(error.value) == f"events of {name}: expected positions from 0 to 6, found {found}"
+    message = f"events of {name}: expected no positions, since there are no events, found 0 at index 0"
+    with pytest.raises(SchemaError) as error:
+        way(batch.slice(0, 0), [0])
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("way", [EventBatch.take, EventBatch.select])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        3, None, {1, 2}, np.array([[0, 1], [1, 2]]), [[0], [1, 2]], [2**64], ["1"], [None], np.zeros(0, bool),
+        np.zeros((0, 2), int), np.array([0, 1], object), np.array([1.0, float("nan")]), iter([0]), "12",
+    ],
+)  # fmt: skip
+def test_what_is_no_positions_is_refused(way: Any, wrong: Any) -> None:
+    batch = EventBatch.from_events([fixed(n) for n in range(3)])
+    with pytest.raises(SchemaError, match="expected whole positions, or a mask of 3 bools, found"):
+        way(batch, wrong)
