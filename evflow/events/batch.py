@@ -116,7 +116,8 @@ class EventBatch:
 
         Args:
             schema: the schema they claim to have.
-            data: events back to back, nothing before or behind.
+            data: events back to back, nothing before or behind. What cannot be written to through it must
+                not change otherwise either.
             count: how many events there are; None for as many as there are.
 
         Raises:
@@ -127,7 +128,8 @@ class EventBatch:
         if isinstance(data, bytes) and count == 1 and is_one(schema, data):
             return cls(schema, data, 1)
         try:
-            held = data if memoryview(data).readonly else bytes(data)
+            view = memoryview(data)
+            held = data if view.readonly and view.c_contiguous else view.tobytes()
         except TypeError:
             raise SchemaError(f"bytes of {schema.name}: expected bytes, found {describe(data)}") from None
         array = np.frombuffer(held, _UINT8)

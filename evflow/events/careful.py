@@ -174,6 +174,8 @@ def array_elements(kind: Array, value: Any) -> AnyArray:
         Misfit: it is no array of numbers, has another shape, or an element does not fit.
     """
     array = value if isinstance(value, np.ndarray) else _from_sequence(kind, value)
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise Misfit(f"an array of which nothing is masked ({kind.text})", array)
     if not array.size and array.ndim < len(kind.shape):
         # A list without elements does not say what dimensions they would have.
         array = array.reshape(*array.shape, *(n or 0 for n in kind.shape[array.ndim :]))

@@ -83,10 +83,15 @@ def as_column(kind: FieldType, given: Any) -> Column:
     reader = library_of(given)
     if reader is not None:
         # The table's own library is loaded by now; evflow loads it for nobody else.
-        read: Column = importlib.import_module(reader).read_column(kind, given)
+        module = importlib.import_module(reader)
+        if hasattr(given, "columns"):
+            return Column(module.read_table(given))
+        read: Column = module.read_column(kind, given)
         return read
-    if isinstance(given, np.ma.MaskedArray):
-        return Column(np.asarray(given.data), ~np.ma.getmaskarray(given))
+    if isinstance(given, memoryview):
+        given = _viewed(given)
+    if isinstance(given, np.ma.MaskedArray) and given.ndim:
+        return _unmasked(given)
     if isinstance(given, Mapping) or (isinstance(given, np.ndarray) and given.ndim):
         return Column(given)
     if isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray)):
@@ -94,6 +99,36 @@ def as_column(kind: FieldType, given: Any) -> Column:
     if hasattr(given, "__array__") and np.ndim(given):
         return Column(np.asarray(given))
     raise Misfit("a column: an array, a list, a column of pandas or pyarrow", given)
+
+
+def _viewed(given: memoryview) -> AnyArray:
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, NotImplementedError):
+        raise Misfit("a column: an array, a list, a column of pandas or pyarrow", given) from None
+
+
+def _unmasked(given: np.ma.MaskedArray[Any, Any]) -> Column:
+    """A masked array as a column; a row is missing where all of it is masked.
+
+    Raises:
+        Misfit: a part of a row is masked.
+    """
+    mask = np.ascontiguousarray(np.ma.getmaskarray(given)).view(np.bool_)
+    parts = mask.reshape(len(given), mask.size // max(len(given), 1))
+    missing: Any = parts.any(axis=1)
+    if (missing & ~parts.all(axis=1)).any():
+        row = int(np.argmax(missing & ~parts.all(axis=1)))
+        raise Misfit("rows of which all is masked, or nothing", given[row], row)
+    values = np.asarray(given.data)
+    if not missing.any():
+        return Column(values)
+    if values.dtype.kind in "OmM":
+        # A value that is not masked may be missing as well.
+        values = values.copy()
+        values[missing] = None
+        return Column(values)
+    return Column(values, ~missing)
 
 
 def fitting_column(kind: FieldType, given: Any, n: int) -> Column:

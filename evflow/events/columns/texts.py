@@ -25,6 +25,8 @@ def text_pieces(kind: Str | Text, values: AnyArray | Ragged | Sequence[Any]) -> 
     Raises:
         Misfit: a value is no text, no UTF-8, too long, or ends with NUL; carries its row.
     """
+    if not isinstance(values, Ragged) and not len(values):
+        values = []  # numpy makes numbers of no values
     if isinstance(values, np.ndarray) and (values.ndim != 1 or values.dtype.kind not in "OSTU"):
         raise Misfit(f"a column of text ({kind.text})", values.dtype if values.ndim == 1 else values.shape)
     if isinstance(values, Ragged):
@@ -148,6 +150,8 @@ def bytes_pieces(kind: Bytes | Blob, values: AnyArray | Ragged | Sequence[Any]) 
     Raises:
         Misfit: a value is no bytes or too long; carries its row.
     """
+    if not isinstance(values, Ragged) and not len(values):
+        values = []  # numpy makes numbers of no values
     if isinstance(values, np.ndarray) and (values.ndim != 1 or values.dtype.kind not in "SVO"):
         raise Misfit(f"a column of bytes ({kind.text})", values.dtype)
     if isinstance(values, Ragged):
