@@ -437,6 +437,8 @@ class Logical(FieldType):
         Raises:
             Misfit: a value does not fit; carries its row.
         """
+        if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
+            values = list(values)  # since Python's numbers for some times are not what they stand for
         stored = stored_each(self.store, values)
         return np.array(stored, self.dtype) if isinstance(self, Number) else stored
 

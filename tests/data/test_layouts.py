@@ -12,10 +12,20 @@ import pytest
 import evflow as ev
 from evflow.errors import SchemaError
 
+_DECIMAL = ev.Decimal[30, 2]
+
 
 @pytest.mark.parametrize(
     ("kind", "column", "message"),
     [
+        (ev.Decimal[18, 2], np.array([5], "M8[ns]"), "row 0: expected a decimal.Decimal, an int or a text"),
+        (_DECIMAL, np.array([5], "m8[ns]"), "row 0: expected a decimal.Decimal, an int or a text"),
+        (_DECIMAL, np.array([5], "m8[Y]"), "row 0: expected a decimal.Decimal, an int or a text"),
+        (_DECIMAL, pd.Series(np.array([5], "m8[ns]"), dtype="category"), "row 0: expected a decimal.Decimal"),
+        (ev.Timestamp, pd.Series(np.array([5], "m8[ns]"), dtype="category"), "expected a time"),
+        (ev.Duration, pd.Series(np.array([5], "M8[ns]"), dtype="category"), "expected a duration"),
+        (ev.Timestamp, np.array([1, -(2**63)]), "row 1: expected a time"),
+        (ev.Duration, np.array([1, -(2**63)]), "row 1: expected a duration"),
         (ev.i64, memoryview(np.zeros((2, 2))), "expected a column of single numbers"),
         (ev.i64, np.ma.array([1, 2], mask=[False, True]), "row 1: expected a value in every row"),
         (ev.Array[ev.i64, 2], np.ma.array([[1, 2]], mask=[[False, True]]), "row 0: expected rows of"),

@@ -58,7 +58,8 @@ def _read_categories(kind: FieldType, series: pd.Series[Any]) -> Column:
     if not len(categories):
         return Column(np.full(len(codes), None, object), present)
     inner = kind.held
-    if not isinstance(inner, Number) or isinstance(inner, Logical):
+    times = categories.dtype.kind in "mM"
+    if not times and (not isinstance(inner, Number) or isinstance(inner, Logical)):
         categories = categories.astype(object)
     return Column(categories[np.maximum(codes, 0)], None if present.all() else present)
 

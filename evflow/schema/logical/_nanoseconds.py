@@ -101,6 +101,8 @@ class Nanoseconds(Logical, Number):
         if not isinstance(values, np.ndarray) or values.dtype.kind in "OUT":
             return np.array(stored_each(self.store, values), np.int64)
         if values.dtype.kind in "iu":
+            if (values == _NAT).any():
+                raise Misfit(f"{self.expected} within 292 years", _NAT, int(np.argmax(values == _NAT)))
             return values  # which are looked at as all integers are
         if values.dtype.kind != self.letter64 or _varies(values.dtype):
             raise Misfit(self.expected, values.dtype)
