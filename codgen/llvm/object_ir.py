@@ -252,4 +252,14 @@ class _Objects(Append, Source):
         for found, n in zip(shape, kind.shape, strict=True):
             known = f"icmp ule i64 {found}, {_MOST}" if n is None else f"icmp eq i64 {found}, {n}"
             self._require(body.let(known))
+        if kind.element.kind == "b":
+            self._require_booleans(value, shape)
         return shape
+
+    def _require_booleans(self, value: str, shape: list[str]) -> None:
+        """Goes on only where each element is 0 or 1; a true one of a foreign buffer may be any byte."""
+        body, count = self.body, "1"
+        for n in shape:
+            count = body.let(f"mul i64 {count}, {n}")
+        data = body.load("ptr", value, ARRAY_DATA)
+        body.loop(count, lambda at: self._require(body.let(f"icmp ule i8 {body.load('i8', data, at)}, 1")))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from evflow.codgen.llvm.ir import Body, Module
-from evflow.codgen.llvm.writer_ir import Source, Writer
+from evflow.codgen.llvm.writer_ir import Source, Writer, copy_array
 from evflow.schema import Field, Schema
 from evflow.schema.program import head, image
 from evflow.schema.types import Array, Number, Str
@@ -88,10 +88,13 @@ class _Column(Source):
         self._body = body
 
     def number(self, kind: Number, value: str) -> str:
-        return self._body.load(f"i{8 * max(kind.size, 1)}", value)
+        number = self._body.load(f"i{8 * max(kind.size, 1)}", value)
+        if kind.kind != "b":
+            return number
+        return self._body.let(f"zext i1 {self._body.let(f'icmp ne i8 {number}, 0')} to i8")
 
     def shape(self, kind: Array, value: str) -> list[str]:
         return [str(n) for n in kind.shape]
 
     def copy_elements(self, kind: Array, value: str, size: str, target: str) -> None:
-        self._body.copy(target, value, size)
+        copy_array(self._body, kind, value, size, target)

@@ -74,6 +74,27 @@ class Source:
         raise NotImplementedError
 
 
+def copy_array(body: Body, kind: Array, source: str, size: str, target: str) -> None:
+    """Copies the elements of an array of numpy, of which a true one may be any byte but 0.
+
+    Args:
+        body: where the instructions go.
+        kind: the type of the array.
+        source: the address of the first element, behind which the others lie in order.
+        size: bytes of the elements (i64).
+        target: where they go.
+    """
+    if kind.element.kind != "b":
+        body.copy(target, source, size)
+        return
+
+    def copy_one(at: str) -> None:
+        true = body.let(f"icmp ne i8 {body.load('i8', source, at)}, 0")
+        body.store("i8", body.let(f"zext i1 {true} to i8"), target, at)
+
+    body.loop(size, copy_one)
+
+
 class Writer:
     """Writes into a function what puts values on the wire.
 

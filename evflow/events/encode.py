@@ -279,6 +279,8 @@ def _check_text(encoded: bytes, capacity: int) -> None:
 
 def _elements(kind: Array, dtype: np.dtype[Any], value: Any) -> memoryview:
     ready = value.__class__ is np.ndarray and value.dtype == dtype and value.flags.c_contiguous
+    if kind.element.kind == "b":
+        ready = False  # since a true element may be any byte but 0
     array: AnyArray = value if ready and kind.takes(value.shape) else array_elements(kind, value)
     return array.data
 

@@ -16,12 +16,21 @@ from evflow.schema.values import Misfit, expected, relaxed, to_number
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 
 
+def truth(values: AnyArray) -> AnyArray:
+    """Booleans of numpy as 0 and 1 in memory; those of a buffer from elsewhere may be any byte."""
+    held: AnyArray = np.not_equal(values.view(np.uint8), 0)
+    return held
+
+
 def convert_array(number: Number, values: AnyArray) -> AnyArray:
-    """The array as ``number``'s dtype in native byte order; the same array if it has that dtype already.
+    """The array as ``number``'s dtype in native byte order, a boolean as 0 or 1; the same array if it has
+    that dtype already and is not one of booleans.
 
     Raises:
         Misfit: a value does not fit; carries its flat index.
     """
+    if values.dtype.kind == "b":
+        values = truth(values)
     if values.dtype == number.dtype:
         return values
     converted, fits = fitting(number, values)

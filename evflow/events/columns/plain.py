@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evflow.events.gather import ByteArray
-from evflow.events.numeric import AnyArray, always_fits, array_of
+from evflow.events.numeric import AnyArray, always_fits, array_of, truth
 from evflow.schema import Field, Schema, array_dtype
 from evflow.schema.types import NUMBERS, Array, Logical, Number, Str
 from evflow.schema.values import Misfit
@@ -160,11 +160,14 @@ def _as_in_rows(plain: _Plain, column: Any, n: int) -> AnyArray | None:
     if column.dtype not in plain.dtypes:
         return None
     kind = plain.field.type
+    if column.dtype.kind == "b":
+        column = truth(column)
     if isinstance(kind, Array):
         elements = column.astype(array_dtype(kind), copy=False)
         return elements if elements[0].flags.c_contiguous else np.ascontiguousarray(elements)
     assert isinstance(kind, Number)
-    return column.astype(kind.dtype, copy=False)
+    numbers: AnyArray = column.astype(kind.dtype, copy=False)
+    return numbers
 
 
 def fill_plain(rows: ByteArray, at: int, schema: Schema, given: Mapping[str, Any]) -> list[Field]:
@@ -193,6 +196,8 @@ def fill_plain(rows: ByteArray, at: int, schema: Schema, given: Mapping[str, Any
         elif column.dtype not in dtypes:
             left.append(field)
         else:
+            if column.dtype.kind == "b":
+                column = truth(column)
             cells[name] = column.view(np.uint8) + _FALSE if marked else column
     return left
 
