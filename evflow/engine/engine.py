@@ -22,7 +22,7 @@ from evflow.engine.fit import Adapter
 from evflow.engine.host import system_values
 from evflow.engine.passes import faulted, left
 from evflow.engine.plan import Route, count_passing, plan_route
-from evflow.engine.slices import Slices
+from evflow.engine.slices import Shared, Slices
 from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology, behind_keepers
 from evflow.engine.waking import Stalls, Waking
 from evflow.errors import CodeError, FlowError, SchemaError, UnwrittenError
@@ -96,6 +96,7 @@ class Engine:
         self._letters = letters
         self._pending: deque[tuple[Slot, str, EventBatch]] = deque()
         self._seconds_aside = 0.0
+        self._shared: Shared | None = None
         self._routes: dict[tuple[str, str, str], Route | str] = {}
         self._adapters: dict[tuple[str, str, str], Adapter | str] = {}
         self._emitted: set[str] = set()
@@ -153,16 +154,17 @@ class Engine:
                     self._route(slot, input, batch)
             except CONTAINED as error:
                 self._lose(slot, batch, error)
-        self._origin, self.begun = None, begun
+        self._origin, self._shared, self.begun = None, None, begun
 
     def _step_aside(self) -> int:
         """Moves what handlers have submitted so far, as if nothing else were under way; see ``aside``."""
-        before, start = (self._pending, self._origin, self._seconds_aside), time.perf_counter()
+        before = (self._pending, self._origin, self._shared, self._seconds_aside)
+        start = time.perf_counter()
         self._pending = deque()
         try:
             return self.aside()
         finally:
-            self._pending, self._origin, seconds = before
+            self._pending, self._origin, self._shared, seconds = before
             self._seconds_aside = seconds + time.perf_counter() - start
 
     def entrance(self, slot: Slot) -> Entrance | None:
@@ -510,11 +512,19 @@ class Engine:
             if self._pending:
                 self._step_aside()
             return
-        slices = Slices(batch)
+        slices = Slices(batch, self._shared_by_next(batch))
         for part in slices:
             self._give(slot, input, part)
             if slices.left or self._pending:
                 slices.led_to(self._step_aside())
+
+    def _shared_by_next(self, batch: EventBatch) -> Shared | None:
+        """What slices a batch that the stone before got too, or that the next one will get."""
+        if self._shared is None or self._shared.batch is not batch:
+            if not self._pending or self._pending[0][2] is not batch:
+                return None
+            self._shared = Shared(batch)
+        return self._shared
 
     def _give(self, slot: Slot, input: str, batch: EventBatch) -> None:
         assert slot.actor is not None

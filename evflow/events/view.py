@@ -148,10 +148,12 @@ class _WalkingView(View):
     def _start(self, index: int) -> int:
         """Where the variable field of this number starts."""
         starts = self._starts
-        if starts is None:
-            starts = self._starts = [self._at + self.schema.fixed_width]
-        while len(starts) <= index:
-            starts.append(self._skippers[len(starts) - 1](self._buffer, starts[-1]))
+        if starts is None or len(starts) <= index:
+            # Another list each time: two threads may read the same view.
+            starts = [self._at + self.schema.fixed_width] if starts is None else starts.copy()
+            while len(starts) <= index:
+                starts.append(self._skippers[len(starts) - 1](self._buffer, starts[-1]))
+            self._starts = starts
         return starts[index]
 
 
