@@ -19,30 +19,14 @@ import numpy as np
 
 from evflow.codgen.llvm import append_ir as ir
 from evflow.codgen.llvm.object_ir import Layout, can_encode, write_encoder
-from evflow.codgen.memory import Array, address
 from evflow.codgen.native import Native
 from evflow.schema import Schema
-from evflow.schema.types import Record
+from evflow.schema.description import held_record
 
 _log = logging.getLogger("evflow.flow")
 
 Append = Callable[[Any], bool]
 Words = np.ndarray[Any, np.dtype[np.int64]]
-
-
-def words_over(memory: Array) -> Words:
-    """The words by which a function puts bytes into memory from its first byte on, without a gate.
-
-    Args:
-        memory: uint8, 1-D.
-
-    Returns:
-        int64, one for each of ``append_ir.WORDS``.
-    """
-    words = np.zeros(len(ir.WORDS), np.int64)
-    at = address(memory)
-    words[:2] = at, at + len(memory)
-    return words
 
 
 def append_event(schema: Schema, words: Words) -> Append | None:
@@ -62,7 +46,7 @@ def append_event(schema: Schema, words: Words) -> Append | None:
         None if there can be no such function: the schema has lists, fields that may be missing, or no class;
         or this Python keeps its objects in another way.
     """
-    if not _is_usable() or not can_encode(schema):
+    if not is_usable() or not can_encode(schema):
         return None
     code = schema.made.get("object encoder")
     if code is None:
@@ -70,12 +54,12 @@ def append_event(schema: Schema, words: Words) -> Append | None:
         if not _add_layouts(schema, layouts):
             return None
         code = schema.made["object encoder"] = Native(write_encoder(schema, layouts), optimised=False)
-    return _builtin(code, words)
+    return builtin(code, words)
 
 
 def append_bytes(words: Words, varying: bool) -> Append | None:
     """The function that copies ``bytes``, an event each, to where ``words`` say; see ``append_event``."""
-    return _builtin(_appender(varying), words) if _is_usable() else None
+    return builtin(_appender(varying), words) if is_usable() else None
 
 
 @cache
@@ -92,8 +76,23 @@ def _add_layouts(schema: Schema, layouts: dict[Schema, Layout]) -> bool:
     if None in slots.values():
         return False
     layouts[schema] = Layout(kind, cast("dict[str, int]", slots))
-    held = [field.type.schema for field in schema.fields if isinstance(field.type, Record)]
+    held = [record.schema for field in schema.fields if (record := held_record(field.type)[0]) is not None]
     return all(within in layouts or _add_layouts(within, layouts) for within in held)
+
+
+def layouts_of(*schemas: Schema) -> dict[Schema, Layout]:
+    """Where the classes of those schemas that have one, and of the records in them, have their fields."""
+    layouts: dict[Schema, Layout] = {}
+    for schema in schemas:
+        found = dict(layouts)
+        if _add_layouts(schema, found):
+            layouts = found
+    return layouts
+
+
+def slots_of(kind: type) -> dict[str, int]:
+    """Bytes from the beginning of an object to each of the slots of its class."""
+    return {name: cast(int, _slot(kind, name)) for name in kind.__dict__["__slots__"]}
 
 
 class _MemberDef(ctypes.Structure):
@@ -141,7 +140,8 @@ _MEMBER_TYPE = type(_Probe.__dict__["first"])
 _WITHOUT_LOCK = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
-def _is_usable() -> bool:
+def is_usable() -> bool:
+    """Whether this Python keeps objects as the code expects; says once if not."""
     known = _known_layout()
     if not known:
         _say_slow()
@@ -170,6 +170,7 @@ def _known_layout() -> bool:
     probe = _Probe()
     probe.first, probe.second = 1.5, b"some bytes"
     array = np.arange(6, dtype=np.float64).reshape(2, 3)
+    items = [probe, array]
     word = ctypes.c_int64.from_address
     slots = _slot(_Probe, "first"), _slot(_Probe, "second")
     if None in slots or [word(id(probe) + cast(int, at)).value for at in slots] != [
@@ -182,9 +183,12 @@ def _known_layout() -> bool:
         and ctypes.c_double.from_address(id(probe.first) + ir.FLOAT_VALUE).value == probe.first
         and word(id(probe.second) + ir.BYTES_SIZE).value == len(probe.second)
         and ctypes.string_at(id(probe.second) + ir.BYTES_DATA, len(probe.second)) == probe.second
+        and word(id(items) + ir.LIST_SIZE).value == 2
+        and word(word(id(items) + ir.LIST_ITEMS).value + 8).value == id(array)
         and word(id(array) + ir.ARRAY_DATA).value == array.ctypes.data
         and ctypes.c_int.from_address(id(array) + ir.ARRAY_NDIM).value == 2
         and struct.unpack("<2q", ctypes.string_at(word(id(array) + ir.ARRAY_SHAPE).value, 16)) == (2, 3)
+        and struct.unpack("<2q", ctypes.string_at(word(id(array) + ir.ARRAY_STRIDES).value, 16)) == (24, 8)
         and word(id(array) + ir.ARRAY_DTYPE).value == id(array.dtype)
         and [ctypes.c_int.from_address(id(a) + ir.ARRAY_FLAGS).value & 1 for a in (array, array.T)] == [1, 0]
     )
@@ -195,7 +199,7 @@ _new_builtin.restype = ctypes.py_object
 _new_builtin.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
 
 
-def _builtin(code: Native, words: Words) -> Append:
+def builtin(code: Native, words: Words) -> Append:
     """The code as a function of Python with ``words`` as its self."""
     definition = _MethodDef(b"append", code.address, _ONE_ARGUMENT, None)
     # What it needs as long as it lives goes with it as the module that it is said to be from.

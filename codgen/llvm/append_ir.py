@@ -2,7 +2,8 @@
 those that are there.
 
 Whoever writes one says what the bytes are; here is where they go, whether there is room, who may not put any,
-and the gate that may reject them. Other threads of Python run while much is copied.
+and the gate that may reject them. Other threads of Python run while much is copied. What a function that
+Python calls has to check of objects is ``Checks``.
 """
 
 from __future__ import annotations
@@ -12,29 +13,37 @@ from evflow.codgen.memory import BRIEF
 
 PYTHON_FUNCTIONS = {
     "PyBool_FromLong": "ptr @ev_PyBool_FromLong(i64)",
+    "PyBytes_FromStringAndSize": "ptr @ev_PyBytes_FromStringAndSize(ptr, i64)",
     "PyErr_Clear": "void @ev_PyErr_Clear()",
     "PyEval_RestoreThread": "void @ev_PyEval_RestoreThread(ptr)",
     "PyEval_SaveThread": "ptr @ev_PyEval_SaveThread()",
+    "PyFloat_FromDouble": "ptr @ev_PyFloat_FromDouble(double)",
+    "PyList_New": "ptr @ev_PyList_New(i64)",
     "PyLong_AsLongLongAndOverflow": "i64 @ev_PyLong_AsLongLongAndOverflow(ptr, ptr)",
+    "PyLong_FromLongLong": "ptr @ev_PyLong_FromLongLong(i64)",
+    "PyLong_FromUnsignedLongLong": "ptr @ev_PyLong_FromUnsignedLongLong(i64)",
     "PyThread_get_thread_ident": "i64 @ev_PyThread_get_thread_ident()",
     "PyUnicode_AsUTF8AndSize": "ptr @ev_PyUnicode_AsUTF8AndSize(ptr, ptr)",
+    "PyUnicode_DecodeUTF8": "ptr @ev_PyUnicode_DecodeUTF8(ptr, i64, ptr)",
     "Py_DecRef": "void @ev_Py_DecRef(ptr)",
     "Py_IncRef": "void @ev_Py_IncRef(ptr)",
 }
 """The functions of Python that the code calls, and how they are declared."""
 
-WORDS = ("at", "end", "thread", "gate", "rejected", "writing", "mark", "marks")
+WORDS = ("at", "end", "thread", "gate", "rejected", "writing", "mark", "marks", "row")
 """The words behind the array that a function has as its ``self``: the address where the next bytes go, that
 where the memory ends, the thread whose bytes it does not take, the address of a function ``i64 (ptr event)``
 that says by 0 that an event is not to be kept (0 for none), how many were not, and whether an event is being
 written while other threads run, so that no other one is taken. Where the width of events varies, also the
-address where that of the next one's end is noted, and that where the memory for it ends."""
+address where that of the next one's end is noted, and that where the memory for it ends. The last is for
+tables (``table_ir``): the row to go on with, or -1 where a table is taken whole or not at all."""
 
 # Bytes from the beginning of an object of CPython or numpy to what it is and holds.
 TYPE = 8
 FLOAT_VALUE = 16
 BYTES_SIZE, BYTES_DATA = 16, 32
-ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_DTYPE, ARRAY_FLAGS = 16, 24, 32, 56, 64
+LIST_SIZE, LIST_ITEMS = 16, 24
+ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_STRIDES, ARRAY_DTYPE, ARRAY_FLAGS = 16, 24, 32, 40, 56, 64
 
 
 def write_appender(varying: bool) -> str:
@@ -53,12 +62,13 @@ def pointer(value: object) -> str:
     return f"inttoptr (i64 {id(value)} to ptr)"
 
 
-class Append:
-    """Writes a function ``ptr (ptr self, ptr event)``, a ``PyCFunction``.
+class Checks:
+    """Writes a function ``ptr (ptr self, ptr event)``, a ``PyCFunction`` that refuses what is not as it must
+    be.
 
     Attributes:
         body: the function.
-        target: where its bytes go.
+        refuse: the label to jump to where something is not.
     """
 
     def __init__(self) -> None:
@@ -66,13 +76,39 @@ class Append:
         for signature in PYTHON_FUNCTIONS.values():
             module.declare(signature)
         self.body = Body(module, "ptr @run(ptr %self, ptr %event) nounwind")
+        self.refuse = self.body.label()
+
+    def require(self, condition: str) -> None:
+        """Goes on only if a condition (i1) holds."""
+        right = self.body.label()
+        self.body.branch(condition, right, self.refuse)
+        self.body.begin(right)
+
+    def is_type(self, value: str, kind: type) -> str:
+        """Whether an object is of this very type (i1)."""
+        found = self.body.load("ptr", value, TYPE)
+        return self.body.let(f"icmp eq ptr {found}, {pointer(kind)}")
+
+    def require_type(self, value: str, kind: type) -> None:
+        """Goes on only if an object is of this very type."""
+        self.require(self.is_type(value, kind))
+
+
+class Append(Checks):
+    """Writes a function that puts the bytes of an event into memory.
+
+    Attributes:
+        target: where its bytes go.
+        copies: what is copied last: target, source, size, and the object that has it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
         self.target = ""
-        self._refuse = self.body.label()
         self._mark = ""
         # Whether an event is so large that other threads run meanwhile; "" if none can be.
         self._much = ""
-        # What is copied last: target, source, size, and the object that has it.
-        self._copies: list[tuple[str, str, str, str]] = []
+        self.copies: list[tuple[str, str, str, str]] = []
 
     def begin(self, size: str, width: int | None) -> None:
         """Finds out where the bytes go, and that there is room for them.
@@ -85,15 +121,15 @@ class Append:
         self._words = body.load("ptr", "%self", ARRAY_DATA)
         at, end, thread = (self._word(name) for name in ("at", "end", "thread"))
         self._behind = body.let(f"add i64 {at}, {size}")
-        self._require(body.let(f"icmp ule i64 {self._behind}, {end}"))
+        self.require(body.let(f"icmp ule i64 {self._behind}, {end}"))
         if width is None or width > BRIEF:
-            self._require(body.let(f"icmp eq i64 {self._word('writing')}, 0"))
+            self.require(body.let(f"icmp eq i64 {self._word('writing')}, 0"))
             self._much = body.let(f"icmp ugt i64 {size}, {BRIEF}")
         if width is None:
             self._mark = self._word("mark")
-            self._require(body.let(f"icmp ult i64 {self._mark}, {self._word('marks')}"))
+            self.require(body.let(f"icmp ult i64 {self._mark}, {self._word('marks')}"))
         here = body.call("i64", "@ev_PyThread_get_thread_ident")
-        self._require(body.let(f"icmp ne i64 {here}, {thread}"))
+        self.require(body.let(f"icmp ne i64 {here}, {thread}"))
         self.target = body.let(f"inttoptr i64 {at} to ptr")
 
     def _word(self, name: str) -> str:
@@ -127,7 +163,7 @@ class Append:
             self._let_go_of_objects(let_go)
         body.begin(done)
         body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 1"))
-        body.begin(self._refuse)
+        body.begin(self.refuse)
         body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 0"))
         body.finish()
         return body.module.text()
@@ -138,8 +174,8 @@ class Append:
     def _copy_last(self) -> str:
         """Copies arrays and the like, while other threads run if they are much; gives a pointer that is null
         if they were not, "" if they cannot be."""
-        state = self._let_others_run() if self._copies and self._much else ""
-        for target, source, size, _ in self._copies:
+        state = self._let_others_run() if self.copies and self._much else ""
+        for target, source, size, _ in self.copies:
             self.body.copy(target, source, size)
         if state:
             self._go_on_alone(state)
@@ -152,7 +188,7 @@ class Append:
         body.branch(self._much, let_go, copy)
         body.begin(let_go)
         self._set_word("writing", "1")
-        for *_, holder in self._copies:
+        for *_, holder in self.copies:
             body.do(f"call void @ev_Py_IncRef(ptr {holder})")
         thread = body.call("ptr", "@ev_PyEval_SaveThread")
         body.begin(copy)
@@ -173,19 +209,6 @@ class Append:
         release, done = body.label(), body.label()
         body.branch(body.let(f"icmp eq ptr {state}, null"), done, release)
         body.begin(release)
-        for *_, holder in self._copies:
+        for *_, holder in self.copies:
             body.do(f"call void @ev_Py_DecRef(ptr {holder})")
         body.begin(done)
-
-    def _require(self, condition: str) -> None:
-        right = self.body.label()
-        self.body.branch(condition, right, self._refuse)
-        self.body.begin(right)
-
-    def _is_type(self, value: str, kind: type) -> str:
-        found = self.body.load("ptr", value, TYPE)
-        return self.body.let(f"icmp eq ptr {found}, {pointer(kind)}")
-
-    def require_type(self, value: str, kind: type) -> None:
-        """Goes on only if an object is of this very type."""
-        self._require(self._is_type(value, kind))

@@ -23,12 +23,15 @@ from evflow.codgen.llvm.append_ir import (
     BYTES_DATA,
     BYTES_SIZE,
     FLOAT_VALUE,
+    LIST_ITEMS,
+    LIST_SIZE,
     Append,
+    Checks,
     pointer,
 )
 from evflow.codgen.llvm.writer_ir import Piece, Source, Writer
 from evflow.schema import Field, Schema
-from evflow.schema.types import Array, Blob, FieldType, Logical, Number, Record, Str, Text
+from evflow.schema.types import Array, Blob, FieldType, ListOf, Logical, Number, Record, Str, Text
 
 _C_CONTIGUOUS = 1
 
@@ -74,24 +77,31 @@ def write_encoder(schema: Schema, layouts: Mapping[Schema, Layout]) -> str:
         A module whose entry ``run`` is a ``PyCFunction``; it gives True if it has taken the event, also where
         the gate has rejected it.
     """
-    source = _Objects(layouts)
-    source.require_type("%event", layouts[schema].kind)
+    append = Append()
+    source = _Event(append, layouts)
+    append.require_type("%event", layouts[schema].kind)
     size = str(schema.width)
     if schema.width is None:
-        size = Writer(source.body, source, measuring=True).record(schema, (schema, "%event"), "0")
-    source.begin(size, schema.width)
-    Writer(source.body, source).record(schema, (schema, "%event"), source.target)
-    return source.finish()
+        size = Writer(append.body, source, measuring=True).record(schema, (schema, "%event"), "0")
+    append.begin(size, schema.width)
+    Writer(append.body, source).record(schema, (schema, "%event"), append.target)
+    return append.finish()
 
 
-class _Objects(Append, Source):
+class Objects(Source):
     """Objects of Python, of which a value is its address.
 
     What is found out while a value is measured holds when it is written.
+
+    Args:
+        checks: the function that they are read in.
+        layouts: where the classes of the records among them have their fields.
     """
 
-    def __init__(self, layouts: Mapping[Schema, Layout]) -> None:
-        super().__init__()
+    def __init__(self, checks: Checks, layouts: Mapping[Schema, Layout]) -> None:
+        self.body = checks.body
+        self._checks = checks
+        self._require = checks.require
         self._layouts = layouts
         # What is known of values: their fields, their UTF-8, their shapes.
         self._known: dict[tuple[str, str], Any] = {}
@@ -112,7 +122,7 @@ class _Objects(Append, Source):
 
     def holder(self, kind: Record, value: str) -> tuple[Schema, str]:
         schema = kind.schema
-        self._once("type", value, lambda: self.require_type(value, self._layouts[schema].kind))
+        self._once("type", value, lambda: self._checks.require_type(value, self._layouts[schema].kind))
         return schema, value
 
     def number(self, kind: Number, value: str) -> str:
@@ -136,7 +146,7 @@ class _Objects(Append, Source):
         if isinstance(kind, Str | Text):
             pointer, size = self._utf8(value)
         else:
-            self.require_type(value, bytes)
+            self._checks.require_type(value, bytes)
             pointer, size = self.body.at(value, BYTES_DATA), self.body.load("i64", value, BYTES_SIZE)
         self._require(self.body.let(f"icmp ule i64 {size}, {_MOST}"))
         return pointer, size
@@ -145,7 +155,17 @@ class _Objects(Append, Source):
         self.body.copy(target, piece[0], piece[1])
 
     def copy(self, value: str, piece: Piece, target: str) -> None:
-        self._copies.append((target, piece[0], piece[1], value))
+        self.body.copy(target, piece[0], piece[1])
+
+    def present(self, value: str) -> str:
+        return self.body.let(f"icmp ne ptr {value}, {pointer(None)}")
+
+    def items(self, kind: ListOf, value: str) -> tuple[str, Callable[[str], str]]:
+        """The elements of a list of this very type, which nobody changes while no other thread runs."""
+        self._checks.require_type(value, list)
+        count, first = self.body.load("i64", value, LIST_SIZE), self.body.load("ptr", value, LIST_ITEMS)
+        self._require(self.body.let(f"icmp ule i64 {count}, {_MOST}"))
+        return count, lambda i: self.body.load("ptr", first, self.body.let(f"shl i64 {i}, 3"))
 
     def shape(self, kind: Array, value: str) -> list[str]:
         shape: list[str] = self._once("shape", value, lambda: self._require_shape(kind, value))
@@ -163,7 +183,7 @@ class _Objects(Append, Source):
         return size
 
     def copy_elements(self, kind: Array, value: str, size: str, target: str) -> None:
-        self._copies.append((target, self.body.load("ptr", value, ARRAY_DATA), size, value))
+        self.body.copy(target, self.body.load("ptr", value, ARRAY_DATA), size)
 
     def _field(self, schema: Schema, name: str, value: str) -> str:
         held = self.body.load("ptr", value, self._layouts[schema].slots[name])
@@ -190,7 +210,7 @@ class _Objects(Append, Source):
     def _integer(self, value: str) -> str:
         """An int as i64."""
         body = self.body
-        self.require_type(value, int)
+        self._checks.require_type(value, int)
         number = body.call("i64", "@ev_PyLong_AsLongLongAndOverflow", f"ptr {value}", f"ptr {self._second}")
         self._require(body.let(f"icmp eq i32 {body.load('i32', self._second)}, 0"))
         return number
@@ -199,7 +219,7 @@ class _Objects(Append, Source):
         """A float, or an int that a float of the field's size has exactly, as double."""
         body = self.body
         is_float, is_other, got = body.label(), body.label(), body.label()
-        body.branch(self._is_type(value, float), is_float, is_other)
+        body.branch(self._checks.is_type(value, float), is_float, is_other)
         body.begin(is_other)
         number = self._integer(value)
         self._require(body.let(f"icmp sge i64 {number}, {-exact}"))
@@ -227,20 +247,20 @@ class _Objects(Append, Source):
     def _utf8(self, value: str) -> tuple[str, str]:
         """Where the UTF-8 of a str is, and how long."""
         body = self.body
-        self.require_type(value, str)
+        self._checks.require_type(value, str)
         text = body.call("ptr", "@ev_PyUnicode_AsUTF8AndSize", f"ptr {value}", f"ptr {self._second}")
         right, wrong = body.label(), body.label()
         body.branch(body.let(f"icmp ne ptr {text}, null"), right, wrong)
         body.begin(wrong)
         body.do("call void @ev_PyErr_Clear()")
-        body.jump(self._refuse)
+        body.jump(self._checks.refuse)
         body.begin(right)
         return text, body.load("i64", self._second)
 
     def _require_shape(self, kind: Array, value: str) -> list[str]:
         """Goes on only with an array of the very type, whose elements lie in order; gives its shape."""
         body = self.body
-        self.require_type(value, np.ndarray)
+        self._checks.require_type(value, np.ndarray)
         # Numpy has one object for each number type in this machine's byte order, which is that of the wire.
         dtype = body.load("ptr", value, ARRAY_DTYPE)
         self._require(body.let(f"icmp eq ptr {dtype}, {pointer(kind.element.dtype)}"))
@@ -263,3 +283,17 @@ class _Objects(Append, Source):
             count = body.let(f"mul i64 {count}, {n}")
         data = body.load("ptr", value, ARRAY_DATA)
         body.loop(count, lambda at: self._require(body.let(f"icmp ule i8 {body.load('i8', data, at)}, 1")))
+
+
+class _Event(Objects):
+    """An event that is appended: what may be long is copied last, when nothing more can be wrong."""
+
+    def __init__(self, append: Append, layouts: Mapping[Schema, Layout]) -> None:
+        super().__init__(append, layouts)
+        self._copies = append.copies
+
+    def copy(self, value: str, piece: Piece, target: str) -> None:
+        self._copies.append((target, piece[0], piece[1], value))
+
+    def copy_elements(self, kind: Array, value: str, size: str, target: str) -> None:
+        self._copies.append((target, self.body.load("ptr", value, ARRAY_DATA), size, value))

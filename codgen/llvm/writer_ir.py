@@ -24,6 +24,9 @@ class Source:
     A source has those methods that the types of its schemas need.
     """
 
+    def reach(self, end: str) -> None:
+        """Goes on only where what is written may reach up to an address; asked where widths vary."""
+
     def field(self, holder: Any, field: Field) -> Any:
         """The value of a field of a record."""
         raise NotImplementedError
@@ -122,10 +125,12 @@ class Writer:
             holder: what holds its fields.
             out: where it starts.
         """
+        behind = self._behind(out, schema.fixed_width)
         if not self._measuring:
+            self._source.reach(behind)
             self._constants(schema, out)
             self._contents(schema, holder, out)
-        out = self._behind(out, schema.fixed_width)
+        out = behind
         for field in varying(schema):
             self._body.split()
             out = self.value(field.type, self._source.field(holder, field), out)
@@ -195,22 +200,27 @@ class Writer:
         if isinstance(kind, Record):
             return self.record(kind.schema, self._source.holder(kind, value), out)
         if kind.width is not None:
+            behind = self._behind(out, kind.width)
             if not self._measuring:
+                self._source.reach(behind)
                 constant = head(kind)
                 zeros = kind.width - len(constant) if isinstance(kind, Str | Bytes) else 0
                 self._put(constant + bytes(zeros), out)
                 self.content(kind, value, out, len(constant))
-            return self._behind(out, kind.width)
+            return behind
         if isinstance(kind, ListOf):
             return self._list(kind, value, out)
         if isinstance(kind, Array):
             return self._array(kind, value, out)
         assert isinstance(kind, Text | Blob)
         piece = self._source.piece(kind, value)
-        target = self._length(kind, piece[1], out)
+        target = self._behind(out, LENGTH)
+        behind = self._behind(target, piece[1])
         if not self._measuring:
+            self._source.reach(behind)
+            self._length(kind, piece[1], out)
             self._source.copy(value, piece, target)
-        return self._behind(target, piece[1])
+        return behind
 
     def _put(self, data: bytes, out: str) -> None:
         self._body.copy(out, self._body.module.constant(data), len(data))
@@ -223,9 +233,11 @@ class Writer:
         some, nil, done = body.label(), body.label(), body.label()
         body.branch(there, some, nil)
         body.begin(nil)
-        if not self._measuring:
-            body.store("i8", str(NIL - 256), out)
         behind_nil = self._behind(out, 1)
+        if not self._measuring:
+            self._source.reach(behind_nil)
+            body.store("i8", str(NIL - 256), out)
+        nil = body.block
         body.jump(done)
         body.begin(some)
         behind = self.value(kind, value, out)
@@ -233,18 +245,19 @@ class Writer:
         body.begin(done)
         return body.phi("i64" if self._measuring else "ptr", [(behind_nil, nil), (behind, written)])
 
-    def _length(self, kind: FieldType, length: str, out: str) -> str:
-        """Writes a marker, and a length (i64) behind it; returns where it ends."""
+    def _length(self, kind: FieldType, length: str, out: str) -> None:
+        """Writes a marker, and a length (i64) behind it."""
         body = self._body
-        if not self._measuring:
-            self._put(head(kind), out)
-            body.store("i32", body.swap(32, body.let(f"trunc i64 {length} to i32")), out, 1)
-        return self._behind(out, LENGTH)
+        self._put(head(kind), out)
+        body.store("i32", body.swap(32, body.let(f"trunc i64 {length} to i32")), out, 1)
 
     def _list(self, kind: ListOf, value: Any, out: str) -> str:
         body, element = self._body, kind.element
         count, item = self._source.items(kind, value)
-        target = self._length(kind, count, out)
+        target = self._behind(out, LENGTH)
+        if not self._measuring:
+            self._source.reach(target)
+            self._length(kind, count, out)
         if self._measuring and element.width is not None:
             return self._behind(target, body.let(f"mul i64 {count}, {element.width}"))
         word = "i64" if self._measuring else "ptr"
@@ -263,14 +276,16 @@ class Writer:
         body, rank = self._body, len(kind.shape)
         size = self._source.size(kind, value)
         target = self._behind(out, kind.data_offset)
+        behind = self._behind(target, size)
         if not self._measuring:
+            self._source.reach(behind)
             self._length(kind, body.let(f"add i64 {size}, {1 + 4 * rank}"), out)
             self._put(bytes([kind.element.code, rank]), body.at(out, LENGTH))
             for axis, n in enumerate(self._source.shape(kind, value)):
                 at = Array.HEAD + 1 + 4 * axis
                 body.store("i32", body.let(f"trunc i64 {n} to i32"), out, at)
             self._source.copy_elements(kind, value, size, target)
-        return self._behind(target, size)
+        return behind
 
 
 def _runs(schema: Schema) -> list[tuple[int, bytes]]:

@@ -11,10 +11,11 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.events.attributes import Attributes
+from evflow.events.columns.direct import events_encoder
 from evflow.events.columns.intake import columns_of
 from evflow.events.columns.reading import decoded_columns, raw_column, structured
 from evflow.events.columns.writing import encode_columns
-from evflow.events.encode import encode_many, encoder
+from evflow.events.encode import encoder
 from evflow.events.event import Event
 from evflow.events.gather import (
     ByteArray,
@@ -160,9 +161,10 @@ class EventBatch:
             if not isinstance(schema, Schema):
                 raise SchemaError(f"{describe(listed[0])} is no event: expected schema= to say what it is")
         schema = Schema.of(schema)
-        data = encode_many(schema, listed)
-        if data is not None:
-            return cls(schema, data, len(listed))
+        direct = events_encoder(schema, len(listed)) if listed else None
+        rows = None if direct is None else direct.encode(listed, len(listed))
+        if rows is not None:
+            return cls(schema, rows[0], len(listed), rows[1])
         return cls.from_encoded(schema, list(map(encoder(schema), listed)))
 
     @classmethod

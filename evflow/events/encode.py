@@ -9,7 +9,6 @@ everything that is allowed, and otherwise says exactly what is wrong. So the usu
 
 from __future__ import annotations
 
-import importlib
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,7 +18,6 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.events.careful import array_elements, encode_careful, encode_value
-from evflow.events.gather import ByteArray, frozen
 from evflow.events.numeric import AnyArray
 from evflow.schema import Schema, array_dtype
 from evflow.schema.description import held_record
@@ -43,9 +41,6 @@ LARGE = 64 << 10
 """Bytes from which an event is not copied needlessly."""
 
 Piece = bytes | memoryview
-
-_MANY = 1_000
-"""Events for which it pays to have machine code made."""
 
 _INLINE_LEAVES = 64
 _head5 = struct.Struct(">BI").pack
@@ -76,20 +71,6 @@ def encoder_parts(schema: Schema) -> Callable[[object], tuple[Piece, ...]]:
         quick = schema.made["encoder of parts"] = _make_encoder(schema, in_parts=True)
     made: Callable[[object], tuple[Piece, ...]] = quick
     return made
-
-
-def encode_many(schema: Schema, events: Sequence[Any]) -> ByteArray | None:
-    """Many events of the schema's class back to back, not writeable, by machine code.
-
-    Returns:
-        None if it does not take them all: there are too few, or one leaves a doubt.
-    """
-    if len(events) < _MANY or schema.width is None:
-        return None
-    data = np.empty(len(events) * schema.width, np.uint8)
-    objects = importlib.import_module("evflow.codgen.objects")
-    append = objects.append_event(schema, objects.words_over(data))
-    return frozen(data) if append is not None and all(map(append, events)) else None
 
 
 def encode_dict(schema: Schema, values: Mapping[str, Any]) -> bytes:

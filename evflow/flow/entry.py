@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from threading import Lock, get_ident
 from typing import Any
 
-from evflow.codgen.objects import append_bytes, append_event
+from evflow.codgen.objects import Words, append_bytes, append_event, is_usable
+from evflow.codgen.tables import events_encoder, table_encoder
 from evflow.engine.topology import Slot
 from evflow.errors import FlowError, SchemaError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
+from evflow.events.columns.direct import small_table
 from evflow.events.encode import LARGE, Piece, encoder, encoder_parts
 from evflow.events.gather import ByteArray, Place, nbytes_of, running, write_parts
 from evflow.events.view import View, encoded
@@ -33,6 +35,9 @@ _MANY = 1_000
 
 _LARGE_AS = 10
 
+_TABLE = 20
+"""Events that a table counts as at least."""
+
 _SETTING = Lock()
 
 
@@ -47,6 +52,25 @@ def _writer(
             return False
         parts = encode(event)
         return (nbytes_of(parts) < LARGE and append(b"".join(parts))) or parts
+
+    return write
+
+
+def _table_writer(schema: Schema, words: Words) -> Callable[[Any], bool]:
+    """Writes small tables, columns or events, to the submit buffer; see ``_Short.write_table``."""
+    encoders = table_encoder(schema), events_encoder(schema)
+    columns, events = (_take_none if encoder is None else encoder.bound(words) for encoder in encoders)
+    names = [field.name for field in schema.fields]
+
+    def write(table: Any) -> bool:
+        if type(table) is list:
+            return events(table)
+        if type(table) is not dict:
+            return False
+        if len(table) == len(names) and columns([table.get(name) for name in names]):
+            return True
+        laid = small_table(schema, table)
+        return laid is not None and columns(laid)
 
     return write
 
@@ -68,10 +92,12 @@ class _Short:
             parts of the event if it has encoded it already.
         kind: the class; None where ``hand_over`` takes none.
         hand_over: takes an event of that class from a handler, where ``write`` does not.
+        write_table: writes a small table of rows of that class's schema, whole; else it gives False.
     """
 
     bell: Waker
     write: Callable[[Any], bool | tuple[Piece, ...]] = _take_none
+    write_table: Callable[[Any], bool] = _take_none
     kind: type | None = None
     hand_over: Callable[[Any], object] = _take_none
 
@@ -91,6 +117,8 @@ class Entry:
         self._short = _Short(worker.bell)
         # Events that took the careful way; less than any number once there is a short one, or can be none.
         self._came: float = 0
+        # The same of events in tables.
+        self._came_in_tables: float = 0
 
     def forsake(self) -> None:
         """In a fork: nothing may be submitted."""
@@ -101,8 +129,8 @@ class Entry:
         """From now on nothing may be submitted."""
         # Each submission takes the careful way then, which refuses it.
         with _SETTING:
-            self._short.write, self._short.kind = _take_none, None
-            self._came = -math.inf
+            self._short.write, self._short.write_table, self._short.kind = _take_none, _take_none, None
+            self._came = self._came_in_tables = -math.inf
 
     def end(self, reason: str) -> list[EventBatch]:
         """Takes no more events, since the stone is gone; called in the engine's thread.
@@ -203,6 +231,11 @@ class Entry:
                 of the table is submitted.
             FlowError: the flow is closed, or stayed full.
         """
+        short = self._short
+        if schema is None and attrs is None and short.write_table(table):
+            if short.bell.asleep:
+                short.bell.ring()
+            return
         if isinstance(table, EventBatch):
             batch = table
         else:
@@ -211,6 +244,9 @@ class Entry:
             batch = batch.with_attributes(Attributes.constant(attrs, len(batch)))
         if len(batch):
             self._worker.enter(self._queue, batch, timeout)
+            self._came_in_tables += max(len(batch), _TABLE)
+            if self._came_in_tables >= _MANY and batch is not table:
+                self._shorten_tables(batch.schema)
 
     def flush(self, timeout: float | None = None) -> None:
         """Returns when all that anyone submitted to this stone before is on the disk: neither a kill of the
@@ -324,24 +360,39 @@ class Entry:
 
     def _shorten(self, kind: type, schema: Schema) -> None:
         """Lets events of a class take the short way from now on, unless they are too large."""
-        short, queue = self._short, self._queue
-        thread = self._worker.ident
+        short = self._short
         with _SETTING:
             if self._came < _MANY:
                 return
             self._came = -math.inf
-            width, words = schema.width or 0, queue.buffer.words
+            width, words = schema.width or 0, self._queue.buffer.words
             append = append_bytes(words, varying=not width)
-            if append is None or thread is None or width > MOST:
+            if append is None:
                 return
             own = append_event(schema, words) if schema.made.get("event class") is kind else None
-            if own is None and width > SMALL:
+            if (own is None and width > SMALL) or not self._open_buffer(schema):
                 return
-            queue.begin(schema, thread, self._worker.spare)
             short.write = own or _writer(kind, schema, append)
             if 0 < width <= SMALL:
                 short.hand_over = self._handing(schema)
                 short.kind = kind
+
+    def _shorten_tables(self, schema: Schema) -> None:
+        """Lets small tables of the source's one schema take the short way from now on."""
+        with _SETTING:
+            if self._came_in_tables < _MANY:
+                return
+            self._came_in_tables = -math.inf
+            declared = [s for s in self._slot.stone.emits(None) if s is not None]
+            if declared == [schema] and is_usable() and self._open_buffer(declared[0]):
+                self._short.write_table = _table_writer(declared[0], self._queue.buffer.words)
+
+    def _open_buffer(self, schema: Schema) -> bool:
+        """Gives a schema's events the submit buffer; False if they are too large, or others have it."""
+        thread, buffer = self._worker.ident, self._queue.buffer
+        if buffer.schema is None and thread is not None and (schema.width or 0) <= MOST:
+            self._queue.begin(schema, thread, self._worker.spare)
+        return buffer.schema is schema
 
     def _handing(self, schema: Schema) -> Callable[[Any], None]:
         """What takes events of a schema of fixed width that handlers submit."""

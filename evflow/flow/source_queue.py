@@ -16,6 +16,7 @@ from evflow.engine.gate import gate_of
 from evflow.engine.topology import Slot, Topology
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
+from evflow.events.encode import LARGE
 from evflow.events.gather import Room, address_of
 from evflow.flow.submit_buffer import MOST, SubmitBuffer
 from evflow.schema import Schema
@@ -91,7 +92,7 @@ class SourceQueue:
             self._add(buffer.take())
             self._items.append(item)
             self._came += 1
-            needed, size = buffer.least, _size(item)
+            needed, rows, size = buffer.least, 1, _size(item)
             if isinstance(item, tuple) and item[0] is buffer.schema:
                 # It found no room in the submit buffer, but counts as one of its events.
                 self._laid += size
@@ -99,9 +100,11 @@ class SourceQueue:
             else:
                 self._count += 1
                 self._bytes += size
-                if isinstance(item, EventBatch) and item.rows == 1 and item.schema is buffer.schema:
-                    needed = max(needed, size)
-            if needed <= MOST and buffer.lacks(needed):
+                own = isinstance(item, EventBatch) and item.schema is buffer.schema
+                if isinstance(item, EventBatch) and own and (item.rows == 1 or size < LARGE):
+                    # A single event, or a small table, of which more may come.
+                    needed, rows = max(needed, size), item.rows
+            if needed <= MOST and buffer.lacks(needed, rows):
                 self._renew(needed)
 
     @property

@@ -43,7 +43,7 @@ _MANY = 20_000
 _WINK = 20e-6
 """Seconds between two looks whether a large event is written."""
 
-_AT, _END, _THREAD, _GATE, _REJECTED, _WRITING, _MARK, _MARKS_END = map(WORDS.index, WORDS)
+_AT, _END, _THREAD, _GATE, _REJECTED, _WRITING, _MARK, _MARKS_END, _ROW = map(WORDS.index, WORDS)
 
 
 class SubmitBuffer:
@@ -61,6 +61,8 @@ class SubmitBuffer:
         self.words = np.zeros(len(WORDS), np.int64)
         # The same words; to read one of them so takes half the time.
         self._words: Any = (c_int64 * len(WORDS)).from_buffer(self.words.data)
+        # Tables are taken whole.
+        self._words[_ROW] = -1
         self.schema: Schema | None = None
         self.least = self.wanted = 0
         self.many = False
@@ -99,10 +101,10 @@ class SubmitBuffer:
         waiting: int = self._words[_AT] - self._start
         return waiting
 
-    def lacks(self, size: int) -> bool:
-        """Whether there is no room for a further event of so many bytes."""
+    def lacks(self, size: int, rows: int = 1) -> bool:
+        """Whether there is no room for so many further events of so many bytes together."""
         lacks: bool = self._words[_END] - self._words[_AT] < size
-        return lacks or (self.schema is not None and not self.schema.width and self._marks_left <= 0)
+        return lacks or (self.schema is not None and not self.schema.width and self._marks_left < rows)
 
     @property
     def _marks_left(self) -> int:

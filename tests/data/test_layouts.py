@@ -15,6 +15,7 @@ import pytest
 
 import evflow as ev
 from evflow.errors import SchemaError
+from evflow.events.columns import direct
 
 Column = np.ndarray[Any, Any]
 
@@ -142,9 +143,13 @@ def _slices(array: pa.Array) -> Iterator[tuple[str, Any]]:
     yield "chunks", pa.chunked_array([array[:1], array[1:1], array[1:]], array.type)
 
 
+@pytest.mark.parametrize("many", [1_000_000, 0], ids=["by numpy", "by machine code"])
 @pytest.mark.parametrize(("kind", "column"), [pytest.param(*case[1:], id=case[0]) for case in _cases()])
-def test_a_column_gives_the_events_of_its_values_however_it_lies(kind: Any, column: Column) -> None:
+def test_a_column_gives_the_events_of_its_values_however_it_lies(
+    kind: Any, column: Column, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every form of a column, for a field and for an optional one, alone and before a text."""
+    monkeypatch.setattr(direct, "_MANY", many)
     for fields in ({"x": kind}, {"x": kind | None}, {"z": ev.Str[2], "x": kind}):
         schema = ev.Schema("layout", fields)
         values = [value != 0 for value in column.view(np.uint8)] if column.dtype == bool else list(column)

@@ -13,7 +13,7 @@ from strategies import some
 
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
-from evflow.events.columns import plain, writing
+from evflow.events.columns import direct, plain, writing
 from evflow.events.encode import encode_dict
 from evflow.schema import Schema
 from evflow.schema.types import NUMBERS, Array, Bytes, Maybe, Number, Str, boolean, f32, f64, i32, i64
@@ -43,7 +43,11 @@ def careful(schema: Schema, columns: Any) -> Any:
         return [field for field in schema.fields if field.offset is not None]
 
     with mock.patch.multiple(
-        writing, plain_length=lambda *_: None, fill_plain=fields_of, fill_rows=lambda *_: False
+        writing,
+        plain_length=lambda *_: None,
+        fill_plain=fields_of,
+        fill_rows=lambda *_: False,
+        table_encoder=lambda *_: None,
     ):
         return outcome(schema, columns)
 
@@ -51,6 +55,12 @@ def careful(schema: Schema, columns: Any) -> Any:
 def by_code(schema: Schema, columns: Any) -> Any:
     """The same from machine code, where that takes the columns."""
     with mock.patch.object(plain, "_MANY", 0), mock.patch.object(writing, "LARGE", 1):
+        return outcome(schema, columns)
+
+
+def row_by_row(schema: Schema, columns: Any) -> Any:
+    """The same from the machine code that writes tables row by row, where that takes the columns."""
+    with mock.patch.object(direct, "_MANY", 0), mock.patch.object(writing, "fill_rows", lambda *_: False):
         return outcome(schema, columns)
 
 
@@ -155,6 +165,7 @@ def test_plain_columns_give_what_the_careful_way_gives(data: st.DataObject) -> N
     elif twist == "order":
         columns = dict(reversed(columns.items()))
     assert outcome(schema, columns) == by_code(schema, columns) == careful(schema, columns)
+    assert row_by_row(schema, columns) == careful(schema, columns)
 
 
 @some
@@ -175,7 +186,7 @@ def test_plain_numbers_encode_what_events_do(data: st.DataObject) -> None:
         columns[f"x{i}"] = data.draw(laid_out(values.astype(dtype)))
     rows = [{name: column[row].item() for name, column in columns.items()} for row in range(n)]
     expected = n, b"".join(encode_dict(schema, row) for row in rows)
-    assert outcome(schema, columns) == by_code(schema, columns) == expected
+    assert outcome(schema, columns) == by_code(schema, columns) == row_by_row(schema, columns) == expected
 
 
 @pytest.mark.parametrize(("kind", "bits"), [(f32, 0x7F800001), (f64, 0xFFF0000000000123)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,18 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.events.gather import gather
+from evflow.events.view import ListView
 from evflow.schema import Schema
 from evflow.schema.program import cell
-from evflow.schema.types import Bytes, FieldType, Logical, Number, Record, Str
+from evflow.schema.types import Bytes, FieldType, Logical, Maybe, Number, Record, Str
 
 if TYPE_CHECKING:
     from evflow.events.batch import EventBatch
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
+
+_MANY = 1_000
+"""Values of a schema after which it pays to have machine code made."""
 
 
 def raw_column(batch: EventBatch, name: str) -> AnyArray:
@@ -34,11 +39,37 @@ def raw_column(batch: EventBatch, name: str) -> AnyArray:
         SchemaError: there is no such field.
     """
     kind, at = find_field(batch.schema, name)
+    if at is None or isinstance(kind, Bytes):
+        found = _read_directly(batch, name, kind)
+        if found is not None:
+            return found
     if at is None:
         return _read_each(batch, name)
     if isinstance(kind, Logical):
         return kind.load_column(_fixed(batch, kind.stored, at))
     return _fixed(batch, kind, at)
+
+
+def _read_directly(batch: EventBatch, name: str, kind: FieldType) -> AnyArray | None:
+    """The field as objects by machine code, once so many were read that it pays; else None."""
+    schema, n = batch.schema, len(batch)
+    kept = kind.held if isinstance(kind.held, Logical) else None
+    if kept is not None:
+        kind = Maybe(kept.stored) if isinstance(kind, Maybe) else kept.stored
+    seen = schema.made["rows read"] = schema.made.get("rows read", 0) + n
+    if seen < _MANY or not n:
+        return None
+    reader = importlib.import_module("evflow.codgen.reading").field_reader(schema, name, kind)
+    if reader is None:
+        return None
+    starts = None
+    if batch.offsets is not None or batch.selection is not None:
+        starts = np.fromiter(batch.starts(), np.int64, n)
+    column: AnyArray = reader.read(batch.data, batch.data, starts, schema.width or 0, n)
+    if kept is not None:
+        load = kept.load
+        column[:] = [None if value is None else load(value) for value in column.tolist()]
+    return column
 
 
 def _fixed(batch: EventBatch, kind: FieldType, at: int) -> AnyArray:
@@ -66,10 +97,13 @@ def decoded_columns(batch: EventBatch, without: Collection[str] = ()) -> dict[st
     for field in batch.schema.fields:
         if field.name in without:
             continue
-        if field.offset is not None and not isinstance(field.type, Record):
+        if isinstance(field.type, Str):
+            texts = _read_directly(batch, field.name, field.type)
+            columns[field.name] = _decode_text(raw_column(batch, field.name)) if texts is None else texts
+            continue
+        if not isinstance(field.type, Record):
             raw = raw_column(batch, field.name)
-            text = isinstance(field.type, Str)
-            columns[field.name] = _decode_text(raw) if text else raw.astype(raw.dtype.newbyteorder("="))
+            columns[field.name] = raw.astype(raw.dtype.newbyteorder("="))
             continue
         views = list(batch) if views is None else views
         values = [getattr(view, field.name) for view in views]
@@ -166,7 +200,12 @@ def _read_each(batch: EventBatch, name: str) -> AnyArray:
     values: list[Any] = list(batch)
     for step in name.split("."):
         values = [getattr(value, step) for value in values]
-    return _objects(values)
+    return _objects(list(map(_listed, values)))
+
+
+def _listed(value: Any) -> Any:
+    """A list in place of what shows one."""
+    return list(map(_listed, value)) if isinstance(value, ListView) else value
 
 
 def _objects(values: list[Any]) -> AnyArray:

@@ -17,6 +17,7 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.events.careful import encode_scalar
+from evflow.events.columns.direct import laid_out, table_encoder
 from evflow.events.columns.intake import (
     Constant,
     Kept,
@@ -51,7 +52,7 @@ from evflow.schema.values import Misfit, describe
 
 def encode_columns(
     schema: Schema, columns: Mapping[str, Any], room: Room
-) -> tuple[ByteArray, int, Offsets | None]:
+) -> tuple[ByteArray | bytes, int, Offsets | None]:
     """Encoded rows: the bytes, not writeable, how many rows, and their offsets where their width varies.
 
     Args:
@@ -71,17 +72,30 @@ def encode_columns(
         n = _common_length(schema, columns)
     place = f"schema {schema.name}: column "
     given = member_columns(schema, columns)
-    if schema.width is not None:
-        size = n * schema.width
-        if size < LARGE:
-            return frozen(_fixed_rows(schema, given, n, place).reshape(-1)), n, None
-        rows, held = room(size) or own_place(size)
-        if not fill_rows(rows, schema, given, n):
-            repeat(rows, _template(schema))
-            _fill_record(rows.reshape(n, schema.width), 0, schema, given, place)
+    size = n * (schema.width or 0)
+    target, held = (room(size) or own_place(size)) if size >= LARGE else (None, None)
+    if target is not None and held is not None and fill_rows(target, schema, given, n):
         return held, n, None
-    data, offsets = interleave(_record_parts(schema, given, n, place))
-    return frozen(data), n, offsets
+    direct = _directly(schema, given, n, target)
+    if direct is not None:
+        return direct[0] if held is None else held, n, direct[1]
+    if schema.width is None:
+        data, offsets = interleave(_record_parts(schema, given, n, place))
+        return frozen(data), n, offsets
+    if target is None or held is None:
+        return frozen(_fixed_rows(schema, given, n, place).reshape(-1)), n, None
+    repeat(target, _template(schema))
+    _fill_record(target.reshape(n, schema.width), 0, schema, given, place)
+    return held, n, None
+
+
+def _directly(
+    schema: Schema, given: Mapping[str, Any], n: int, target: ByteArray | None
+) -> tuple[ByteArray | bytes, Offsets | None] | None:
+    """The rows by machine code; None if there is none yet, or a value leaves a doubt."""
+    encoder = table_encoder(schema, n) if n else None
+    columns = laid_out(schema, given, n) if encoder is not None else None
+    return None if encoder is None or columns is None else encoder.encode(columns, n, target)
 
 
 def _common_length(schema: Schema, columns: Mapping[str, Any]) -> int:

@@ -1,0 +1,100 @@
+"""Fields of encoded events to Python objects, by machine code made for the field."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from evflow.codgen.llvm.read_ir import WORDS, Numpy, can_read, write_reader
+from evflow.codgen.memory import Array, address
+from evflow.codgen.native import Native
+from evflow.codgen.objects import Words, builtin, is_usable
+from evflow.schema import Schema
+from evflow.schema.types import FieldType, Record
+
+_STRETCH = 8192
+"""Objects that are made before another thread can take over: about a millisecond."""
+
+_NEW, _SET_BASE = 94, 282
+"""Where the table of numpy's functions has ``PyArray_NewFromDescr`` and ``PyArray_SetBaseObject``."""
+
+_FIRST, _LAST = WORDS.index("first"), WORDS.index("last")
+
+
+class FieldReader:
+    """Makes an object of one field of each event; any number of threads may use it.
+
+    Args:
+        ir: the module, of ``write_reader``.
+    """
+
+    def __init__(self, ir: str) -> None:
+        self._read: Any = builtin(Native(ir, optimised=True), np.zeros(0, np.int64))
+
+    def read(self, holder: object, data: Array, starts: Array | None, width: int, rows: int) -> Array:
+        """An object for each event, 1-D.
+
+        Args:
+            holder: what keeps the bytes alive and as they are; arrays among the values show them.
+            data: uint8, 1-D: valid events.
+            starts: int64, in order in memory: where each event starts; None for one behind the other.
+            width: of each event, if they have one.
+            rows: how many events.
+        """
+        made: Array = np.empty(rows, object)
+        words: Words = np.zeros(len(WORDS), np.int64)
+        words[:3] = address(data), 0 if starts is None else address(starts), width
+        given = [words, made, holder]
+        for first in range(0, rows, _STRETCH):
+            words[_FIRST], words[_LAST] = first, min(first + _STRETCH, rows)
+            self._read(given)
+        return made
+
+
+def field_reader(schema: Schema, name: str, kind: FieldType) -> FieldReader | None:
+    """What reads a field, made when it is asked for first; None if there can be none.
+
+    Args:
+        schema: the events'.
+        name: the field's dotted name.
+        kind: its type, or what its values are kept as.
+    """
+    key = f"reader of {name}"
+    if key not in schema.made:
+        made, path = None, name.split(".")
+        numpy = _numpy() if is_usable() and can_read(kind) and _leads(schema, path[:-1]) else None
+        if numpy is not None:
+            made = FieldReader(write_reader(schema, path, kind, numpy))
+        schema.made.setdefault(key, made)
+    reader: FieldReader | None = schema.made[key]
+    return reader
+
+
+def _leads(schema: Schema, path: list[str]) -> bool:
+    """Whether a path goes through records that are there in every event."""
+    for name in path:
+        kind = schema[name].type
+        if not isinstance(kind, Record):
+            return False
+        schema = kind.schema
+    return True
+
+
+@cache
+def _numpy() -> Numpy | None:
+    """The functions of numpy; None if an array that they make is not as it has to be."""
+    table = getattr(np, "_core", None)
+    capsule = getattr(getattr(table, "_multiarray_umath", None), "_ARRAY_API", None)
+    if capsule is None:
+        return None
+    unpack = ctypes.pythonapi.PyCapsule_GetPointer
+    unpack.restype, unpack.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    functions = ctypes.cast(unpack(capsule, None), ctypes.POINTER(ctypes.c_void_p))
+    # The third entry is the type of arrays; where it is not, the table is another one.
+    new, set_base = functions[_NEW], functions[_SET_BASE]
+    if functions[2] != id(np.ndarray) or new is None or set_base is None:
+        return None
+    return Numpy(new, set_base, np.ndarray)

@@ -1,0 +1,152 @@
+"""Tables to encoded rows, by machine code made for the schema: columns, or a list of events."""
+
+from __future__ import annotations
+
+from ctypes import c_int64
+from typing import Any
+
+import numpy as np
+
+from evflow.codgen.llvm.append_ir import WORDS
+from evflow.codgen.llvm.table_ir import (
+    Laid,
+    can_encode_events,
+    can_encode_table,
+    write_table_encoder,
+)
+from evflow.codgen.memory import Array, address
+from evflow.codgen.native import Native
+from evflow.codgen.objects import Append, Words, builtin, is_usable, layouts_of, slots_of
+from evflow.schema import Schema
+from evflow.schema.description import held_records
+
+__all__ = ["Laid", "TableEncoder", "events_encoder", "table_encoder"]
+
+Rows = tuple[Array | bytes, Array | None]
+"""Encoded rows, which nobody changes, and where each starts and the last ends: int64, or None."""
+
+_AT, _END, _MARK, _MARKS, _ROW = (WORDS.index(name) for name in ("at", "end", "mark", "marks", "row"))
+
+_SMALL = 64 << 10
+"""Bytes up to which rows are written to memory that is used again."""
+
+_FEW = 1024
+"""Rows of varying width that may lie there."""
+
+_STRETCH = 4 << 20
+"""Bytes that are written before another thread can take over: about a millisecond."""
+
+
+class _Run:
+    """The function with words and memory of its own, for one call at a time."""
+
+    def __init__(self, code: Native) -> None:
+        words = np.zeros(len(WORDS), np.int64)
+        self.append = builtin(code, words)
+        # The same words; to set one of them so takes half the time.
+        self.words: Any = (c_int64 * len(WORDS)).from_buffer(words.data)
+        self.memory = np.empty(_SMALL, np.uint8)
+        self.ends = np.empty(_FEW + 1, np.int64)
+
+
+class TableEncoder:
+    """Encodes rows of a schema; any number of threads may use it.
+
+    Args:
+        schema: the schema.
+        code: the machine code, of ``write_table_encoder``.
+    """
+
+    def __init__(self, schema: Schema, code: Native) -> None:
+        self._width = schema.width
+        self._code = code
+        self._runs: list[_Run] = []
+
+    def bound(self, words: Words) -> Append:
+        """The function that puts rows where ``words`` say, all or none; their ``row`` has to be -1.
+
+        Args:
+            words: int64, one for each of ``append_ir.WORDS``.
+        """
+        return builtin(self._code, words)
+
+    def encode(self, given: list[Any], rows: int, target: Array | None = None) -> Rows | None:
+        """Rows back to back, and where each starts if they vary in width.
+
+        Args:
+            given: a column for each of ``table_ir.leaves``, or the events; all of this length.
+            rows: how many rows.
+            target: uint8, 1-D, where rows of one width go; None for memory of their own.
+
+        Returns:
+            None if a row leaves a doubt.
+        """
+        # Threads take one each; popping and appending are single steps of the interpreter.
+        run = self._runs.pop() if self._runs else _Run(self._code)
+        try:
+            return self._encode(run, given, rows, target)
+        finally:
+            self._runs.append(run)
+
+    def _encode(self, run: _Run, given: list[Any], rows: int, target: Array | None) -> Rows | None:
+        words, varies = run.words, self._width is None
+        size = rows * (self._width or 0)
+        memory = target if target is not None else run.memory if size <= _SMALL else np.empty(size, np.uint8)
+        ends = run.ends if rows <= _FEW else np.empty(rows + 1, np.int64)
+        start = words[_AT] = address(memory)
+        if varies:
+            ends[0] = start
+            words[_MARK] = address(ends) + 8
+            words[_MARKS] = words[_MARK] + 8 * rows
+        stretch = _STRETCH
+        end = words[_END] = start + min(len(memory), stretch)
+        taken = words[_ROW] = 0
+        while not run.append(given):
+            done, used = words[_ROW], words[_AT] - start
+            if words[_END] and done == taken:
+                return None
+            if not words[_END] and end == start + len(memory):
+                memory = _longer(memory, used, used // done * rows if done else stretch)
+                ends[: done + 1] += address(memory) - start
+                start = address(memory)
+                words[_AT] = start + used
+            elif done == taken:
+                stretch *= 4
+            taken = done
+            end = words[_END] = min(start + len(memory), words[_AT] + stretch)
+        used = words[_AT] - start
+        offsets = ends[: rows + 1] - start if varies else None
+        if memory is run.memory:
+            return memory[:used].tobytes(), offsets
+        kept = memory[:used] if 8 * used > 7 * len(memory) else memory[:used].copy()
+        kept.flags.writeable = False
+        return kept, offsets
+
+
+def _longer(memory: Array, used: int, wanted: int) -> Array:
+    """Longer memory with the same bytes in it."""
+    longer = np.empty(max(2 * len(memory), wanted + wanted // 16 + _SMALL), np.uint8)
+    longer[:used] = memory[:used]
+    return longer
+
+
+def table_encoder(schema: Schema) -> TableEncoder | None:
+    """The encoder of columns of a schema, made when it is asked for first; None if there can be none."""
+    return _made(schema, "table encoder", can_encode_table, events=False)
+
+
+def events_encoder(schema: Schema) -> TableEncoder | None:
+    """The encoder of lists of a schema's events, made when it is asked for first; None if there is none."""
+    return _made(schema, "events encoder", can_encode_events, events=True)
+
+
+def _made(schema: Schema, key: str, can_encode: Any, *, events: bool) -> TableEncoder | None:
+    if key not in schema.made:
+        made = None
+        layouts = layouts_of(schema, *held_records(schema).values()) if is_usable() else {}
+        if is_usable() and schema.fields and can_encode(schema, layouts.__contains__):
+            ir = write_table_encoder(schema, layouts, slots_of(Laid), events=events)
+            made = TableEncoder(schema, Native(ir, optimised=True))
+        schema.made.setdefault(key, made)
+    encoder: TableEncoder | None = schema.made[key]
+    return encoder

@@ -1,0 +1,200 @@
+"""Small tables enter a flow as single events do: whole or not at all, in order, counted."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evflow as ev
+from evflow.errors import FlowError, SchemaError
+
+
+class Trade(ev.Event):
+    symbol: ev.Str[8]  # type: ignore[valid-type]
+    price: float
+    size: int
+
+
+class Note(ev.Event):
+    number: int
+    text: str
+    stars: int | None = None
+
+
+def _warm(entry: Any, table: Any, times: int = 100) -> None:
+    """Submits so many tables that they take the short way from then on."""
+    for _ in range(times):
+        entry.submit_batch(table)
+
+
+def _trades(first: int, n: int) -> dict[str, Any]:
+    return {"symbol": ["IBM"] * n, "price": [1.5] * n, "size": list(range(first, first + n))}
+
+
+def test_tables_of_any_kind_and_single_events_arrive_in_the_order_of_submission() -> None:
+    seen: list[int] = []
+    g = ev.Graph()
+    _ = g.source("trades", Trade) >> ev.Terminal(lambda trade: seen.append(trade.size))
+    r, at = random.Random(5), 0
+    with g.run() as flow:
+        entry = flow["trades"]
+        _warm(entry, _trades(-1, 1))
+        for _ in range(1_500):
+            n = r.choice([1, 2, 5, 30, 300])
+            sizes = range(at, at + n)
+            columns = _trades(at, n)
+            match r.randrange(7):
+                case 0:
+                    entry.submit_batch(columns)
+                case 1:
+                    entry.submit_batch([Trade(symbol="IBM", price=1.5, size=size) for size in sizes])
+                case 2:
+                    entry.submit_batch({name: np.array(column) for name, column in columns.items()})
+                case 3:
+                    entry.submit_batch(columns | {"symbol": np.array(["IBM"] * n, "S8")})
+                case 4:
+                    entry.submit_batch(columns | {"ignored": [None] * n})
+                case 5:
+                    entry.submit_batch(ev.EventBatch.from_columns(Trade, columns))
+                case _:
+                    for size in sizes:
+                        entry.submit(Trade(symbol="IBM", price=1.5, size=size))
+            at += n
+        flow.drain()
+    assert [size for size in seen if size >= 0] == list(range(at))
+
+
+def test_events_of_varying_width_in_small_tables_arrive_whole() -> None:
+    seen: list[tuple[int, str, int | None]] = []
+    g = ev.Graph()
+    _ = g.source("notes", Note) >> ev.Terminal(lambda note: seen.append((note.number, note.text, note.stars)))
+    expected = []
+    with g.run() as flow:
+        entry = flow["notes"]
+        for i in range(3_000):
+            texts = ["é" * (i % 40), "", "x" * (i % 900)]
+            stars = [None, i, 5]
+            entry.submit_batch({"number": [i] * 3, "text": texts, "stars": stars})
+            expected += list(zip([i] * 3, texts, stars, strict=True))
+            entry.submit_batch({"number": [i], "text": ["default"]})
+            expected.append((i, "default", None))
+        flow.drain()
+    assert seen == expected
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"price": [1.0, "much", 2.0]}, r"column price: expected numbers"),
+        ({"size": [1, 2, 2**63]}, r"column size: row 2"),
+        ({"symbol": ["IBM", "far too long", "IBM"]}, r"column symbol: row 1: expected text of at most 8"),
+        ({"price": [1.0, 2.0]}, "columns of different length"),
+        ({"price": 1.0}, "expected a column"),
+    ],
+)
+def test_nothing_of_a_small_table_with_a_wrong_value_is_submitted(wrong: Any, message: str) -> None:
+    seen: list[int] = []
+    g = ev.Graph()
+    _ = g.source("trades", Trade) >> ev.Terminal(lambda trade: seen.append(trade.size))
+    with g.run() as flow:
+        entry = flow["trades"]
+        _warm(entry, _trades(0, 3))
+        with pytest.raises(SchemaError, match=message):
+            entry.submit_batch(_trades(0, 3) | wrong)
+        with pytest.raises(SchemaError, match="size"):
+            entry.submit_batch(
+                [Trade(symbol="A", price=1.0, size=7), Trade(symbol="A", price=1.0, size=2**70)]
+            )
+        flow.drain()
+        assert seen == [0, 1, 2] * 100
+        entry.submit_batch({"symbol": [], "price": [], "size": []})
+        entry.submit_batch([])
+        entry.submit_batch(_trades(50, 1))
+        flow.drain()
+    assert seen[300:] == [50]
+
+
+def test_a_filter_counts_every_event_of_small_tables() -> None:
+    seen: list[int] = []
+    g = ev.Graph()
+    large = g.source("trades", Trade) >> ev.Filter("return input.size % 10 == 3;", name="threes")
+    _ = large >> ev.Terminal(lambda trade: seen.append(trade.size))
+    with g.run() as flow:
+        for i in range(5_000):
+            flow["trades"].submit_batch(_trades(10 * i, 10))
+        flow.drain()
+        counts = flow.stats()["threes"]
+    assert seen == list(range(3, 50_000, 10))
+    assert (counts["in"], counts["out"], counts["dropped"]) == (50_000, 5_000, 45_000)
+
+
+def test_threads_submit_small_tables_each_in_its_order() -> None:
+    seen: list[tuple[float, int]] = []
+    g = ev.Graph()
+    _ = g.source("trades", Trade) >> ev.Terminal(lambda trade: seen.append((trade.price, trade.size)))
+    with g.run() as flow:
+        entry = flow["trades"]
+        _warm(entry, {"symbol": ["A"], "price": [-1.0], "size": [0]})
+
+        def submit(number: int) -> None:
+            for i in range(1_000):
+                table = {
+                    "symbol": ["A"] * 4,
+                    "price": [float(number)] * 4,
+                    "size": list(range(4 * i, 4 * i + 4)),
+                }
+                entry.submit_batch(table)
+
+        threads = [threading.Thread(target=submit, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        flow.drain()
+    for number in range(4):
+        assert [size for price, size in seen if price == number] == list(range(4_000))
+
+
+def test_handlers_submit_small_tables_and_a_closed_flow_refuses_them() -> None:
+    seen: list[int] = []
+    g = ev.Graph()
+    trades, notes = g.source("trades", Trade), g.source("notes", Note)
+    _ = trades >> ev.Terminal(
+        lambda trade: flow["notes"].submit_batch({"number": [trade.size] * 2, "text": ["a", "b"]})
+    )
+    _ = notes >> ev.Terminal(lambda note: seen.append(note.number))
+    with g.run() as flow:
+        _warm(flow["notes"], {"number": [-1], "text": ["warm"]})
+        flow["trades"].submit_batch(_trades(0, 500))
+        flow.drain()
+    assert [number for number in seen if number >= 0] == [n for n in range(500) for _ in range(2)]
+    with pytest.raises(FlowError, match="closed"):
+        flow["notes"].submit_batch({"number": [1], "text": ["late"]})
+
+
+def test_a_full_source_makes_small_tables_wait_or_fail_whole() -> None:
+    gate, seen = threading.Event(), []
+
+    def slow(trade: Any) -> None:
+        gate.wait(30)
+        seen.append(trade.size)
+
+    g = ev.Graph()
+    _ = g.source("trades", Trade) >> ev.Terminal(slow)
+    accepted: list[int] = []
+    with g.run(max_events=100) as flow:
+        gate.set()
+        _warm(flow["trades"], _trades(-1, 1))
+        flow.drain()
+        gate.clear()
+        with pytest.raises(FlowError, match="full"):
+            for i in range(1_000):
+                flow["trades"].submit_batch(_trades(3 * i, 3), timeout=0.05)
+                accepted += range(3 * i, 3 * i + 3)
+        gate.set()
+        flow.drain()
+    assert [size for size in seen if size >= 0] == accepted
