@@ -9,9 +9,10 @@ or copied) is not in here: the back ends count it in a tank of its own.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import Any
+
+from msgspec.structs import replace
 
 from evflow.codgen import tree
 from evflow.codgen.library import LIBRARY
@@ -31,7 +32,7 @@ _BRANCH = 10
 
 _DIVISION, _FLOAT_REMAINDER = 6, 40
 _DIVISIONS = ("div", "rem", "floordiv", "mod")
-_PER_STATEMENT = {tree.SetAttribute: 20, tree.Submit: 60, tree.Discard: 20}
+_PER_STATEMENT: dict[Any, int] = {tree.SetAttribute: 20, tree.Submit: 60, tree.Discard: 20}
 
 
 def tank(function: Function) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from evflow.codgen.adapt import check_fit
 from evflow.codgen.source.check import KINDS
@@ -19,8 +20,7 @@ FUEL = 10_000_000
 _LONG = 1 << 14
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(Struct, frozen=True):
     """An event that a function sees.
 
     Attributes:

@@ -4,10 +4,10 @@ function, which looks at the queues."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from evflow.codgen.llvm.queue_ir import ENTRY, QUEUE, write_queue
 from evflow.codgen.memory import Array, address
@@ -185,8 +185,7 @@ class QueueState:
             self.attributes = {n: known[n] for n in numbers if n in known}
 
 
-@dataclass(slots=True, eq=False)
-class QueueSegment:
+class QueueSegment(Struct, eq=False):
     """Events of one kind that were sent out of one port one after the other.
 
     Attributes:
@@ -210,8 +209,7 @@ class QueueSegment:
         return self.records.rows
 
 
-@dataclass(slots=True, eq=False)
-class QueueResult:
+class QueueResult(Struct, eq=False):
     """A run of a queue's function.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from evflow.codgen.llvm.stage import Routes
 from evflow.codgen.memory import Array
@@ -20,8 +20,7 @@ Column = tuple[str, Array, Array]
 (bool)."""
 
 
-@dataclass(slots=True, eq=False)
-class Segment:
+class Segment(Struct, eq=False):
     """Records of one buffer that arrived at an exit one after the other.
 
     Attributes:
@@ -44,8 +43,7 @@ class Segment:
         return self.count
 
 
-@dataclass(slots=True, eq=False)
-class Records:
+class Records(Struct, eq=False):
     """The records that one output of one stage made.
 
     Attributes:
@@ -102,8 +100,7 @@ def fault_notes(words: Array, names: Sequence[str]) -> list[FaultNote]:
     ]  # fmt: skip
 
 
-@dataclass(slots=True, eq=False)
-class Result:
+class Result(Struct, eq=False):
     """A run of a kernel.
 
     Attributes:

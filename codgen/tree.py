@@ -28,10 +28,11 @@ assignments to statics made before the fault stay.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cache, cached_property
 from typing import Any
+
+from msgspec import Struct, field
 
 from evflow.schema import Schema
 from evflow.schema.types import FieldType
@@ -59,8 +60,7 @@ class Fault(IntEnum):
     LIMIT = 7  # more submits or output bytes from one event than allowed
 
 
-@dataclass(frozen=True, slots=True)
-class Pos:
+class Pos(Struct, frozen=True):
     """A place in the source: 1-based line and column."""
 
     line: int
@@ -70,8 +70,7 @@ class Pos:
 # --- where values live -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """A local or static variable: a scalar (``shape == ()``) or an array of scalars.
 
     ``index`` numbers locals and statics separately. ``initial`` is a static's first value (a number, a
@@ -88,8 +87,7 @@ class Variable:
     names: FieldType | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(Struct, frozen=True):
     """Where a path starts: ``input``, ``output``, or a queued event of a queue stone.
 
     ``slot`` is the index into ``Function.inputs`` (``kind`` "input" or "queue") or ``Function.outputs``
@@ -101,8 +99,7 @@ class Root:
     index: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One step of a path: a field of a record, then, where it is an array or a list, its indexes.
 
     ``indexes`` is empty (the whole value), or has one i64 expression for each dimension (1 for a list).
@@ -113,8 +110,7 @@ class Step:
     indexes: tuple[Expr, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(Struct, frozen=True):
     """A place in an event: a root and the steps from it. ``type`` is the field type at its end."""
 
     root: Root
@@ -122,8 +118,7 @@ class Path:
     type: FieldType
 
 
-@dataclass(frozen=True, slots=True)
-class Element:
+class Element(Struct, frozen=True):
     """A variable as a place: the scalar itself, or one element of an array (one i64 index a dimension)."""
 
     variable: Variable
@@ -136,30 +131,26 @@ Place = Element | Path
 # --- expressions -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expr:
+class Expr(Struct, frozen=True, kw_only=True):
     """An expression; ``type`` is one of ``VALUE_TYPES``."""
 
     type: str
     pos: Pos
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Const(Expr):
+class Const(Expr, frozen=True, kw_only=True):
     """A number, a bool, or bytes for ``str``."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load(Expr):
+class Load(Expr, frozen=True, kw_only=True):
     """The value of a variable or of a scalar or text field of an event."""
 
     place: Place
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Length(Expr):
+class Length(Expr, frozen=True, kw_only=True):
     """i64: elements of a list or of dimension ``axis`` of an array, or events waiting in a queue.
 
     ``what`` is a path to a list or array, or a queue's slot number.
@@ -169,15 +160,13 @@ class Length(Expr):
     axis: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Present(Expr):
+class Present(Expr, frozen=True, kw_only=True):
     """bool: whether an optional field (the path's end, its type a ``Maybe``) has a value."""
 
     path: Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attribute(Expr):
+class Attribute(Expr, frozen=True, kw_only=True):
     """An attribute of the event (``scope`` "event") or of the stone ("stone"): i64, f64 or str.
 
     ``default`` (of the same type) stands in where the attribute is not set. An attribute held as another
@@ -192,16 +181,14 @@ class Attribute(Expr):
     exists: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unary(Expr):
+class Unary(Expr, frozen=True, kw_only=True):
     """``neg`` (number), ``inv`` (integer, bitwise), ``not`` (bool → bool)."""
 
     op: str
     operand: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binary(Expr):
+class Binary(Expr, frozen=True, kw_only=True):
     """Arithmetic in ``type`` (never bool or str; i8 and i16, u8 and u16 are promoted before).
 
     ``add sub mul div rem and or xor shl shr``; ``div`` and ``rem`` truncate on integers as in C (``rem`` on
@@ -215,8 +202,7 @@ class Binary(Expr):
     right: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compare(Expr):
+class Compare(Expr, frozen=True, kw_only=True):
     """``eq ne lt le gt ge`` of two numbers of one type or two ``str`` (by bytes): bool."""
 
     op: str
@@ -224,8 +210,7 @@ class Compare(Expr):
     right: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Logical(Expr):
+class Logical(Expr, frozen=True, kw_only=True):
     """``and``, ``or`` of bools, evaluated only as far as needed: bool."""
 
     op: str
@@ -233,8 +218,7 @@ class Logical(Expr):
     right: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Select(Expr):
+class Select(Expr, frozen=True, kw_only=True):
     """``condition ? yes : no``; only the branch chosen is evaluated."""
 
     condition: Expr
@@ -242,8 +226,7 @@ class Select(Expr):
     no: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Convert(Expr):
+class Convert(Expr, frozen=True, kw_only=True):
     """A number as another number type; ``checked`` faults where a cast would change the value.
 
     number → bool is ``!= 0``; bool → number is 0 or 1.
@@ -253,8 +236,7 @@ class Convert(Expr):
     checked: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Expr):
+class Call(Expr, frozen=True, kw_only=True):
     """A library function by name (``library.LIBRARY``), arguments already of its parameter types.
 
     Also a system value (``library.SYSTEM``): no arguments, f64.
@@ -264,8 +246,7 @@ class Call(Expr):
     args: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assign(Expr):
+class Assign(Expr, frozen=True, kw_only=True):
     """Stores ``value`` (already of the place's value type); is the new value, or with ``old`` the one before.
 
     In an output, a number field takes its own type, and text fields take ``str`` (TEXT fault when too long).
@@ -282,37 +263,32 @@ class Assign(Expr):
 # --- statements --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stmt:
+class Stmt(Struct, frozen=True, kw_only=True):
     """A statement."""
 
     pos: Pos
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block(Stmt):
+class Block(Stmt, frozen=True, kw_only=True):
     """Statements in order."""
 
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declare(Stmt):
+class Declare(Stmt, frozen=True, kw_only=True):
     """A local comes into scope: it is zeroed, then takes ``value`` (a scalar's) if there is one."""
 
     variable: Variable
     value: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run(Stmt):
+class Run(Stmt, frozen=True, kw_only=True):
     """An expression for its effect."""
 
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class If(Stmt):
+class If(Stmt, frozen=True, kw_only=True):
     """``then`` where the condition (bool) holds, else ``otherwise``."""
 
     condition: Expr
@@ -320,8 +296,7 @@ class If(Stmt):
     otherwise: Block | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loop(Stmt):
+class Loop(Stmt, frozen=True, kw_only=True):
     """``while``, ``for`` and ``do``: tests ``condition`` before each turn (``test_last``: not the first).
 
     ``step`` runs after each turn, also after ``continue``.
@@ -333,32 +308,27 @@ class Loop(Stmt):
     test_last: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spend(Stmt):
+class Spend(Stmt, frozen=True, kw_only=True):
     """Takes ``steps`` from the fuel of the event; the front ends put it where ``costs.metered`` says."""
 
     steps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Break(Stmt):
+class Break(Stmt, frozen=True, kw_only=True):
     """Leaves the innermost loop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Continue(Stmt):
+class Continue(Stmt, frozen=True, kw_only=True):
     """Ends the turn of the innermost loop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Return(Stmt):
+class Return(Stmt, frozen=True, kw_only=True):
     """Ends the function with an i64. Running off the end returns 0."""
 
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copy(Stmt):
+class Copy(Stmt, frozen=True, kw_only=True):
     """Copies a whole record, array, list, optional or bytes from an event to an output.
 
     Both have one and the same type. Also a static array or record within; ``target`` is rooted in an output,
@@ -369,16 +339,14 @@ class Copy(Stmt):
     source: Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetAttribute(Stmt):
+class SetAttribute(Stmt, frozen=True, kw_only=True):
     """Sets an attribute of the event that leaves the stone (i64, f64 or str)."""
 
     name: str
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submit(Stmt):
+class Submit(Stmt, frozen=True, kw_only=True):
     """Sends a record out of ``port`` (i64): an output, or an event as it came.
 
     ``output`` is the slot of the output to send as filled so far, or ``event`` the queued or input event.
@@ -390,8 +358,7 @@ class Submit(Stmt):
     event: Root | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discard(Stmt):
+class Discard(Stmt, frozen=True, kw_only=True):
     """Takes the event at ``index`` (i64) out of ``queue`` (an input slot); INDEX fault if there is none."""
 
     queue: int
@@ -401,8 +368,7 @@ class Discard(Stmt):
 # --- the function ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Function:
+class Function(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A stone function, typed and checked against the schemas of the events it will see.
 
     Two functions are equal if their fingerprints are: comparing trees would recurse as deep as they are.
@@ -525,7 +491,7 @@ _NODES = (Expr, Stmt, Path, Element, Root, Step)
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
     """The attributes of a kind of node that say what it is."""
-    return tuple(f.name for f in fields(kind) if not (kind is Path and f.name == "type"))
+    return tuple(name for name in kind.__struct_fields__ if not (kind is Path and name == "type"))
 
 
 def deepest(node: object, levels: int, nodes: int) -> tuple[int, int, Pos | None]:
@@ -553,6 +519,5 @@ def deepest(node: object, levels: int, nodes: int) -> tuple[int, int, Pos | None
 @cache
 def _parts(kind: Any) -> tuple[str, ...]:
     """The attributes of a kind of node that may hold nodes, the last first."""
-    return tuple(f.name for f in fields(kind) if f.name not in ("pos", "type", "name", "op", "kind", "slot"))[
-        ::-1
-    ]
+    names = ("pos", "type", "name", "op", "kind", "slot")
+    return tuple(name for name in reversed(kind.__struct_fields__) if name not in names)

@@ -7,8 +7,9 @@ batch kernel and the queue kernel each have one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from evflow.codgen.costs import tank, work_tank
 from evflow.codgen.llvm.ir import Body
@@ -44,8 +45,7 @@ def failure_words(body: Body, failures: list[Failure]) -> tuple[str, str, str]:
     return code, value, body.phi("i64", [(one.bound, one.block) for one in failures])
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A value in an event: ``offset`` bytes from the address ``base``.
 
     ``element`` marks a raw element of an array: little-endian, without a marker.

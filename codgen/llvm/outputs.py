@@ -9,7 +9,8 @@ record of variable width is a ``part`` of its own: its fixed bytes wait in memor
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from evflow.codgen.llvm import layout
 from evflow.codgen.llvm.emitter import Emitter, Place, Text
@@ -28,8 +29,7 @@ _COPIED_WHOLE = 256
 _RUN = re.compile(rb"[^\0](?:\0{0,15}[^\0])*", re.DOTALL)
 
 
-@dataclass(slots=True)
-class _Slot:
+class _Slot(Struct):
     """A field of variable width: variables that hold its address and length.
 
     A text's bytes are held without marker and length. The length of an optional text is -1 where it is nil.
@@ -49,8 +49,7 @@ class _Slot:
         return (0xDB if isinstance(self.type.held, TextType) else 0xC6) - 256
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(Struct):
     """A record: its fixed bytes, and its variable fields in wire order."""
 
     schema: Schema

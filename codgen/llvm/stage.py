@@ -7,8 +7,9 @@ each output of a function at its place has a buffer of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from evflow.codgen.costs import is_quiet
 from evflow.codgen.tree import Function
@@ -16,8 +17,7 @@ from evflow.errors import GraphError
 from evflow.schema import Schema
 
 
-@dataclass(frozen=True)
-class Port:
+class Port(Struct, frozen=True):
     """Where an output port leads: the same event goes to every stage, in order, and then to the exit.
 
     A port with neither is not linked: what is sent there is dropped and counted.
@@ -32,8 +32,7 @@ class Port:
         return bool(self.stages) or self.exit is not None
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """One compiled stone in a chain.
 
     Attributes:
@@ -48,8 +47,7 @@ class Stage:
     ports: tuple[Port, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(Struct, frozen=True):
     """Where records are while the kernel runs.
 
     Attributes:

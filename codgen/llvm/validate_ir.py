@@ -8,7 +8,8 @@ depth)`` that gives where the value ends, or -1. Where something is wrong is not
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.codgen.llvm.layout import type_name
@@ -41,16 +42,14 @@ PATH = 2 * MAX_DEPTH + 8
 _BAD = "bad"
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Struct, frozen=True):
     """What can be wrong: the field within its record, and what was expected."""
 
     name: str
     expected: str
 
 
-@dataclass(slots=True)
-class ValidatorText:
+class ValidatorText(Struct):
     """A validator before it is compiled; its entry is ``void run(ptr context)``.
 
     Attributes:

@@ -9,7 +9,9 @@ number type is wrapped in a checked conversion, and a field that the event lacks
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evflow.choices import suggestion
 from evflow.codgen.semantics import ZERO
@@ -55,8 +57,7 @@ _EXACT_DIGITS = 15
 _MAX_LISTED = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Struct, frozen=True):
     """A place in an event.
 
     Attributes:
@@ -76,16 +77,14 @@ class Ref:
     default: object = None
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """A local or static array with some of its indexes (or none)."""
 
     variable: Variable
     indexes: tuple[Expr, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(Struct, frozen=True):
     """The queued events of one input of a queue stone."""
 
     name: str
@@ -94,8 +93,7 @@ class Queue:
     actual: Schema | None
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(Struct, frozen=True):
     """The attributes of the event or of the stone, as one thing that is passed to functions."""
 
     scope: str

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pycparser import c_ast
 
 from evflow.codgen import tree
@@ -47,8 +47,7 @@ def build_cod(
     return builder.finish(body, fuel)
 
 
-@dataclass
-class _Switch:
+class _Switch(Struct):
     """A ``switch`` that encloses a statement; ``resumed`` is set where it is left by ``continue``."""
 
     resumed: tree.Variable | None = None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from evflow.codgen.library import LIBRARY
 from evflow.codgen.semantics import INTEGERS

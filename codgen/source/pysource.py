@@ -14,9 +14,11 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import CodeType, FunctionType
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evflow.errors import CodeError
 from evflow.outside import shown
@@ -30,8 +32,7 @@ _DECORATED = "has a decorator, which a stone could not run; write the function w
 FunctionNode = ast.FunctionDef | ast.Lambda
 
 
-@dataclass(frozen=True)
-class PythonSource:
+class PythonSource(Struct, frozen=True):
     """A Python function as text.
 
     Attributes:
