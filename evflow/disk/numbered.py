@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from evflow.disk.log import Body, Log, Meta, Piece
 from evflow.outside import shown
@@ -26,8 +27,7 @@ Things = tuple[int, Sequence[Any], Body]
 """Things that follow one another: how many there are, what is said of them, and their bytes."""
 
 
-@dataclass
-class _File:
+class _File(Struct):
     """A file: its number, its things from ``first`` to ``next``, their bytes, and where some of them are."""
 
     number: int

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from evflow import mishaps
 from evflow.engine import actors
@@ -245,8 +246,7 @@ def _held(name: str, actor: Actor) -> Arrivals:
             return []
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """What differs between the running topology and the wanted one, by the names of stones.
 
     Attributes:

@@ -14,8 +14,9 @@ For an acting stone an ``Adapter`` does what has to happen; a compiled one does 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
+
+from msgspec import Struct
 
 from evflow.codgen.adapt import adapt, needs
 from evflow.codgen.kernel import Kernel, Port, Stage, kernel
@@ -31,8 +32,7 @@ from evflow.schema import Schema
 _RANK = {"same": 0, "subset": 1, "convert": 2, "morph": 3, "any": 4}
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """How an event of one schema is taken.
 
     Attributes:

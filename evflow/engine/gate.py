@@ -6,7 +6,7 @@ copied nor anything else spent on it yet. What it passes goes the usual way, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from evflow.codgen.gate import gate
 from evflow.codgen.native import Native
@@ -16,8 +16,7 @@ from evflow.schema import Schema
 from evflow.stone import Compiled, Passing
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """A filter, and how events get to it.
 
     Attributes:

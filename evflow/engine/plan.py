@@ -11,10 +11,10 @@ while somebody waits for the change; see ``Slot.separate``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from evflow.codgen.kernel import Kernel, Port, Stage, kernel
 from evflow.codgen.runtime import kept_state, layout_of, new_state
@@ -41,8 +41,7 @@ class Hop(NamedTuple):
     input: str
 
 
-@dataclass(frozen=True, slots=True)
-class Meter:
+class Meter(Struct, frozen=True):
     """A passing stone, and what tells how many events went through it: a stage, an exit, or else all."""
 
     slot: Slot
@@ -50,8 +49,7 @@ class Meter:
     exit: int | None
 
 
-@dataclass
-class Route:
+class Route(Struct):
     """What happens to events of one schema at one stone.
 
     Attributes:
@@ -113,8 +111,7 @@ def plan_route(
     return builder.route([builder.stage(entry, schema, only, 0)], schema, [])
 
 
-@dataclass
-class _Reach:
+class _Reach(Struct):
     """What events get to from a port: stages, the stones that end the pass, and passing stones crossed."""
 
     stages: list[Stage] = field(default_factory=list)

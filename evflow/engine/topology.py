@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from evflow.engine import actors
 from evflow.engine.fit import Fit, best_fit
@@ -42,8 +42,7 @@ def crossing_of(stone: Stone) -> Crossing | None:
     return Crossing(stone.peer, stone.stone, stone.input)
 
 
-@dataclass(eq=False)
-class Slot:
+class Slot(Struct, eq=False):
     """One stone of a running graph.
 
     Attributes:
@@ -200,8 +199,7 @@ class Slot:
         return best_fit(schema, candidates, morphs, only)
 
 
-@dataclass
-class Topology:
+class Topology(Struct):
     """Every stone of a node by name, and the graph's morphs.
 
     Attributes:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgpack
+from msgspec import Struct
 
 from evflow import errors, mishaps
 from evflow.errors import DeployError, EvflowError, LinkError
@@ -146,8 +146,7 @@ class UnansweredError(LinkError):
     """Nobody has answered in time."""
 
 
-@dataclass
-class _Asked:
+class _Asked(Struct):
     peer: str
     body: bytes
     until: float

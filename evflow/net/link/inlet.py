@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from evflow.engine.topology import Slot
 from evflow.errors import LinkError
@@ -38,8 +39,7 @@ ACK_DELAY = 0.005
 """Seconds that it waits otherwise for more to say."""
 
 
-@dataclass(slots=True)
-class Arrived:
+class Arrived(Struct):
     """A frame that came.
 
     Attributes:
@@ -70,8 +70,7 @@ class Hold(NamedTuple):
     taken: int
 
 
-@dataclass(slots=True)
-class Pending:
+class Pending(Struct):
     """A frame that was taken in, and what has to happen before it may be forgotten.
 
     Attributes:
@@ -89,8 +88,7 @@ class Pending:
     again: bool = False
 
 
-@dataclass(eq=False)
-class Inlet:
+class Inlet(Struct, eq=False):
     """The receiving half of a channel.
 
     Attributes:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from evflow.engine.topology import Crossing
 from evflow.errors import LinkError
@@ -51,8 +50,7 @@ _NOTED = 4
 """Rejections in a row after which a channel is in trouble."""
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """How a bridge treats its events.
 
     Attributes:
@@ -71,8 +69,7 @@ class Terms:
     least: int = _LEAST_FRAME
 
 
-@dataclass(slots=True)
-class Frame:
+class Frame(Struct):
     """A numbered batch.
 
     Attributes:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from evflow.events.batch import EventBatch
 from evflow.events.joining import within
@@ -20,8 +20,7 @@ _DENSE = 0.5
 """The part of a batch's bytes from which a selection may wait as it is."""
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(Struct, eq=False):
     """A batch that waits.
 
     Attributes:
