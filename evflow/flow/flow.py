@@ -11,7 +11,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evflow.codgen.native import prepare
 from evflow.engine.change import Difference
 from evflow.engine.check import check_graph
 from evflow.engine.engine import Engine
@@ -24,16 +23,15 @@ from evflow.flow.changeable import Changeable
 from evflow.flow.changing import Alteration, Changes, Obeying, check_rules_here
 from evflow.flow.drains import Drain, check_timeout
 from evflow.flow.entry import Entry
+from evflow.flow.loading import load
 from evflow.flow.net import Alone, Net
-from evflow.flow.questions import Questions
 from evflow.flow.worker import Worker
 from evflow.forked import leave_to_parent, renew
-from evflow.graph.kinds import KINDS
-from evflow.net.link.control import UnansweredError
 from evflow.outside import shown
 from evflow.stone import Acting, checked_integer
 
 if TYPE_CHECKING:
+    from evflow.flow.questions import Questions
     from evflow.graph.graph import Graph
     from evflow.net.node.node import Links, Node
 
@@ -171,8 +169,11 @@ class Flow(Changeable):
         if links is not None:
             entrances = {name: topology.slots[name] for name in topology.entrances}
             links.attach(self.engine, entrances, worker.run_arrived, worker.run_inner, self._give_up)
-        self._questions = None if links is None else Questions(self.engine, links)
-        if self._questions is not None:
+        self._questions: Questions | None = None
+        if links is not None:
+            from evflow.flow.questions import Questions
+
+            self._questions = Questions(self.engine, links)
             worker.each_turn(self._questions.tick, links=True)
         self._net = net
         self._changes = Changes(graph.name, worker, graph, self._checked, self._altered)
@@ -435,6 +436,8 @@ class Flow(Changeable):
         try:
             return self._questions.ask(self._do, peer, stone, question, timeout)
         except LinkError as error:
+            from evflow.net.link.control import UnansweredError
+
             why = f"; {self._trouble(peer)}" if isinstance(error, UnansweredError) else ""
             raise LinkError(f"stone {stone!r} of {error}{why}") from None
 
@@ -579,21 +582,3 @@ def _sender(links: Links | None, topology: Topology, slot: Slot) -> Callable[[Ev
     if crossing is None or links is None:
         return None
     return links.sender(slot, crossing)
-
-
-_ALWAYS = (
-    "msgpack", "traceback", "evflow.graph.graph", "evflow.codgen.front", "evflow.codgen.objects",
-    "evflow.codgen.rows", "evflow.codgen.validate", "evflow.codgen.source.cod",
-    "evflow.codgen.source.pyfunc", "evflow.codgen.source.pysource",
-)  # fmt: skip
-
-_HEAVY = {"match", "spark source", "spark sink"}
-"""Kinds of stones that bring in more than evflow; a graph that has one has loaded the module of the kind."""
-
-
-def load() -> None:
-    """Loads all that flows find late, and sets up the compiler. Doing it again costs nothing."""
-    stones = (place.partition(":")[0] for kind, place in KINDS.items() if kind not in _HEAVY)
-    for module in (*_ALWAYS, *stones):
-        importlib.import_module(module)
-    prepare()
