@@ -8,7 +8,6 @@ optimisations. Both tiers come from the same text and compute the same, to the l
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -92,15 +91,9 @@ def _head() -> str:
 
 def _add_symbols() -> None:
     """Names the functions of the C library and of Python that generated code calls."""
-    libc = ctypes.CDLL(None)
-    libm = ctypes.CDLL(ctypes.util.find_library("m"))
-    for library, names in (
-        (libm, C_FUNCTIONS),
-        (libc, ("memmem",)),
-        (ctypes.pythonapi, PYTHON_FUNCTIONS),
-    ):
-        for name in names:
-            llvm.add_symbol(f"ev_{name}", ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+    # Python is linked with the C library and its mathematics.
+    for name in (*C_FUNCTIONS, "memmem", *PYTHON_FUNCTIONS):
+        llvm.add_symbol(f"ev_{name}", ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
 
 
 def prepare() -> None:
