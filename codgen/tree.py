@@ -478,10 +478,9 @@ def walk(node: object) -> list[Any]:
         item = todo.pop()
         if isinstance(item, tuple):
             todo.extend(reversed(item))
-        elif isinstance(item, _NODES):
+        elif (parts := _parts(item.__class__)) is not None:
             found.append(item)
-            kind: Any = type(item)
-            todo.extend(map(item.__getattribute__, _parts(kind)))
+            todo.extend(map(item.__getattribute__, parts))
     return found
 
 
@@ -505,19 +504,20 @@ def deepest(node: object, levels: int, nodes: int) -> tuple[int, int, Pos | None
         item, level, pos = todo.pop()
         if isinstance(item, tuple):
             todo.extend([(part, level, pos) for part in item])
-        elif isinstance(item, _NODES):
+        elif (parts := _parts(item.__class__)) is not None:
             pos = getattr(item, "pos", pos)
             count, level = count + 1, level + (not isinstance(item, Block))
             if level > depth:
                 depth, place = level, pos
-            kind: Any = type(item)
-            for name in _parts(kind):
+            for name in parts:
                 todo.append((getattr(item, name), level, pos))
     return depth, count, place
 
 
 @cache
-def _parts(kind: Any) -> tuple[str, ...]:
-    """The attributes of a kind of node that may hold nodes, the last first."""
+def _parts(kind: Any) -> tuple[str, ...] | None:
+    """The attributes of a kind of node that may hold nodes, the last first; None for what is no node."""
+    if not issubclass(kind, _NODES):
+        return None
     names = ("pos", "type", "name", "op", "kind", "slot")
     return tuple(name for name in reversed(kind.__struct_fields__) if name not in names)
