@@ -169,7 +169,10 @@ class Terminal(Acting):
         """
         found: dict[str, Handler] = {}
         for key, handler in self._handlers.items():
-            found[key] = self._checked(handler_from(handler), handler)
+            if isinstance(handler, str):
+                found[key] = self._checked(handler_from(handler), handler)
+            else:  # it was checked when it was given
+                found[key] = handler
         return found
 
     def _checked(self, function: Any, named: Any) -> Handler:
