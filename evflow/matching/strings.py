@@ -68,10 +68,6 @@ class Strings:
         """The UTF-8 bytes of a string."""
         return self.data[self.offsets[number] : self.offsets[number + 1]].tobytes()
 
-    def text_of(self, number: int) -> str:
-        """A string by its number."""
-        return self.bytes_of(number).decode("utf-8", "surrogatepass")
-
     def intern(self, texts: Sequence[str]) -> NDArray[np.int32]:
         """The numbers of these strings, new ones for those that are new."""
         pieces = [utf8(text) for text in texts]

@@ -271,7 +271,8 @@ def test_strings_keep_numbers_while_they_grow(compiled: bool, monkeypatch: pytes
         numbers = strings.intern([*texts(n), *texts(n)])
         assert numbers.tolist() == [*range(n + 5), *range(n + 5)] and numbers.dtype == np.int32
         assert len(strings) == n + 5
-    assert [strings.text_of(number) for number in range(len(strings))] == texts(5000)
+    read = [strings.bytes_of(number).decode("utf-8", "surrogatepass") for number in range(len(strings))]
+    assert read == texts(5000)
     assert strings.offsets[-1] == len(strings.data) and strings.nbytes >= strings.data.nbytes
     chars = np.frombuffer("xword7\0aé".encode(), np.uint8)
     start, length = np.array([1, 1, 0, 0, 8, 7, 6]), np.array([5, 4, 0, 1, 2, 1, 2], np.int32)

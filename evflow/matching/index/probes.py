@@ -27,7 +27,6 @@ from evflow.matching.native import (
     u32,
 )
 
-AHEAD = 8
 MANY = 256
 """Signatures that end a block of events."""
 _EVENT = 32  # bytes of an event in M_EVENTS
