@@ -301,7 +301,7 @@ class Builder(Calls):
             raise self.error(f"'return' needs a value here: {_RESULTS[self.kind]}")
         result = self.value(value)
         if result.type == "str" and not (self.strict and self.kind in ("filter", "transform")):
-            raise self.error(f"the result is a text; expected {_RESULTS[self.kind]}")
+            raise self.error(f"the result is a text; expected a number: {_RESULTS[self.kind]}")
         if self.kind in ("filter", "transform") and result.type not in INTEGERS:
             result = self.truth(result, text_is_condition=self.strict)
         if self.strict and self.kind == "router" and result.type in FLOATS:
@@ -365,7 +365,7 @@ _RESULTS = {
     "filter": "not zero passes the event on, zero drops it",
     "transform": "not zero sends the output on, zero drops it",
     "router": "the number of the port, or a negative number for none",
-    "queue": "a number",
+    "queue": "it is not used",
 }
 
 

@@ -115,12 +115,12 @@ class _Statements(Expressions):
 
     def stmt_Break(self, node: Any) -> list[Stmt]:
         if not self.enclosing:
-            raise self.error("'break' stands in no loop and no switch", node)
+            raise self.error("'break' is not in a loop or a switch", node)
         return [tree.Break(pos=self.builder.pos)]
 
     def stmt_Continue(self, node: Any) -> list[Stmt]:
         if None not in self.enclosing:
-            raise self.error("'continue' stands in no loop", node)
+            raise self.error("'continue' is not in a loop", node)
         return self._resume()
 
     def _resume(self) -> list[Stmt]:

@@ -95,7 +95,7 @@ class Expressions(Translator):
             number = float.fromhex(digits) if "x" in text.lower() else float(digits)
             return self.builder.const("f32" if kind == "float" else "f64", number)
         if text[0] == "'":
-            raise self.error("a character in '...' is a single one; a text stands in \"...\"", node)
+            raise self.error("'...' holds exactly one character; write a text in \"...\"", node)
         return self._integer(text)
 
     def _integer(self, text: str) -> Expr:

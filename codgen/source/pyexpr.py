@@ -130,8 +130,8 @@ class Expressions(Translator):
             raise self.error(f"the number {name} does not fit 64 bits", node)
         if name in self.source.unusable and not self.builder.knows(name):
             raise self.error(
-                f"the name '{name}' means a {self.source.unusable[name]} outside this function, which has no "
-                "meaning for an event; numbers, texts and bools have one",
+                f"the name '{name}' means a {self.source.unusable[name]} outside this function; from outside "
+                "a function can use only numbers, texts and bools",
                 node,
             )
         return self.builder.lookup(name)
