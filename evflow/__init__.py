@@ -1,9 +1,9 @@
 """evflow: typed events through overlay graphs of stones.
 
-Where to look: ``schema`` says what an event is, ``events`` holds it, ``stone`` is the contract of the
-stones (which are in ``evflow.stones``), ``graph`` describes, ``check`` checks, ``engine`` compiles and runs,
-``flow`` is the running graph, ``node`` and ``link`` join several, ``deploy`` runs graphs on daemons.
-``codgen`` compiles stone functions.
+Where to look: ``schema`` says what an event is, ``events`` holds events, ``stone`` is the contract of the
+stones (which are in ``stones``), ``graph`` describes a graph, ``engine`` checks and runs it, ``flow`` is the
+running graph, ``net`` joins the flows of several nodes, ``deploy`` runs graphs on daemons. ``codgen``
+compiles stone functions, ``matching`` matches events with subscriptions.
 """
 
 from __future__ import annotations
@@ -154,7 +154,9 @@ logging.getLogger("evflow").addHandler(logging.NullHandler())
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
-        raise AttributeError(f"module 'evflow' has no attribute {name!r}")
+        from evflow.choices import suggestion
+
+        raise AttributeError(f"module 'evflow' has no attribute {name!r}{suggestion(name, __all__)}")
     value = getattr(importlib.import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from evflow.errors import EvflowError, FlowError, GraphError
 
@@ -106,6 +106,14 @@ class Stone:
     def __init__(self, *, name: str | None = None, on: str | None = None) -> None:
         self.name = name
         self.on = on
+
+    def __rshift__(self, target: object) -> NoReturn:
+        what = titled(self.kind, self.name)
+        raise GraphError(f"{what} is in no graph; begin with graph.source(…) >> … or graph.add(…) >> …")
+
+    def __getitem__(self, port: object) -> NoReturn:
+        what = titled(self.kind, self.name)
+        raise GraphError(f"{what} is in no graph; write (… >> stone)[{port!r}] or graph.add(stone)[{port!r}]")
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:

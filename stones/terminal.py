@@ -177,7 +177,10 @@ class Terminal(Acting):
 
     def _checked(self, function: Any, named: Any) -> Handler:
         if not callable(function):
-            raise GraphError(f"{titled('terminal', self.name)}: handler {named!r} cannot be called")
+            raise GraphError(
+                f"{titled('terminal', self.name)}: expected a handler that can be called, such as print, or "
+                f"its name as 'module:function', found {shown(named)}"
+            )
         called = (function, vars(type(function)).get("__call__"))
         for form in called:
             if isgeneratorfunction(form) or isasyncgenfunction(form):

@@ -187,7 +187,7 @@ def _sources(topology: Topology) -> dict[str, list[str]]:
     while path[-1] not in path[:-1]:
         path.append(next(name for name in sources[path[-1]] if waits[name]))
     cycle = " → ".join(path[path.index(path[-1]) :][::-1])
-    raise GraphError(f"the links form a cycle: {cycle}; an event would never end")
+    raise GraphError(f"the links form a cycle: {cycle}; an event would never leave it")
 
 
 def _propagate(

@@ -35,7 +35,7 @@ class Graph(Editable):
         name: the graph's name; to be deployed, one without "/".
 
     Raises:
-        GraphError: the name is no text, or empty.
+        GraphError: the name is not a text, or is empty.
 
     Attributes:
         stones: name → stone, in the order added.
@@ -107,7 +107,7 @@ class Graph(Editable):
         if not isinstance(name, str) or not name:
             raise GraphError(f"graph {self.name}: stone name {name!r}: expected a text")
         if name in self.stones:
-            raise GraphError(f"graph {self.name}: there are two stones named {name!r}; give one another name")
+            raise GraphError(f"graph {self.name}: two stones are named {name!r}; rename one of them")
         if stone.on is None:
             stone.on = self._on
         self.stones[name] = stone

@@ -41,6 +41,12 @@ _MAX_NAME = 255
 _MAX_TEXT = 2_000
 _PYTHON_TYPES: dict[object, FieldType] = {int: i64, float: f64, bool: boolean, str: TEXT, bytes: BLOB}
 _WORDS: dict[str, FieldType] = {**NUMBERS, "str": TEXT, "bytes": BLOB, "int": i64, "float": f64}
+_UNSIZED: dict[type, str] = {
+    Str: "ev.Str[8]",
+    Bytes: "ev.Bytes[8]",
+    Array: "ev.Array[ev.f64, 3]",
+    list: "list[int]",
+}
 _RESERVED = frozenset({"attrs", "schema", "to_dict", "to_event"})
 _SIZED = re.compile(r"(str|bytes)\[([0-9]{1,6})\]", re.ASCII)
 _COMPOUND = re.compile(r"(list|optional|record|array)\((.*)\)", re.DOTALL)
@@ -107,7 +113,9 @@ def field_type(spec: FieldSpec, where: str, scope: Scope) -> FieldType:
     if origin in (Union, _types.UnionType) and len(parts) == 2 and type(None) in parts:
         return _maybe(field_type(parts[parts[0] is type(None)], where, scope), where)
     logical = logical_of(spec) if isinstance(spec, type) else None
-    hint = "" if logical is None else f"; write {logical.spelling}"
+    written = _UNSIZED.get(spec) if isinstance(spec, type) else None
+    written = written if logical is None else logical.spelling
+    hint = f"; write {written}" if written else ""
     raise SchemaError(
         f"{where}: {shown(spec)} is not a field type; expected int, float, bool, str, bytes, one of "
         f"ev.i8 … ev.f64, ev.Str[n], ev.Bytes[n], ev.Array[element, …], {', '.join(spellings())}, "

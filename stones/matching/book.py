@@ -136,11 +136,13 @@ class Book:
             SubscriptionError: there is no such subscription; nothing has changed.
             FlowError: it cannot be kept; nothing has changed.
         """
-        unknown = next((id for id in ids if id not in self.matcher), None)
-        if unknown is not None or len(set(ids)) != len(ids):
-            raise SubscriptionError(
-                f"there is no subscription {unknown}" if unknown is not None else "an id stands twice"
-            )
+        seen: set[int] = set()
+        for id in ids:
+            if id not in self.matcher:
+                raise SubscriptionError(f"there is no subscription {id}")
+            if id in seen:
+                raise SubscriptionError(f"id {id} is given twice")
+            seen.add(id)
         self._note(ids, [0] * len(ids), None)
         self.matcher.unsubscribe_many(ids)
 

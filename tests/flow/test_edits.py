@@ -163,7 +163,10 @@ WRONG: list[tuple[Callable[[ev.Graph], Any], str]] = [
     (lambda g: g.insert(ev.Filter("1"), after="nope", before="end"), "no stone 'nope'; it has recs, even"),
     (lambda g: g.insert(ev.Filter("1"), after="recs", before="end"), "'end' is not a target of 'recs'; its"),
     (lambda g: g.insert(ev.Filter("1"), after="even", before="end", port=3), "target of 'even' port 3"),
-    (lambda g: g.insert(ev.Filter("1", name="recs"), after="even", before="end"), "two stones named 'recs'"),
+    (
+        lambda g: g.insert(ev.Filter("1", name="recs"), after="even", before="end"),
+        "two stones are named 'recs'",
+    ),
     (lambda g: g.insert(ev.Terminal(handler), after="even", before="end"), "has no output, so it cannot"),
     (lambda g: g.insert(5, after="even", before="end"), "expected a stone such as"),
     (lambda g: g.insert(g.stones["recs"], after="even", before="end"), "stands in the graph already"),

@@ -58,7 +58,7 @@ def test_names_are_made_and_must_differ() -> None:
     recs = g.source("recs", Rec)
     recs >> ev.Filter("1") >> ev.Filter("1") >> ev.Terminal(handler)
     assert list(g.stones) == ["recs", "filter", "filter_2", "terminal"]
-    with pytest.raises(ev.GraphError, match="two stones named 'filter'"):
+    with pytest.raises(ev.GraphError, match="two stones are named 'filter'"):
         g.add(ev.Terminal(handler, name="filter"))
 
 
@@ -114,6 +114,27 @@ def test_wrong_links_are_refused(describe: object, words: str) -> None:
     describe(g)  # type: ignore[operator]
     with pytest.raises(ev.GraphError, match=words):
         g.check()
+
+
+def test_a_stone_that_is_in_no_graph_says_how_to_link_it() -> None:
+    """The error of a link without a source, and of a port taken too early, says what to write."""
+    with pytest.raises(ev.GraphError, match=r"filter odd is in no graph; begin with graph\.source"):
+        ev.Filter("1", name="odd") >> ev.Terminal(handler)
+    with pytest.raises(ev.GraphError, match=r"router is in no graph; write \(… >> stone\)\[2\]"):
+        ev.Graph().source("recs", Rec) >> ev.Router("return 2;")[2]
+
+
+def test_the_error_of_two_stones_of_one_name_says_what_to_do() -> None:
+    g = ev.Graph()
+    g.source("recs", Rec)
+    with pytest.raises(ev.GraphError, match="two stones are named 'recs'; rename one of them"):
+        g.source("recs", Rec)
+
+
+def test_a_public_name_that_is_written_wrong_is_suggested() -> None:
+    """As for the names of stones and fields."""
+    with pytest.raises(AttributeError, match=r"no attribute 'Filtre' \(did you mean 'Filter'\?\)"):
+        getattr(ev, "Filtre")  # noqa: B009
 
 
 def test_stones_of_two_graphs_cannot_be_linked() -> None:

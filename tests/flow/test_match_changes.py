@@ -52,6 +52,8 @@ def test_many_come_go_and_move_at_once_or_not_at_all() -> None:
         ):
             with pytest.raises(ev.SubscriptionError):
                 wrong()
+        with pytest.raises(ev.SubscriptionError, match="id 0 is given twice"):
+            alerts.unsubscribe_many([0, 0])
         submit(flow, flight(1), flight(8, x=5), flight(3, x=9))
         assert found(seen) == [(1, [0]), (8, [1, 20]), (3, [2])]
         alerts.move_many(ids[:2], [5.0, 0.0], [0.0, 0.0], 2)

@@ -178,7 +178,11 @@ def test_a_bound_of_a_flow_is_a_whole_number(setting: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [(None, "^terminal: handler 3"), ("end", "^terminal end: handler 3")]
+    ("name", "said"),
+    [
+        (None, r"^terminal: expected a handler .*'module:function', found 3"),
+        ("end", r"^terminal end: expected a handler .*'module:function', found 3"),
+    ],
 )
 def test_terminal_is_named_as_it_is(name: str | None, said: str) -> None:
     with pytest.raises(ev.GraphError, match=said):
