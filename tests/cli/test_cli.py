@@ -240,8 +240,8 @@ def test_validate_lists_everything_that_is_wrong(run: Run, file: File) -> None:
     ("text", "line", "message"),
     [
         (TRADES + "\nnonsense\n", 12, "NameError: name 'nonsense' is not defined"),
-        (TRADES + "\n1 +\n", 12, "SyntaxError"),
-        (TRADES + '\ng.source("trades")\n', 12, "two stones named 'trades'"),
+        (TRADES + "\n1 +\n", 12, "SyntaxError: invalid syntax\n"),
+        (TRADES + '\ng.source("trades")\n', 12, "two stones are named 'trades'"),
         (TRADES + "\ndef feed(flow):\n    flow['trades'].submit(Trade('IBM', 'x'))\n", 13, "price"),
         (TRADES + "\ndef feed(flow):\n    flow['trade']\n", 13, "no stone 'trade'"),
         (TRADES + "\ndef feed(flow):\n    [][1]\n", 13, "IndexError"),

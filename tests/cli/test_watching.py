@@ -219,6 +219,12 @@ def test_name_that_is_not_in_the_hosts_is_told_with_those_that_are(
     assert "host 'zz' is not in the file of hosts; it has edge" in done.output
 
 
+def test_a_name_of_a_node_without_a_file_of_hosts_is_told_what_it_needs(run: Run) -> None:
+    done = run("tap", "t/s", "--at", "edge")
+    assert done.exit_code == 1
+    assert "'edge' is not a contact such as tcp://" in done.output and "--hosts FILE" in done.output
+
+
 # Events that pass
 
 

@@ -176,8 +176,13 @@ class Asked:
 
     def _found(self, text: str) -> str:
         """A name in the file of hosts with its contact; another text as it is."""
-        if self.hosts is None or "://" in text:
+        if "://" in text:
             return text
+        if self.hosts is None:
+            raise LinkError(
+                f"{text!r} is not a contact such as tcp://10.0.0.1:7000; to give a node by its name, add "
+                "--hosts FILE with a file of hosts that has it"
+            )
         if text not in self.hosts.contacts:
             from evflow.choices import choices
 

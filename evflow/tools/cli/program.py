@@ -130,14 +130,14 @@ def _listed(graphs: dict[str, Graph]) -> str:
 def located(file: Path, error: BaseException) -> EvflowError:
     """An error that came out of a user's file, with the line of that file."""
     error = sound(error)
-    line = None
+    line, text = None, str(error) if isinstance(error, EvflowError) else ""
     if isinstance(error, SyntaxError) and Path(error.filename or "").resolve() == file.resolve():
-        line = error.lineno
+        # Its own text would name the file and the line again.
+        line, text = error.lineno, f"{type(error).__name__}: {error.msg}"
     for frame in traceback.extract_tb(error.__traceback__):
         if Path(frame.filename).resolve() == file.resolve():
             line = frame.lineno
     place = str(file) if line is None else f"{file}:{line}"
-    text = str(error) if isinstance(error, EvflowError) else ""
     return GraphError(f"{place}: {text or named(error)}")
 
 
