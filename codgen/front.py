@@ -60,7 +60,7 @@ def build(
     # A long text would take much memory.
     make = _build.__wrapped__ if isinstance(code, str) and len(code) > _LONG else _build
     function = make(key, kind, tuple(inputs), tuple(outputs), fuel)
-    del key.code  # the cache keeps the key, which shall not keep what a Python function refers to
+    del key.code  # the cache keeps the key, which must not keep what a Python function refers to
     return function
 
 
@@ -69,10 +69,10 @@ def refuse_requests(function: Function, what: str) -> None:
 
     Args:
         function: the function.
-        what: what it is of, for the message.
+        what: what the function belongs to, for the message.
 
     Raises:
-        CodeError: it does; carries line and column.
+        CodeError: the function asks for it; carries line and column.
     """
     at = function.asks_at
     if at is not None:
@@ -89,10 +89,10 @@ def refuse_statics(function: Function, what: str) -> None:
 
     Args:
         function: the function.
-        what: what it is of, for the message.
+        what: what the function belongs to, for the message.
 
     Raises:
-        CodeError: it has some; carries line and column.
+        CodeError: the function has some; carries line and column.
     """
     if not function.statics:
         return

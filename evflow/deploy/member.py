@@ -193,7 +193,8 @@ class Member:
         prepared = phase if phase is not None and phase.prepared else None
         if comes and prepared is None and controller.namesake(record.deployment, record.birth):
             return
-        # Whatever came between: if nothing touched this node since, the change it is prepared for came about.
+        # Whatever versions lie between: if the node's part is that of the change it is prepared for, that
+        # change was made.
         mine = prepared is not None and record.parts.get(controller.name) == prepared.change
         here = stones_on(record, controller.name).keys()
         came = prepared.came if prepared is not None and mine else {}

@@ -183,7 +183,7 @@ class Proposal:
             self._decided(now)
 
     def _ask_to_accept(self, now: float) -> None:
-        """Takes what may have been decided; if nothing was, the change, or that nothing shall change."""
+        """Takes what may have been decided; if nothing was, the change, or that nothing is to change."""
         own, change = self.record, self.proposer.ballot.change
         if self.finishes:
             own = own.withdrawn(change) if self._base is None else self._base.unchanged(change)

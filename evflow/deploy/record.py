@@ -151,7 +151,7 @@ class Record:
         return replace(self, version=self.version + 1, change=change)
 
     def withdrawn(self, change: str) -> Record:
-        """What is decided in place of a first version that shall not come to be."""
+        """What is decided in place of a first version that is not to come about."""
         return replace(self, graph=None, frozen=[], change=change, parts={})
 
     @property

@@ -40,7 +40,7 @@ _HEAD = struct.Struct("<IIII")
 _CHECK = struct.Struct("<I")
 _SIZE = _HEAD.size + _CHECK.size
 _AT_ONCE = 1024
-"""Bytes that are read of a piece at first."""
+"""Bytes of a piece that are read at first."""
 _CHUNK = 1 << 20
 _MOST_ZEROS = 64 << 20
 """Zeros at the end of a file that a power cut may leave."""

@@ -45,7 +45,7 @@ def adopt(
 
     Args:
         engine: the engine.
-        wanted: the stones and links as they shall be. Slots of new stones become a part of the engine's
+        wanted: the stones and links as they are to be. Slots of new stones become a part of the engine's
             topology; of the others only the description and the links are read.
         moved: stones that go, and go on elsewhere with what they held.
         drop: forgets the outlet of a bridge that goes; called for those that are there only.
@@ -279,7 +279,7 @@ def difference(running: Topology, wanted: Topology, submitted: Collection[str] =
 
     Args:
         running: as it is.
-        wanted: as it shall be.
+        wanted: the topology as it is to be.
         submitted: stones that programs submit to, besides the sources.
     """
     old, new = running.slots, wanted.slots

@@ -58,7 +58,7 @@ class Attributes:
         """Columns from one mapping an event.
 
         Raises:
-            SchemaError: a value is no integer of 64 bits, float or text, or one name has text and numbers.
+            SchemaError: a value is not a 64-bit integer, a float or a text, or one name has text and numbers.
         """
         names = dict.fromkeys(name for row in rows if row for name in row)
         return cls({name: _column(name, [(row or {}).get(name) for row in rows]) for name in names})

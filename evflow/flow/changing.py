@@ -51,7 +51,7 @@ class Alteration:
     Args:
         engine: the engine.
         net: the links.
-        wanted: the stones and links as they shall be.
+        wanted: the stones and links as they are to be.
         moved: stones that go, and go on elsewhere with what they held.
         submitted: stones that programs submit to, besides the sources.
         done: called with what was changed, once it is.
@@ -129,7 +129,7 @@ class Alteration:
         """Makes the change and opens the entries.
 
         Args:
-            wanted: as the stones and links shall be by now, where others than those of this change have
+            wanted: as the stones and links are to be by now, where others than those of this change have
                 become others since it was begun.
             snapshots: of the stones that come from other nodes, by name; see ``evflow.engine.snapshot``.
 
@@ -397,7 +397,7 @@ def compile_ahead(running: Topology, wanted: Topology) -> None:
 
     Args:
         running: the topology as it is.
-        wanted: the topology as it shall be.
+        wanted: the topology as it is to be.
 
     Raises:
         CodeError: a route cannot be compiled.

@@ -335,7 +335,7 @@ class Flow(Changeable):
         """A change of what runs here, step by step, each of which is for ``call``; ``graph`` does not follow.
 
         Args:
-            wanted: the stones and links as they shall be.
+            wanted: the stones and links as they are to be.
             moved: stones that go, and go on elsewhere with what they held.
             done: called with what was changed, before the entries are opened again.
             drop: ends a bridge that goes; by default what it still owes becomes dead letters.

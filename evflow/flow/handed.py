@@ -28,7 +28,7 @@ _TOGETHER = 1024
 _TOGETHER_BYTES = 64 << 10
 
 _DEEPEST = 32
-"""Stones at which events came in that are under way, up to which others are run meanwhile."""
+"""Stones at which events that are under way came in: beyond so many, what handlers submit has to wait."""
 
 
 class _Queue:
@@ -37,7 +37,7 @@ class _Queue:
     Attributes:
         items: batches and events, oldest first.
         bytes: what they take.
-        before: how many there were when the handlers were called that may submit now.
+        before: how many items it had when the handlers that may submit now were called.
     """
 
     __slots__ = ("before", "bytes", "items")
@@ -55,7 +55,7 @@ class Handed:
     Args:
         engine: the engine; it runs what is put in between two slices of a batch.
         aside: within it events are moved that are not a part of what came over a link.
-        max_events: submissions that may wait at each stone when handlers are called that submit more.
+        max_events: submissions that may wait at each stone before a handler that submits more is called.
         max_bytes: bytes that may wait at each stone.
 
     Attributes:

@@ -176,7 +176,7 @@ class Editable:
             The new stone.
 
         Raises:
-            GraphError: there is no such stone, or ``by`` is no stone or has another name.
+            GraphError: there is no such stone, or ``by`` is not a stone or has another name.
 
         Example:
             >>> import evflow as ev

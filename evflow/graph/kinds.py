@@ -47,7 +47,7 @@ _OWN = {place: kind for kind, place in KINDS.items()}
 _RULES = ("one", "any", "free", "none")
 
 Find = Callable[[str], type[Stone] | None]
-"""Gives the class of a kind; None if an ``Absent`` stone shall stand for it."""
+"""Gives the class of a kind; None if an ``Absent`` stone is to take its place."""
 
 
 # --- where a kind's class is

@@ -88,7 +88,7 @@ class Ids:
         """Ids as the user gave them, for new subscriptions.
 
         Raises:
-            SubscriptionError: one is no id, in use, or there twice.
+            SubscriptionError: one is not an id, is in use, or is given twice.
         """
         ids = _as_ids(given)
         if len(ids) and int(ids.min()) < 0:

@@ -25,7 +25,7 @@ def checked_number(value: object, what: str) -> float:
         what: names the number in the error.
 
     Raises:
-        SubscriptionError: it is no number, or an integer that float64 does not hold exactly.
+        SubscriptionError: it is not a number, or an integer that float64 does not hold exactly.
 
     Example:
         >>> checked_number(True, "the operand")

@@ -32,8 +32,8 @@ _MOST_WORK = 16 * MOST_CONSTRAINTS
 _METRES = {"m": 1.0, "km": 1000.0, "mi": 1609.344}
 _REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
 _NOT = (
-    "'not' is no part of the language: say what must hold, with the opposite operator (!= for ==, >= for <); "
-    "what stands in parentheses turns around as well, and 'and' becomes 'or'"
+    "'not' is not part of the language: say what must hold, with the opposite operator (!= for ==, >= for <)"
+    "; what stands in parentheses turns around as well, and 'and' becomes 'or'"
 )
 _OPERATORS = (*(op.symbol for op in Op if op.holds), "in")
 _SHOWN = 80

@@ -120,7 +120,7 @@ def to_text(kind: Str | Text, value: Any) -> bytes:
     """The UTF-8 of a text, unpadded.
 
     Raises:
-        Misfit: it is no text, has lone surrogates, is too long or ends with NUL.
+        Misfit: it is not a text, has lone surrogates, is too long or ends with NUL.
     """
     if not isinstance(value, str):
         raise Misfit(f"text ({kind.text})", value)

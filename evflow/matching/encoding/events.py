@@ -29,7 +29,7 @@ def encode_events(events: Iterable[Any], known: Vocabulary) -> EventRows:
     """The rows of events.
 
     Raises:
-        SchemaError: one is no event; names it.
+        SchemaError: one is not an event; names it.
     """
     rows = _Rows(known.names)
     first: list[float] = []

@@ -109,7 +109,7 @@ class OneEncoder:
         """The rows of one event, good until this thread encodes the next.
 
         Raises:
-            SchemaError: it is no event.
+            SchemaError: it is not an event.
         """
         if type(event) is not dict:
             event = self._fields(event) if isinstance(event, Event | View) else attributes_of(event)

@@ -110,7 +110,7 @@ def attributes_of(event: Any) -> Mapping[str, Any]:
     """The attributes of an event by name: its fields and what goes along; nested records as they are.
 
     Raises:
-        SchemaError: it is no event.
+        SchemaError: it is not an event.
     """
     if type(event) is dict:
         return event

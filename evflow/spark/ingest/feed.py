@@ -209,7 +209,7 @@ def texts(where: str, what: str, given: Mapping[str, object] | None) -> dict[str
         given: the settings.
 
     Raises:
-        GraphError: they are no mapping.
+        GraphError: they are not a mapping.
     """
     if given is not None and not isinstance(given, Mapping):
         raise GraphError(f"{where}: {what}={given!r}: expected a mapping from name to value")

@@ -81,7 +81,7 @@ def picture(before: Survey | None, after: Survey, deployment: str, seconds: floa
 def _graph(deployment: str, known: DeploymentStatus) -> Graph:
     data: Mapping[str, Any] = known.graph or {}
     try:
-        # What turns one schema into another is no part of the picture, and would be compiled.
+        # What turns one schema into another is not part of the picture, and would be compiled.
         return Graph.from_dict({**data, "morphs": []}, lambda entry: made(entry, absent))
     except (KeyError, TypeError, ValueError, LookupError) as error:
         raise DeployError(
