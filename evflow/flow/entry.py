@@ -19,9 +19,9 @@ from evflow.events.encode import LARGE, Piece, encoder, encoder_parts
 from evflow.events.gather import ByteArray, Place, nbytes_of, running, write_parts
 from evflow.events.view import View, encoded
 from evflow.flow.loan import lend, taken_up
-from evflow.flow.net import Waker
 from evflow.flow.source_queue import Item
 from evflow.flow.submit_buffer import MOST, SMALL
+from evflow.flow.turns import Turns
 from evflow.flow.worker import Worker
 from evflow.forked import renew
 from evflow.outside import shown
@@ -87,7 +87,7 @@ class _Short:
     to find any attribute.
 
     Attributes:
-        bell: wakes the engine's thread.
+        turns: wakes the flow's thread.
         write: writes an event of that class to the submit buffer, and gives True; else it gives False, or the
             parts of the event if it has encoded it already.
         kind: the class; None where ``hand_over`` takes none.
@@ -95,7 +95,7 @@ class _Short:
         write_table: writes a small table of rows of that class's schema, whole; else it gives False.
     """
 
-    bell: Waker
+    turns: Turns
     write: Callable[[Any], bool | tuple[Piece, ...]] = _take_none
     write_table: Callable[[Any], bool] = _take_none
     kind: type | None = None
@@ -114,7 +114,7 @@ class Entry:
         self._worker = worker
         self._slot = slot
         self._queue = worker.open_queue(slot)
-        self._short = _Short(worker.bell)
+        self._short = _Short(worker.turns)
         # Events that took the careful way; less than any number once there is a short one, or can be none.
         self._came: float = 0
         # The same of events in tables.
@@ -165,12 +165,20 @@ class Entry:
         short = self._short
         taken = short.write(event) if attrs is None else False
         if taken is True:
-            if short.bell.asleep:
-                short.bell.ring()
+            if short.turns.idle:
+                self._wake()
         elif event.__class__ is short.kind and attrs is None and get_ident() == self._worker.ident:
             short.hand_over(event)
         else:
             self._submit_carefully(event, attrs, timeout, taken)
+
+    def _wake(self) -> None:
+        """Wakes the flow's thread for what was put into the submit buffer."""
+        # What is large is on its way for longer than it takes the interpreter to go around.
+        if self._queue.buffer.waiting < LARGE:
+            self._short.turns.await_one()
+        else:
+            self._worker.wake()
 
     def loan(self, schema: Any, /, **fields: Any) -> Any:
         """An event with arrays to be filled in place: ``submit`` takes them as they are, without a copy.
@@ -233,8 +241,8 @@ class Entry:
         """
         short = self._short
         if schema is None and attrs is None and short.write_table(table):
-            if short.bell.asleep:
-                short.bell.ring()
+            if short.turns.idle:
+                self._wake()
             return
         if isinstance(table, EventBatch):
             batch = table

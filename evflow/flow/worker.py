@@ -27,6 +27,7 @@ from evflow.flow.hooks import Hooks
 from evflow.flow.net import Net
 from evflow.flow.source_queue import Item, SourceQueue
 from evflow.flow.standby import Standby
+from evflow.flow.turns import Turns
 from evflow.forked import renew
 from evflow.mishaps import CONTAINED, Forked, named, reason_of
 from evflow.stone import Actor, working
@@ -51,6 +52,7 @@ class Worker:
 
     Attributes:
         bell: wakes it.
+        turns: lets threads wait for its turns.
         closing: set once no more may be submitted.
         pace, reserve, spare: see ``Net``; nobody waits and there is no room where there are no links.
     """
@@ -59,6 +61,7 @@ class Worker:
         self.engine = engine
         self._net = net
         self.bell = self._net.bell
+        self.turns = Turns(self.bell)
         self.engine.waking.ring = self.bell.ring
         self.engine.ungate = self._ungate
         self.pace, self.reserve, self.spare = self._net.pace, self._net.reserve, self._net.spare
@@ -438,7 +441,7 @@ class Worker:
                 if self._end is not None:
                     self._end_if_drained(self._end)
                 if not self._finished:
-                    self.bell.sleep(self._waiting, self._seconds())
+                    self.turns.sleep(self._waiting, self._seconds())
         except Forked:
             os._exit(1)
         except BaseException as error:  # noqa: BLE001  whoever waits for this thread must hear of it

@@ -1,0 +1,117 @@
+"""A thread that submits lets the flow's thread have the interpreter, and is not held up by it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import evflow as ev
+from evflow.flow.turns import Turns
+
+
+class Ping(ev.Event):
+    number: int
+
+
+@pytest.fixture
+def unfair() -> Iterator[None]:
+    """Python does not take the interpreter from a thread that computes."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(100)
+    yield
+    sys.setswitchinterval(before)
+
+
+def _warm(flow: ev.Flow) -> None:
+    """Lets single events and small tables take the short way."""
+    for _ in range(1_000):
+        flow["pings"].submit(Ping(number=-1))
+        flow["pings"].submit_batch({"number": [-1]})
+    flow.drain()
+
+
+@pytest.mark.parametrize("table", [False, True], ids=["an event", "a small table"])
+def test_what_a_computing_thread_submits_is_handled_while_it_computes(unfair: None, table: bool) -> None:
+    seen: list[int] = []
+    g = ev.Graph()
+    _ = g.source("pings", Ping) >> ev.Terminal(lambda ping: seen.append(ping.number))
+    with g.run() as flow:
+        _warm(flow)
+        seen.clear()
+        # It computes all the time, so the flow's thread runs only while it is in submit.
+        for _ in range(3_000):
+            if table:
+                flow["pings"].submit_batch({"number": [1]})
+            else:
+                flow["pings"].submit(Ping(number=1))
+            sum(range(20_000))
+            if seen:
+                break
+        assert seen
+
+
+def test_a_program_may_hold_a_lock_that_a_handler_wants_while_it_submits() -> None:
+    seen: list[int] = []
+    lock = threading.Lock()
+
+    def handler(ping: Ping) -> None:
+        with lock:
+            seen.append(ping.number)
+
+    g = ev.Graph()
+    _ = g.source("pings", Ping) >> ev.Terminal(handler)
+    with g.run() as flow:
+        _warm(flow)
+        seen.clear()
+        for number in range(50):
+            with lock:
+                flow["pings"].submit(Ping(number=number))
+                assert number not in seen
+        flow.drain()
+    assert seen == list(range(50))
+
+
+def test_a_handler_that_does_not_return_does_not_hold_up_who_submits() -> None:
+    go_on = threading.Event()
+    g = ev.Graph()
+    _ = g.source("pings", Ping) >> ev.Terminal(lambda ping: ping.number < 0 or go_on.wait(60))
+    with g.run() as flow:
+        _warm(flow)
+        for number in range(100):
+            flow["pings"].submit(Ping(number=number))
+        assert not go_on.is_set()
+        go_on.set()
+        flow.drain()
+
+
+class Bell:
+    """Counts how often it is rung."""
+
+    def __init__(self) -> None:
+        self.asleep = True
+        self.rung = 0
+
+    def ring(self) -> None:
+        self.rung += 1
+
+    def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
+        """Returns at once."""
+
+
+def test_threads_wait_again_only_after_they_have_not_waited_for_longer() -> None:
+    bell = Bell()
+    turns = Turns(bell)  # type: ignore[arg-type]
+    turns.idle = True
+    turns.await_one()
+    assert (bell.rung, len(turns.awaited), turns.idle) == (1, 1, True)
+    turns.sleep(lambda: False, None)
+    assert not turns.awaited
+    turns.idle = True
+    for _ in range(200):
+        turns.await_one()
+    # Two milliseconds were waited, and eight have not passed.
+    assert (len(turns.awaited), bell.rung) in {(0, 201), (1, 201)}
+    assert not turns.idle or turns.awaited
