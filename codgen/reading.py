@@ -8,20 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from evflow.codgen.llvm.read_ir import WORDS, Numpy, can_read, write_reader
+from evflow.codgen.llvm.read_ir import Numpy, can_read, write_copier, write_reader
 from evflow.codgen.memory import Array, address
 from evflow.codgen.native import Native
-from evflow.codgen.objects import Words, builtin, is_usable
+from evflow.codgen.objects import builtin, is_usable
 from evflow.schema import Schema
 from evflow.schema.types import FieldType, Record
 
 _STRETCH = 8192
 """Objects that are made before another thread can take over: about a millisecond."""
 
+_COPIED = 4 << 20
+"""Bytes that are copied before another thread can take over."""
+
 _NEW, _SET_BASE = 94, 282
 """Where the table of numpy's functions has ``PyArray_NewFromDescr`` and ``PyArray_SetBaseObject``."""
-
-_FIRST, _LAST = WORDS.index("first"), WORDS.index("last")
 
 
 class FieldReader:
@@ -34,24 +35,47 @@ class FieldReader:
     def __init__(self, ir: str) -> None:
         self._read: Any = builtin(Native(ir, optimised=True), np.zeros(0, np.int64))
 
-    def read(self, holder: object, data: Array, starts: Array | None, width: int, rows: int) -> Array:
+    def read(self, data: Array, starts: Array | None, width: int, rows: int) -> Array:
         """An object for each event, 1-D.
 
         Args:
-            holder: what keeps the bytes alive and as they are; arrays among the values show them.
-            data: uint8, 1-D: valid events.
+            data: uint8, 1-D, not writeable: valid events; arrays among the values show them.
             starts: int64, in order in memory: where each event starts; None for one behind the other.
             width: of each event, if they have one.
             rows: how many events.
         """
         made: Array = np.empty(rows, object)
-        words: Words = np.zeros(len(WORDS), np.int64)
-        words[:3] = address(data), 0 if starts is None else address(starts), width
-        given = [words, made, holder]
+        at = 0 if starts is None else address(starts)
         for first in range(0, rows, _STRETCH):
-            words[_FIRST], words[_LAST] = first, min(first + _STRETCH, rows)
-            self._read(given)
+            words = np.array((address(data), at, width, first, min(first + _STRETCH, rows)), np.int64)
+            self._read([words, made, data])
         return made
+
+
+def copied_cells(data: Array, starts: Array, at: int, size: int) -> Array | None:
+    """Some bytes of each event, back to back: uint8, 1-D; None where there is no machine code.
+
+    Args:
+        data: uint8, 1-D: valid events.
+        starts: int64, in order in memory: where each event starts.
+        at: bytes from there to those that are meant.
+        size: how many.
+    """
+    if not is_usable():
+        return None
+    out: Array = np.empty(len(starts) * size, np.uint8)
+    copy = _copier()
+    step = max(1, _COPIED // max(size, 1))
+    for first in range(0, len(starts), step):
+        some = starts[first : first + step]
+        words = (address(data), address(some), at, size, len(some), address(out) + first * size)
+        copy(np.array(words, np.int64))
+    return out
+
+
+@cache
+def _copier() -> Any:
+    return builtin(Native(write_copier(), optimised=True), np.zeros(0, np.int64))
 
 
 def field_reader(schema: Schema, name: str, kind: FieldType) -> FieldReader | None:
@@ -62,7 +86,7 @@ def field_reader(schema: Schema, name: str, kind: FieldType) -> FieldReader | No
         name: the field's dotted name.
         kind: its type, or what its values are kept as.
     """
-    key = f"reader of {name}"
+    key = ("reader", name)
     if key not in schema.made:
         made, path = None, name.split(".")
         numpy = _numpy() if is_usable() and can_read(kind) and _leads(schema, path[:-1]) else None

@@ -132,12 +132,12 @@ def _longer(memory: Array, used: int, wanted: int) -> Array:
 
 def table_encoder(schema: Schema) -> TableEncoder | None:
     """The encoder of columns of a schema, made when it is asked for first; None if there can be none."""
-    return _made(schema, "table encoder", can_encode_table, events=False)
+    return _made(schema, "table_encoder", can_encode_table, events=False)
 
 
 def events_encoder(schema: Schema) -> TableEncoder | None:
     """The encoder of lists of a schema's events, made when it is asked for first; None if there is none."""
-    return _made(schema, "events encoder", can_encode_events, events=True)
+    return _made(schema, "events_encoder", can_encode_events, events=True)
 
 
 def _made(schema: Schema, key: str, can_encode: Any, *, events: bool) -> TableEncoder | None:

@@ -8,6 +8,7 @@ it is made, so that nothing is lost where memory runs out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from evflow.codgen.llvm.append_ir import ARRAY_DATA, LIST_ITEMS, PYTHON_FUNCTIONS, pointer
 from evflow.codgen.llvm.ir import Body, Module
@@ -97,6 +98,41 @@ def write_reader(schema: Schema, path: list[str], kind: FieldType, numpy: Numpy)
     body.ret(f"ptr {pointer(None)}")
     body.begin(reader.failed)
     body.ret("ptr null")
+    body.finish()
+    return module.text()
+
+
+def write_copier() -> str:
+    """The function that is given an array of words, int64: the address of events, that of where each starts,
+    bytes from there to what is copied, how many these are, how many events, and where the copies go, back to
+    back.
+
+    Returns:
+        A module whose entry ``run`` is a ``PyCFunction``; it gives None.
+    """
+    module = Module()
+    module.declare(PYTHON_FUNCTIONS["Py_IncRef"])
+    body = Body(module, "ptr @run(ptr %self, ptr %given) nounwind")
+    words = body.load("ptr", "%given", ARRAY_DATA)
+    data, starts, at, size, rows, out = (body.load("i64", words, 8 * number) for number in range(6))
+    first = body.let(f"inttoptr i64 {body.let(f'add i64 {data}, {at}')} to ptr")
+    starts, out = (body.let(f"inttoptr i64 {word} to ptr") for word in (starts, out))
+
+    def copy(n: int | str, row: str) -> None:
+        source = body.at(first, body.load("i64", starts, body.let(f"shl i64 {row}, 3")))
+        body.copy(body.at(out, body.let(f"mul i64 {row}, {n}")), source, n)
+
+    few = [(n, body.label()) for n in (1, 2, 4, 8)]
+    many, done = body.label(), body.label()
+    body.switch(size, many, few)
+    ways: list[tuple[int | str, str]] = [*few, (size, many)]
+    for n, label in ways:
+        body.begin(label)
+        body.loop(rows, partial(copy, n))
+        body.jump(done)
+    body.begin(done)
+    body.do(f"call void @ev_Py_IncRef(ptr {pointer(None)})")
+    body.ret(f"ptr {pointer(None)}")
     body.finish()
     return module.text()
 

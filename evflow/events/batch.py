@@ -289,16 +289,22 @@ class EventBatch:
             return iter((view(self.buffer, 0, self, 0),))
         return map(view, repeat(self.buffer), self.starts(), repeat(self), count())
 
-    def starts(self) -> Iterable[int]:
-        """Where each selected event starts in ``data``."""
-        width = self.schema.width or 0
+    def places(self) -> Offsets | None:
+        """Where each selected event starts in ``data``: int64, in order in memory; None where the events have
+        one width and all are selected."""
         if self.offsets is not None:
-            starts = self.offsets[:-1] if self.selection is None else self.offsets[self.selection]
-        elif self.selection is not None:
-            starts = self.selection.astype(np.int64) * width
-        else:
+            return self.offsets[:-1] if self.selection is None else self.offsets[self.selection]
+        if self.selection is not None:
+            return self.selection.astype(np.int64) * (self.schema.width or 0)
+        return None
+
+    def starts(self) -> Iterable[int]:
+        """The same as numbers of Python."""
+        places = self.places()
+        if places is None:
+            width = self.schema.width or 0
             return range(0, self.rows * width, width)
-        listed: list[int] = starts.tolist()
+        listed: list[int] = places.tolist()
         return listed
 
     def __getitem__(self, key: int | slice | str) -> Any:

@@ -140,7 +140,7 @@ class Schema:
         for what, given in (("fields", fields), ("defaults", defaults or {})):
             if not isinstance(given, Mapping):
                 raise SchemaError(f"schema {name}: expected {what} as a mapping by name, found {show(given)}")
-        self.made: dict[str, Any] = {}
+        self.made: dict[Any, Any] = {}
         for key in fields:
             check_field_name(key, name)
         scope.pending.setdefault(name, self)

@@ -73,10 +73,11 @@ def events_encoder(schema: Schema, rows: int) -> TableEncoder | None:
 
 
 def _encoder(schema: Schema, name: str, rows: int) -> TableEncoder | None:
-    seen = schema.made[name] = schema.made.get(name, 0) + max(rows, _TABLE)
-    if seen < _MANY:
-        return None
-    made: TableEncoder | None = getattr(importlib.import_module("evflow.codgen.tables"), name)(schema)
+    made: TableEncoder | None = schema.made.get(name)
+    if made is None:
+        seen = schema.made[name, "rows"] = schema.made.get((name, "rows"), 0) + max(rows, _TABLE)
+        if seen >= _MANY:
+            made = getattr(importlib.import_module("evflow.codgen.tables"), name)(schema)
     return made
 
 

@@ -54,18 +54,17 @@ def _read_directly(batch: EventBatch, name: str, kind: FieldType) -> AnyArray | 
     """The field as objects by machine code, once so many were read that it pays; else None."""
     schema, n = batch.schema, len(batch)
     kept = kind.held if isinstance(kind.held, Logical) else None
-    if kept is not None:
-        kind = Maybe(kept.stored) if isinstance(kind, Maybe) else kept.stored
-    seen = schema.made["rows read"] = schema.made.get("rows read", 0) + n
-    if seen < _MANY or not n:
-        return None
-    reader = importlib.import_module("evflow.codgen.reading").field_reader(schema, name, kind)
+    reader = schema.made.get(("reader", name))
+    if reader is None:
+        seen = schema.made["rows read"] = schema.made.get("rows read", 0) + n
+        if seen < _MANY:
+            return None
+        if kept is not None:
+            kind = Maybe(kept.stored) if isinstance(kind, Maybe) else kept.stored
+        reader = importlib.import_module("evflow.codgen.reading").field_reader(schema, name, kind)
     if reader is None:
         return None
-    starts = None
-    if batch.offsets is not None or batch.selection is not None:
-        starts = np.fromiter(batch.starts(), np.int64, n)
-    column: AnyArray = reader.read(batch.data, batch.data, starts, schema.width or 0, n)
+    column: AnyArray = reader.read(batch.data, batch.places(), schema.width or 0, n)
     if kept is not None:
         load = kept.load
         column[:] = [None if value is None else load(value) for value in column.tolist()]
@@ -169,9 +168,15 @@ def cells(batch: EventBatch, at: int, dtype: np.dtype[Any]) -> AnyArray:
             (batch.rows, *shape), base, batch.data, at, (width, *_strides(shape, base.itemsize))
         )
         return column if batch.selection is None else column[batch.selection]
-    assert batch.offsets is not None
-    starts = batch.offsets[:-1] if batch.selection is None else batch.offsets[batch.selection]
-    found = gather(batch.data, starts + at, np.full(len(starts), size, np.int64))
+    starts = batch.places()
+    assert starts is not None
+    found = None
+    if batch.schema.made.get("rows read", 0) >= _MANY:
+        found = importlib.import_module("evflow.codgen.reading").copied_cells(batch.data, starts, at, size)
+    else:
+        batch.schema.made["rows read"] = batch.schema.made.get("rows read", 0) + len(starts)
+    if found is None:
+        found = gather(batch.data, starts + at, np.full(len(starts), size, np.int64))
     return found.view(base).reshape(len(starts), *shape)
 
 
