@@ -7,8 +7,8 @@ it is made, so that nothing is lost where memory runs out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from evflow.codgen.llvm.append_ir import ARRAY_DATA, LIST_ITEMS, PYTHON_FUNCTIONS, pointer
 from evflow.codgen.llvm.ir import Body, Module
@@ -34,8 +34,7 @@ WORDS = ("data", "starts", "width", "first", "last")
 one width), their width, and for which events to put objects."""
 
 
-@dataclass(frozen=True)
-class Numpy:
+class Numpy(NamedTuple):
     """Functions of numpy by their addresses, and the type of arrays.
 
     Attributes:

@@ -8,8 +8,7 @@ certain to be right is refused, as in ``object_ir``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,8 +63,7 @@ class Laid:
         self.present = present
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """A field that has a column of its own.
 
     Attributes:
@@ -146,8 +144,7 @@ def write_table_encoder(
     return _Table(schema, layouts, slots, events).write()
 
 
-@dataclass(frozen=True)
-class _Column:
+class _Column(NamedTuple):
     """Where the values of a leaf are, as variables of the function.
 
     Attributes:
@@ -168,8 +165,7 @@ class _Column:
     shape: str
 
 
-@dataclass(frozen=True)
-class _Cell:
+class _Cell(NamedTuple):
     """The value of a column in the current row; of a column of optional values that of the type within."""
 
     column: _Column

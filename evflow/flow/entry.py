@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from threading import Lock, get_ident
 from typing import Any
 
 from evflow.codgen.objects import Words, append_bytes, append_event, is_usable
-from evflow.codgen.tables import events_encoder, table_encoder
 from evflow.engine.topology import Slot
 from evflow.errors import FlowError, SchemaError
 from evflow.events.attributes import Attributes
@@ -58,7 +58,8 @@ def _writer(
 
 def _table_writer(schema: Schema, words: Words) -> Callable[[Any], bool]:
     """Writes small tables, columns or events, to the submit buffer; see ``_Short.write_table``."""
-    encoders = table_encoder(schema), events_encoder(schema)
+    tables = importlib.import_module("evflow.codgen.tables")
+    encoders = tables.table_encoder(schema), tables.events_encoder(schema)
     columns, events = (_take_none if encoder is None else encoder.bound(words) for encoder in encoders)
     names = [field.name for field in schema.fields]
 
