@@ -18,7 +18,7 @@ import numpy as np
 
 from evflow.errors import SchemaError
 from evflow.events.careful import array_elements, encode_careful, encode_value
-from evflow.events.numeric import AnyArray
+from evflow.events.numeric import AnyArray, truth
 from evflow.schema import Schema, array_dtype
 from evflow.schema.description import held_record
 from evflow.schema.program import array_head, head
@@ -260,8 +260,8 @@ def _check_text(encoded: bytes, capacity: int) -> None:
 
 def _elements(kind: Array, dtype: np.dtype[Any], value: Any) -> memoryview:
     ready = value.__class__ is np.ndarray and value.dtype == dtype and value.flags.c_contiguous
-    if kind.element.kind == "b":
-        ready = False  # since a true element may be any byte but 0
+    if ready and kind.element.kind == "b":
+        ready = truth(value) is value
     array: AnyArray = value if ready and kind.takes(value.shape) else array_elements(kind, value)
     return array.data
 

@@ -17,14 +17,15 @@ AnyArray = np.ndarray[Any, np.dtype[Any]]
 
 
 def truth(values: AnyArray) -> AnyArray:
-    """Booleans of numpy as 0 and 1 in memory; those of a buffer from elsewhere may be any byte."""
-    held: AnyArray = np.not_equal(values.view(np.uint8), 0)
-    return held
+    """Booleans of numpy as 0 and 1 in memory, the same array if they are so; those of a buffer from elsewhere
+    may be any byte."""
+    held = values.view(np.uint8)
+    return values if int(held.max(initial=0)) <= 1 else np.not_equal(held, 0)
 
 
 def convert_array(number: Number, values: AnyArray) -> AnyArray:
-    """The array as ``number``'s dtype in native byte order, a boolean as 0 or 1; the same array if it has
-    that dtype already and is not one of booleans.
+    """The array as ``number``'s dtype in native byte order, a boolean as 0 or 1; the same array if it
+    is so already.
 
     Raises:
         Misfit: a value does not fit; carries its flat index.

@@ -136,7 +136,7 @@ def _layout(schema: Schema, fields: Mapping[str, Any], shapes: dict[str, _Shape]
     if layout is not None:
         return layout
     known = _fields(schema)
-    empty = {name: np.empty(shape, known[name].lent) for name, shape in shapes.items()}
+    empty = {name: np.zeros(shape, known[name].lent) for name, shape in shapes.items()}
     parts = encoder_parts(schema)(make_event(schema, {**fields, **empty}))
     starts, size = {}, 0
     for part in parts:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import evflow as ev
@@ -404,6 +404,8 @@ def test_layouts_that_are_remembered_are_bounded() -> None:
     st.integers(0, 30_000), st.integers(0, 3), st.integers(0, 9), st.none() | st.integers(0, 9_000),
     st.integers(0, 1 << 20),
 )  # fmt: skip
+@example(left=5_455, right=3, mask=0, maybe=None, at=0)
+@example(left=9_000, right=3, mask=9, maybe=None, at=1)
 def test_a_loan_is_encoded_as_any_event(left: int, right: int, mask: int, maybe: int | None, at: int) -> None:
     """Byte for byte, wherever its place begins; where it is large it is its place."""
     memory = np.full((1 << 20) + (2 << 20), 0xA5, np.uint8)
