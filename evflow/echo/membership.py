@@ -455,6 +455,14 @@ class Membership:
             self._send(name, self._state(roster, name, True, now))
         self._again_at = now + _AGAIN
 
+    def _gossip(self, roster: Roster, now: float) -> None:
+        """Tells all a digest; only of those that may know something else, or have not confirmed, an answer is
+        wanted: it costs each of many members as much as the digest."""
+        digest, own = roster.digest(), roster.own.version
+        for name in self._targets(roster):
+            agreed = roster.digests.get(name) == digest and roster.confirmed.get(name, NEVER) >= own
+            self._send(name, self._state(roster, name, not agreed, now))
+
     def outgoing(self) -> list[tuple[str, bytes]]:
         """Takes out what is to be sent: processes and the bodies of notes."""
         outbox, self._outbox = self._outbox, {}
@@ -491,7 +499,7 @@ class Membership:
             self._gossip_at = now + self.settings.gossip
             self._tidy(now)
             for roster in list(self.rosters.values()):
-                self._tell_all(roster, now)
+                self._gossip(roster, now)
             self._tell_forgotten(now)
             # One that was started again meanwhile does not have it any more, and says so.
             for child, (_, process) in self._pending.items():

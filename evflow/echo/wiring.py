@@ -92,6 +92,14 @@ class Plan:
     morphs: list[Morph] = field(default_factory=list)
     bridges: dict[str, str] = field(default_factory=dict)
 
+    def same_as(self, other: Plan) -> bool:
+        """True if it has the stones and links of another plan: a member that does not subscribe has none."""
+        return (
+            self.stones.keys() == other.stones.keys()
+            and self.links == other.links
+            and self.morphs == other.morphs
+        )
+
     def graph(self, before: Graph) -> Graph:
         """A graph of this; stones that were there before are the same ones."""
         graph = Graph(before.name)
@@ -171,22 +179,27 @@ class Wires:
         assert flow.links is not None
         self._flow = flow
         self._links = flow.links
-        self._bridges: dict[str, str] = {}
+        self._planned = Plan()
 
     def follow(self, planned: Plan) -> None:
         """Has what is planned run, at once: events on their way are let go where a bridge ends.
 
+        Args:
+            planned: the stones and links.
+
         Raises:
             EvflowError: it cannot; nothing has changed.
         """
+        if planned.same_as(self._planned):
+            return
         graph = planned.graph(self.graph)
         topology = check_graph(graph, running=True) if graph.stones else Topology({})
         compile_ahead(self._flow.engine.topology, topology)
         self._flow.call(lambda: self._flow.alteration(topology, drop=self._drop).commit())
-        self.graph, self._bridges = graph, planned.bridges
+        self.graph, self._planned = graph, planned
 
     def _drop(self, bridge: str) -> None:
-        key = self._bridges.get(bridge, "")
+        key = self._planned.bridges.get(bridge, "")
 
         def count(name: str, batch: EventBatch, reason: str) -> None:
             self.dropped[key] += len(batch)

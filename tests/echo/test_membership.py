@@ -130,7 +130,7 @@ def test_the_simulation_notices_when_nobody_waits(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_simulation_notices_when_nobody_gossips(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fails(monkeypatch, "_tell_all", lambda self, roster, now: None, deaths=False)
+    assert fails(monkeypatch, "_gossip", lambda self, roster, now: None, deaths=False)
 
 
 def test_the_simulation_notices_when_nobody_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
