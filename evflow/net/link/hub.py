@@ -490,7 +490,9 @@ class Hub:
             self.retired.tidy(now)
         self.budget.recount()
         for link in [*self.links.values()]:
-            self._tend(link, partial(link.tick, now), now)
+            # Of many links a turn concerns few.
+            if link.session is None or link.session.is_due(now):
+                self._tend(link, partial(link.tick, now), now)
 
     def handle(self, now: float) -> None:
         """Runs the notes and the frames that have come."""

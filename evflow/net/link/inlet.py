@@ -242,13 +242,24 @@ class Inlet(Struct, eq=False):
             route = self._routes[tag.route] = next_route(tag.route, crossed)
         return route
 
-    def acknowledgement(self, now: float, at_once: bool = False) -> tuple[int, int, int, int] | None:
-        """What to tell the sender (safe, consumed, credit, held), if it is time to."""
+    @property
+    def has_news(self) -> bool:
+        """True if there is something to tell the sender, now or soon."""
+        told = self._told
+        return bool(self._returned) or (*self._taken, self.held) != (told[0], told[1], told[3])
+
+    @property
+    def _taken(self) -> tuple[int, int]:
+        """Up to which frame all are safe, and up to which they are taken in."""
         # Where nothing is kept, what is being handled could still be lost, and would not be counted.
         consumed = self.consumed if self.exact else self.consumed - self.handling
-        safe = min(self.safe, consumed)
-        if not self._returned and (safe, consumed, self.held) == (*self._told[:2], self._told[3]):
+        return min(self.safe, consumed), consumed
+
+    def acknowledgement(self, now: float, at_once: bool = False) -> tuple[int, int, int, int] | None:
+        """What to tell the sender (safe, consumed, credit, held), if it is time to."""
+        if not self.has_news:
             return None
+        safe, consumed = self._taken
         much = consumed - self._told[1] >= ACK_FRAMES or self._returned >= min(self._given // 2, ACK_BYTES)
         if not much and not at_once:
             if self.ack_due is None:

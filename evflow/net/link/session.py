@@ -48,6 +48,9 @@ MOST_REASON = 1000
 _MOST_UNHEARD = 4 * m.MOST_NOTE
 """Bytes of notes that are sent to a peer from which nothing comes."""
 
+_MOST_SPARED, _SPARED_FOR = 4, 1.25
+"""Pings in a row in whose place a note is a sign of life, and for how many heartbeats it is."""
+
 
 class Session:
     """One session with a peer.
@@ -88,6 +91,11 @@ class Session:
         self._schemas: dict[int, Schema] = {}
         self._texts_size = 0
         self._sharing = False
+        self._borrows = False  # whether it has blocks of the peer's that may be given back at any time
+        self._touched = True
+        self._noted = self._busy = False  # whether a note was sent since the last tick; events since a ping
+        self._spared = 0
+        self._alive_until = now  # to when the last note stands for a ping
         self._on: dict[type, Callable[[Any, Any, float], None]] = {
             m.Ping: self._on_ping,
             m.Pong: self._on_pong,
@@ -119,6 +127,7 @@ class Session:
         """
         self.heard = now
         self._unheard = 0
+        self._touched = True
         handle = self._on.get(type(message))
         if handle is None:
             return False
@@ -166,6 +175,7 @@ class Session:
         if self._unheard + len(body) > _MOST_UNHEARD:
             return False
         self._unheard += len(body)
+        self._touched = self._noted = True
         return self._hub.transport.send(self._conduit, m.pack(m.Note(topic)), memoryview(body))
 
     def reject(self, inlets: Collection[Inlet], reason: str) -> None:
@@ -193,10 +203,24 @@ class Session:
             if wanted == stone:
                 self._send(m.Retry(channel))
 
+    def is_due(self, now: float) -> bool:
+        """True if ``tick`` may have something to do."""
+        return (
+            self._touched
+            or self._borrows
+            or self.broken
+            or now >= self.next_due
+            or self._hub.downstream.closes
+            or any(inlet.has_news for inlet in self.inlets.values())
+        )
+
     def tick(self, now: float) -> None:
         """Does what is due, sends what is ready, says what was taken in, and finds when it is needed next."""
+        if self._noted:
+            self._noted, self._alive_until = False, now + _SPARED_FOR * self._hub.heartbeat
         if now >= self._ping_at:
-            self._say_ping(now)
+            self._ping_or_spare(now)
+        self._touched = False
         due = self._ping_at
         for channel, outlet in self._outlets.items():
             if outlet.state == "rejected":
@@ -222,7 +246,17 @@ class Session:
                 self._send(m.Released(blocks[at : at + m.MOST_BLOCKS]))
         self.next_due = due
 
+    def _ping_or_spare(self, now: float) -> None:
+        """Sends a ping, unless a note stands for it: that is a sign of life too, and each message costs the
+        peer a turn. With events all pings are sent."""
+        if self._busy or self._spared >= _MOST_SPARED or now >= self._alive_until:
+            self._say_ping(now)
+        else:
+            self._spared += 1
+            self._ping_at = self._alive_until
+
     def _say_ping(self, now: float) -> None:
+        self._spared, self._busy = 0, False
         self._ping += 1
         self._pings = {n: at for n, at in self._pings.items() if n > self._ping - 16}
         self._pings[self._ping] = now
@@ -310,6 +344,7 @@ class Session:
 
     def _on_data(self, message: m.Data, body: Any, now: float) -> None:
         channel, place = message.channel, message.place
+        self._busy = True
         inlet = self.inlets.get(channel)
         if inlet is None:
             if channel in self._rejected:
@@ -375,6 +410,7 @@ class Session:
 
     def _on_share(self, message: m.Share, body: Any, now: float) -> None:
         opened = self._hub.transport.open_share(self._conduit, message.name, message.size, message.nonce)
+        self._borrows = self._borrows or opened
         self._send(m.Shared(opened))
 
     def _on_shared(self, message: m.Shared, body: Any, now: float) -> None:
@@ -419,6 +455,7 @@ class Session:
     def _send_frame(self, outlet: Outlet, frame: Frame) -> None:
         assert frame.batch is not None
         batch = frame.batch
+        self._busy = True
         schema = self._told.get(batch.schema.fingerprint)
         if schema is None:
             schema = self._told[batch.schema.fingerprint] = len(self._told)
