@@ -212,6 +212,7 @@ class Session:
             or now >= self.next_due
             or self._hub.downstream.closes
             or any(inlet.has_news for inlet in self.inlets.values())
+            or any(outlet.ready for outlet in self._outlets.values())
         )
 
     def tick(self, now: float) -> None:
