@@ -325,7 +325,13 @@ class Entry:
             return
         schema = getattr(event, "schema", None)
         if not isinstance(schema, Schema) or isinstance(event, type):
-            raise SchemaError(f"stone {self.name!r}: expected an event, found {shown(event)}")
+            made = (
+                f"{event.__name__}(…)" if isinstance(event, type) else "Trade(…) of a class Trade(ev.Event)"
+            )
+            raise SchemaError(
+                f"stone {self.name!r}: expected an event, such as {made}, found {shown(event)}; submit_batch "
+                "takes tables and lists of events"
+            )
         item = self._stored(schema, taken if isinstance(taken, tuple) else self._encoded(schema, event))
         # A view brings attributes along; a plain event has none.
         carried = getattr(event, "attrs", None) if attrs is None else attrs

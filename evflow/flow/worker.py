@@ -149,7 +149,8 @@ class Worker:
             return
         self._wait_for_room(queue, timeout)
         queue.put(item)
-        self.wake()
+        wake = self.turns.await_one if isinstance(item, tuple) and self.turns.idle else self.wake
+        wake()
 
     def enter_inner(self, queue: SourceQueue, item: Item) -> None:
         """Puts in what a handler submits in the engine's thread, which cannot wait for room.
