@@ -166,7 +166,7 @@ class Entry:
         short = self._short
         taken = short.write(event) if attrs is None else False
         if taken is True:
-            if short.turns.idle:
+            if short.turns.wanted:
                 self._wake()
         elif event.__class__ is short.kind and attrs is None and get_ident() == self._worker.ident:
             short.hand_over(event)
@@ -242,7 +242,7 @@ class Entry:
         """
         short = self._short
         if schema is None and attrs is None and short.write_table(table):
-            if short.turns.idle:
+            if short.turns.wanted:
                 self._wake()
             return
         if isinstance(table, EventBatch):

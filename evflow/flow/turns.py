@@ -17,7 +17,7 @@ from evflow.flow.net import Waker
 _MOST = 2e-3
 """Seconds that a thread waits at most: a handler may take longer."""
 
-_FREE = 4
+_FREE = 2
 """How many times as long as a thread has waited none waits again."""
 
 _MANY = 100
@@ -25,38 +25,40 @@ _MANY = 100
 
 
 class Turns:
-    """Wakes the flow's thread, and lets threads wait for its turn, for at most a fifth of the time.
+    """Wakes the flow's thread, and lets threads wait for its turn, for at most a third of the time.
 
     Args:
         bell: wakes the flow's thread.
 
     Attributes:
-        idle: whether the flow's thread sleeps, or was woken and has not got the interpreter yet; False too
-            once so many submissions came meanwhile that it is left to get it by itself.
-        awaited: what the threads wait for that wait.
+        wanted: whether a thread that submits calls ``await_one``; False where so many submissions came that
+            the interpreter is left to go around by itself, until the flow's thread sleeps again.
     """
 
     def __init__(self, bell: Waker) -> None:
-        self.idle = False
-        self.awaited: deque[threading.Lock] = deque()
+        self.wanted = False
         self._bell = bell
         # Before that time nobody waits; and how many submissions came since somebody has.
         self._next = 0.0
         self._came = 0
+        # What threads wait for: those that came in this turn, and those that came before.
+        self._new: deque[threading.Lock] = deque()
+        self._old: deque[threading.Lock] = deque()
 
     def await_one(self) -> None:
-        """Wakes the flow's thread, which is idle, and waits until it has done a turn, or for a moment."""
+        """Wakes the flow's thread if it sleeps, and waits until it has done a turn, or for a moment."""
         start = time.perf_counter()
         if start < self._next:
             self._came += 1
-            self.idle = self._came < _MANY
+            self.wanted = self._came < _MANY
             if self._bell.asleep:
                 self._bell.ring()
             return
         done = threading.Lock()
         done.acquire()
-        self.awaited.append(done)
-        self._bell.ring()
+        self._new.append(done)
+        if self._bell.asleep:
+            self._bell.ring()
         done.acquire(timeout=_MOST)
         end = time.perf_counter()
         self._next, self._came = end + _FREE * (end - start), 0
@@ -68,8 +70,16 @@ class Turns:
             waiting: whether something waits after all; see ``Waker.sleep``.
             seconds: how long at most; None for as long as it takes.
         """
-        for _ in range(len(self.awaited)):
-            self.awaited.popleft().release()
-        self.idle = True
+        self.wanted = True
+        _let_go(self._old)
+        if self._new and waiting():
+            # What they have submitted may have come too late for this turn.
+            self._old, self._new = self._new, self._old
+            return
+        _let_go(self._new)
         self._bell.sleep(waiting, seconds)
-        self.idle = False
+
+
+def _let_go(waiting: deque[threading.Lock]) -> None:
+    while waiting:
+        waiting.popleft().release()

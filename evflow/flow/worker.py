@@ -149,7 +149,7 @@ class Worker:
             return
         self._wait_for_room(queue, timeout)
         queue.put(item)
-        wake = self.turns.await_one if isinstance(item, tuple) and self.turns.idle else self.wake
+        wake = self.turns.await_one if isinstance(item, tuple) and self.turns.wanted else self.wake
         wake()
 
     def enter_inner(self, queue: SourceQueue, item: Item) -> None:

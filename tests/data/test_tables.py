@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import evflow as ev
+from evflow.codgen import objects
 from evflow.errors import SchemaError
-from evflow.events.columns import direct, writing
+from evflow.events.columns import direct, reading, writing
 from tests.data.strategies import events, schemas, some, wire_event
 
 
@@ -230,3 +231,15 @@ def test_threads_encode_tables_of_one_schema_at_the_same_time(at_once: None) -> 
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_where_python_keeps_objects_in_another_way_tables_are_the_same(
+    at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_known_layout", lambda: False)
+    monkeypatch.setattr(reading, "_MANY", 0)
+    schema = ev.Schema("elsewhere", {"text": str, "number": int, "words": list[str], "some": int | None})
+    columns = {"text": ["é", ""], "number": [1, 2], "words": [["a"], []], "some": [None, 5]}
+    batch = ev.EventBatch.from_columns(schema, columns)
+    assert batch.to_bytes() == _wire(schema, columns)
+    assert {name: column.tolist() for name, column in batch.to_columns().items()} == columns
