@@ -157,7 +157,7 @@ def _say_slow() -> None:
         why = "this Python is built without the interpreter lock"
     else:
         why = f"Python {sys.version.split()[0]} on {sys.platform} keeps objects in another way"
-    _log.warning("submit encodes single events the slow way: %s; submit_batch is as fast as elsewhere", why)
+    _log.warning("events and tables are encoded the slow way: %s; columns of numbers are not", why)
 
 
 @cache

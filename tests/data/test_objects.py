@@ -390,4 +390,4 @@ def test_flow_takes_events_where_this_python_keeps_objects_in_another_way(
                 flow["points"].submit(Point(i))
     assert seen == list(range(3000))
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("submit encodes single events the slow way: Python 3.")
+    assert said.startswith("events and tables are encoded the slow way: Python 3.")
