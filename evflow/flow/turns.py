@@ -77,7 +77,8 @@ class Turns:
             self._old, self._new = self._new, self._old
             return
         _let_go(self._new)
-        self._bell.sleep(waiting, seconds)
+        # A thread that saw it wanted before may unset that only now: then nobody would wake the sleeper.
+        self._bell.sleep(lambda: not self.wanted or waiting(), seconds)
 
 
 def _let_go(waiting: deque[threading.Lock]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -133,3 +134,22 @@ def test_who_comes_too_late_for_a_turn_waits_for_the_next() -> None:
     turns.sleep(lambda: True, None)
     assert gone_on.wait(30)
     waiter.join()
+
+
+def test_the_flows_thread_does_not_sleep_while_those_who_submit_take_it_for_awake() -> None:
+    slept: list[bool] = []
+
+    class Late(Bell):
+        def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
+            # Other threads have found it idle before, and go on only now.
+            for _ in range(200):
+                turns.await_one()
+            assert not turns.wanted
+            slept.append(not waiting())
+
+    bell = Late()
+    bell.asleep = False
+    turns = Turns(bell)  # type: ignore[arg-type]
+    turns._next = math.inf
+    turns.sleep(lambda: False, None)
+    assert slept == [False]
