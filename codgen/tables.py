@@ -114,6 +114,9 @@ class TableEncoder:
                 stretch *= 4
             taken = done
             end = words[_END] = min(start + len(memory), words[_AT] + stretch)
+        if words[_ROW] != rows:
+            # Another thread has changed the lists meanwhile.
+            return None
         used = words[_AT] - start
         offsets = ends[: rows + 1] - start if varies else None
         if memory is run.memory:

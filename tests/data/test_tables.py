@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 import evflow as ev
 from evflow.codgen import objects
+
+
+from evflow.codgen import tables
 from evflow.errors import SchemaError
 from evflow.events.columns import direct, reading, writing
 from tests.data.strategies import events, schemas, some, wire_event
@@ -213,6 +216,29 @@ def test_columns_that_another_thread_changes_are_taken_or_refused(at_once: None)
     finally:
         done.set()
         changer.join()
+
+
+@pytest.mark.parametrize("kind", [str, ev.Bytes[4]], ids=["varying", "fixed"])
+@pytest.mark.parametrize("change", [lambda column: column.clear(), lambda column: column.extend(column)])
+def test_a_table_whose_length_changes_while_it_is_written_is_refused(
+    at_once: None, kind: Any, change: Any
+) -> None:
+    schema, column = ev.Schema("alone", {"x": kind}), (["abc"] if kind is str else [b"abc"]) * 5_000
+    encoder = tables.table_encoder(schema)
+    assert encoder is not None
+    assert encoder.encode([column], len(column)) is not None
+    run = encoder._runs[-1]
+    write = run.append
+
+    def write_and_change(given: list[Any]) -> bool:
+        # As another thread does that runs once the first rows are written.
+        run.append = write
+        written: bool = write(given)
+        change(column)
+        return written
+
+    run.append = write_and_change
+    assert encoder.encode([column], 5_000) is None
 
 
 def test_threads_encode_tables_of_one_schema_at_the_same_time(at_once: None) -> None:
