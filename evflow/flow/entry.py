@@ -26,6 +26,7 @@ from evflow.flow.worker import Worker
 from evflow.forked import renew
 from evflow.outside import shown
 from evflow.schema import Schema
+from evflow.schema.types import Record
 from evflow.stone import Acting, Actor
 
 AttributeValues = Mapping[str, int | float | str]
@@ -62,13 +63,15 @@ def _table_writer(schema: Schema, words: Words) -> Callable[[Any], bool]:
     encoders = tables.table_encoder(schema), tables.events_encoder(schema)
     columns, events = (_take_none if encoder is None else encoder.bound(words) for encoder in encoders)
     names = [field.name for field in schema.fields]
+    # The function is given the fields of a record, each as a column, so a column of records is not for it.
+    flat = not any(isinstance(field.type, Record) for field in schema.fields)
 
     def write(table: Any) -> bool:
         if type(table) is list:
             return events(table)
         if type(table) is not dict:
             return False
-        if len(table) == len(names) and columns([table.get(name) for name in names]):
+        if flat and len(table) == len(names) and columns([table.get(name) for name in names]):
             return True
         laid = small_table(schema, table)
         return laid is not None and columns(laid)

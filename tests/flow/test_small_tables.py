@@ -118,6 +118,28 @@ def test_nothing_of_a_small_table_with_a_wrong_value_is_submitted(wrong: Any, me
     assert seen[300:] == [50]
 
 
+def test_a_column_of_what_a_record_holds_is_no_column_of_records() -> None:
+    class Size(ev.Event):
+        shares: int
+
+    class Sale(ev.Event):
+        number: int
+        size: Size
+
+    seen: list[tuple[int, int]] = []
+    g = ev.Graph()
+    _ = g.source("sales", Sale) >> ev.Terminal(lambda sale: seen.append((sale.number, sale.size.shares)))
+    with g.run() as flow:
+        entry = flow["sales"]
+        _warm(entry, {"number": [0], "size": [{"shares": 5}]})
+        for wrong in ([7], np.array([7])):
+            with pytest.raises(SchemaError, match=r"column size: row 0: expected a"):
+                entry.submit_batch({"number": [1], "size": wrong})
+        entry.submit_batch({"number": [2], "size.shares": [7]})
+        flow.drain()
+    assert seen == [(0, 5)] * 100 + [(2, 7)]
+
+
 def test_a_filter_counts_every_event_of_small_tables() -> None:
     seen: list[int] = []
     g = ev.Graph()
