@@ -176,6 +176,7 @@ def array_elements(kind: Array, value: Any) -> AnyArray:
     array = value if isinstance(value, np.ndarray) else _from_sequence(kind, value)
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         raise Misfit(f"an array of which nothing is masked ({kind.text})", array)
+    array = np.asarray(array)
     if not array.size and array.ndim < len(kind.shape):
         # A list without elements does not say what dimensions they would have.
         array = array.reshape(*array.shape, *(n or 0 for n in kind.shape[array.ndim :]))
@@ -184,6 +185,8 @@ def array_elements(kind: Array, value: Any) -> AnyArray:
         raise Misfit(f"an array of {wanted} elements ({kind.text})", array.shape)
     if kind.data_offset - Array.HEAD + kind.item_size * array.size > _MAX_LENGTH:
         raise Misfit(f"an array of at most {_MAX_LENGTH} bytes", array.shape)
+    if max(array.shape, default=0) > _MAX_LENGTH:
+        raise Misfit(f"an array of at most {_MAX_LENGTH} elements along a dimension", array.shape)
     converted = convert_array(kind.element, array)
     return np.ascontiguousarray(converted, array_dtype(kind)).reshape(array.shape)
 

@@ -183,6 +183,7 @@ def test_encode_keeps_nan_infinity_and_negative_zero(kind: Any, value: float) ->
         (ev.Array[i8, None], np.array([1, -2], np.int64), [1, -2]),
         (ev.Array[f32, None], np.array([0.1]), [float(np.float32(0.1))]),
         (ev.Array[i64, None], np.array([2.0]), [2]),
+        (ev.Array[bool, None, None], np.array([[True, False]]).view(np.matrix), [[True, False]]),
         (ev.Array[u64, None], [2**64 - 1, 0], [2**64 - 1, 0]),
         (ev.Array[bool, 2], [True, False], [True, False]),
         (ev.Array[f64, 2, None], np.arange(6.0).reshape(3, 2).T, [[0, 2, 4], [1, 3, 5]]),
@@ -216,6 +217,7 @@ def test_encode_array_takes_any_exact_numbers(kind: Any, value: Any, expected: A
         (ev.Array[f64, None], np.array([2**63 - 1]), "found 9223372036854775807"),
         (ev.Array[f32, None], [1e39], "found 1e+39"),
         (ev.Array[bool, None], [2], "found 2"),
+        (ev.Array[f64, None, None], np.zeros((0, 1 << 32)), "elements along a dimension"),
     ],
 )
 def test_encode_array_refuses_what_it_would_change(kind: Any, value: Any, reason: str) -> None:

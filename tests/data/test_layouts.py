@@ -92,6 +92,8 @@ def _layouts(column: Column) -> Iterator[tuple[str, Any]]:
     yield "unaligned", packed["value"]
     yield "masked array without a mask", np.ma.array(column)
     yield "record array", packed.view(np.recarray)["value"]
+    if column.ndim == 2:
+        yield "matrix", column.view(np.matrix)
     if not times:
         yield "nested lists", column.tolist()
         yield "objects", column.astype(object)

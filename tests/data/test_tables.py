@@ -178,6 +178,10 @@ def test_a_list_of_events_is_written_as_each_of_them(at_once: None) -> None:
         (int | None, np.array([1.0, np.nan])),
         (float | None, np.array([1.0, np.nan])),
         (int | None, [1, float("nan")]),
+        (ev.Array[ev.f64, None], np.broadcast_to(np.zeros(1), (2, 1 << 31))),
+        (ev.Array[ev.f64, None, None], np.zeros((2, 0, 1 << 32))),
+        (ev.Array[ev.f64, None], np.array([[1, 2], [3, 4]]).view(np.matrix)),
+        (ev.Array[bool, None], np.array([[1, 0], [0, 1]]).view(np.matrix)),
     ],
 )
 def test_odd_columns_mean_what_they_mean_without_machine_code(kind: Any, column: Any) -> None:

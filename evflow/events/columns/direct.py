@@ -7,6 +7,7 @@ wrong.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ _FEW = 1_000
 _DOUBTS = (Misfit, SchemaError, TypeError, ValueError, OverflowError)
 
 _LONGEST = 1 << 31
-"""Bytes of the longest piece that is laid out."""
+"""Bytes of the longest piece, or of the largest array, that is laid out."""
 
 
 def table_encoder(schema: Schema, rows: int) -> TableEncoder | None:
@@ -183,6 +184,9 @@ def _values(kind: FieldType, values: Any, present: AnyArray | None) -> Any:
             return values
         if not isinstance(values, np.ndarray) or values.dtype.kind == "O" or not kind.takes(values.shape[1:]):
             raise Misfit(kind.text, values)
+        shape = values.shape[1:]
+        if max(kind.item_size * math.prod(shape), *shape) >= _LONGEST:
+            raise Misfit(kind.text, shape)
         elements = np.ascontiguousarray(convert_array(kind.element, values), array_dtype(kind))
         return tables.Laid(_spread(elements, shown), None, shown)
     if isinstance(kind, Str | Text | Bytes | Blob):

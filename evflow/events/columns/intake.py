@@ -92,8 +92,11 @@ def as_column(kind: FieldType, given: Any) -> Column:
         given = _viewed(given)
     if isinstance(given, np.ma.MaskedArray) and given.ndim:
         return _unmasked(given)
-    if isinstance(given, Mapping) or (isinstance(given, np.ndarray) and given.ndim):
+    if isinstance(given, Mapping):
         return Column(given)
+    if isinstance(given, np.ndarray) and given.ndim:
+        # A row of a matrix would be a matrix again.
+        return Column(np.asarray(given))
     if isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray)):
         return Column(list(given))
     if hasattr(given, "__array__") and np.ndim(given):
