@@ -27,8 +27,8 @@ HOT = 20_000
 """Events after which code is compiled with all optimisations."""
 
 _LARGE = 200_000
-"""Characters of IR beyond which code is not optimised: the passes take more than linear time, and a function
-from outside could keep them busy for minutes."""
+"""Characters of IR beyond which code is not optimised: that takes more than linear time, ten seconds for a
+schema of 300 fields, and a function from outside could keep it busy for minutes."""
 
 _MOST = 40_000_000
 """Characters of IR beyond which code is refused: LLVM takes some ten seconds for as many."""
@@ -155,13 +155,14 @@ class Native:
     Args:
         ir: the module.
         entry: the name of its only function that is not internal.
-        optimised: whether the code is optimised.
+        optimised: whether the code is optimised, unless it is large.
 
     Attributes:
         address: of the entry.
     """
 
     def __init__(self, ir: str, entry: str = "run", *, optimised: bool) -> None:
+        optimised = optimised and len(ir) <= _LARGE
         with LOCK:
             engine = _engines.get(optimised)
             if engine is None or engine.modules >= _Engine.MOST:

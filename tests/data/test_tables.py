@@ -245,6 +245,14 @@ def test_a_table_whose_length_changes_while_it_is_written_is_refused(
     assert encoder.encode([column], 5_000) is None
 
 
+def test_code_for_hundreds_of_fields_is_not_optimised_which_would_take_many_seconds(alone: None) -> None:
+    schema = ev.Schema("broad", {f"f{i}": int | None for i in range(300)})
+    columns = {f"f{i}": [i, None] for i in range(300)}
+    with mock.patch("evflow.codgen.native._optimise", side_effect=AssertionError("optimised")):
+        batch = ev.EventBatch.from_columns(schema, columns)
+    assert batch.to_bytes() == _wire(schema, columns)
+
+
 def test_threads_encode_tables_of_one_schema_at_the_same_time(at_once: None) -> None:
     schema = ev.Schema("shared", {"name": str, "n": int})
     wrong: list[int] = []
