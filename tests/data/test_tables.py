@@ -12,10 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import evflow as ev
-from evflow.codgen import objects
-
-
-from evflow.codgen import tables
+from evflow.codgen import objects, tables
 from evflow.errors import SchemaError
 from evflow.events.columns import direct, reading, writing
 from tests.data.strategies import events, schemas, some, wire_event
