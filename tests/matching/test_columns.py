@@ -136,8 +136,13 @@ def test_wrong_columns_are_refused_by_place(changed: dict[str, Any], message: st
 def test_space_of_a_matcher_is_checked() -> None:
     raw().check("globe")
     raw(space="globe").check("globe")
-    message = "filter 2: its area is on the plane, the matcher on the globe"
+    message = (
+        "filter 2: its area is on the plane, the matcher on the globe; "
+        "write the radius with a unit, such as 50 km, or make the matcher with space='plane'"
+    )
     assert message in refused(lambda: raw(space="plane").check("globe"))
+    message = "write the radius without a unit, or make the matcher with space='globe'"
+    assert message in refused(lambda: raw(space="globe").check("plane"))
     raw(space="plane", x=[math.nan] * 3).check("globe")
     assert "filter 2: its latitude x is 100.0" in refused(
         lambda: raw(x=[math.nan, math.nan, 100]).check("globe")

@@ -159,8 +159,10 @@ def _check_areas(columns: FilterColumns, space: str | None) -> None:
     there = ~np.isnan(x)
     if space and columns.space and space != columns.space and there.any():
         at = int(there.argmax())
+        unit = "with a unit, such as 50 km" if space == "globe" else "without a unit"
         raise SubscriptionError(
-            f"filter {at}: its area is on the {columns.space}, the matcher on the {space}"
+            f"filter {at}: its area is on the {columns.space}, the matcher on the {space}; "
+            f"write the radius {unit}, or make the matcher with space='{columns.space}'"
         )
     problems = list(_area_problems(x, y, radius, there, space or columns.space))
     if problems:
