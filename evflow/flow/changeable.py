@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from evflow.choices import choices
+from evflow.choices import choices, listed
 from evflow.errors import EvflowError, FlowError, GraphError
 from evflow.flow.changing import Changes, Terms
 from evflow.stone import Stone
@@ -198,4 +198,8 @@ class Changeable(Editing):
         flow = self._changes.graph.name
         if name in self._removed:
             return FlowError(f"stone {name!r} was removed from flow {flow}")
-        return FlowError(f"flow {flow} has no stone {name!r}{choices(str(name), list(stones))}")
+        known, elsewhere = list(stones), self._changes.graph.stones.get(name)
+        if elsewhere is not None and elsewhere.on is not None:
+            where = f"which is on node {elsewhere.on}"
+            return FlowError(f"flow {flow} has no stone {name!r}, {where}{listed(known)}")
+        return FlowError(f"flow {flow} has no stone {name!r}{choices(str(name), known)}")

@@ -28,6 +28,17 @@ def nodes() -> tuple[ev.Node, ev.Node]:
     return ev.Node("a", peers={"b": there.contact}, heartbeat=0.1), there
 
 
+def test_the_error_of_a_stone_of_another_node_names_the_node() -> None:
+    g, (here, there) = graph([]), nodes()
+    with g.run(node=there) as far, g.run(node=here) as flow:
+        with pytest.raises(
+            ev.FlowError, match="flow g has no stone 'recs', which is on node a; it has gate, end"
+        ):
+            far["recs"]
+        with pytest.raises(ev.FlowError, match="flow g has no stone 'gate', which is on node b; it has recs"):
+            flow.freeze("gate")
+
+
 @pytest.mark.slow
 def test_a_part_changes_while_frames_come() -> None:
     """Each event goes through one version, none is lost, doubled or overtaken."""
