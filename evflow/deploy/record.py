@@ -278,7 +278,7 @@ def _check_graph(deployment: str, graph: dict[str, Any], hosts: dict[str, str]) 
         if stone.name in names:
             raise DeployError(f"deployment {deployment}: there are two stones {shown(stone.name, 300)}")
         if type(stone.on) is not str or stone.on not in hosts:
-            place = "no node" if stone.on is None else shown(stone.on, 300)
+            place = "no node (on= places it)" if stone.on is None else shown(stone.on, 300)
             raise DeployError(
                 f"deployment {deployment}: stone {shown(stone.name, 300)} is placed on {place}; {known}"
             )

@@ -106,7 +106,7 @@ def test_withdrawn_record_has_no_graph() -> None:
         (graph_of(a="Z"), "stone 'a' is placed on 'Z'; expected one of its hosts, A"),
         (
             {"stones": [{"name": "a", "on": None}], "links": []},
-            "stone 'a' is placed on no node; expected one",
+            "stone 'a' is placed on no node (on= places it); expected one",
         ),
         ({"stones": [1], "links": []}, "Expected `object`, got `int` - at `$.stones[0]`"),
         ({"stones": 5}, "Expected `array`, got `int` - at `$.stones`"),

@@ -96,7 +96,11 @@ def _unplaced() -> ev.Graph:
         (_bad_code, ev.CodeError, [r"'bad'", "line 1, column 19", "no field 'nothing'", "seq"]),
         (_unlisted, ev.DeployError, ["node c", "'chain/end'", "'shop:sell' is not on this node's list"]),
         (_without_host, ev.DeployError, ["'end'", "'nowhere'", "expected one of its hosts, a, b, c"]),
-        (_unplaced, ev.DeployError, ["'loose'", "no node", "expected one of its hosts, a, b, c"]),
+        (
+            _unplaced,
+            ev.DeployError,
+            ["'loose'", "no node (on= places it)", "expected one of its hosts, a, b, c"],
+        ),
     ],
 )
 def test_a_graph_that_is_refused_leaves_all_nodes_as_they_were(
