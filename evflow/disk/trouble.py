@@ -16,7 +16,7 @@ _QUIET = 10.0
 
 _ROOM = "make room on its disk"
 _WRITABLE = "make the file and its folder writable"
-_FOLDER = "see that its folder and the file are where they were"
+_FOLDER = "create its folder if it is missing, and put the file back if it was moved"
 _OWN = "close that first, or give each a file of its own"
 _FILES = "close files that the process has open, or allow it more (ulimit -n)"
 _ADVICE = {
@@ -25,7 +25,7 @@ _ADVICE = {
     errno.ENOENT: _FOLDER, errno.ENOTDIR: _FOLDER,
     errno.EROFS: _WRITABLE, errno.EACCES: _WRITABLE, errno.EPERM: _WRITABLE,
 }  # fmt: skip
-_ELSE = "see to its disk, which may be full or failing"
+_ELSE = "check its disk, which may be full or failing"
 
 
 def advice(error: BaseException) -> str:

@@ -231,7 +231,7 @@ def test_sigterm_ends_a_graph_in_one_process_orderly(start: Start, tmp_path: Pat
     ("options", "message"),
     [
         ("--node station", "station sends to office: give --peer office=CONTACT"),
-        ("--node office", "office gets events of station: give --listen CONTACT"),
+        ("--node office", "office gets events from station: give --listen CONTACT"),
         ("--node statio", "no stone on node 'statio'; its nodes are office, station"),
         (
             "--node station --peer ofice=tcp://127.0.0.1:7000",

@@ -236,7 +236,9 @@ def test_nothing_is_written_to_a_file_that_is_elsewhere(tmp_path: Path) -> None:
         log.begin([[([0], b"")]])
         (tmp_path / "log").rename(tmp_path / "away")
         for write in (lambda: log.append([1]), lambda: log.roll([[1]]), log.sync):
-            with pytest.raises(UnwrittenError, match="moved or replaced while it was open; see"):
+            with pytest.raises(
+                UnwrittenError, match="moved or replaced while it was open; create its folder"
+            ):
                 write()
         (tmp_path / "away").rename(tmp_path / "log")
         log.append([1])

@@ -83,7 +83,10 @@ def test_a_name_is_made_up_and_is_nobody_elses() -> None:
         ({"peers": {"a": "127.0.0.1:1"}}, "neither tcp:// nor ipc://"),
         ({"peers": {"a": "tcp://127.0.0.1:0"}}, "port"),
         ({"advertise": "tcp://*:7000"}, "expected|cannot|dial"),
-        ({"journal": "nowhere/at/all"}, "journal nowhere/at/all cannot be used"),
+        (
+            {"journal": "nowhere/at/all"},
+            "journal nowhere/at/all cannot be used: .*; create its folder",
+        ),
         (
             {"journal": "a\0b"},
             r"journal 'a\\x00b' cannot be used: (embedded null byte|lstat: embedded null character)",

@@ -45,6 +45,7 @@ def test_all_that_passes_is_shown() -> None:
     shown, done = watched(trades(1.0, 2.0), trades(3.0))
     assert shown == [1.0, 2.0, 3.0]
     assert str(done) == "3 events passed, 0 of them left out"
+    assert str(watched(trades(1.0))[1]) == "1 event passed, 0 of them left out"
 
 
 def test_count_ends_it_within_a_batch() -> None:

@@ -147,7 +147,7 @@ def run(
 
     if node is None and (memory or any(options.values())):
         raise click.UsageError(
-            "--listen, --peer, --keys, --plain, --journal and --memory are of a node: add --node NAME"
+            "--listen, --peer, --keys, --plain, --journal and --memory apply to one node: add --node NAME"
         )
     # By itself Python prints warnings as text.
     with nullcontext() if log_format == "text" else printed("WARNING", log_format):

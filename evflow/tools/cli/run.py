@@ -244,7 +244,7 @@ def make_node(
         raise LinkError(f"node {name} sends to {peer}: give --peer {peer}=CONTACT, where {peer} listens")
     for peer in sorted(sent_by - contacts.keys()) if not listen else ():
         raise LinkError(
-            f"node {name} gets events of {peer}: give --listen CONTACT, and --peer {name}=CONTACT there"
+            f"node {name} gets events from {peer}: give --listen CONTACT, and --peer {name}=CONTACT there"
         )
     return Node(name, listen, peers=contacts, **settings)
 

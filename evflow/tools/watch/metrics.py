@@ -206,5 +206,5 @@ def serve(status: Status, address: str = "127.0.0.1", port: int = 9464) -> Endpo
     except (OSError, OverflowError) as error:
         raise LinkError(
             f"metrics at {address}:{port}: this node cannot listen there: {error}; is another process "
-            "at that port, or is the address none of this host's?"
+            "at that port, or does this host not have that address?"
         ) from error

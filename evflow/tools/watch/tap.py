@@ -105,8 +105,8 @@ class Watched:
     missed: int = 0
 
     def __str__(self) -> str:
-        left_out = self.passed - self.shown + self.missed
-        return f"{self.passed + self.missed:,} events passed, {left_out:,} of them left out"
+        passed, left_out = self.passed + self.missed, self.passed - self.shown + self.missed
+        return f"{passed:,} event{'' if passed == 1 else 's'} passed, {left_out:,} of them left out"
 
 
 def watch(
