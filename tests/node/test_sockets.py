@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +76,18 @@ def test_message_of_many_parts_leaves_others_their_turn() -> None:
     finally:
         context.term()
         sockets.close()
+
+
+@pytest.mark.skipif(sys.version_info[:2] == (3, 12), reason="3.12 begins no thread when Python ends")
+def test_a_process_ends_though_pyzmq_cannot_stop_its_collector() -> None:
+    program = """
+import time
+import evflow as ev
+from zmq.utils.garbage import gc
+
+ev.Node("here", "tcp://127.0.0.1:0").close()
+gc.stop = lambda: time.sleep(1_000)
+print("closed")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "closed\n", "")

@@ -6,8 +6,10 @@ reconnects by itself. What was lost meanwhile is a matter of the links, and so i
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -15,6 +17,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import zmq
+from zmq.utils.garbage import gc as collector
 
 from evflow import mishaps
 from evflow.errors import LinkError
@@ -70,6 +73,28 @@ _MOST_SENT, _MOST_RECEIVED = 100_000, 1_000
 
 _unclosed: list[zmq.Context[Socket]] = []
 """Contexts with sockets that could not be closed."""
+
+_STOPPING = 2.0
+"""Seconds that pyzmq's collector of sent memory has to stop when Python ends."""
+
+
+def _stop_collector() -> None:
+    """Has pyzmq stop its collector, but does not wait for ever, as pyzmq has been seen to."""
+    collector._stay_down = True
+    stopping = threading.Thread(target=collector.stop, daemon=True)
+    try:
+        stopping.start()
+    except RuntimeError:
+        # From Python 3.12 on no thread may begin by now.
+        collector.stop()
+        return
+    stopping.join(_STOPPING)
+    if stopping.is_alive():
+        collector.thread = None
+
+
+atexit.unregister(collector._atexit)
+atexit.register(_stop_collector)
 
 # What ``zmq.Socket.send`` calls after it has looked at options of sockets of other kinds.
 _send = zmq.backend.Socket.send
