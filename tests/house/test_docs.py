@@ -101,14 +101,25 @@ def test_code_in_document_runs(
             assert block.text in printed
     for block in run:
         if block.language in {"sh", "console"}:
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", commands(block)],
-                cwd=tmp_path,
-                env=shell_environment,
-                capture_output=True,
-                encoding="utf-8",
-            )
-            assert done.returncode == 0, f"{document.name}:{block.line}\n{done.stdout}{done.stderr}"
+            place = f"{document.name}:{block.line}"
+            code, shown = _ended(commands(block), tmp_path, shell_environment, place)
+            assert code == 0, f"{place}\n{shown}"
+
+
+def _ended(script: str, folder: Path, environment: dict[str, str], place: str) -> tuple[int, str]:
+    """The exit code of a script and what it printed; a script that does not end is killed, with all of its
+    processes."""
+    shell = ["bash", "-euo", "pipefail", "-c", script]
+    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(
+        shell, cwd=folder, env=environment, encoding="utf-8", start_new_session=True, **out
+    ) as process:
+        try:
+            printed, _ = process.communicate(timeout=200)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            pytest.fail(f"{place} has not ended")
+    return process.returncode, printed
 
 
 def test_readme_has_two_commands_that_set_everything_up() -> None:
