@@ -1,7 +1,7 @@
 """Cod: the subset of C in which stone functions are written, as a typed tree.
 
-Here are the statements and declarations; ``codexpr.py`` has the expressions, ``codtext.py`` the parsing.
-What C has and Cod has not (pointers, goto, functions and structs of one's own) is refused by name.
+Here are the statements and declarations; ``codexpr.py`` has the expressions, ``codparse.py`` the parsing.
+What C has and Cod has not is refused by name.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
-from pycparser import c_ast
 
 from evflow.codgen import tree
 from evflow.codgen.source.access import Slice
 from evflow.codgen.source.arithmetic import names_of
 from evflow.codgen.source.check import Builder
 from evflow.codgen.source.codexpr import CONSTANTS, Expressions
-from evflow.codgen.source.codtext import parse
+from evflow.codgen.source.codnodes import Case, Compound, InitList
+from evflow.codgen.source.codparse import parse
 from evflow.codgen.tree import Expr, Function, Stmt
 from evflow.schema import Schema
 from evflow.schema.logical import Enum
@@ -38,12 +38,12 @@ def build_cod(
     """
     builder = Builder(kind, text, inputs, outputs, constants=CONSTANTS)
     parsed = parse(text)
-    translator = _Statements(builder, parsed.shift)
-    if isinstance(parsed.tree, c_ast.Compound):
-        body = translator.block(parsed.tree)
+    translator = _Statements(builder, text)
+    if isinstance(parsed, Compound):
+        body = translator.block(parsed)
     else:
-        builder.pos = translator.place(parsed.tree)
-        body = [builder.returned(translator.operand(parsed.tree))]
+        builder.pos = translator.place(parsed)
+        body = [builder.returned(translator.operand(parsed))]
     return builder.finish(body, fuel)
 
 
@@ -60,24 +60,27 @@ class _Statements(Expressions):
         enclosing: the loops (None) and switches around the statement, the innermost last.
     """
 
-    def __init__(self, builder: Builder, shift: int) -> None:
-        super().__init__(builder, shift)
+    def __init__(self, builder: Builder, text: str) -> None:
+        super().__init__(builder, text)
         self.enclosing: list[_Switch | None] = []
 
     def block(self, node: Any) -> list[Stmt]:
         """The statements of a compound, or of a single statement, in a scope of their own."""
-        items = node.block_items or [] if isinstance(node, c_ast.Compound) else [node]
         self.builder.scopes.append({})
-        statements = [s for item in items for s in self.statement(item)]
+        statements = self._run(node.block_items if isinstance(node, Compound) else [node])
         self.builder.scopes.pop()
         return statements
 
+    def _run(self, nodes: list[Any]) -> list[Stmt]:
+        statements: list[Stmt] = []
+        for node in nodes:
+            statements += self.statement(node)
+        return statements
+
     def _body(self, node: Any) -> tree.Block:
-        return self.builder.block([] if node is None else self.block(node))
+        return self.builder.block(self.block(node))
 
     def other_statement(self, node: Any) -> list[Stmt]:
-        if type(node) in _REFUSED:
-            raise self.error(f"{_REFUSED[type(node)]} is not part of Cod", node)
         return self.effect(node)
 
     def stmt_EmptyStatement(self, node: Any) -> list[Stmt]:
@@ -97,16 +100,13 @@ class _Statements(Expressions):
         return body
 
     def stmt_While(self, node: Any) -> list[Stmt]:
-        last, condition = isinstance(node, c_ast.DoWhile), self.condition(node.cond)
-        return [self.builder.loop(condition, self._loop_body(node.stmt), test_last=last)]
-
-    stmt_DoWhile = stmt_While
+        condition = self.condition(node.cond)
+        return [self.builder.loop(condition, self._loop_body(node.stmt), test_last=node.test_last)]
 
     def stmt_For(self, node: Any) -> list[Stmt]:
-        builder, init = self.builder, node.init
+        builder = self.builder
         builder.scopes.append({})
-        first = init.decls if isinstance(init, c_ast.DeclList) else [init] if init else []
-        statements = [s for part in first for s in self.statement(part)]
+        statements = self._run(node.init)
         condition = builder.const("bool", True) if node.cond is None else self.condition(node.cond)
         step = [] if node.next is None else self.effect(node.next)
         loop = builder.loop(condition, self._loop_body(node.stmt), step)
@@ -144,13 +144,12 @@ class _Statements(Expressions):
         builder, subject = self.builder, self.value(node.cond)
         if subject.type in ("f32", "f64", "str"):
             raise self.error("'switch' needs an integer", node.cond)
-        sections = node.stmt.block_items or [] if isinstance(node.stmt, c_ast.Compound) else [node.stmt]
         value = builder.new_local("", subject.type, names=names_of(subject))
         chosen = builder.new_local("", "i32")
         switch = _Switch()
         self.enclosing.append(switch)
         builder.scopes.append({})
-        choice, turn = self._sections(sections, value, chosen)
+        choice, turn = self._sections(node.sections, value, chosen)
         builder.scopes.pop()
         self.enclosing.pop()
         loop = builder.loop(builder.const("bool", False), builder.block(turn), test_last=True)
@@ -169,7 +168,11 @@ class _Statements(Expressions):
         default, seen = len(sections), set[int]()
         for number, section in enumerate(sections):
             with builder.at(self.place(section)):
-                if isinstance(section, c_ast.Case):
+                if not isinstance(section, Case) or (section.expr is None and default < len(sections)):
+                    raise self.error("expected 'case' or one 'default' in a switch", section)
+                if section.expr is None:
+                    default = number
+                else:
                     label = self._label(section, value)
                     if label.value in seen:
                         raise self.error(f"case {label.value} stands there twice", section)
@@ -177,13 +180,8 @@ class _Statements(Expressions):
                     matches = builder.compare("eq", builder.read(value), label)
                     here = builder.set(chosen, builder.const("i32", number))
                     choice.append(builder.when(matches, [here]))
-                elif isinstance(section, c_ast.Default) and default == len(sections):
-                    default = number
-                else:
-                    raise self.error("expected 'case' or one 'default' in a switch", section)
                 reached = builder.compare("le", builder.read(chosen), builder.const("i32", number))
-                body = [s for item in section.stmts or [] for s in self.statement(item)]
-                turn.append(builder.when(reached, body))
+                turn.append(builder.when(reached, self._run(section.stmts)))
         return [builder.set(chosen, builder.const("i32", default)), *choice], turn
 
     def _label(self, section: Any, subject: tree.Variable) -> tree.Const:
@@ -197,11 +195,8 @@ class _Statements(Expressions):
 
     def stmt_Decl(self, node: Any) -> list[Stmt]:
         builder, (kind, shape) = self.builder, self._declared(node)
-        for word in node.storage:
-            if word not in ("static", "register", "auto"):
-                raise self.error(f"'{word}' is not part of Cod", node)
         values = self._initials(node, kind, shape)
-        if "static" in node.storage:
+        if node.static:
             initial = self._constants(values, kind, shape) if values else 0
             variable = builder.declare(node.name, kind, shape, static=True, initial=initial)
             statements: list[Stmt] = []
@@ -210,33 +205,31 @@ class _Statements(Expressions):
             value = values[0][1] if values and not shape else None
             statements = [tree.Declare(pos=builder.pos, variable=variable, value=value)]
             statements += self._fill(variable, values) if shape else []
-        if "const" in node.quals:
+        if node.const:
             builder.fixed.add(variable)
         return statements
 
     def _declared(self, node: Any) -> tuple[str, tuple[int, ...]]:
         """The type and the shape of a declared variable."""
         shape: list[int] = []
-        kind = node.type
-        while isinstance(kind, c_ast.ArrayDecl):
-            if kind.dim is None and not shape and isinstance(node.init, c_ast.InitList):
-                shape.append(len(node.init.exprs or []))
+        for size in node.dims:
+            if size is None and not shape and isinstance(node.init, InitList):
+                shape.append(len(node.init.exprs))
             else:
-                shape.append(self._dimension(kind, node))
-            kind = kind.type
-        return self.type_name(kind, node), tuple(shape)
+                shape.append(self._dimension(size, node))
+        return self.type_name(node.words, node), tuple(shape)
 
-    def _dimension(self, kind: Any, node: Any) -> int:
-        size = None if kind.dim is None else self.value(kind.dim)
+    def _dimension(self, written: Any, node: Any) -> int:
+        size = None if written is None else self.value(written)
         if not isinstance(size, tree.Const) or not isinstance(size.value, int) or size.type == "bool":
-            raise self.error("the size of an array must be a constant integer", kind.dim or node)
+            raise self.error("the size of an array must be a constant integer", written or node)
         if not 1 <= size.value <= 1 << 20:
-            raise self.error(f"an array of {size.value} elements: expected 1 to {1 << 20}", kind.dim)
+            raise self.error(f"an array of {size.value} elements: expected 1 to {1 << 20}", written)
         return size.value
 
     def _initials(self, node: Any, kind: str, shape: tuple[int, ...]) -> list[tuple[int, Expr]]:
         """The initial values of a declared variable: (position in C order, value as it is stored)."""
-        if isinstance(node.init, c_ast.InitList) and not shape:
+        if isinstance(node.init, InitList) and not shape:
             raise self.error(f"'{node.name}' is a single value; braces are for arrays", node.init)
         items = [] if node.init is None else self._items(node.init, shape) if shape else [(0, node.init)]
         values = []
@@ -258,14 +251,12 @@ class _Statements(Expressions):
 
     def _items(self, node: Any, shape: tuple[int, ...], start: int = 0) -> list[tuple[int, Any]]:
         """The initial values in braces: (position in C order, expression)."""
-        if not isinstance(node, c_ast.InitList):
+        if not isinstance(node, InitList):
             raise self.error("an array is initialised by values in braces", node)
         part, end, at = math.prod(shape[1:]), start + math.prod(shape), start
         items: list[tuple[int, Any]] = []
-        for item in node.exprs or []:
-            if isinstance(item, c_ast.NamedInitializer):
-                raise self.error("named initialisers are not part of Cod", node)
-            nested = isinstance(item, c_ast.InitList)
+        for item in node.exprs:
+            nested = isinstance(item, InitList)
             if at >= end or (nested and (len(shape) == 1 or (at - start) % part)):
                 raise self.error("these braces hold more values than the array", item)
             items += self._items(item, shape[1:], at) if nested else [(at, item)]
@@ -283,15 +274,3 @@ class _Statements(Expressions):
                 assigned = self.builder.assign(Slice(variable, tuple(indexes)), value)
                 statements.append(self.builder.run(assigned))
         return statements
-
-
-_REFUSED = {
-    c_ast.Goto: "'goto'",
-    c_ast.Label: "a label",
-    c_ast.Typedef: "'typedef'",
-    c_ast.FuncDef: "a function of one's own",
-    c_ast.Case: "'case' outside of a switch",
-    c_ast.Default: "'default' outside of a switch",
-    c_ast.Pragma: "a pragma",
-    c_ast.StaticAssert: "'_Static_assert'",
-}

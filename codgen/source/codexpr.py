@@ -1,16 +1,16 @@
-"""Expressions of Cod: pycparser's nodes to operands and typed expressions."""
+"""Expressions of Cod: the parser's nodes to operands and typed expressions."""
 
 from __future__ import annotations
 
 import math
 import re
+from bisect import bisect
 from typing import Any
-
-from pycparser import c_ast
 
 from evflow.codgen.source.access import Operand
 from evflow.codgen.source.check import Builder
-from evflow.codgen.source.codtext import FIELD_NAMES, TYPE_NAMES
+from evflow.codgen.source.codnodes import ID, Assignment, BinaryOp, ExprList, FuncCall
+from evflow.codgen.source.codtext import TYPE_NAMES
 from evflow.codgen.source.translator import Translator
 from evflow.codgen.tree import Expr, Pos, Stmt
 
@@ -50,22 +50,22 @@ class Expressions(Translator):
 
     Args:
         builder: makes the nodes.
-        shift: by how much columns on line 1 are too great.
+        text: the text in which the nodes stand.
     """
 
-    def __init__(self, builder: Builder, shift: int) -> None:
+    def __init__(self, builder: Builder, text: str) -> None:
         super().__init__(builder)
-        self._shift = shift
+        self._lines, at = [0], text.find("\n")
+        while at >= 0:
+            self._lines.append(at + 1)
+            at = text.find("\n", at + 1)
 
     def place(self, node: Any) -> Pos:
-        coord = node.coord
-        if coord is None:
-            return self.builder.pos
-        line, column = coord.line, coord.column or 1
-        return Pos(line, max(1, column - self._shift) if line == 1 else column)
+        line = bisect(self._lines, node.at)
+        return Pos(line, node.at - self._lines[line - 1] + 1)
 
     def refused(self, node: Any) -> str:
-        return f"{_described(node)} is not part of Cod"
+        return f"this ({type(node).__name__}) is not part of Cod"
 
     def condition(self, node: Any) -> Expr:
         """An expression as a condition."""
@@ -73,30 +73,35 @@ class Expressions(Translator):
 
     def effect(self, node: Any) -> list[Stmt]:
         """An expression as a statement."""
-        if isinstance(node, c_ast.ExprList):
+        if isinstance(node, ExprList):
             return [s for part in node.exprs for s in self.effect(part)]
         with self.builder.at(self.place(node)):
-            if isinstance(node, c_ast.Assignment) and node.op == "=":
+            if isinstance(node, Assignment) and node.op == "=":
                 return self.builder.store(self.operand(node.lvalue), self.operand(node.rvalue))
-            called = isinstance(node, c_ast.FuncCall)
+            called = isinstance(node, FuncCall)
             return [self.builder.effect(self._called(node) if called else self.value(node))]
 
     def expr_ID(self, node: Any) -> Operand:
         return self.builder.lookup(node.name)
 
+    def expr_Text(self, node: Any) -> Operand:
+        value = b""
+        for part in node.parts:
+            value += self._unescaped(part[1:-1], node)
+        return self.builder.const("str", value)
+
     def expr_Constant(self, node: Any) -> Operand:
         text, kind = node.value, node.type
-        if kind == "string":
-            return self.builder.const("str", self._unescaped(text[1:-1], node))
+        if kind == "int":
+            return self._integer(text)
         if kind == "char":
             return self.builder.const("i32", self._character(text, node))
-        if "float" in kind or "double" in kind:
-            digits = text.rstrip("lLfF")  # a hexadecimal float ends with a decimal exponent
+        digits = text.rstrip("lLfF")  # a hexadecimal float ends with a decimal exponent
+        try:
             number = float.fromhex(digits) if "x" in text.lower() else float(digits)
-            return self.builder.const("f32" if kind == "float" else "f64", number)
-        if text[0] == "'":
-            raise self.error("'...' holds exactly one character; write a text in \"...\"", node)
-        return self._integer(text)
+        except OverflowError:
+            number = math.inf
+        return self.builder.const("f32" if text[-1] in "fF" else "f64", number)
 
     def _integer(self, text: str) -> Expr:
         """An integer constant, in the first of C's types that holds it."""
@@ -118,7 +123,9 @@ class Expressions(Translator):
         raise self.builder.error(f"the number {text} does not fit 64 bits")
 
     def _character(self, text: str, node: Any) -> int:
-        value = self._unescaped(text[1:-1], node) if text[0] == "'" else b""
+        value = self._unescaped(text[1:-1], node)
+        if len(_ESCAPE.sub("x", text)) != 3:
+            raise self.error("'...' holds exactly one character; write a text in \"...\"", node)
         if len(value) != 1:
             raise self.error(f"the character {text} is not one byte", node)
         return value[0] - 256 if value[0] > 127 else value[0]
@@ -146,12 +153,9 @@ class Expressions(Translator):
         return b"".join(parts)
 
     def expr_StructRef(self, node: Any) -> Operand:
-        if node.type != ".":
-            raise self.error("Cod has no pointers; write '.' instead of '->'", node)
-        name = FIELD_NAMES.get(node.field.name, node.field.name)
         of = self.operand(node.name)
         with self.builder.at(self.place(node.field)):
-            return self.builder.field(of, name)
+            return self.builder.field(of, node.field.name)
 
     def expr_ArrayRef(self, node: Any) -> Operand:
         of, index = self.operand(node.name), self.value(node.subscript)
@@ -159,10 +163,9 @@ class Expressions(Translator):
             return self.builder.index(of, index)
 
     def _called(self, node: Any) -> Expr | Stmt:
-        if not isinstance(node.name, c_ast.ID):
+        if not isinstance(node.name, ID):
             raise self.error("only a function of the library can be called, by its name", node)
-        args = [] if node.args is None else node.args.exprs
-        return self.builder.call(node.name.name, self.arguments(args))
+        return self.builder.call(node.name.name, self.arguments(node.args))
 
     def expr_FuncCall(self, node: Any) -> Operand:
         return self.builder.only_value(self._called(node), getattr(node.name, "name", "this"))
@@ -184,18 +187,14 @@ class Expressions(Translator):
             return self.builder.update(target, lambda v: self.builder.binary(operation, v, one), old=old)
         if op == "!":
             return self.builder.negation(self.condition(node.expr))
-        if op in _SIGNS:
-            return self.builder.unary(_SIGNS[op], self.value(node.expr))
-        if op in ("*", "&"):
-            raise self.error("Cod has no pointers", node)
-        raise self.error(f"'{op}' is not part of Cod", node)
+        return self.builder.unary(_SIGNS[op], self.value(node.expr))
 
     def expr_TernaryOp(self, node: Any) -> Operand:
         condition = self.condition(node.cond)
         return self.builder.select(condition, self.value(node.iftrue), self.value(node.iffalse))
 
     def expr_Cast(self, node: Any) -> Operand:
-        kind = self.type_name(node.to_type.type, node)
+        kind = self.type_name(node.words, node)
         return self.builder.convert(self.value(node.expr), kind)
 
     def expr_Assignment(self, node: Any) -> Operand:
@@ -210,24 +209,23 @@ class Expressions(Translator):
         with self.builder.at(self.place(node.exprs[0])):
             return self.builder.sequence(parts, last)
 
-    def type_name(self, node: Any, where: Any) -> str:
+    def type_name(self, names: list[str], where: Any) -> str:
         """The value type that a declaration or a cast names.
+
+        Args:
+            names: the words of the type.
+            where: the node to point at.
 
         Raises:
             CodeError: Cod has no such type.
         """
-        if isinstance(node, c_ast.PtrDecl):
-            raise self.error("Cod has no pointers; a text is declared 'string name'", where)
-        inner = getattr(node, "type", None)
-        if isinstance(node, c_ast.TypeDecl) and isinstance(inner, c_ast.IdentifierType):
-            words = sorted(w for w in inner.names if w != "signed" or "char" in inner.names)
-            kind = _TYPES.get(" ".join(words))
-            if kind is not None:
-                return kind
-            raise self.error(f"there is no type '{' '.join(inner.names)}' in Cod", where)
-        raise self.error(
-            f"{_described(inner if isinstance(node, c_ast.TypeDecl) else node)} is not part of Cod", where
-        )
+        words = " ".join(sorted(names))
+        if "signed" in names and "char" not in names:
+            words = words.replace("unsigned", "-").replace("signed", "")
+        kind = _TYPES.get(words)
+        if kind is None:
+            raise self.error(f"there is no type '{' '.join(names)}' in Cod", where)
+        return kind
 
 
 def _chain(node: Any) -> list[Any]:
@@ -236,25 +234,8 @@ def _chain(node: Any) -> list[Any]:
     pending = [node]
     while pending:
         top = pending.pop()
-        if isinstance(top, c_ast.BinaryOp) and top.op == node.op:
+        if isinstance(top, BinaryOp) and top.op == node.op:
             pending += (top.right, top.left)
         else:
             operands.append(top)
     return operands
-
-
-def _described(node: Any) -> str:
-    return _DESCRIBED.get(type(node), f"this ({type(node).__name__})")
-
-
-_DESCRIBED = {
-    c_ast.Struct: "a struct of one's own",
-    c_ast.Union: "a union",
-    c_ast.Enum: "an enum",
-    c_ast.FuncDecl: "a function of one's own",
-    c_ast.PtrDecl: "a pointer",
-    c_ast.ArrayDecl: "an array type here",
-    c_ast.InitList: "a list in braces here",
-    c_ast.CompoundLiteral: "a compound literal",
-    c_ast.Typename: "a type here",
-}

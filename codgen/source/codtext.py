@@ -1,20 +1,12 @@
-"""Cod's text to pycparser's tree, with every position that of the user's own text.
+"""Cod's text to tokens, by one regular expression.
 
-pycparser wants a file of C without comments. So comments become blanks of the same length, and a block is put
-into a function, an expression into an assertion, whose opening stands on the text's first line: lines stay,
-and only columns of the first line move, by a known amount. Brackets and quotes are checked on the way, which
-gives better messages than a parser at the end of its input.
+Brackets and quotes are checked on the way, which gives better messages than a parser that comes to the end of
+its input.
 """
 
 from __future__ import annotations
 
 import re
-import threading
-from contextlib import suppress
-from typing import Any, NamedTuple, NoReturn
-
-from pycparser import c_parser
-from pycparser.c_lexer import CLexer
 
 from evflow.errors import CodeError
 
@@ -25,169 +17,119 @@ TYPE_NAMES = {
     "int8_t": "i8", "int16_t": "i16", "int32_t": "i32", "int64_t": "i64",
     "uint8_t": "u8", "uint16_t": "u16", "uint32_t": "u32", "uint64_t": "u64",
 }  # fmt: skip
-"""Names of types that are not keywords of C."""
+"""Names of types that are not keywords of C: a variable may have such a name, and then hides the type."""
 
-_KEYWORDS = (
-    "auto case char const default do double enum extern float goto inline int long offsetof register "
-    "restrict short signed sizeof static struct switch typedef union unsigned void volatile"
-).split()
-FIELD_NAMES = {f"{word[:-1]}$": word for word in _KEYWORDS}
-"""Fields whose names are keywords of C (and not of Python), by the word that the parser sees instead."""
+REFUSED = {
+    "goto": "'goto'", "typedef": "'typedef'", "struct": "a struct of one's own", "union": "a union",
+    "enum": "an enum", "_Pragma": "a pragma", "extern": "'extern'", "inline": "'inline'",
+    "restrict": "'restrict'", "sizeof": "'sizeof'", "_Alignas": "'_Alignas'", "_Alignof": "'_Alignof'",
+    "_Atomic": "'_Atomic'", "_Generic": "'_Generic'", "_Noreturn": "'_Noreturn'",
+    "_Static_assert": "'_Static_assert'", "_Thread_local": "'_Thread_local'",
+}  # fmt: skip
+"""Words that C has and Cod has not, and what they stand for."""
 
-_KEYWORD_FIELD = re.compile(rf"(?<=\.)(\s*(?:{'|'.join(_KEYWORDS)}))\b")
-_TYPE_NAME = re.compile(rf"\b(?:{'|'.join(TYPE_NAMES)})\b")
-_MARK = re.compile(
-    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<literal>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<mark>/\*|["'(){}\[\];\#\r])""",
-    re.DOTALL,
+WORDS = {
+    **dict.fromkeys("void char short int long float double signed unsigned _Bool _Complex".split(), "type"),
+    **dict.fromkeys(TYPE_NAMES, "typename"),
+    **dict.fromkeys(("const", "volatile"), "qualifier"),
+    **dict.fromkeys(("static", "register", "auto"), "storage"),
+    **{word: word for word in "break case continue default do else for if return switch while".split()},
+    **dict.fromkeys(REFUSED, "refused"),
+}
+"""The kinds of the words that are no plain names."""
+
+_TOKEN = re.compile(
+    r"""
+    (?: [ \t\n\r\f\v]++ | //[^\n]*+ | /\*(?s:.)*?\*/ )*+
+    (?: (?P<prefix> (?:u8|[uUL])["'] )
+      | (?P<word> [A-Za-z_$][0-9A-Za-z_$]*+ )
+      | (?P<float> (?: 0[xX](?:[0-9a-fA-F]++\.?[0-9a-fA-F]*+|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++
+                     | (?:[0-9]++\.[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)? | [0-9]++[eE][+-]?[0-9]++
+                   ) [fFlL]? (?![\w$.]) )
+      | (?P<int> (?: 0[xX][0-9a-fA-F]++ | 0[bB][01]++ | 0[0-7]*+ | [1-9][0-9]*+ )
+                 (?: [uU](?:ll|LL|[lL])? | (?:ll|LL|[lL])[uU]? )? (?![\w$.]) )
+      | (?P<number> \.?[0-9][\w$.]*+ )
+      | (?P<string> "(?:\\.|[^"\\\n])*+" )
+      | (?P<char> '(?:\\.|[^'\\\n])*+' )
+      | (?P<wrong> /\* | ["'\#] )
+      | (?P<mark> <<= | >>= | \+\+ | -- | -> | && | \|\| | << | >> | [-<>=!*/%+&|^]=
+                | [-+*/%&|^~!<>=?:;,.()[\]{}] )
+      | (?P<end> \Z )
+      | (?P<other> (?s:.) )
+    )""",
+    re.VERBOSE,
 )
 _CLOSING = {")": "(", "]": "[", "}": "{"}
-_WHERE = re.compile(r"^:(\d+)(?::(\d+))?: (.*)$", re.DOTALL)
-_BLOCK, _EXPRESSION = ("int f(){", "}"), ("_Static_assert((", "));")
-"""What pycparser sees around a block, and around an expression."""
-
-_parser = c_parser.CParser()
-_parsing = threading.Lock()
-
-
-class Parsed(NamedTuple):
-    """What the text says.
-
-    Attributes:
-        tree: pycparser's node: an expression, or a ``Compound``.
-        shift: by how much columns on line 1 are too great.
-    """
-
-    tree: Any
-    shift: int
-
-
-def parse(source: str) -> Parsed:
-    """Parses a text of Cod: an expression, or a block with or without its outer braces.
-
-    Raises:
-        CodeError: the text is not Cod; points at the place.
-    """
-    if len(source) > _MAX_SOURCE:
-        raise CodeError(f"the text has {len(source)} characters: expected at most {_MAX_SOURCE}", source)
-    text, is_block = _scanned(source)
-    if not text.strip():
-        raise CodeError("the text is empty; expected an expression or a block with 'return'", source)
-    text = _KEYWORD_FIELD.sub(lambda match: f"{match[1][:-1]}$", text)
-    is_block = is_block or text.lstrip().startswith("return")
-    types = sorted(set(_TYPE_NAME.findall(text)))
-    before, after = _BLOCK if is_block else _EXPRESSION
-    opening = "".join([f"typedef int {name};" for name in types]) + before
-    wrapped = f"{opening}{text}{after}"
-    try:
-        with _parsing:
-            tree = _parser.parse(wrapped)
-    except c_parser.ParseError as error:
-        _refuse(source, wrapped, len(opening), is_block, error)
-    except RecursionError:
-        raise CodeError("the text is nested too deeply", source) from None
-    whole = tree.ext[-1]
-    return Parsed(whole.body if is_block else whole.cond, len(opening))
-
-
-def _scanned(source: str) -> tuple[str, bool]:
-    """The text without comments, and whether it has statements.
-
-    Raises:
-        CodeError: brackets or quotes do not pair, or there is a preprocessor line.
-    """
-    parts: list[str] = []
-    opened: list[tuple[str, int]] = []
-    done, is_block = 0, False
-    for match in _MARK.finditer(source):
-        if match.lastgroup == "literal":
-            continue
-        found, at = match.group(), match.start()
-        if match.lastgroup == "comment" or found == "\r":
-            parts += (source[done:at], "".join("\n" if c == "\n" else " " for c in found))
-            done = match.end()
-        elif found in "([{":
-            opened.append((found, at))
-            is_block = is_block or found == "{"
-        elif found in _CLOSING:
-            if not opened or opened[-1][0] != _CLOSING[found]:
-                raise _error(f"'{found}' closes nothing", source, at)
-            opened.pop()
-        elif found == ";":
-            is_block = True
-        else:
-            raise _error(_BAD_MARKS[found], source, at)
-    if opened:
-        raise _error(f"'{opened[-1][0]}' is never closed", source, opened[-1][1])
-    parts.append(source[done:])
-    return "".join(parts), is_block
-
-
-_BAD_MARKS = {
+_WRONG = {
     "/*": "the comment is never closed",
     '"': "the text is never closed",
     "'": "the character is never closed",
     "#": "there is no preprocessor in Cod",
 }
 
+Token = tuple[str, str, int]
+"""Its kind, which of keywords and marks is their text; its text; where it stands."""
 
-_OPERATORS = {"and": "&&", "or": "||", "not": "!"}
-"""What people write who know Python."""
+
+def tokens_of(source: str) -> tuple[list[Token], bool]:
+    """The tokens with one for the end, and whether the text has statements.
+
+    Args:
+        source: the text.
+
+    Raises:
+        CodeError: the text is too long, its brackets or quotes do not pair, or there is what no Cod has.
+    """
+    if len(source) > _MAX_SOURCE:
+        raise CodeError(f"the text has {len(source)} characters: expected at most {_MAX_SOURCE}", source)
+    tokens: list[Token] = []
+    opened: list[tuple[str, int]] = []
+    is_block = False
+    for match in _TOKEN.finditer(source):
+        kind = match.lastgroup or ""
+        text, at = match[kind], match.start(kind)
+        if kind == "word":
+            kind = WORDS.get(text, kind)
+        elif kind == "mark":
+            kind = text
+            if text in "([{":
+                opened.append((text, at))
+                is_block = is_block or text == "{"
+            elif text in _CLOSING:
+                if not opened or opened.pop()[0] != _CLOSING[text]:
+                    raise error_at(f"'{text}' closes nothing", source, at)
+            elif text == ";":
+                is_block = True
+        elif kind == "end":
+            break
+        elif kind not in ("int", "float", "string", "char"):
+            raise error_at(_bad(kind, text), source, at)
+        tokens.append((kind, text, at))
+    if opened:
+        raise error_at(f"'{opened[-1][0]}' is never closed", source, opened[-1][1])
+    end = tokens[-1][2] + len(tokens[-1][1]) if tokens else 0
+    tokens.append(("end", "", end))
+    return tokens, is_block or tokens[0][0] == "return"
 
 
-def _error(message: str, source: str, at: int) -> CodeError:
+def _bad(kind: str, text: str) -> str:
+    """What is wrong with a piece of text that is no token."""
+    if kind == "wrong":
+        return _WRONG[text]
+    if kind == "number":
+        return f"'{text[:40]}' is no number of C"
+    if kind == "prefix":
+        return f"the prefix '{text[:-1]}' of a text or a character is not part of Cod"
+    return f"the character {text!r} is not part of Cod"
+
+
+def error_at(message: str, source: str, at: int) -> CodeError:
+    """The error to raise for a place in the text.
+
+    Args:
+        message: what is wrong.
+        source: the text.
+        at: the place, as an offset.
+    """
     line_start = source.rfind("\n", 0, at) + 1
     return CodeError(message, source, source.count("\n", 0, at) + 1, at - line_start + 1)
-
-
-class _RecordingLexer(CLexer):  # type: ignore[misc, unused-ignore]
-    """Remembers the last token, since some errors of the parser come without a place."""
-
-    last: tuple[int, int, str] | None = None
-
-    def token(self) -> Any:
-        token = super().token()
-        if token is not None:
-            _RecordingLexer.last = (token.lineno, token.column, token.value)
-        return token
-
-
-def _refuse(source: str, wrapped: str, shift: int, is_block: bool, error: Exception) -> NoReturn:
-    """Raises the parser's error as one at its place in the user's text."""
-    match = _WHERE.match(str(error))
-    if match is not None:
-        line, column, said = int(match[1]), int(match[2] or 1), match[3]
-    else:
-        line, column, said = _last_token(wrapped)
-    if line == 1:
-        column = max(1, column - shift)
-    if said.startswith("before: "):
-        said = f"syntax error at '{said[8:]}'"
-    lines = source.split("\n")
-    at_end = line > len(lines) or (line == len(lines) and column > len(lines[-1].rstrip()))
-    if at_end or said.endswith("At end of input"):
-        line, column, said = *_end(source), "syntax error at the end of the text"
-    words = lines[line - 1][: column - 1].split()[-1:] + lines[line - 1][column - 1 :].split()[:1]
-    if "syntax error" in said and (word := next((each for each in words if each in _OPERATORS), "")):
-        raise CodeError(f"{said}; '{word}' is written {_OPERATORS[word]}", source, line, column) from None
-    if is_block and "syntax error" in said and _misses_semicolon(lines, line, column):
-        said += "; perhaps a ';' is missing before it"
-    raise CodeError(said, source, line, column) from None
-
-
-def _last_token(wrapped: str) -> tuple[int, int, str]:
-    _RecordingLexer.last = None
-    with suppress(c_parser.ParseError):
-        c_parser.CParser(lexer=_RecordingLexer).parse(wrapped)
-    line, column, value = _RecordingLexer.last or (1, 1, "")
-    return line, column, f"before: {value}"
-
-
-def _end(source: str) -> tuple[int, int]:
-    text = source.rstrip()
-    return text.count("\n") + 1, len(text) - (text.rfind("\n") + 1) + 1
-
-
-def _misses_semicolon(lines: list[str], line: int, column: int) -> bool:
-    """Whether what stands before the place looks like a statement without its end."""
-    before = "\n".join([*lines[: line - 1], lines[line - 1][: column - 1]]).rstrip()
-    return bool(before) and before[-1] not in ";{}(,=+-*/%<>&|!?:"

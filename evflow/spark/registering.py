@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _OWN = ("evflow", "pyspark_evflow")
-_NEEDED = ("llvmlite", "msgpack", "msgspec", "numpy", "pyarrow", "pycparser", "zmq")
+_NEEDED = ("llvmlite", "msgpack", "msgspec", "numpy", "pyarrow", "zmq")
 _METHODS = ("writer", "streamWriter", "schema", "reader", "streamReader")
 _TASKS = 4
 """Tasks that look what executors have; the first that lacks something tells it for all."""

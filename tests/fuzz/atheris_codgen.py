@@ -14,7 +14,7 @@ import atheris
 
 sys.path[0] = str(Path(__file__).parents[2])
 
-with atheris.instrument_imports(include=["evflow", "pycparser"]):
+with atheris.instrument_imports(include=["evflow"]):
     from tests.codgen.programs import random_schema
     from tests.fuzz import differential, hostile, samples
     from tests.fuzz.codprograms import CodProgram
