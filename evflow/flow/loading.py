@@ -10,8 +10,8 @@ from evflow.graph.kinds import KINDS
 
 _ALWAYS = (
     "msgpack", "traceback", "evflow.graph.graph", "evflow.codgen.front", "evflow.codgen.objects",
-    "evflow.codgen.rows", "evflow.codgen.validate", "evflow.codgen.source.cod",
-    "evflow.codgen.source.pyfunc", "evflow.codgen.source.pysource",
+    "evflow.codgen.rows", "evflow.codgen.reading", "evflow.codgen.tables", "evflow.codgen.validate",
+    "evflow.codgen.source.cod", "evflow.codgen.source.pyfunc", "evflow.codgen.source.pysource",
 )  # fmt: skip
 
 _HEAVY = {"bridge", "match", "spark source", "spark sink"}
