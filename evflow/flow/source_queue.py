@@ -135,7 +135,7 @@ class SourceQueue:
         laid = self._laid + self.buffer.waiting
         if laid and laid + self.buffer.least > self._room:
             return True
-        return self._count >= self._max_events or self._bytes >= self._max_bytes
+        return self._count >= self._max_events or laid + self._bytes >= self._max_bytes
 
     def wait(self, timeout: float | None, alive: Callable[[], bool]) -> None:
         """Waits until there is room.
@@ -226,7 +226,7 @@ class SourceQueue:
         """Makes room in the submit buffer for events of so many bytes, as far as events may wait."""
         self._add(self.buffer.shut())
         if self._sealed is None:
-            self.buffer.renew(self._room - self._laid, size)
+            self.buffer.renew(min(self._room, self._max_bytes - self._bytes) - self._laid, size)
 
 
 def _groups(items: list[Item]) -> Iterator[list[Item]]:

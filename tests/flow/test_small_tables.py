@@ -220,3 +220,24 @@ def test_a_full_source_makes_small_tables_wait_or_fail_whole() -> None:
         gate.set()
         flow.drain()
     assert [size for size in seen if size >= 0] == accepted
+
+
+def test_no_more_bytes_wait_whichever_way_tables_come() -> None:
+    gate = threading.Event()
+    g = ev.Graph()
+    _ = g.source("trades", Trade) >> ev.Terminal(lambda trade: trade.size < 0 or gate.wait(60))
+    table, width = _trades(0, 100), Trade.schema.width or 0
+    with g.run(max_bytes=1 << 16) as flow:
+        _warm(flow["trades"], _trades(-1, 1))
+        flow.drain()
+        accepted = 0
+        with pytest.raises(FlowError, match="full"):
+            for i in range(1_000):
+                # Every other one is a batch of its own.
+                given = ev.EventBatch.from_columns(Trade, table) if i % 2 else table
+                flow["trades"].submit_batch(given, timeout=0.05)
+                accepted += 100
+        gate.set()
+        flow.drain()
+    # What the handler has taken, and one table beyond the bound.
+    assert accepted * width <= 2 * (1 << 16) + 2 * 100 * width
