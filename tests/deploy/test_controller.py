@@ -374,6 +374,18 @@ def test_bytes_that_are_no_message_are_counted(note: bytes) -> None:
     assert group.controllers["A"].refused == {"malformed": 1}
 
 
+def test_refused_notes_are_told_of_at_first_and_then_more_and_more_seldom(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    group = Group("A")
+    for _ in range(12):
+        group.controllers["A"].receive("Z", b"", 1.0)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == 2
+    assert told[0].startswith("node A refused a note of Z (malformed, 1 so far): ")
+    assert told[1].startswith("node A refused a note of Z (malformed, 10 so far): ")
+
+
 @settings(max_examples=tried(40), deadline=None)
 @given(st.lists(MESSAGE, max_size=8), st.sampled_from(["", "Z"]))
 def test_no_message_of_a_stranger_raises(notes: list[m.Message], allowed: str) -> None:

@@ -122,6 +122,15 @@ def test_nothing_is_closed_before_all_nodes_are_able() -> None:
     assert calls.count("begin") == 1
 
 
+def test_node_that_is_told_again_to_close_says_again_that_it_is_quiet() -> None:
+    """What it said the first time may be lost."""
+    voter = Voter()
+    ballot = voter.prepare(1, "B", CHANGES[1], voter.wanted(CHANGES[1], a="B"))
+    for _ in range(2):
+        voter.hear("B", m.Close(voter.at, ballot))
+        assert voter.said(m.Quiet) == m.Quiet(voter.at, ballot)
+
+
 def test_node_that_waits_until_it_is_quiet_looks_again_soon() -> None:
     voter = Voter()
     ballot = voter.prepare(1, "B", CHANGES[1], voter.wanted(CHANGES[1], a="B"))

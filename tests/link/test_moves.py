@@ -134,6 +134,18 @@ def test_dropped_bridge_gives_up_what_it_owes() -> None:
             change()
 
 
+def test_contact_is_asked_for_only_while_none_is_known_and_nothing_else_is_the_trouble() -> None:
+    network = Network()
+    link = Peer(network, "a", ending("b", [])).link("b")
+    assert link.why == (
+        "not connected yet; no contact of b is known: give it with peers=, or let it dial this node"
+    )
+    link.trouble = "the peer says: no"
+    assert link.why == "the peer says: no"
+    other = Peer(network, "a", ending("b", []), {"b": "nobody there"}).link("b")
+    assert other.why == "not connected yet"
+
+
 def test_bridge_of_a_name_that_is_there_must_be_dropped_first() -> None:
     three = Three()
     slot = three.a.slots["bridge"]
