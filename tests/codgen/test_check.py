@@ -191,6 +191,22 @@ def test_wrong_code_is_refused_in_these_words(text: str, message: str) -> None:
     assert refusal(text).split("\n")[0] == message
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("1 + (input.size", 1, 5),
+        ("int a = 1;\n  return input.size);", 2, 20),
+        ("int a = 1;\n  return (input.size;", 2, 10),
+        ("int a = 1; /* one\ntwo */ /* three", 2, 8),
+        ("int a = 1;\n\n #define X 3", 3, 2),
+    ],
+)
+def test_brackets_and_marks_that_do_not_fit_have_their_place(text: str, line: int, column: int) -> None:
+    with pytest.raises(CodeError) as caught:
+        build(text, "filter", [Input("input", EVENT)])
+    assert (caught.value.line, caught.value.column) == (line, column)
+
+
 def test_hostile_nesting_is_refused() -> None:
     for text in (
         "(" * 5000 + "1" + ")" * 5000,

@@ -116,6 +116,9 @@ def test_arrow_nested_columns_are_read() -> None:
     )
     assert [a.tolist() for a in stored(Array[f64, 2, 2], blocks.slice(1))] == [[[5.0, 6.0], [7.0, 8.0]]]
     assert [a.tolist() for a in stored(Array[f64, None], pa.array([[1.0], []]))] == [[1.0], []]
+    pairs = [[[1.0], [2.0]], [[3.0, 4.0], [5.0, 6.0]]]
+    column = pa.array(pairs, pa.list_(pa.list_(pa.float64()), 2))
+    assert [a.tolist() for a in stored(Array[f64, 2, None], column)] == pairs
 
 
 def test_arrow_binary_that_is_no_utf8_is_refused_as_text() -> None:

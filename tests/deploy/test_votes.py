@@ -64,6 +64,18 @@ def test_promise_is_for_the_greatest_ballot() -> None:
     assert voter.prepare(2, "C", CHANGES[2]) == voter.said(m.Promise).ballot
 
 
+def test_proposer_outbids_at_once_what_it_has_promised_to_others() -> None:
+    voter = Voter()
+    voter.prepare(4, "C", CHANGES[1])
+    voter.group.notes.clear()
+    a = voter.group.controllers["A"]
+    a.propose(voter.base.edited(graph_of(a="A", b="C")), done=lambda outcome: None)
+    a.tick(voter.group.now)
+    asked = [m.unpack(note) for _, _, note in voter.group.notes]
+    ballots = [message.ballot for message in asked if isinstance(message, m.Prepare)]
+    assert ballots and all((ballot.number, ballot.node) == (5, "A") for ballot in ballots)
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_record_of_a_ballot_that_was_outbid_is_not_accepted(restarts: bool) -> None:
     voter = Voter()

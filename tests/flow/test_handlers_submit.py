@@ -264,3 +264,30 @@ def test_a_drain_waits_for_what_handlers_have_submitted_however_long_that_takes(
         flow.drain(timeout=20)
         assert seen == list(range(50))
         _flows.clear()
+
+
+def test_what_handlers_have_submitted_goes_before_all_that_comes_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes longer than the flow's thread stays with it at a time."""
+    monkeypatch.setattr(worker, "_PORTION", 0.02)
+    order: list[int] = []
+
+    def handler(event: Any) -> None:
+        order.append(event.x)
+        for x in range(1, 31 if event.x == 0 else 0):
+            flow["out"].submit_batch({"x": [x]})
+
+    def slow(event: Any) -> None:
+        time.sleep(0.01)
+        order.append(event.x)
+
+    g = ev.Graph()
+    g.source("in", Number) >> ev.Terminal(handler)
+    g.source("out", Number) >> ev.Terminal(slow)
+    with g.run() as flow:
+        flow["in"].submit(Number(0))
+        wait_for(lambda: len(order) > 1, "the first of them")
+        flow["in"].submit(Number(31))
+        flow.drain(timeout=20)
+    assert order == list(range(32))

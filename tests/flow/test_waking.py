@@ -358,7 +358,7 @@ def test_questions_are_answered_or_refused_with_the_stones_own_error() -> None:
     there = ev.Node("there", listen="tcp://127.0.0.1:0")
     far, near = ev.Graph("far"), ev.Graph("near")
     with far.on("there"):
-        far.add(Counting(20, name="count")) >> ev.Terminal(lambda batch: None, batch=True, name="end")
+        far.add(Counting(20, name="count")) >> ev.Filter("1", name="all") >> ev.Terminal(print, name="end")
     near.source("numbers", Number) >> ev.Terminal(print)
     with far.run(node=there), _asking() as flow:
         assert flow.ask(there.contact, "count", {"home": True}) == [there.contact, "count"]
@@ -366,7 +366,9 @@ def test_questions_are_answered_or_refused_with_the_stones_own_error() -> None:
             flow.ask(there.contact, "count", {"wrong": True})
         with pytest.raises(ev.FlowError, match="no questions"):
             flow.ask(there.contact, "end", {})
-        with pytest.raises(ev.FlowError, match="no stone 'nobody' on this node; it has count, end"):
+        with pytest.raises(ev.FlowError, match="stone 'all' is a filter, which takes no questions"):
+            flow.ask(there.contact, "all", {})
+        with pytest.raises(ev.FlowError, match="no stone 'nobody' on this node; it has count, all, end"):
             flow.ask(there.contact, "nobody", {})
     with _asking() as flow, pytest.raises(ev.LinkError, match="stone 'count' of tcp"):
         flow.ask(there.contact, "count", {}, timeout=0.3)

@@ -259,6 +259,17 @@ def test_malformed_events_are_refused_counted_and_acknowledged() -> None:
     assert (raw.last(m.Ack).safe, raw.last(m.Ack).consumed) == (5, 5)
 
 
+def test_released_blocks_are_told_once_and_in_order_however_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, b, raw, _ = receiver()
+    blocks = list(range(2 * m.MOST_BLOCKS + 3))
+    released = [blocks]
+    monkeypatch.setattr(b.port, "released", lambda connection: released.pop() if released else [])
+    network.run()
+    told = [said.blocks for said in raw.heard if isinstance(said, m.Released)]
+    assert list(map(len, told)) == [m.MOST_BLOCKS, m.MOST_BLOCKS, 3]
+    assert [block for some in told for block in some] == blocks
+
+
 def test_frame_without_its_events_or_in_memory_that_is_not_there_ends_the_session() -> None:
     for place, reason in ((None, "without its events"), ([1, 64, 4096], "there is none with this peer")):
         _, _, raw, _ = receiver()
