@@ -451,3 +451,25 @@ def test_fields_behind_a_list_of_very_many_values_are_found() -> None:
     events = [Crowded(["x"] * 70_000, "a", None), Crowded(["y"] * 65_536, "b", 2.0), Crowded([], "b", 2.0)]
     found = matcher.match_batch(ev.EventBatch.from_events(events))
     assert [found[i].tolist() for i in range(3)] == [[1], [0], [0]]
+
+
+class Behind(ev.Event):
+    names: list[ev.Str[60_000]]
+    codes: list[ev.Str[300]]
+    blob: bytes
+    key: ev.Bytes[300]
+    maybe: ev.Str[300] | None
+    title: str
+
+
+@pytest.mark.parametrize("size", [0, 31, 32, 255, 256, 300])
+def test_fields_behind_texts_and_bytes_of_any_length_are_found(size: int) -> None:
+    matcher = Matcher("reference")
+    matcher.subscribe_many(["title == 'a'", "title == 'b'"])
+    text, data = "\x93" * (size // 2) + "x" * (size % 2), b"\x93" * size
+    events = [
+        Behind([text] * 2, [text], data, data, text, "b"),
+        Behind([], [text] * 3, data * 300, b"", None, "a"),
+    ]
+    found = matcher.match_batch(ev.EventBatch.from_events(events))
+    assert [found[i].tolist() for i in range(2)] == [[1], [0]]
