@@ -92,10 +92,19 @@ def encode_columns(
 def _directly(
     schema: Schema, given: Mapping[str, Any], n: int, target: ByteArray | None
 ) -> tuple[ByteArray | bytes, Offsets | None] | None:
-    """The rows by machine code; None if there is none yet, or a value leaves a doubt."""
+    """The rows by machine code; None if there is none yet, numpy is faster, or a value leaves a doubt."""
+    if schema.width is not None and any(map(_suits_numpy, given.values())):
+        return None
     encoder = table_encoder(schema, n) if n else None
     columns = laid_out(schema, given, n) if encoder is not None else None
     return None if encoder is None or columns is None else encoder.encode(columns, n, target)
+
+
+def _suits_numpy(column: Any) -> bool:
+    """Whether numpy converts a column, which it can assign to rows of one width: one of texts or times."""
+    if isinstance(column, Mapping):
+        return any(map(_suits_numpy, column.values()))
+    return isinstance(column, np.ndarray) and column.dtype.kind in "SUmM"
 
 
 def _common_length(schema: Schema, columns: Mapping[str, Any]) -> int:
