@@ -78,6 +78,18 @@ class Checks:
         self.body = Body(module, "ptr @run(ptr %self, ptr %event) nounwind")
         self.refuse = self.body.label()
 
+    def load_words(self) -> None:
+        """Finds the words behind the array that the function has as its ``self``."""
+        self._words = self.body.load("ptr", "%self", ARRAY_DATA)
+
+    def word(self, name: str, kind: str = "i64") -> str:
+        """One of ``WORDS``, as it is now."""
+        return self.body.load(kind, self._words, 8 * WORDS.index(name))
+
+    def set_word(self, name: str, value: str) -> None:
+        """Gives one of ``WORDS`` a value (i64)."""
+        self.body.store("i64", value, self._words, 8 * WORDS.index(name))
+
     def require(self, condition: str) -> None:
         """Goes on only if a condition (i1) holds."""
         right = self.body.label()
@@ -118,25 +130,19 @@ class Append(Checks):
             width: of every event; None if it varies.
         """
         body = self.body
-        self._words = body.load("ptr", "%self", ARRAY_DATA)
-        at, end, thread = (self._word(name) for name in ("at", "end", "thread"))
+        self.load_words()
+        at, end, thread = (self.word(name) for name in ("at", "end", "thread"))
         self._behind = body.let(f"add i64 {at}, {size}")
         self.require(body.let(f"icmp ule i64 {self._behind}, {end}"))
         if width is None or width > BRIEF:
-            self.require(body.let(f"icmp eq i64 {self._word('writing')}, 0"))
+            self.require(body.let(f"icmp eq i64 {self.word('writing')}, 0"))
             self._much = body.let(f"icmp ugt i64 {size}, {BRIEF}")
         if width is None:
-            self._mark = self._word("mark")
-            self.require(body.let(f"icmp ult i64 {self._mark}, {self._word('marks')}"))
+            self._mark = self.word("mark")
+            self.require(body.let(f"icmp ult i64 {self._mark}, {self.word('marks')}"))
         here = body.call("i64", "@ev_PyThread_get_thread_ident")
         self.require(body.let(f"icmp ne i64 {here}, {thread}"))
         self.target = body.let(f"inttoptr i64 {at} to ptr")
-
-    def _word(self, name: str) -> str:
-        return self.body.load("i64", self._words, 8 * WORDS.index(name))
-
-    def _set_word(self, name: str, value: str) -> None:
-        self.body.store("i64", value, self._words, 8 * WORDS.index(name))
 
     def finish(self) -> str:
         """Keeps what was written, unless the gate rejects it, and gives the module.
@@ -144,21 +150,21 @@ class Append(Checks):
         A gate looks at numbers alone (see ``evflow.codgen.gate``), so it is asked before arrays are copied.
         """
         body = self.body
-        gate = self._gate()
+        gate = self.word("gate", "ptr")
         ask, reject, keep, done = (body.label() for _ in range(4))
         body.branch(body.let(f"icmp eq ptr {gate}, null"), keep, ask)
         body.begin(ask)
         passed = body.call("i64", gate, f"ptr {self.target}")
         body.branch(body.let(f"icmp eq i64 {passed}, 0"), reject, keep)
         body.begin(reject)
-        self._set_word("rejected", body.let(f"add i64 {self._word('rejected')}, 1"))
+        self.set_word("rejected", body.let(f"add i64 {self.word('rejected')}, 1"))
         body.jump(done)
         body.begin(keep)
         let_go = self._copy_last()
-        self._set_word("at", self._behind)
+        self.set_word("at", self._behind)
         if self._mark:
             body.store("i64", self._behind, body.let(f"inttoptr i64 {self._mark} to ptr"))
-            self._set_word("mark", body.let(f"add i64 {self._mark}, 8"))
+            self.set_word("mark", body.let(f"add i64 {self._mark}, 8"))
         if let_go:
             self._let_go_of_objects(let_go)
         body.begin(done)
@@ -167,9 +173,6 @@ class Append(Checks):
         body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 0"))
         body.finish()
         return body.module.text()
-
-    def _gate(self) -> str:
-        return self.body.load("ptr", self._words, 8 * WORDS.index("gate"))
 
     def _copy_last(self) -> str:
         """Copies arrays and the like, while other threads run if they are much; gives a pointer that is null
@@ -187,7 +190,7 @@ class Append(Checks):
         before = body.block
         body.branch(self._much, let_go, copy)
         body.begin(let_go)
-        self._set_word("writing", "1")
+        self.set_word("writing", "1")
         for *_, holder in self.copies:
             body.do(f"call void @ev_Py_IncRef(ptr {holder})")
         thread = body.call("ptr", "@ev_PyEval_SaveThread")
@@ -200,7 +203,7 @@ class Append(Checks):
         body.branch(body.let(f"icmp eq ptr {state}, null"), done, go_on)
         body.begin(go_on)
         body.do(f"call void @ev_PyEval_RestoreThread(ptr {state})")
-        self._set_word("writing", "0")
+        self.set_word("writing", "0")
         body.begin(done)
 
     def _let_go_of_objects(self, state: str) -> None:

@@ -20,7 +20,6 @@ from evflow.codgen.llvm.append_ir import (
     ARRAY_STRIDES,
     LIST_ITEMS,
     LIST_SIZE,
-    WORDS,
     Checks,
     pointer,
 )
@@ -187,21 +186,21 @@ class _Table:
 
     def write(self) -> str:
         body, schema = self._body, self._schema
-        self._words = body.load("ptr", "%self", ARRAY_DATA)
-        start = self._word("at")
-        self._end = body.let(f"inttoptr i64 {self._word('end')} to ptr")
-        first_row = self._word("row")
+        self._checks.load_words()
+        start = self._checks.word("at")
+        self._end = body.let(f"inttoptr i64 {self._checks.word('end')} to ptr")
+        first_row = self._checks.word("row")
         whole = body.let(f"icmp slt i64 {first_row}, 0")
         first = body.let(f"select i1 {whole}, i64 0, i64 {first_row}")
         # What is done so far: where the next row goes, its end is noted, and which row it is.
         self._cursor, self._mark, self._row = (body.alloca(kind) for kind in ("ptr", "i64", "i64"))
         self._rejected = body.alloca("i64", "0")
         body.put("ptr", body.let(f"inttoptr i64 {start} to ptr"), self._cursor)
-        body.put("i64", self._word("mark"), self._mark)
+        body.put("i64", self._checks.word("mark"), self._mark)
         body.put("i64", first, self._row)
         here = body.call("i64", "@ev_PyThread_get_thread_ident")
-        self._checks.require(body.let(f"icmp ne i64 {here}, {self._word('thread')}"))
-        self._checks.require(body.let(f"icmp eq i64 {self._word('writing')}, 0"))
+        self._checks.require(body.let(f"icmp ne i64 {here}, {self._checks.word('thread')}"))
+        self._checks.require(body.let(f"icmp eq i64 {self._checks.word('writing')}, 0"))
         full = body.label()
         source = _Rows(self._checks, self._layouts, self._end, full)
         if self._events:
@@ -215,17 +214,17 @@ class _Table:
         self._checks.require(body.let(f"or i1 {enough}, {body.let(f'xor i1 {whole}, true')}"))
         stop = body.let(f"select i1 {enough}, i64 {rows}, i64 {most}")
         if schema.width is None:
-            left = body.let(f"sub i64 {self._word('marks')}, {self._word('mark')}")
+            left = body.let(f"sub i64 {self._checks.word('marks')}, {self._checks.word('mark')}")
             wanted = body.let(f"shl i64 {body.let(f'sub i64 {stop}, {first}')}, 3")
             self._checks.require(body.let(f"icmp sle i64 {wanted}, {left}"))
-        gate = body.load("ptr", self._words, 8 * WORDS.index("gate"))
+        gate = self._checks.word("gate", "ptr")
         body.loop(stop, lambda row: self._write_row(Writer(body, source), holder(row), row, gate), first)
         self._note()
         done = body.call("ptr", "@ev_PyBool_FromLong", f"i64 {body.let(f'zext i1 {enough} to i64')}")
         body.ret(f"ptr {done}")
         body.begin(full)
         with body.when(body.let(f"xor i1 {whole}, true")):
-            body.store("i64", "0", self._words, 8 * WORDS.index("end"))
+            self._checks.set_word("end", "0")
         body.begin(self._checks.refuse)
         with body.when(body.let(f"xor i1 {whole}, true")):
             self._note()
@@ -255,20 +254,17 @@ class _Table:
             body.put("i64", body.let(f"add i64 {mark}, 8"), self._mark)
         body.begin(done)
 
-    def _word(self, name: str) -> str:
-        return self._body.load("i64", self._words, 8 * WORDS.index(name))
-
     def _note(self) -> None:
         """Notes what was done."""
         body = self._body
         at = body.let(f"ptrtoint ptr {body.get('ptr', self._cursor)} to i64")
-        rejected = body.let(f"add i64 {self._word('rejected')}, {body.get('i64', self._rejected)}")
-        known = self._word("row")
+        rejected = body.let(f"add i64 {self._checks.word('rejected')}, {body.get('i64', self._rejected)}")
+        known = self._checks.word("row")
         whole = body.let(f"icmp slt i64 {known}, 0")
         row = body.let(f"select i1 {whole}, i64 {known}, i64 {body.get('i64', self._row)}")
         for name, value in (("at", at), ("rejected", rejected), ("row", row)):
-            body.store("i64", value, self._words, 8 * WORDS.index(name))
-        body.store("i64", body.get("i64", self._mark), self._words, 8 * WORDS.index("mark"))
+            self._checks.set_word(name, value)
+        self._checks.set_word("mark", body.get("i64", self._mark))
 
     def _list(self, value: str, rows: str | None) -> tuple[str, str]:
         """Requires a list, of so many elements; gives how many, and where they are."""
