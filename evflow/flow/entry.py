@@ -14,7 +14,7 @@ from evflow.engine.topology import Slot
 from evflow.errors import FlowError, SchemaError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
-from evflow.events.columns.direct import small_table
+from evflow.events.columns.direct import TABLE, small_table
 from evflow.events.encode import LARGE, Piece, encoder, encoder_parts
 from evflow.events.gather import ByteArray, Place, nbytes_of, running, write_parts
 from evflow.events.view import View, encoded
@@ -35,9 +35,6 @@ _MANY = 1_000
 """Events after which it pays to compile the short way; one of ``LARGE`` counts as ``_LARGE_AS``."""
 
 _LARGE_AS = 10
-
-_TABLE = 20
-"""Events that a table counts as at least."""
 
 _SETTING = Lock()
 
@@ -256,7 +253,7 @@ class Entry:
             batch = batch.with_attributes(Attributes.constant(attrs, len(batch)))
         if len(batch):
             self._worker.enter(self._queue, batch, timeout)
-            self._came_in_tables += max(len(batch), _TABLE)
+            self._came_in_tables += max(len(batch), TABLE)
             if self._came_in_tables >= _MANY and batch is not table:
                 self._shorten_tables(batch.schema)
 

@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     from evflow.codgen.tables import TableEncoder
 
 _MANY = 1_000
-"""Rows of a schema after which it pays to have machine code made; a table counts as ``_TABLE`` at least."""
+"""Rows of a schema after which it pays to have machine code made; a table counts as ``TABLE`` at least."""
 
-_TABLE = 20
+TABLE = 20
+"""Rows that a table counts as at least."""
 
 _FEW = 1_000
 """Rows up to which a table is small."""
@@ -74,11 +75,12 @@ def events_encoder(schema: Schema, rows: int) -> TableEncoder | None:
 
 
 def _encoder(schema: Schema, name: str, rows: int) -> TableEncoder | None:
-    made: TableEncoder | None = schema.made.get(name)
-    if made is None:
-        seen = schema.made[name, "rows"] = schema.made.get((name, "rows"), 0) + max(rows, _TABLE)
-        if seen >= _MANY:
-            made = getattr(importlib.import_module("evflow.codgen.tables"), name)(schema)
+    if name not in schema.made:
+        seen = schema.made[name, "rows"] = schema.made.get((name, "rows"), 0) + max(rows, TABLE)
+        if seen < _MANY:
+            return None
+        getattr(importlib.import_module("evflow.codgen.tables"), name)(schema)
+    made: TableEncoder | None = schema.made[name]
     return made
 
 
@@ -110,9 +112,10 @@ def small_table(schema: Schema, columns: dict[str, Any]) -> list[Any] | None:
     if not n or n > _FEW:
         return None
     try:
-        return list(_laid_out(schema, member_columns(schema, columns), n))
+        given = member_columns(schema, columns)
     except _DOUBTS:
         return None
+    return laid_out(schema, given, n)
 
 
 def _laid_out(schema: Schema, given: Mapping[str, Any], n: int) -> Iterator[Any]:

@@ -54,14 +54,13 @@ def _read_directly(batch: EventBatch, name: str, kind: FieldType) -> AnyArray | 
     """The field as objects by machine code, once so many were read that it pays; else None."""
     schema, n = batch.schema, len(batch)
     kept = kind.held if isinstance(kind.held, Logical) else None
-    reader = schema.made.get(("reader", name))
-    if reader is None:
-        seen = schema.made["rows read"] = schema.made.get("rows read", 0) + n
-        if seen < _MANY:
+    if ("reader", name) not in schema.made:
+        if not _pays(schema, n):
             return None
         if kept is not None:
             kind = Maybe(kept.stored) if isinstance(kind, Maybe) else kept.stored
-        reader = importlib.import_module("evflow.codgen.reading").field_reader(schema, name, kind)
+        importlib.import_module("evflow.codgen.reading").field_reader(schema, name, kind)
+    reader = schema.made["reader", name]
     if reader is None:
         return None
     column: AnyArray = reader.read(batch.data, batch.places(), schema.width or 0, n)
@@ -69,6 +68,14 @@ def _read_directly(batch: EventBatch, name: str, kind: FieldType) -> AnyArray | 
         load = kept.load
         column[:] = [None if value is None else load(value) for value in column.tolist()]
     return column
+
+
+def _pays(schema: Schema, rows: int) -> bool:
+    """Whether so many values of a schema were read that it pays to have machine code made; counts them."""
+    seen: int = schema.made.get("rows read", 0)
+    if seen < _MANY:
+        seen = schema.made["rows read"] = seen + rows
+    return seen >= _MANY
 
 
 def _fixed(batch: EventBatch, kind: FieldType, at: int) -> AnyArray:
@@ -171,10 +178,8 @@ def cells(batch: EventBatch, at: int, dtype: np.dtype[Any]) -> AnyArray:
     starts = batch.places()
     assert starts is not None
     found = None
-    if batch.schema.made.get("rows read", 0) >= _MANY:
+    if _pays(batch.schema, len(starts)):
         found = importlib.import_module("evflow.codgen.reading").copied_cells(batch.data, starts, at, size)
-    else:
-        batch.schema.made["rows read"] = batch.schema.made.get("rows read", 0) + len(starts)
     if found is None:
         found = gather(batch.data, starts + at, np.full(len(starts), size, np.int64))
     return found.view(base).reshape(len(starts), *shape)
