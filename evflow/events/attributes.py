@@ -72,6 +72,23 @@ class Attributes:
         """
         return cls({name: _column_of_many(name, values) for name, values in lists.items()})
 
+    def check_length(self, schema: str, events: int) -> None:
+        """Checks that there is a value for each event of a batch.
+
+        Args:
+            schema: the name of the events' schema.
+            events: how many events the batch has.
+
+        Raises:
+            SchemaError: a column has another length; names schema and attribute.
+        """
+        for name, column in self.columns.items():
+            if not len(column.values) == len(column.present) == events:
+                raise SchemaError(
+                    f"schema {schema}: attribute {name!r} has {len(column.values)} values, "
+                    f"expected {events}, one for each event"
+                )
+
     def to_lists(self) -> dict[str, list[AttributeValue | None]]:
         """What ``from_lists`` takes."""
         return {

@@ -102,8 +102,13 @@ class EventBatch:
             schema: the schema of the events.
             events: the bytes of each event, as ``encoder(schema)`` gives them; they are not checked.
             attributes: columns of attributes, as long as ``events``.
+
+        Raises:
+            SchemaError: a column of attributes has another length.
         """
         rows = len(events)
+        if attributes is not None:
+            attributes.check_length(schema.name, rows)
         offsets = None if schema.width else running(map(len, events), rows)
         alone = events[0] if rows == 1 else b"".join(events)
         data = alone if isinstance(alone, bytes) else np.frombuffer(alone, _UINT8)
@@ -190,7 +195,7 @@ class EventBatch:
 
         Raises:
             SchemaError: a column is missing or of another length, or a value does not fit; names column
-                and first row.
+                and first row. Or a column of attributes has another length; names the attribute.
         """
         schema = Schema.of(schema)
         if not hasattr(columns, "items"):
@@ -198,6 +203,8 @@ class EventBatch:
                 f"schema {schema.name}: expected columns by name, such as a dict, found {describe(columns)}"
             )
         data, rows, offsets = encode_columns(schema, columns, room)
+        if attributes is not None:
+            attributes.check_length(schema.name, rows)
         return cls(schema, data, rows, offsets, None, attributes)
 
     @classmethod
@@ -440,7 +447,12 @@ class EventBatch:
 
         Args:
             attributes: columns as long as the batch; None for no attributes.
+
+        Raises:
+            SchemaError: a column of attributes has another length; names the attribute.
         """
+        if attributes is not None:
+            attributes.check_length(self.schema.name, len(self))
         return EventBatch(self.schema, self.data, self.rows, self.offsets, self.selection, attributes)
 
     def compact(self) -> EventBatch:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import some
 
+import evflow as ev
 from evflow.errors import SchemaError
 from evflow.events.attributes import Attributes
 
@@ -23,6 +24,10 @@ _ROWS = st.lists(
     ),
     max_size=6,
 )
+
+
+class Note(ev.Event):
+    n: int
 
 
 def rows_of(attributes: Attributes, n: int) -> list[dict[str, Any]]:
@@ -111,3 +116,18 @@ def test_columns_go_through_lists() -> None:
     for wrong in ([1 << 63], ["a", 1], [[]], ["\udc80"]):
         with pytest.raises(SchemaError, match="attribute k"):
             Attributes.from_lists({"k": wrong})
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_batch_refuses_attributes_of_another_length(count: int) -> None:
+    attributes = Attributes.from_rows([{"hops": 1}] * count)
+    columns = {"n": [1, 2]}
+    batch = ev.EventBatch.from_columns(Note, columns)
+    events = [bytes(batch.take([0]).data), bytes(batch.take([1]).data)]
+    for refused in (
+        lambda: batch.with_attributes(attributes),
+        lambda: ev.EventBatch.from_columns(Note, columns, attributes),
+        lambda: ev.EventBatch.from_encoded(Note.schema, events, attributes),
+    ):
+        with pytest.raises(ev.SchemaError, match=f"Note: attribute 'hops' has {count} values, expected 2"):
+            refused()
