@@ -92,6 +92,7 @@ def test_values_come_back_as_the_types_of_numpy_and_python() -> None:
     ("field", "value", "result"),
     [
         ("at", 1_700_000_000_000_000_001, np.datetime64(1_700_000_000_000_000_001, "ns")),
+        ("at", "2020-02-01", np.datetime64("2020-02-01T00", "ns")),
         ("at", np.datetime64("2020-02"), np.datetime64("2020-02-01T00", "ns")),
         (
             "at",
@@ -126,7 +127,7 @@ def test_other_forms_of_a_value_are_taken(field: str, value: Any, result: Any) -
     ("field", "value", "words"),
     [
         ("at", dt.datetime(2020, 1, 1), "a datetime with a time zone"),
-        ("at", "2020-01-01", "expected a time"),
+        ("at", "2020-01", "expected a time"),
         ("at", 1.5, "expected a time"),
         ("at", True, "expected a time"),
         ("at", None, "expected a time"),
@@ -309,6 +310,11 @@ def test_lists_of_them_go_to_arrow_and_back() -> None:
     assert ev.EventBatch.from_arrow(schema, batch.to_arrow()).to_bytes() == batch.to_bytes()
 
 
+def raw_arrow(kind: pa.DataType, *numbers: int) -> pa.Array:
+    """An array of pyarrow with these numbers in its memory, none of them null."""
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.array(numbers, np.int64))])
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "words"),
     [
@@ -321,6 +327,10 @@ def test_lists_of_them_go_to_arrow_and_back() -> None:
         (ev.Enum["a", "b"], ["a", "b", "c"], "row 2: expected one of a, b, found 'c'"),
         (ev.UUID, ["00000000-0000-0000-0000-00000000000a", "x"], "row 1: .*the text of a UUID"),
         (ev.UUID, pa.array([b"\xff" * 3]), "row 0"),
+        (ev.Timestamp, ["2020-02-29", "2021-02-29"], "row 1: expected a time.*'2021-02-29'"),
+        (ev.Timestamp, raw_arrow(pa.timestamp("us"), 5, -(2**63)), "row 1: expected a time.*timestamp.us"),
+        (ev.Timestamp, raw_arrow(pa.timestamp("ns"), 5, -(2**63)), "row 1: .*optional.*NaT"),
+        (ev.Duration, raw_arrow(pa.duration("ns"), 5, -(2**63)), "row 1: expected a duration"),
     ],
 )
 def test_columns_with_a_value_that_does_not_fit_name_the_row(kind: Any, values: Any, words: str) -> None:

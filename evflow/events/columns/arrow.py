@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,11 +88,24 @@ def _kept(kind: Logical, array: Any) -> Kept | list[Any]:
     try:
         kept = kind.from_arrow(array)
     except (TypeError, Misfit, pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        values: list[Any] = array.to_pylist()
-        return values
+        return [_value(scalar) for scalar in array]
     if pa.types.is_integer(kept.type):
-        return Kept(kept.fill_null(0).to_numpy(zero_copy_only=False))
+        numbers = kept.fill_null(0).to_numpy(zero_copy_only=False)
+        # NaT, without a null in its place.
+        if isinstance(kind, Number) and len(numbers) and numbers.min() < kind.bounds[0]:
+            return [_value(scalar) for scalar in array]
+        return Kept(numbers)
     return Kept(kept.to_pylist())
+
+
+def _value(scalar: Any) -> Any:
+    """The value of a scalar: a time without a zone in UTC, a text of one that Python has no object for."""
+    try:
+        value = scalar.as_py()
+    except (OverflowError, ValueError):
+        return f"{scalar.value} {scalar.type}"
+    naive = isinstance(value, datetime) and value.tzinfo is None
+    return value.replace(tzinfo=UTC) if naive and value == value else value
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -13,8 +13,8 @@ from evflow.schema.logical._nanoseconds import Nanoseconds, nanoseconds_of
 __all__ = ["Timestamp"]
 
 _TEXT = re.compile(
-    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[T ](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})"
-    r"(\.(?P<fraction>[0-9]{1,9}))?(?P<zone>Z|[+-][0-9]{2}:[0-9]{2})"
+    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})([T ](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})"
+    r"(\.(?P<fraction>[0-9]{1,9}))?(?P<zone>Z|[+-][0-9]{2}:[0-9]{2}))?"
 )
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -23,9 +23,9 @@ class TimestampType(Nanoseconds):
     """The type of ``Timestamp``: a point in time, in UTC, to the nanosecond, from 1677 to 2262.
 
     It takes a ``numpy.datetime64`` (in UTC), a ``datetime`` with a time zone, a date (its beginning in
-    UTC), a text in ISO 8601 with a time zone, or an int: nanoseconds since 1970-01-01 00:00 UTC, as
-    ``time.time_ns()`` has them, which is what functions see and what stands on the wire, as a msgpack int
-    64. It gives a ``numpy.datetime64`` in nanoseconds.
+    UTC), a text in ISO 8601 of a date or of a time with a time zone, or an int: nanoseconds since
+    1970-01-01 00:00 UTC, as ``time.time_ns()`` has them, which is what functions see and what stands on
+    the wire, as a msgpack int 64. It gives a ``numpy.datetime64`` in nanoseconds.
 
     Example:
         >>> import evflow as ev
@@ -42,13 +42,13 @@ class TimestampType(Nanoseconds):
     letter64 = "M"
     word = "timestamp"
     expected = (
-        "a time: numpy.datetime64 (UTC), a datetime with a time zone, a date, a text such as "
+        "a time: numpy.datetime64 (UTC), a datetime with a time zone, a date, a text such as '2026-11-25' or "
         "'2026-11-25T12:00:00Z', or an int of nanoseconds since 1970 (timestamp)"
     )
 
     def nanoseconds(self, value: Any) -> int | None:
-        """Nanoseconds since 1970 of ``value``: a ``datetime`` or text that has a time zone, or a date in
-        UTC."""
+        """Nanoseconds since 1970 of ``value``: a ``datetime`` or text that has a time zone, or a date,
+        also as a text, in UTC."""
         more = 0
         if isinstance(value, str):
             found = _TEXT.fullmatch(value)
@@ -56,7 +56,8 @@ class TimestampType(Nanoseconds):
                 return None
             more = int((found["fraction"] or "").ljust(9, "0"))
             try:
-                value = datetime.datetime.fromisoformat(found["day"] + "T" + found["time"] + found["zone"])
+                time, zone = found["time"] or "00:00:00", found["zone"] or "Z"
+                value = datetime.datetime.fromisoformat(f"{found['day']}T{time}{zone}")
             except ValueError:
                 return None
         elif isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
