@@ -54,7 +54,7 @@ def cost(
 
     Args:
         subscriptions: what ``subscribe_many`` takes.
-        batches: the events, as many in each as shall come at once.
+        batches: the events, as many in each as come at once.
         repeat: how often each is measured.
         settings: of the stone: engine, space, location, route …
     """

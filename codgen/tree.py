@@ -516,7 +516,7 @@ def deepest(node: object, levels: int, nodes: int) -> tuple[int, int, Pos | None
 
 @cache
 def _parts(kind: Any) -> tuple[str, ...] | None:
-    """The attributes of a kind of node that may hold nodes, the last first; None for what is no node."""
+    """The attributes of a kind of node that may hold nodes, the last first; None for what is not a node."""
     if not issubclass(kind, _NODES):
         return None
     names = ("pos", "type", "name", "op", "kind", "slot")

@@ -70,7 +70,7 @@ def drive(folder: Path, hosts: dict[str, str]) -> None:
 
 
 def inside(host: str) -> list[str]:
-    """How a command begins that shall run on a host."""
+    """How a command begins that is to run on a host."""
     return ["ip", "netns", "exec", f"{TAG}{os.getpid()}-{host}"]
 
 

@@ -112,7 +112,7 @@ def _can_come(kind: FieldType, classed: Callable[[Schema], bool]) -> bool:
 
 
 def is_kept(kind: FieldType) -> bool:
-    """Whether values are kept as something that is no value itself, so that only Python can make it."""
+    """Whether values are kept as something that is not a value itself, so that only Python can make it."""
     return isinstance(kind, Logical) and not kind.plain
 
 

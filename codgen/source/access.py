@@ -276,7 +276,7 @@ class Access(Arithmetic):
             return Slice(of.variable, (*of.indexes, index))
         if not isinstance(of, Ref) or not _dimensions(_entered(of.declared)) or not of.steps:
             name = of.text if isinstance(of, Ref) else of.variable.name if isinstance(of, Slice) else "this"
-            raise self.error(f"'{name}' is no array, list or queue; it cannot be indexed")
+            raise self.error(f"'{name}' is not an array, list or queue; it cannot be indexed")
         return self._index_field(of, index)
 
     def _index_field(self, of: Ref, index: Expr) -> Ref:

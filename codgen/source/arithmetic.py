@@ -131,7 +131,7 @@ class Arithmetic:
         try:
             return Const(type=kind, pos=self.pos, value=semantics.normal(value, kind))
         except UnicodeEncodeError:
-            raise self.error("the text holds half of a surrogate pair, which is no character") from None
+            raise self.error("the text holds half of a surrogate pair, which is not a character") from None
 
     def convert(self, expr: Expr, kind: str, *, checked: bool = False) -> Expr:
         """The value as another type; only between numbers.

@@ -139,11 +139,11 @@ class Expressions(Translator):
             code = int(hexadecimal or octal or short or long or "0", 16 if not octal else 8)
             if single is not None:
                 if single not in _ESCAPED:
-                    raise self.error(f"'\\{single}' is no escape of C", node)
+                    raise self.error(f"'\\{single}' is not an escape of C", node)
                 parts.append(_ESCAPED[single].encode())
             elif short or long:
                 if code > 0x10FFFF or 0xD800 <= code < 0xE000:
-                    raise self.error(f"'{match.group()}' is no character", node)
+                    raise self.error(f"'{match.group()}' is not a character", node)
                 parts.append(chr(code).encode())
             elif code > 255:
                 raise self.error(f"'{match.group()}' is more than one byte", node)

@@ -214,7 +214,7 @@ class _Parser:
         return UnaryOp(left.at, f"p{kind}", left)
 
     def _parenthesis(self, at: int) -> Node:
-        """What an opening parenthesis begins that is no call: a cast, or an expression."""
+        """What an opening parenthesis begins that is not a call: a cast, or an expression."""
         kind = self._tokens[self._next][0]
         if kind == "{":
             raise self._refused("a block in an expression", at)

@@ -36,7 +36,7 @@ WORDS = {
     **{word: word for word in "break case continue default do else for if return switch while".split()},
     **dict.fromkeys(REFUSED, "refused"),
 }
-"""The kinds of the words that are no plain names."""
+"""The kinds of the words that are not plain names."""
 
 _TOKEN = re.compile(
     r"""
@@ -113,11 +113,11 @@ def tokens_of(source: str) -> tuple[list[Token], bool]:
 
 
 def _bad(kind: str, text: str) -> str:
-    """What is wrong with a piece of text that is no token."""
+    """What is wrong with a piece of text that is not a token."""
     if kind == "wrong":
         return _WRONG[text]
     if kind == "number":
-        return f"'{text[:40]}' is no number of C"
+        return f"'{text[:40]}' is not a number of C"
     if kind == "prefix":
         return f"the prefix '{text[:-1]}' of a text or a character is not part of Cod"
     return f"the character {text!r} is not part of Cod"

@@ -78,7 +78,7 @@ class FileStore:
                 )
             for key, value in self._kept.items():
                 if not isinstance(key, str) or not isinstance(value, bytes | str):
-                    raise ValueError(f"{shown(key)} is no key of bytes")
+                    raise ValueError(f"{shown(key)} is not a key of bytes")
         except BaseException:
             store.close()
             raise

@@ -164,7 +164,9 @@ class EventBatch:
                 raise SchemaError("a batch of no events: expected schema= to say of what")
             schema = getattr(listed[0], "schema", None)
             if not isinstance(schema, Schema):
-                raise SchemaError(f"{describe(listed[0])} is no event: expected schema= to say what it is")
+                raise SchemaError(
+                    f"{describe(listed[0])} is not an event: expected schema= to say what it is"
+                )
         schema = Schema.of(schema)
         direct = events_encoder(schema, len(listed)) if listed else None
         rows = None if direct is None else direct.encode(listed, len(listed))
@@ -354,7 +356,7 @@ class EventBatch:
                 as the batch. They are copied.
 
         Raises:
-            SchemaError: ``positions`` is neither; names the first that is no position of the batch.
+            SchemaError: ``positions`` is neither; names the first that is not a position of the batch.
         """
         # Machine code reads them as they lie, and reads them again later: in order, and nobody else's.
         rows = np.array(self._positions(positions), np.int32, order="C")
@@ -421,11 +423,11 @@ class EventBatch:
         """The chosen events, copied.
 
         Args:
-            positions: integers, from 0 to the length of the batch less 1, in the order in which the events
-                shall stand, or a mask (bool) as long as the batch.
+            positions: integers, from 0 to the length of the batch less 1, in the order that the events
+                are to have, or a mask (bool) as long as the batch.
 
         Raises:
-            SchemaError: ``positions`` is neither; names the first that is no position of the batch.
+            SchemaError: ``positions`` is neither; names the first that is not a position of the batch.
         """
         return self._taken(self._positions(positions).astype(np.intp, copy=False))
 

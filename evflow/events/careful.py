@@ -171,7 +171,7 @@ def array_elements(kind: Array, value: Any) -> AnyArray:
     """A value as the elements of an array: little-endian, C-contiguous, of the type and shape of ``kind``.
 
     Raises:
-        Misfit: it is no array of numbers, has another shape, or an element does not fit.
+        Misfit: it is not an array of numbers, has another shape, or an element does not fit.
     """
     array = value if isinstance(value, np.ndarray) else _from_sequence(kind, value)
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):

@@ -311,7 +311,7 @@ def make_event(schema: Schema, fields: Mapping[str, Any]) -> Event:
     """An event of a schema.
 
     Raises:
-        SchemaError: a field without default is missing, or a name is no field.
+        SchemaError: a field without default is missing, or a name is not a field.
     """
     return event_class(schema)(**_completed(schema, fields))
 

@@ -211,7 +211,7 @@ class Editable:
             node: the node's name.
 
         Raises:
-            GraphError: there is no such stone, or the node is no name.
+            GraphError: there is no such stone, or the node is not a name.
 
         Example:
             >>> import evflow as ev
@@ -241,7 +241,7 @@ class Editable:
             after: seconds for which it must have been dead.
 
         Raises:
-            GraphError: the nodes are no two names, or the seconds no number of 0 or more.
+            GraphError: the nodes are not two names, or the seconds are not a number of 0 or more.
 
         Example:
             >>> import evflow as ev

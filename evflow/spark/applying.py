@@ -183,7 +183,7 @@ def apply(df: DataFrame, graph: Graph, *, output: Any = None, faults: str = "fai
     stones may stand between; see ``docs/spark.md``.
 
     If the source declares a schema the rows enter as that: columns are taken by their names, and those that
-    are no field are left behind. If it declares none all columns pass on. Attributes of events do not become
+    are not fields are left behind. If it declares none, all pass on. Attributes of events do not become
     columns. Where events leave with the schema with which they entered, timestamps, dates, decimals and maps
     are again of these types; what a transform or queue makes of another schema has the types of its fields.
 
@@ -262,7 +262,7 @@ def _left(
 
     def take(batch: EventBatch) -> None:
         if batch.schema != program.leaves:
-            raise SchemaError(f"a {batch.schema.name} is no row of {program.leaves.name}")
+            raise SchemaError(f"a {batch.schema.name} is not a row of {program.leaves.name}")
         left.append(batch)
 
     graph = _built(program.data).copy()

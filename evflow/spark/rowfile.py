@@ -120,7 +120,7 @@ class RowFile:
     def _read_head(self, head: bytes) -> Schema:
         magic, length = _HEAD.unpack(head)
         if magic != _MAGIC or not 0 < length <= _MOST_TEXT:
-            raise ValueError("it is no row file of this version of evflow")
+            raise ValueError("it is not a row file of this version of evflow")
         try:
             found = Schema.from_description(from_json(os.pread(self._file, length, _HEAD.size)))
         except SchemaError as error:

@@ -187,7 +187,7 @@ def alone_with_the_port() -> Iterator[None]:
 
         def free() -> bool:
             try:
-                # A name that is no file: other users could not lock a file of this one.
+                # A name that is not a file: other users could not lock a file of this one.
                 taken.bind("\0evflow, port of the README")
             except OSError:
                 return False

@@ -37,7 +37,7 @@ def stored_text(value: bytes, kind: FieldType) -> str | bytes:
     """A text as a field of type ``kind`` holds it.
 
     Raises:
-        Halt: it is too long for the field, ends with NUL where that is padding, or is no UTF-8 in a field of
+        Halt: it is too long for the field, ends with NUL where that is padding, or is not UTF-8 in a field of
             text.
     """
     if isinstance(kind, Maybe):
@@ -53,7 +53,7 @@ def utf8_text(value: bytes) -> str:
     """Bytes as text.
 
     Raises:
-        Halt: they are no UTF-8.
+        Halt: they are not UTF-8.
     """
     try:
         return value.decode()

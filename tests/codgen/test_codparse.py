@@ -26,7 +26,7 @@ SCHEMA = Schema("event", {"f0": int, "f1": float, "f2": str})
 ONLY_EVFLOW = ("Invalid char constant", "Invalid struct reference")
 """Long characters, which are refused later and in better words; fields that are named like a keyword."""
 
-ONLY_PYCPARSER = ("is no number of C", "is never closed")
+ONLY_PYCPARSER = ("is not a number of C", "is never closed")
 """A point directly behind a number, which has no fields; C23's ' between digits."""
 
 
@@ -181,10 +181,10 @@ NAMED = [
     ("x == u8'a'", "the prefix 'u8' of a text or a character is not part of Cod", 6),
     ("x @ y", "the character '@' is not part of Cod", 3),
     ("x + é", "the character 'é' is not part of Cod", 5),
-    ("x + 08", "'08' is no number of C", 5),
-    ("x + 1f", "'1f' is no number of C", 5),
-    ("x + 1_000", "'1_000' is no number of C", 5),
-    ("x + 0xg", "'0xg' is no number of C", 5),
+    ("x + 08", "'08' is not a number of C", 5),
+    ("x + 1f", "'1f' is not a number of C", 5),
+    ("x + 1_000", "'1_000' is not a number of C", 5),
+    ("x + 0xg", "'0xg' is not a number of C", 5),
     ("x == \"a\\\n\"", "the text is never closed", 6),
     ("x == 'a", "the character is never closed", 6),
     ("return x", "syntax error at the end of the text; perhaps a ';' is missing before it", 9),

@@ -170,7 +170,7 @@ def test_functions_of_queues_ask() -> None:
     known = interpret.new_state(function)
     for event in numbers(5, 0, 6, 9):
         waiting = list(interpret.interpret_queue(function, [[*waiting, event]], state=known).queues[0])
-    # 5, then 0, which is no request, then 6: each is asked for when the next one comes.
+    # 5, then 0, which is not a request, then 6: each is asked for when the next one comes.
     assert known.values == [6]
     assert taken(function, state) == 6
 

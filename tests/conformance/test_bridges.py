@@ -143,7 +143,7 @@ def test_a_message_for_an_unknown_stone_is_refused_counted_and_let_in_once_the_s
             wait_for(lambda: there.ask("seen") == [["known", 2]], "the event for the stone that is there")
             assert flow.node is not None
             assert "no stone 'unknown'" in flow.node.links()[contact]["trouble"]
-            with pytest.raises(ev.FlowError, match=r"'to unknown'.*1 events wait.*no stone 'unknown'"):
+            with pytest.raises(ev.FlowError, match=r"'to unknown'.*1 event waits.*no stone 'unknown'"):
                 flow.drain(0.1)
             assert there.end() == 0
             with _at(contact, "stones", names=["known", "unknown"]) as again:

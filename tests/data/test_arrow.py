@@ -143,3 +143,19 @@ def test_two_columns_of_one_name_are_refused() -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
     with pytest.raises(SchemaError, match="two columns of the table are named 'x'"):
         EventBatch.from_table(ev.Schema("s", {"x": ev.i64}), table)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrow", "words"),
+    [
+        (ev.Timestamp, pa.timestamp("us"), r"row 1: expected a time.*found '-9223372036854775808 timestamp"),
+        (ev.Timestamp, pa.timestamp("ns"), "row 1: .*not optional.*NaT"),
+        (ev.Duration, pa.duration("ns"), "row 1: .*not optional.*NaT"),
+    ],
+)
+def test_nat_in_the_memory_of_an_array_is_refused(kind: Any, arrow: pa.DataType, words: str) -> None:
+    """Where pyarrow does not say that it is null."""
+    numbers = pa.py_buffer(np.array([5, -(2**63)], np.int64))
+    times = pa.Array.from_buffers(arrow, 2, [None, numbers])
+    with pytest.raises(ev.SchemaError, match=words):
+        ev.EventBatch.from_columns(ev.Schema("t", {"x": kind}), {"x": times})

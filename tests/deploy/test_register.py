@@ -309,7 +309,7 @@ FAULTS: dict[str, tuple[type, str, object]] = {
     "half of the acceptors are enough": (Proposer, "is_majority", lambda self, count: count > 0),
     "lesser ballots are promised": (Register, "promise", lambda self, b: replace(self, promised=b)),
     "any ballot is accepted": (Register, "accept", _accept_anything),
-    "what is accepted is no promise": (Register, "accept", _accept_without_a_promise),
+    "what is accepted is not a promise": (Register, "accept", _accept_without_a_promise),
     "promises to an earlier ballot count": (Proposer, "hear_promise", _take_any_promise),
     "acceptances of an earlier ballot count": (
         Proposer, "hear_accepted", lambda self, node, ballot: self.accepted.add(node)

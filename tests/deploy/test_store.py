@@ -92,7 +92,7 @@ def test_file_of_other_things_is_refused(tmp_path: Path) -> None:
     FileStore(tmp_path).close()
     with closing(Store(tmp_path / "deployments.db", "file", "deployments 1", own=False)) as other:
         other.save({1: "text"})
-    with pytest.raises(DeployError, match="1 is no key of bytes"):
+    with pytest.raises(DeployError, match="1 is not a key of bytes"):
         FileStore(tmp_path)
 
 

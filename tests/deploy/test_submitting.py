@@ -101,7 +101,7 @@ def test_a_shutdown_waits_for_what_was_submitted_through_its_handle(tmp_path: Pa
         with chain("a", "b").deploy(yard.hosts) as handle:
             handle.ask("a", "seal", deployment="chain")
             handle["recs"].submit(Rec(count))
-            with pytest.raises(ev.DeployError, match=r"not all is handled within 0\.5 s; .* 1 events wait"):
+            with pytest.raises(ev.DeployError, match=r"not all is handled within 0\.5 s; .* 1 event waits"):
                 handle.shutdown(0.5)
             handle.ask("a", "unseal", deployment="chain")
             handle.shutdown()

@@ -145,7 +145,7 @@ def test_a_change_waits_for_bridges_to_stones_that_other_nodes_close() -> None:
         flow["recs"].submit(Rec(1))
         alteration = flow.alteration(flow.engine.topology)
         flow.call(lambda: alteration.begin(draining={"recs→gate"}))
-        assert "bridge 'recs→gate' to b: 1 events wait" in (flow.call(alteration.waiting) or "")
+        assert "bridge 'recs→gate' to b: 1 event waits" in (flow.call(alteration.waiting) or "")
         go.set()
         wait_for(lambda: not flow.call(alteration.waiting), "the bridge to be drained")
         flow.call(alteration.cancel)

@@ -217,7 +217,7 @@ def test_a_storage_file_survives(tmp_path: Path) -> None:
 
 
 def test_a_damaged_storage_file_is_refused(tmp_path: Path) -> None:
-    """A file that is no storage is an error that names it."""
+    """A file that is not a storage is an error that names it."""
     path = tmp_path / "store.db"
     path.write_bytes(b"not a storage file" * 100)
     g = ev.Graph()
@@ -559,7 +559,7 @@ def test_close_loses_no_event_that_was_accepted() -> None:
 
 
 def test_a_handler_that_exits_costs_its_event_only() -> None:
-    """An exception that is no ``Exception``, such as that of ``sys.exit``, does not end the flow."""
+    """An exception that is not an ``Exception``, such as that of ``sys.exit``, does not end the flow."""
     seen: list[int] = []
 
     def handle(event: Any) -> None:

@@ -22,7 +22,7 @@ def test_a_picture_says_what_the_graph_subscribes() -> None:
         submit(flow, flight(1))
         picture = flow.draw().svg
     assert "number &gt; 1" in picture
-    # What satisfies nothing is dropped by intention, and is no trouble.
+    # What satisfies nothing is dropped by intention, and is not trouble.
     assert "1 dropped" not in picture
 
 

@@ -1,7 +1,7 @@
 """PyCUDA on the stand-in for the CUDA driver, in this process; what a test may ask of it.
 
 ``load`` has to come before anything imports PyCUDA. The stand-in is never an engine, and its device says that
-it is no GPU.
+it is not a GPU.
 """
 
 from __future__ import annotations

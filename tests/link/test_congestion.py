@@ -146,7 +146,8 @@ def raising(error: BaseException) -> Callable[[Congestion], Any]:
 
 
 def askew(congestion: Congestion) -> list[EventBatch]:
-    return [congestion.waiting[0].with_attributes(Attributes.constant({"a": 1}, 7))]
+    batch, attributes = congestion.waiting[0], Attributes.constant({"a": 1}, 7)
+    return [EventBatch(batch.schema, batch.data, batch.rows, batch.offsets, batch.selection, attributes)]
 
 
 def beyond(congestion: Congestion) -> list[EventBatch]:

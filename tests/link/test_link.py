@@ -57,7 +57,7 @@ def test_hello_with_a_name_that_no_peer_has_is_refused(name: str) -> None:
     b = Peer(network, "b", chain([]))
     raw = Raw(network, name)
     (answer,) = raw.hello("b")
-    assert isinstance(answer, m.Refuse) and "is no name that a peer" in answer.reason
+    assert isinstance(answer, m.Refuse) and "is not a name that a peer" in answer.reason
     assert not b.hub.links
 
 

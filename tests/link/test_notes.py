@@ -94,7 +94,7 @@ def test_error_of_a_listener_is_counted_and_the_session_goes_on() -> None:
     _, b, raw, arrived = receiver()
 
     def fail(peer: str, body: bytes, now: float) -> None:
-        raise LinkError("that is no change")
+        raise LinkError("that is not a change")
 
     b.hub.listen("change", fail)
     raw.say(m.Note("change"), body=b"x")

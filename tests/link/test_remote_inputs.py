@@ -55,7 +55,7 @@ def test_waiting_for_leaves_out_what_stones_here_hold() -> None:
     b.engine.send_stored(b.slots["held"], None)
     b.engine.run()
     b.hub.finish(network.now)
-    assert "bridge 'onward' to c: 1 events wait" in b.hub.waiting_for({"held"}, ())
+    assert "bridge 'onward' to c: 1 event waits" in b.hub.waiting_for({"held"}, ())
 
 
 def test_waiting_for_waits_until_it_is_known_what_was_lost() -> None:

@@ -383,7 +383,7 @@ def test_drain_waits_while_what_was_lost_is_sent_again() -> None:
     stored.drop()
     stored.b.kill()
     stored.run(5)
-    assert stored.a.hub.owes and "1 events wait" in stored.a.hub.troubles()[0]
+    assert stored.a.hub.owes and "1 event waits" in stored.a.hub.troubles()[0]
     called: list[str] = []
     stored.a.hub.delivery.when_handled(lambda: called.append("handled"))
     stored.a.hub.delivery.when_safe(stored.a.slots["pings"], lambda: called.append("safe"))

@@ -79,7 +79,7 @@ WRONG: list[tuple[str, bytes]] = [
     ("a number that is a float", b"\x92\x05\xcb\x3f\xf0" + bytes(6)),
     ("a number that is false", b"\x92\x05\xc2"),
     ("text that is bytes", b"\x92\x11\xc4\x01r"),
-    ("text that is no UTF-8", b"\x92\x11\xa1\xff"),
+    ("text that is not UTF-8", b"\x92\x11\xa1\xff"),
     ("an incarnation of 15 bytes", b"\x95\x01\x01\xa1a\xc4\x0f" + bytes(15) + b"\xa0"),
     ("a route of 8 bytes", msgpack.packb([11, 0, 1, 0, 1, bytes(8), [1], None, None])),
     ("a path of 65 numbers", msgpack.packb([11, 0, 1, 0, 1, bytes(16), [0] * 65, None, None])),

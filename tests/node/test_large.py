@@ -134,7 +134,7 @@ def test_what_several_threads_submit_arrives_in_the_order_of_each() -> None:
         for thread in threads:
             thread.join()
         flow.drain(60)
-    # A list is no array, which the short way leaves to the long one.
+    # A list is not an array, which the short way leaves to the long one.
     listed = [n for n in range(60) if n % 7 != 3 and n % 11 != 5 and n % 13 == 6]
     expected = [(n, 3 if n in listed else size) for n, size in enumerate(sizes)]
     assert seen == dict.fromkeys("abc", expected)

@@ -299,7 +299,7 @@ def test_a_loan_may_be_changed_as_any_event(change: Callable[[Any], None]) -> No
 
 
 def test_what_is_not_filled_of_bools_is_false() -> None:
-    """Memory that was used before may hold any bytes, most of which are no bool."""
+    """Memory that was used before may hold any bytes, most of which are not a bool."""
     used = np.full(1 << 20, 0xFF, np.uint8)
     pair = lend(
         Pair.schema, {"left": (20_000, 3), "right": (1, 3), "mask": 64}, lambda n: Place(used[:n], used[:n])

@@ -313,7 +313,7 @@ def test_two_nodes_of_one_name_are_told_so() -> None:
     _ = far.source("recs", Rec, on="same") >> ev.Terminal(print, on="same")
     with running(far, one), running(near, other, timeout=0.05) as flow:
         flow["recs"].submit(Rec(1))
-        wait_for(lambda: "refused: 'same' is no name" in other.links()[one.contact]["trouble"], "why")
+        wait_for(lambda: "refused: 'same' is not a name" in other.links()[one.contact]["trouble"], "why")
     assert one.refused["unauthorised"] >= 1
 
 

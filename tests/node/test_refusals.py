@@ -101,7 +101,7 @@ def test_random_bytes_are_refused_and_disturb_nobody() -> None:
 
 
 def test_random_bytes_by_the_shortcut_are_refused_and_disturb_nobody() -> None:
-    """Whoever takes the shortcut has a session, which ends with the first packet that is no message."""
+    """Whoever takes the shortcut has a session, which ends with the first packet that is not a message."""
     randomness = random.Random(6)
     with _node_with_a_healthy_peer() as (node, seen, flow, rogue):
         for number in range(30):
@@ -126,7 +126,7 @@ WRONG: dict[str, Callable[[Rogue], None]] = {
     "an acceptance of a channel that is none": lambda rogue: rogue.say(8, 0, 1, 1),
     "a rejection of a channel that is none": lambda rogue: rogue.say(9, 0, "no"),
     "a welcome within a session": lambda rogue: rogue.say(2, 1, "rogue", STREAM, ""),
-    "bytes that are no message": lambda rogue: rogue.send(b"\xc1"),
+    "bytes that are not a message": lambda rogue: rogue.send(b"\xc1"),
     "a message of no known number": lambda rogue: rogue.say(99),
     "a message with a field too few": lambda rogue: rogue.say(5),
     "a message with a field of another kind": lambda rogue: rogue.say(5, "one"),

@@ -61,7 +61,7 @@ def parts(value: Any) -> Iterator[Any]:
 
 
 def same(found: Any, expected: Any) -> None:
-    """Equal, also where a float is no number or a zero has a sign."""
+    """Equal, also where a float is not a number or a zero has a sign."""
     assert repr(found) == repr(expected)
 
 

@@ -1,4 +1,4 @@
-"""Nodes that are no nodes: clients with the face of ``evflow.deploy.client.Client``, and what they say."""
+"""Nodes that are not nodes: clients with the face of ``evflow.deploy.client.Client``, and what they say."""
 
 from __future__ import annotations
 

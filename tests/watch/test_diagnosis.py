@@ -53,7 +53,10 @@ def down(trouble: str, contact: str = AT) -> LinkStatus:
             "the contact answered as 'lab', expected 'office'",
             "name", "calls itself 'lab'", f"is {AT} the contact of 'lab'",
         ),
-        ("refused: 'edge' is no name that a peer of node edge can have", "name", "no name", "another --name"),
+        (
+            "refused: 'edge' is not a name that a peer of node edge can have", "name", "not a name",
+            "another --name",
+        ),
         (
             f"refused: node office speaks version {VERSION} of the protocol, not {VERSION + 1}",
             "version", "speaks version", "evflow --version",

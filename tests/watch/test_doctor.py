@@ -118,7 +118,7 @@ def test_free_port_can_be_listened_at_and_a_taken_one_not() -> None:
 @pytest.mark.parametrize(
     ("contact", "said"),
     [
-        ("tcp://192.0.2.1:7000", "no address of this host"),
+        ("tcp://192.0.2.1:7000", "not an address of this host"),
         ("7000", "begins with neither"),
         ("ipc:///no/such/folder/edge", "no folder"),
     ],
@@ -145,7 +145,7 @@ def test_ipc_tells_sockets_in_use_from_those_left_over(tmp_path: Path) -> None:
     assert listen_check(f"ipc://{path}", keys=False).level == "ok"
     path.unlink()
     path.write_text("")
-    assert "no socket" in listen_check(f"ipc://{path}", keys=False).text
+    assert "not a socket" in listen_check(f"ipc://{path}", keys=False).text
 
 
 # Keys

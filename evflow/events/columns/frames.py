@@ -14,7 +14,7 @@ from evflow.schema.types import FieldType, Logical, Maybe, Number
 
 
 def read_table(frame: Any) -> dict[str, Any]:
-    """The columns of a DataFrame by name; its index is no column.
+    """The columns of a DataFrame by name; its index is not a column.
 
     Raises:
         SchemaError: two columns have one name.

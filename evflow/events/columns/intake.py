@@ -76,7 +76,7 @@ def as_column(kind: FieldType, given: Any) -> Column:
     """A column as it was given, for a field of ``kind``.
 
     Raises:
-        Misfit: it is no column.
+        Misfit: it is not a column.
     """
     if isinstance(given, Column):
         return given
@@ -138,7 +138,7 @@ def fitting_column(kind: FieldType, given: Any, n: int) -> Column:
     """A column of n rows, in a form that values of ``kind`` can come in.
 
     Raises:
-        Misfit: it is no such column.
+        Misfit: it is not such a column.
     """
     column = as_column(kind, given)
     values = column.values
@@ -159,7 +159,7 @@ def required_values(
     """The values of a column of n rows, of which none may be missing.
 
     Raises:
-        Misfit: a row is missing, or it is no such column.
+        Misfit: a row is missing, or it is not such a column.
     """
     column = fitting_column(kind, given, n)
     if column.present is not None and not column.present.all():
@@ -173,7 +173,7 @@ def split_missing(kind: Maybe, given: Any, n: int) -> tuple[np.ndarray[Any, np.d
     """Which of the n rows of an optional column have a value, and the column of those rows.
 
     Raises:
-        Misfit: it is no such column.
+        Misfit: it is not such a column.
     """
     column = fitting_column(kind, given, n)
     values, present = column.values, column.present
@@ -216,7 +216,7 @@ def member_columns(schema: Schema, given: Any) -> dict[str, Any]:
 
     Raises:
         SchemaError: a field has neither column nor default.
-        Misfit: a row is no such record.
+        Misfit: a row is not such a record.
     """
     if isinstance(given, np.ndarray) and given.dtype.names is not None:
         given = {name: given[name] for name in given.dtype.names}

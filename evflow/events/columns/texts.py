@@ -23,7 +23,7 @@ def text_pieces(kind: Str | Text, values: AnyArray | Ragged | Sequence[Any]) -> 
             UTF-8.
 
     Raises:
-        Misfit: a value is no text, no UTF-8, too long, or ends with NUL; carries its row.
+        Misfit: a value is not text, not UTF-8, too long, or ends with NUL; carries its row.
     """
     if not isinstance(values, Ragged) and not len(values):
         values = []  # numpy makes numbers of no values
@@ -148,7 +148,7 @@ def bytes_pieces(kind: Bytes | Blob, values: AnyArray | Ragged | Sequence[Any]) 
             bytes, or pieces.
 
     Raises:
-        Misfit: a value is no bytes or too long; carries its row.
+        Misfit: a value is not bytes or too long; carries its row.
     """
     if not isinstance(values, Ragged) and not len(values):
         values = []  # numpy makes numbers of no values

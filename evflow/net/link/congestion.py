@@ -33,8 +33,8 @@ _SHARE = 16
 class Congestion:
     """What a congestion handler is shown: the events that wait at its bridge, and the state of the link.
 
-    The handler returns the batches that shall wait instead, in the order in which they shall be sent, or
-    None to leave everything as it is. It is called when an event has to wait; while more than 16 wait, when
+    The handler returns the batches to keep instead, in the order in which to send them, or None to leave
+    everything as it is. It is called when an event has to wait; while more than 16 wait, when
     one in 16 of them is new.
 
     Attributes:
@@ -76,7 +76,7 @@ class CongestionHandler(Protocol):
     """A handler of either kind."""
 
     def __call__(self, congestion: Congestion) -> list[EventBatch] | None:
-        """The batches that shall wait instead, or None to leave all as it is.
+        """The batches to keep instead, or None to leave all as it is.
 
         Raises:
             LinkError: it failed, or gave something else.
@@ -113,7 +113,7 @@ def python_handler(function: Callable[[Congestion], object]) -> CongestionHandle
 def _wrong(congestion: Congestion, found: str) -> LinkError:
     return LinkError(
         f"bridge {congestion.link}: its congestion handler returned {found}: "
-        "expected the batches that shall wait, a list of EventBatch, or None to leave all as it is"
+        "expected the batches to keep, a list of EventBatch, or None to leave all as it is"
     )
 
 
@@ -220,7 +220,7 @@ class _Compiled:
     def _after(
         self, waiting: list[EventBatch], sent: list[EventBatch], numbers: list[int]
     ) -> list[EventBatch]:
-        """What shall wait: the events sent, and those whose numbers are left, by reference."""
+        """What is to wait: the events sent, and those whose numbers are left, by reference."""
         before = list(takewhile(lambda batch: batch.schema not in self._slots, waiting))
         behind = waiting[len(before) :]
         return [*before, *sent, *self._left(behind, np.array(numbers, np.int64))]

@@ -5,7 +5,7 @@ is known because a frame is handled as a whole before the next: the bridges that
 each up to a ticket, and the stones that keep events in memory. All else has been handled, is in a file, or
 was given up to the dead letters.
 
-A bridge that has ended is no part of the graph any more, but its outlet is the backup of what the receiver
+A bridge that has ended is not part of the graph any more, but its outlet is the backup of what the receiver
 holds in memory: its frames are kept, and sent again to a receiver that has lost them, until all are safe.
 They are sent without a tag then: newer frames along the same route, which take another way now, may have come
 before them.

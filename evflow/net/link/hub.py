@@ -383,7 +383,7 @@ class Hub:
         """Why a node of that name may not speak over a connection; "" if it may."""
         # A link to a contact goes by the contact, so nobody may be called like one.
         if not 0 < len(name) <= 255 or name == self.name or "://" in name or not name.isprintable():
-            return f"{name[:255]!r} is no name that a peer of node {self.name} can have"
+            return f"{name[:255]!r} is not a name that a peer of node {self.name} can have"
         if expected is not None and name != expected:
             return f"the contact answered as {name!r}, expected {expected!r}"
         proven = self.transport.proven_name(connection)
@@ -534,8 +534,9 @@ class Hub:
         return [*told, self.delivery.trouble.why] if self.delivery.trouble.why else told
 
     def _trouble(self, o: Outlet, events: int) -> str:
+        told = "1 event waits" if events == 1 else f"{events} events wait"
         why = o.reason or self.links[o.address.peer].why or "the peer has not handled them yet"
-        return f"bridge {o.bridge!r} to {o.address.peer}: {events} events wait; {why}"
+        return f"bridge {o.bridge!r} to {o.address.peer}: {told}; {why}"
 
     def close(self, reason: str, give_up: Callable[[str, EventBatch, str], Any]) -> None:
         """Ends every session; what is still owed is given up.

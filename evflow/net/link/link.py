@@ -326,7 +326,7 @@ class Link:
             self.barred_by(name, now)
         else:
             self._node = message.node
-            # The name too: an incarnation is no secret, and nobody may draw what is meant for others.
+            # The name too: an incarnation is not a secret, and nobody may draw what is meant for others.
             same = (message.node, message.incarnation)
             others = [
                 link

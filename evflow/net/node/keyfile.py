@@ -189,7 +189,7 @@ def _key_in(path: Path, content: bytes) -> str:
         )
     (line,) = lines
     if not _is_key(line):
-        raise LinkError(f"{path}: expected 40 characters of Z85, found {len(line)} that are no key")
+        raise LinkError(f"{path}: expected 40 characters of Z85, found {len(line)} that are not a key")
     return line
 
 

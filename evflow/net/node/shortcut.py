@@ -150,7 +150,7 @@ class Shortcut:
             data = self._read()
             if data is None:
                 return None
-            # What is too short or too long is no message, which who takes it will find.
+            # What is too short or too long is not a message, which who takes it will find.
             count = _COUNT.unpack_from(data)[0] if len(data) >= _COUNT.size else 0
             self._waiting = count, data[_COUNT.size :]
         count, message = self._waiting

@@ -284,7 +284,7 @@ class Sockets:
         return True
 
     def _end_message(self, socket: Socket, error: BaseException) -> None:
-        """A message could not be sent as a whole: what comes next shall not be taken for the rest of it."""
+        """A message could not be sent as a whole: what comes next must not be taken for the rest of it."""
         mishaps.tell(_log, "a connection", "a message could not be sent", error)
         with suppress(zmq.ZMQError):
             _send(socket, b"", _NOW)
@@ -567,7 +567,7 @@ class Sockets:
 
 
 def _failure(call: Callable[[], object]) -> BaseException | None:
-    """What a call raises; None if it does what it shall."""
+    """What a call raises; None if it does what it should."""
     try:
         call()
     except CONTAINED as error:

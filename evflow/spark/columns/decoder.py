@@ -79,7 +79,7 @@ def decode(batch: EventBatch, arrow_schema: pa.Schema | None = None) -> pa.Recor
             are to have, such as timestamps for integers; ``arrow_schema_of(batch.schema)`` where it is None.
 
     Raises:
-        SchemaError: a column is no field, cannot be had as the type wanted, or has nulls where none may be.
+        SchemaError: a column is not a field, cannot have the wanted type, or has nulls where none may be.
 
     Example:
         >>> import evflow as ev

@@ -79,7 +79,7 @@ def encode(schema: Schema, *batches: pa.RecordBatch) -> EventBatch:
 
     A column goes to the field of its name. It may have any type of which the values that are there fit the
     field without loss: narrower and wider numbers, a dictionary, times (which become integers, see
-    ``schemas``), decimals as their digits or as numbers that hold them. Columns that are no field are
+    ``schemas``), decimals as their digits or as numbers that hold them. Columns that are not fields are
     ignored; a field without a column takes its default.
 
     Args:

@@ -18,7 +18,7 @@ from evflow.schema import Schema
 from evflow.schema.types import NUMBERS, Array, FieldType, ListOf, Maybe, Number, Record
 
 WORDS = ("validity", "bits", "values", "first", "content", "size")
-"""What the encoder has to know of the memory of a form: address of the bitmap of what is no null (0: nothing
+"""What the encoder has to know of the memory of a form: address of the bitmap of what is not null (0: nothing
 is) and the number of its first bit; address of the values or, for text, bytes and lists, of the offsets, and
 the number of the first; address and size of the bytes of text and bytes."""
 

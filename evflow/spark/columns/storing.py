@@ -372,7 +372,7 @@ def _store_pieces(kind: Str | Text | Bytes | Blob, array: Any, shift: int) -> St
     """Text, bytes and decimals for a field of text or bytes; how long they are is not looked at.
 
     Raises:
-        Misfit: a value is no UTF-8; carries its row.
+        Misfit: a value is not UTF-8; carries its row.
         Unfit: the array is of another type altogether.
     """
     found = array.type

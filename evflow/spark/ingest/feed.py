@@ -118,7 +118,7 @@ class Feed:
         """Itself as plain data.
 
         Raises:
-            GraphError: it is a DataFrame, which is no data.
+            GraphError: it is a DataFrame, which is not data.
         """
         if self.df is not None:
             raise GraphError(

@@ -59,7 +59,7 @@ def _found(spark: SparkSession, path: str, format: str, options: Mapping[str, st
 
 
 def _typed(found: StructType, declared: Schema) -> StructType:
-    """Each column with the type of its field, and those that are no field as text."""
+    """Each column with the type of its field, and those that are not fields as text."""
     fields = _nullable(declared)
     columns = []
     for name in found.fieldNames():

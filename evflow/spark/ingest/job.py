@@ -154,7 +154,7 @@ class Job:
     def _rows(self, spark: SparkSession) -> DataFrame:
         schema = self._target.schema
         df = self._feed.frame(spark, schema)
-        return df if schema is None else fitting(df, schema, f"the rows are no {schema.name}")
+        return df if schema is None else fitting(df, schema, f"the rows are not of {schema.name}")
 
     def _options(self) -> dict[str, str]:
         return {"contact": self._target.contact, "stone": self._target.stone, **self._feed.writer_options}

@@ -123,7 +123,7 @@ def _paths(schema: StructType, before: str = "") -> Iterable[tuple[str, str]]:
 
 
 def _quoted_path(name: str, columns: set[str]) -> str:
-    """The expression of a field of a struct that is no column itself."""
+    """The expression of a field of a struct that is not a column itself."""
     steps = name.split(".")
     for at in range(1, len(steps)):
         first = ".".join(steps[:at])

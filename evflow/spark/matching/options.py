@@ -103,7 +103,7 @@ class Options:
         """What a plan may use: what was given, or else what the session's settings say.
 
         Raises:
-            SparkError: there is no such plan, or a number is no whole number from 1.
+            SparkError: there is no such plan, or a number is not a whole number from 1.
         """
         if self.plan not in PLANS:
             raise SparkError(f"plan {self.plan!r}: expected one of {', '.join(PLANS)}")

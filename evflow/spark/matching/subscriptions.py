@@ -82,7 +82,7 @@ def form_of(subscriptions: DataFrame, id: str, space: str) -> Form:
     """Tells by the columns how subscriptions are given.
 
     Raises:
-        SubscriptionError: they are given in no way, or in two, or ids are no whole numbers.
+        SubscriptionError: they are given in no way, or in two, or ids are not whole numbers.
     """
     there = ", ".join(f"{name} {kind}" for name, kind in subscriptions.dtypes) or "none"
     names = subscriptions.columns
@@ -132,7 +132,7 @@ class Subscriptions:
         """Subscriptions and how they are matched, checked.
 
         Raises:
-            SparkError: they are no DataFrame, or one that streams.
+            SparkError: they are not a DataFrame, or one that streams.
             SubscriptionError: columns of the subscriptions are missing.
         """
         check_frame("subscriptions", frame)

@@ -178,7 +178,7 @@ class Ledger(Store):
         run = run if before is None else run._replace(first=before.first)
         gone = [one for one in (before, behind) if one is not None]
         if not gone and len(runs := self._runs[run.last > 0]) >= (MOST_RUNS if run.last else MOST_JOBS):
-            # A query goes on, and takes one run however long it does; only what is no query has many.
+            # A query goes on, and takes one run however long it does; only what is not a query has many.
             gone.append(next(iter(runs.values())))
         self._write(
             {("task", task): None for task in tasks}

@@ -114,7 +114,7 @@ the contact answered as ('.*?'), expected
     - is {contact} the contact of {one}? Then give the contact of {peer}
     - or should the node there be {peer}? Then start it with that name
 
-'.*' is no name that a peer of node .* can have
+'.*' is not a name that a peer of node .* can have
     name: {way}: {found}
     - each node needs a name of its own; start one of the two with another --name
 
@@ -352,7 +352,7 @@ class Probe:
 
     Attributes:
         outcome: "answers", "refused", "silent", "unreachable", "unknown host", "no file", "forbidden" or
-            "wrong" (it is no contact).
+            "wrong" (it is not a contact).
         detail: the same as a text, with the address that was tried.
         seconds: how long it took.
     """

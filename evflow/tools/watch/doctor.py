@@ -273,7 +273,7 @@ def _bound_tcp(contact: Contact) -> tuple[str, str, str]:
                 f"who has it: ss -ltnp 'sport = :{port}'; or take another",
             ),
             errno.EADDRNOTAVAIL: (
-                f"{host} is no address of this host",
+                f"{host} is not an address of this host",
                 f"its addresses: ip -brief address; or tcp://*:{port} for all of them",
             ),
             errno.EACCES: (f"this user may not listen at port {port}", "take a port from 1024 on"),
@@ -298,7 +298,7 @@ def _bound_ipc(contact: Contact) -> tuple[str, str, str]:
         if probe_contact(str(contact)).outcome == "answers":
             return "wrong", "another process listens there", "end it, or take another path"
     elif path.exists():
-        return "wrong", f"{path} is there and is no socket", "remove it, or take another path"
+        return "wrong", f"{path} is there and is not a socket", "remove it, or take another path"
     return _FREE
 
 
@@ -342,7 +342,7 @@ def _pair(folder: Path, name: str, public: Mapping[str, str]) -> tuple[str, str,
         own = zmq.curve_public(read_secret(folder, name).encode()).decode()
     except (LinkError, zmq.ZMQError, ValueError) as error:
         # Its own message, never what is in the file.
-        text = str(error) if isinstance(error, LinkError) else "it is no key"
+        text = str(error) if isinstance(error, LinkError) else "it is not a key"
         return "wrong", text, f"remove it, and make another: {make}"
     if name not in public:
         advice = "its peers need it; copy it back from one of them"
@@ -459,7 +459,7 @@ class Greeting:
                 after = self.wall()
         except (EvflowError, KeyError, TypeError, ValueError) as error:
             said = " ".join(str(error).split())
-            return Finding(about, "note", f"not known, as it is no daemon or does not say: {said:.200}")
+            return Finding(about, "note", f"not known, as it is not a daemon or does not say: {said:.200}")
         ahead, doubt = theirs - (before + after) / 2, (after - before) / 2
         way = "ahead of" if ahead > 0 else "behind"
         text = f"{abs(ahead):.3f} s {way} that of this host, give or take {doubt:.3f} s"

@@ -71,7 +71,7 @@ class Recorder:
         wall: seconds since 1970.
 
     Raises:
-        FlowError: the file cannot be written, is no recording, or another recorder writes it.
+        FlowError: the file cannot be written, is not a recording, or another recorder writes it.
 
     Attributes:
         events: written so far, by this recorder.
@@ -202,7 +202,7 @@ class Recording:
         """The batches, in the order recorded.
 
         Raises:
-            FlowError: the file cannot be read, is no recording, or is damaged; names the byte.
+            FlowError: the file cannot be read, is not a recording, or is damaged; names the byte.
         """
         log = Log(self._path, _WHAT, _KIND, write=False)
         try:
