@@ -14,6 +14,7 @@ from functools import partial
 
 import matching_ccm
 import matching_clcb
+import matching_ranges
 import matching_targets
 import matching_two_phase
 from matching_report import Report
@@ -22,6 +23,7 @@ PAPERS: dict[str, Callable[[bool], Report]] = {
     "ccm": matching_ccm.run,
     "clcb": matching_clcb.run,
     "two-phase": matching_two_phase.run,
+    "ranges": matching_ranges.run,
 }
 
 

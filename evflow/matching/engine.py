@@ -62,7 +62,8 @@ class Engine(Protocol):
     The matcher lets several threads in ``match`` at once, and one alone in everything else. It gives valid
     input only: ids that are free to ``add``, ids that are there to ``remove`` and ``move``, filters that have
     an area. One that has ``move_one`` too is asked to make moves later than they were called, and passes by
-    filters that are gone by then.
+    filters that are gone by then. One that has ``arranging`` is asked to ``arrange`` its filters anew, alone,
+    once ``arranging.better`` is true or ``weigh`` says so of a batch.
     """
 
     def __init__(self, strings: Strings, dimensions: int, **options: Any) -> None:

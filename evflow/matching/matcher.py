@@ -92,6 +92,9 @@ class Matcher:
         self._one = OneEncoder(self._known, reader)
         # Some engines answer for one event sooner than ``match`` could.
         self._match_one = getattr(self._engine, "match_one", None)
+        # Some find out while matching that their filters had better stand elsewhere.
+        self._weigh = getattr(self._engine, "weigh", None)
+        self._arranging = getattr(self._engine, "arranging", None)
         self._counting = Lock()
         self._events = self._matches = 0
         one = OneMove(self._ids, self._space, self._engine)
@@ -268,7 +271,13 @@ class Matcher:
         with self._counting:
             self._events += 1
             self._matches += len(ids)
+        if self._arranging is not None and self._arranging.better:
+            self._arrange()
         return ids
+
+    def _arrange(self) -> None:
+        with self._guard.writing():
+            self._engine.arrange()
 
     def match_batch(self, batch: Any, threads: int | None = None) -> Matches:
         """The ids of the subscriptions that each of many events satisfies.
@@ -285,13 +294,21 @@ class Matcher:
             SchemaError: ``batch`` is none of these.
         """
         count = self.threads if threads is None else _checked_threads(threads)
-        with self._guard.reading():
-            rows = batch if isinstance(batch, EventRows) else self._rows(batch, self._workspace)
-            matches: Matches = self._engine.match(rows, count)
+        while (matches := self._match_rows(batch, count)) is None:
+            self._arrange()
         with self._counting:
             self._events += len(matches)
             self._matches += len(matches.ids)
         return matches
+
+    def _match_rows(self, batch: Any, threads: int) -> Matches | None:
+        """What events satisfy; None: the engine is to be arranged first."""
+        with self._guard.reading():
+            rows = batch if isinstance(batch, EventRows) else self._rows(batch, self._workspace)
+            if self._weigh and self._weigh(rows):
+                return None
+            matches: Matches = self._engine.match(rows, threads)
+            return matches
 
     def prepare(self, batch: Any) -> PreparedEvents:
         """Events as engines read them, to be matched more than once.

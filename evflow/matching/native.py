@@ -17,6 +17,7 @@ from evflow.matching.caching import fresh
 try:
     from llvmlite import ir
     from numba import njit, types
+    from numba.core import cgutils
     from numba.extending import intrinsic
 except ImportError as missing:
     raise SubscriptionError(
@@ -168,6 +169,13 @@ def lowest(typingctx: Any, bits: Any) -> Any:
     """The number of the lowest bit that is set; 64 if none is."""
 
     return _emit(types.int64, [types.int64], lambda builder, values: builder.cttz(values[0], _I1(0)))
+
+
+@typed
+def ones(typingctx: Any, bits: Any) -> Any:
+    """How many bits are set."""
+
+    return _emit(types.int64, [types.int64], lambda builder, values: builder.ctpop(values[0]))
 
 
 @typed
@@ -356,3 +364,33 @@ def near_globe(typingctx: Any, x: Any, y: Any, z: Any, xs: Any, ys: Any, zs: Any
         return _near(builder, values[:3], values[3:], _F64, 8)
 
     return _emit(types.int64, [types.float64] * 3 + [types.int64] * 4, generate)
+
+
+@typed
+def meet(typingctx: Any, base: Any, offsets: Any, count: Any, out: Any) -> Any:
+    """Ands ``count`` lines of 1024 bits, and the one at ``base``, to ``out``: 1 if a bit is left, else 0.
+
+    ``offsets`` is where their distances from ``base`` stand, uint32. Where none is left, ``out`` stays.
+    """
+
+    def generate(builder: Any, values: list[Any]) -> Any:
+        base, offsets, count, out = values
+        line = ir.VectorType(_I64, 16)
+        tools: Any = cgutils
+        held = tools.alloca_once_value(builder, _read(builder, base, line))
+        with tools.for_range(builder, count) as loop:
+            place = builder.add(offsets, builder.shl(loop.index, _I64(2)))
+            offset = builder.zext(_read(builder, place, _I32), _I64)
+            other = _read(builder, builder.add(base, offset), line)
+            builder.store(builder.and_(builder.load(held), other), held)
+        left = builder.load(held)
+        kind = ir.FunctionType(_I64, [line])
+        merged = builder.call(
+            builder.module.declare_intrinsic("llvm.vector.reduce.or.v16i64", fnty=kind), [left]
+        )
+        some = builder.icmp_unsigned("!=", merged, _I64(0))
+        with builder.if_then(some):
+            builder.store(left, _pointer(builder, out, line), align=1)
+        return builder.zext(some, _I64)
+
+    return _emit(types.int64, [types.int64] * 4, generate)

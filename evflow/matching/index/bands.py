@@ -207,7 +207,9 @@ def _sort_filings(state: int, place: int) -> int:
 
 @compiled
 def drop_filings(state: int, place: int) -> None:
-    """Takes signatures that are gone from those filed under an element; gives an empty block back."""
+    """Takes signatures without filters in lists from those filed under an element; gives an empty block
+    back.
+    """
     block, columns, done = filings(state, place)
     capacity, starts = u32(place + at.E_CAPACITY), block + at.F_STARTS
     kept, pair = 0, 0
@@ -215,9 +217,13 @@ def drop_filings(state: int, place: int) -> None:
         while done and pair <= at.PAIRS and u32(starts + 4 * pair) == i:
             set_u32(starts + 4 * pair, kept)
             pair += 1
-        if i64(list_address(state, u32(columns + at.F_LISTS * capacity + 4 * i))):
+        number = u32(columns + at.F_LISTS * capacity + 4 * i)
+        entry = list_address(state, number)
+        if i64(entry) and u32(entry + at.L_OWNER):
             _copy(columns, capacity, i, columns, capacity, kept)
             kept += 1
+        elif number:
+            set_u32(entry + at.L_FILED, 0)
     while done and pair <= at.PAIRS:
         set_u32(starts + 4 * pair, kept)
         pair += 1

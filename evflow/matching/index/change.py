@@ -12,6 +12,7 @@ from evflow.matching.index.bands import file_signature
 from evflow.matching.index.blocks import list_address, record_address
 from evflow.matching.index.directory import find_signature
 from evflow.matching.index.filing import find_place, leave, put, tally
+from evflow.matching.index.pool import enter_pool, is_weak, leave_pool
 from evflow.matching.index.records import D_COUNT, D_ELEMENTS, free_record, make_draft, new_record
 from evflow.matching.native import compiled, f64, i32, i64, kernel, set_i64, set_u32, u32
 
@@ -38,20 +39,36 @@ def _add_one(
     draft = i64(state + 8 * at.DRAFT)
     located = x == x
     signature = find_signature(state, draft + D_ELEMENTS, i64(draft + D_COUNT)) if possible else 0
-    if signature == at.FULL or file_signature(state, signature) == at.FULL:
+    if signature == at.FULL:
         return at.FULL
     record = new_record(state, draft, subscription, located)
     if record == at.FULL or not possible:
         return record
     tally(state, record, signature, 1)
-    number, group = find_place(state, record, signature, located, x, y, z, reach)
-    if number == at.FULL or put(state, number, group, record, x, y, z, reach) == at.FULL:
+    if i64(state + 8 * at.POOLED) and signature and not located and is_weak(state, record, signature):
+        done = enter_pool(state, record, signature)
+    else:
+        done = _list_one(state, record, signature, located, x, y, z, reach)
+    if done == at.FULL:
         tally(state, record, signature, -1)
         free_record(state, record)
         return at.FULL
+    return record
+
+
+@compiled
+def _list_one(
+    state: int, record: int, signature: int, located: bool, x: float, y: float, z: float, reach: float
+) -> int:
+    """Puts the filter that is drafted in the list where it belongs: 0 or FULL."""
+    if file_signature(state, signature) == at.FULL:
+        return at.FULL
+    number, group = find_place(state, record, signature, located, x, y, z, reach)
+    if number == at.FULL or put(state, number, group, record, x, y, z, reach) == at.FULL:
+        return at.FULL
     total = list_address(state, signature) + at.L_OWNER
     set_u32(total, u32(total) + 1)
-    return record
+    return 0
 
 
 @compiled
@@ -121,9 +138,12 @@ def _remove_one(state: int, record: int) -> None:
     if number != at.NONE:
         signature = signature_of(state, number)
         tally(state, record, signature, -1)
-        leave(state, number, u32(source + 4 * at.R_POSITION))
-        total = list_address(state, signature) + at.L_OWNER
-        set_u32(total, u32(total) - 1)
+        if u32(source + 4 * at.R_INFO) & at.R_POOLED:
+            leave_pool(state, record)
+        else:
+            leave(state, number, u32(source + 4 * at.R_POSITION))
+            total = list_address(state, signature) + at.L_OWNER
+            set_u32(total, u32(total) - 1)
     _count(state, at.FILTERS, -1)
     if u32(source + 4 * at.R_INFO) & at.R_LOCATED:
         _count(state, at.LOCATED_FILTERS, -1)

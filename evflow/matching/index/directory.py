@@ -106,8 +106,8 @@ def _element_hash(state: int, element: int) -> int:
     """What an element adds to the key of a signature."""
     place = element_address(state, element)
     if i64(place + at.E_HASH) == 0:
-        bit = i64(state + 8 * at.BITS)
-        set_i64(state + 8 * at.BITS, bit + 1)
+        bit = i64(state + 8 * at.BITS_GIVEN)
+        set_i64(state + 8 * at.BITS_GIVEN, bit + 1)
         value = mix(total(element, i64(state + 8 * at.SEED)))
         set_i64(place + at.E_HASH, (value & -256) | 128 | (bit % at.MASK_BITS))
     return i64(place + at.E_HASH)

@@ -15,6 +15,7 @@ from evflow.errors import SubscriptionError
 from evflow.matching.engine import Matches, in_pieces
 from evflow.matching.filters import Filters
 from evflow.matching.index import layout as at
+from evflow.matching.index.arranging import Arranging
 from evflow.matching.index.change import add, remove
 from evflow.matching.index.dicts import DictReader
 from evflow.matching.index.directory import rebuild
@@ -30,11 +31,20 @@ from evflow.matching.strings import Strings
 _CHUNK = 1 << 18
 """Filters that are added before lists are settled."""
 
+_TRIED = 16
+"""Events that are matched to see what a batch costs."""
+
+_SELDOM = 1024
+"""Single events after which what they took is looked at."""
+
 _START = {"lists": 64, "entries": 256, "records": 256, "elements": 16, "dirty": 64, "table": 256, "bloom": 16}
 
 
 class Index:
     """Filters in lists that an event finds by keys: its names, its values, its place.
+
+    Attributes:
+        arranging: says when ``arrange`` should be called, by one alone, for events to cost less.
 
     Example:
         >>> from evflow.matching.strings import Strings
@@ -69,6 +79,9 @@ class Index:
             self._state[used] = 1
         self._list_view()[0, at.L_INFO // 4] = at.I_SIGNATURE
         self._text: tuple[Any, Any] = (None, None)
+        self.arranging = Arranging(self._state, self._arenas, self._grow, self._make_room)
+        # Single events until one is looked at, and how many that is.
+        self._until = self._often = 0
 
     def _list_view(self) -> NDArray[np.uint32]:
         view: NDArray[np.uint32] = self._arenas["lists"].view(np.uint32).reshape(-1, 16)
@@ -162,6 +175,7 @@ class Index:
                 if done < end:
                     self._make_room()
             self._settle()
+            self.arranging.keep_up()
 
     def _reach(self, subscription: int, name: int) -> None:
         """Makes room for subscriptions and names up to these."""
@@ -183,6 +197,7 @@ class Index:
         self._changes += before - int(self._state[at.FILTERS])
         if self._changes > self._state[at.LISTS_USED]:
             self._purge()
+        self.arranging.keep_up()
 
     def _purge(self) -> None:
         """Gives empty lists back."""
@@ -252,15 +267,45 @@ class Index:
         """The subscriptions that the only event of the rows satisfies, sooner than ``match`` tells."""
         scratch = self._free_scratch()
         try:
-            return scratch.run_one(self._at, self._state, events)
+            self._until -= 1
+            if self._until >= 0:
+                return scratch.run_one(self._at, self._state, events)
+            # More seldom from one time to the next.
+            self._often = 1 if self.arranging.unsure else min(2 * self._often + 1, _SELDOM)
+            self._until = self._often
+            self._ask(scratch)
+            ids = scratch.run_one(self._at, self._state, events)
+            self.arranging.note(scratch.counts(1), self._often + 1)
+            return ids
         finally:
             self._scratches.append(scratch)
 
-    def _match(self, events: EventRows, start: int, stop: int) -> Matches:
+    def _ask(self, scratch: Scratch) -> None:
+        """Begins to count what matching takes."""
+        scratch.begin_counts(self.arranging.asked)
+        self.arranging.asked = False
+
+    def weigh(self, events: EventRows) -> bool:
+        """Whether ``arrange`` should be called before these events are matched."""
+        count = len(events)
+        if count > 4 * _TRIED and self.arranging.unsure:
+            self._match(events, 0, _TRIED, count / _TRIED)
+        return self.arranging.better
+
+    def arrange(self) -> None:
+        """Moves filters to where events find them at less cost, as counts of the last ones tell."""
+        self._read_texts()
+        self.arranging.arrange()
+        self._settle()
+
+    def _match(self, events: EventRows, start: int, stop: int, times: float = 1.0) -> Matches:
         """What the events from ``start`` to ``stop`` satisfy, in the calling thread."""
         scratch = self._free_scratch()
         try:
-            return scratch.run(self._at, self._state, events, start, stop)
+            self._ask(scratch)
+            found = scratch.run(self._at, self._state, events, start, stop)
+            self.arranging.note(scratch.counts(stop - start), times)
+            return found
         finally:
             self._scratches.append(scratch)
 
@@ -287,11 +332,16 @@ class Index:
         """How many signatures, lists and filters there are, by how an event finds them.
 
         Filters stand with their signature (``own``), by a sharp constraint (``sharp``), in a group of like
-        radius (``group``) or in a cell of one (``cell``); those that nothing can satisfy stand nowhere.
+        radius (``group``), in a cell of one (``cell``) or in the pool (``pool``, which has rows of bits for
+        ``pool.axes`` elements); those that nothing can satisfy stand nowhere.
         """
         lists = self._list_view()[: self._state[at.LISTS_USED]]
         info, length = lists[:, at.L_INFO // 4], lists[:, at.L_LENGTH // 4]
         told = {"filters": int(self._state[at.FILTERS]), "signatures": int(self._state[at.SIGNATURES])}
+        told["pool.filters"], told["pool.axes"] = (
+            int(self._state[slot]) if self._state[at.POOLED] else 0
+            for slot in (at.POOL_FILTERS, at.AXES_USED)
+        )
         kinds = {"own": at.I_SIGNATURE, "sharp": at.I_SHARP, "group": at.I_GROUP, "cell": at.I_CELL}
         for name, flag in kinds.items():
             chosen = length[(info & flag != 0) & (length > 0)]
@@ -319,3 +369,4 @@ class Index:
                 self._state[3 * i + 2] = arena.size // at.UNITS[i]
         self._grow("dirty", int(self._state[at.LISTS_CAPACITY]))
         self._read_texts()
+        self.arranging.reset()

@@ -110,7 +110,7 @@ def tally(state: int, record: int, signature: int, step: int) -> None:
 
 
 @compiled
-def _sharpest(state: int, record: int, entry: int) -> tuple[float, int, bool]:
+def sharpest(state: int, record: int, entry: int) -> tuple[float, int, bool]:
     """The sharpest constraint of a record: the share that has it, its hash, whether it is a pattern."""
     source = record_address(state, record)
     elements = signature_elements(state, entry)
@@ -247,8 +247,9 @@ def find_place(
     info = u32(entry + at.L_INFO)
     if not located:
         sharp = info & (at.I_VALUES | at.I_PATTERNS) or u32(entry + at.L_LENGTH) >= at.SPLIT
+        sharp = sharp or i64(state + 8 * at.POOLED)
         if sharp and info >> at.I_ELEMENTS:
-            share, key, pattern = _sharpest(state, record, entry)
+            share, key, pattern = sharpest(state, record, entry)
             if share < SHARP_ENOUGH:
                 return _sharp_list(state, signature, key, pattern, False), 0
         return signature, 0
@@ -259,7 +260,7 @@ def find_place(
     if u32(group + at.L_LEVELLED) == 0:
         return number, number
     if info >> at.I_ELEMENTS:
-        share, key, pattern = _sharpest(state, record, entry)
+        share, key, pattern = sharpest(state, record, entry)
         seen = f32(group + at.L_SHARE)
         if share < min(SHARP_ENOUGH, 0.5 * seen) and seen * u32(group + at.L_COUNT) > at.SPLIT:
             return _sharp_list(state, signature, key, pattern, True), 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import list_address
+from evflow.matching.index.cost import LONG, NAME, SHORT, SIGNATURE
 from evflow.matching.index.directory import find, may_hold, signature_elements
 from evflow.matching.index.keys import cell_key, cell_number, power
 from evflow.matching.index.probes import (
@@ -40,7 +41,7 @@ def _checked(state: int, key: int, number: int) -> int:
 
 
 @compiled
-def _fill_dense(state: int, scratch: int, event: int) -> bool:
+def fill_dense(state: int, scratch: int, event: int) -> bool:
     """Notes the position of each attribute of an event by its element."""
     if i64(scratch + 8 * at.M_DENSE + 8) < 4 * i64(state + 8 * at.ELEMENTS_USED):
         set_i64(scratch + 8 * at.M_WANTED, at.M_DENSE // 2)
@@ -172,6 +173,7 @@ def follow_signatures(state: int, scratch: int, first: int) -> bool:
     count = i64(scratch + 8 * at.M_PROBES_USED)
     queue = i64(scratch + 8 * at.M_PROBES)
     current = -1
+    spent = 0
     for i in range(count):
         probe = queue + 24 * i
         key, payload, number = i64(probe), i64(probe + 8), i64(probe + 16)
@@ -183,7 +185,7 @@ def follow_signatures(state: int, scratch: int, first: int) -> bool:
             if number == 0:
                 continue
         elif event != current:
-            if not _fill_dense(state, scratch, event):
+            if not fill_dense(state, scratch, event):
                 return False
             current = event
         entry = list_address(state, number)
@@ -196,12 +198,23 @@ def follow_signatures(state: int, scratch: int, first: int) -> bool:
         if values == 0 or not queue_entries(state, scratch, number, values):
             return False
         set_i64(probe + 8, values)
+        length = u32(entry + at.L_LENGTH)
+        if length:
+            spent += SIGNATURE + NAME * (info >> at.I_ELEMENTS)
+            spent += length * (LONG if info & at.COLUMNS else SHORT)
         group = u32(entry + at.L_NEXT)
         if group and has_place(state, scratch, first + event):
             set_i64(probe + 16, group)
             prefetch(list_address(state, group))
     set_i64(scratch + 8 * at.M_FOUND, count)
+    add_to(scratch, at.M_SPENT, spent)
     return True
+
+
+@compiled
+def add_to(scratch: int, what: int, step: int) -> None:
+    """Adds to one of the counts that tell what matching takes."""
+    set_i64(scratch + 8 * what, i64(scratch + 8 * what) + step)
 
 
 @compiled

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from evflow.matching.compare import number_holds, text_holds
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import record_address
-from evflow.matching.index.follow import attribute_row, event_place
-from evflow.matching.index.probes import column
-from evflow.matching.native import compiled, f64, i32, i64, u32, within
+from evflow.matching.index.blocks import list_address, record_address
+from evflow.matching.index.directory import signature_elements
+from evflow.matching.index.follow import attribute_row, event_place, take_values
+from evflow.matching.index.probes import E_COUNT, E_FIRST, SCANNED, column, event_address
+from evflow.matching.native import compiled, f64, i32, i64, set_i64, u32, within
 from evflow.matching.operators import NE
 
 
@@ -70,3 +71,33 @@ def holds(state: int, scratch: int, record: int, values: int, near: bool) -> boo
         if not _exactly(state, scratch, lows + 8 * count, exact, values):
             return False
     return near or _lies_in(state, scratch, source - 4 * at.R_AREA, values)
+
+
+@compiled
+def holds_keys(state: int, scratch: int, event: int, record: int) -> int:
+    """Whether the event whose attributes were noted last by element satisfies a record of the pool: 1 or 0;
+    FULL if there is no room.
+    """
+    source = record_address(state, record)
+    info, signature = u32(source + 4 * at.R_INFO), u32(source + 4 * at.R_LIST)
+    elements, count = signature_elements(state, list_address(state, signature)), info & at.K_MASK
+    lows, dense = source + 4 * at.R_LOWS, i64(scratch + 8 * at.M_DENSE)
+    place = event_address(scratch, event)
+    first, there = i64(place + E_FIRST), i64(place + E_COUNT)
+    for j in range(count):
+        element = u32(elements + 4 * j)
+        position = u32(dense + 4 * element)
+        attribute = first + position * at.ATTRIBUTE_SIZE
+        if position >= there or u32(attribute + at.A_ELEMENT) != element:
+            return 0
+        if (u32(attribute + at.A_KEY) - u32(lows + 4 * j)) & at.NONE > u32(lows + 4 * (count + j)):
+            return 0
+    if info & (at.V_ALWAYS | at.V_GAPS) == 0:
+        return 1
+    used = i64(scratch + 8 * at.M_VALUES_USED)
+    values = take_values(state, scratch, event, signature, SCANNED)
+    if values == 0:
+        return at.FULL
+    # The next record's values take their place.
+    set_i64(scratch + 8 * at.M_VALUES_USED, used)
+    return 1 if values != -1 and holds(state, scratch, record, values, True) else 0

@@ -16,6 +16,11 @@ group's or a cell's. Its entries lie in a block of the entry arena:
 * located: x, y (z) and reach, then records; if it is long, columns as well. On the plane these are float32,
   and the reach is so large that no circle that holds a point is passed by; the record decides.
 
+The **pool** holds filters that no list of their own would find: a *slot* says which record, and rows of bits
+which slots may hold. A block of 1024 slots has a row of the slots in use, and for each *axis* a row of the
+slots that do not constrain its element and one a bucket of its keys. A record in the pool has its signature
+for its list.
+
 An **element** is an attribute's name with the type that a constraint asks for; a **signature** is a set of
 elements.
 """
@@ -33,25 +38,33 @@ TABLE, TABLE_USED, TABLE_CAPACITY = 18, 19, 20  # 8 bytes: tag and list
 BLOOM, BLOOM_USED, BLOOM_CAPACITY = 21, 22, 23  # 8 bytes
 COUNTS, COUNTS_USED, COUNTS_CAPACITY = 24, 25, 26  # 4 bytes: small tables of fixed size
 TALLY, TALLY_USED, TALLY_CAPACITY = 27, 28, 29  # 4 bytes: how many filters have a sharp constraint
-ARENAS = ("lists", "entries", "records", "first", "elements", "dirty", "table", "bloom", "counts", "tally")
-UNITS = (64, 16, 4, 4, 32, 4, 8, 8, 4, 4)
+SLOTS, SLOTS_USED, SLOTS_CAPACITY = 30, 31, 32  # 4 bytes: the record of a slot of the pool; the next free one
+BITS, BITS_USED, BITS_CAPACITY = 33, 34, 35  # 128 bytes: rows of the pool
+AXES, AXES_USED, AXES_CAPACITY = 36, 37, 38  # 528 bytes: elements that the pool has rows for, ascending
+_LISTED = ("lists", "entries", "records", "first", "elements", "dirty", "table", "bloom", "counts", "tally")
+ARENAS = (*_LISTED, "slots", "bits", "axes")
+UNITS = (64, 16, 4, 4, 32, 4, 8, 8, 4, 4, 4, 128, 528)
 
-DIMENSIONS = 32
-FILTERS = 33
-SUBSCRIPTIONS = 34
-SEVERAL = 35  # subscriptions that have more than one filter
-LOCATED_FILTERS = 36
-SIGNATURES = 37
-FREE_LIST = 38
-SCRAP, SCRAP_END = 39, 40  # a large free block from which small ones are cut
-TEXT_DATA, TEXT_OFFSETS = 41, 42
-WANTED = 43  # what a kernel that returned FULL lacks: the arena, and how much of it
-AMOUNT = 44
-CONSTRAINTS = 45
-COLLISIONS = 46  # 1 once two signatures had the same hash
-DRAFT = 47  # working memory of changes
-SEED = 48  # of the hashes of elements
-BITS = 49  # elements that have been given a bit of masks
+DIMENSIONS = 40
+FILTERS = 41
+SUBSCRIPTIONS = 42
+SEVERAL = 43  # subscriptions that have more than one filter
+LOCATED_FILTERS = 44
+SIGNATURES = 45
+FREE_LIST = 46
+SCRAP, SCRAP_END = 47, 48  # a large free block from which small ones are cut
+TEXT_DATA, TEXT_OFFSETS = 49, 50
+WANTED = 51  # what a kernel that returned FULL lacks: the arena, and how much of it
+AMOUNT = 52
+CONSTRAINTS = 53
+COLLISIONS = 54  # 1 once two signatures had the same hash
+DRAFT = 55  # working memory of changes
+SEED = 56  # of the hashes of elements
+BITS_GIVEN = 57  # elements that have been given a bit of masks
+POOLED = 58  # 1 while weak filters stand in the pool
+POOL_ROWS = 59  # rows of a block of the pool
+POOL_FILTERS = 60
+FREE_SLOT = 61  # the first free slot of the pool, and 1
 STATE_SIZE = 64
 
 # The counts: free records by size, free blocks by class, operands of patterns by kind and length.
@@ -66,6 +79,7 @@ TALLY_SIZE = 1 << 18
 # A list.
 L_KEY = 0
 L_START = 8  # unit of its block, or its record if it has none
+L_POOLED = 8  # of a signature while there is a pool: its filters in it
 L_LENGTH = 12
 L_CAPACITY = 16  # 0: no block
 L_INFO = 20
@@ -116,6 +130,7 @@ K_EXACT_MASK = 0xFFF
 V_ALWAYS = 1 << 24  # the exact constraints count even where all intervals hold the keys
 V_GAPS = 1 << 25  # they do if a number of the event is not one of the round ones
 R_LOCATED = 1 << 26
+R_POOLED = 1 << 27  # it stands in the pool: its list is its signature, its position its slot
 V_MARK = 1 << 31  # in the subscription of a column: either of them
 
 # An element.
@@ -135,6 +150,14 @@ F_LOWS, F_WIDTHS, F_LISTS = 12, 16, 20  # columns; before them three of masks
 F_SIZE = 24
 F_SORTED = 64  # filings that a block has room for if it is large
 MASK_BITS = 96
+
+# An axis of the pool. Its first row is that of events without the element; the others are buckets.
+AXIS_ELEMENT, AXIS_ROW, AXIS_ROWS = 0, 4, 8
+AXIS_LOWS, AXIS_WIDTHS = 16, 272
+AXIS_SIZE = 528
+MOST_ROWS = 64
+LINE = 128  # bytes of a row of a block
+IN_BLOCK = 1024  # slots of a block
 
 NUMBERS, TEXTS, ANY = 0, 1, 2  # type of an element
 NO_KEY = 0x80000000  # the key of no value
@@ -162,12 +185,18 @@ M_FOUND = 38  # probes of signatures; those after them are of lists within
 M_EARLY = 39  # ids of the first event of the block that are reported already
 M_MISSING = 105  # three words: bits of masks that no element of the event has
 M_REPORTED = 104  # the list that is reported before all others, or -1
-M_EVENTS = 40  # for each event of a block: first attribute, how many, first list, first record
+M_SPENT = 40  # ns that weak filters in lists have taken, by the counts of cost.py
+M_CANDIDATES, M_REACHED = 41, 42  # filters that rows of the pool leave; those whose elements an event has
+M_ASKED = 43  # 1: M_REACHED is to be counted for one event
+M_LINE = 48  # 16 words: what is left of a block of the pool
 M_FIRST = 108  # the row of the first event of the block
 M_KEPT = 112  # 64 records that are asked for
-SCRATCH_SIZE = 176
+M_EVENTS = 176  # for each event of a block: first attribute, how many, first list, record, item of the pool
 BLOCK = 16
 """Events that are matched in step."""
+POOL_BLOCK = 512
+"""Events that are matched in step while there is a pool, whose rows serve them all."""
+SCRATCH_SIZE = 176 + 5 * POOL_BLOCK
 
 ROWS_START, ROWS_NAME, ROWS_KIND, ROWS_NUMBER, ROWS_TEXT, ROWS_CHARS = range(6)
 ROWS_CHAR_START, ROWS_CHAR_LENGTH, ROWS_PLACE = range(6, 9)

@@ -29,8 +29,8 @@ from evflow.matching.native import (
 
 MANY = 256
 """Signatures that end a block of events."""
-_EVENT = 32  # bytes of an event in M_EVENTS
-E_FIRST, E_COUNT, E_LISTS, E_RECORDS = 0, 8, 16, 24
+_EVENT = 40  # bytes of an event in M_EVENTS
+E_FIRST, E_COUNT, E_LISTS, E_RECORDS, E_POOL = 0, 8, 16, 24, 32
 SCANNED = 1 << 30  # in the payload of a probe: the list is known, its elements are not checked
 
 
@@ -98,6 +98,7 @@ def _read_attributes(state: int, scratch: int, event: int, row: int) -> bool:
     set_i64(place + E_COUNT, i64(scratch + 8 * at.M_ATTRIBUTES_USED) - first)
     set_i64(place + E_LISTS, 0)
     set_i64(place + E_RECORDS, 0)
+    set_i64(place + E_POOL, 0)
     return True
 
 

@@ -76,7 +76,10 @@ def purge(state: int) -> int:
     for number in range(1, used):
         entry = list_address(state, number)
         info = u32(entry + at.L_INFO)
-        if i64(entry) and info & at.I_SIGNATURE and not info & at.I_DIRTY and u32(entry + at.L_OWNER) == 0:
+        held = u32(entry + at.L_OWNER)
+        if i64(state + 8 * at.POOLED):
+            held += u32(entry + at.L_POOLED)
+        if i64(entry) and info & at.I_SIGNATURE and not info & at.I_DIRTY and held == 0:
             _free_signature(state, number)
             freed += 1
     for element in range(i64(state + 8 * at.ELEMENTS_USED)):

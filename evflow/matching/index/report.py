@@ -7,14 +7,23 @@ from evflow.matching.index.blocks import columns_of, list_address, record_addres
 from evflow.matching.index.byvalue import follow_values
 from evflow.matching.index.follow import (
     event_place,
+    fill_dense,
     follow_groups,
     follow_lists,
     follow_signatures,
     queue_record,
     take_values,
 )
-from evflow.matching.index.holds import holds
-from evflow.matching.index.probes import E_LISTS, E_RECORDS, event_address, follow_probes, read_events
+from evflow.matching.index.holds import holds, holds_keys
+from evflow.matching.index.probes import (
+    E_LISTS,
+    E_POOL,
+    E_RECORDS,
+    event_address,
+    follow_probes,
+    read_events,
+)
+from evflow.matching.index.sift import sift
 from evflow.matching.native import (
     compiled,
     i64,
@@ -239,13 +248,49 @@ def _report_records(state: int, scratch: int, event: int, stamps: int, used: int
 
 
 @compiled
+def _report_pool(state: int, scratch: int, event: int, stamps: int, used: int, most: int) -> int:
+    """Reports what the rows of the pool left for an event; how many ids there are, or -1: no room."""
+    items, head = i64(scratch + 8 * at.M_RECORDS), i64(event_address(scratch, event) + E_POOL)
+    if head == 0:
+        return used
+    if not fill_dense(state, scratch, event):
+        return -2
+    number = head
+    while number:
+        item = items + 16 * (number - 1)
+        record, number = u32(item), u32(item + 4)
+        prefetch(record_address(state, record))
+        prefetch(record_address(state, record) + 64)
+    number = head
+    while number:
+        item = items + 16 * (number - 1)
+        record, number = u32(item), u32(item + 4)
+        prefetch(list_address(state, u32(record_address(state, record) + 4 * at.R_LIST)))
+    serial, out = i64(scratch + 8 * at.M_SERIAL), i64(scratch + 8 * at.M_OUT)
+    size = i64(scratch + 8 * at.M_OUT + 8) // 4
+    number = head
+    while number and used < most:
+        if used >= size:
+            return -1
+        item = items + 16 * (number - 1)
+        record, number = u32(item), u32(item + 4)
+        held = holds_keys(state, scratch, event, record)
+        if held == at.FULL:
+            return -2
+        if held:
+            subscription = u32(record_address(state, record) + 4 * at.R_SUBSCRIPTION)
+            used = _report(scratch, stamps, serial, out, used, subscription)
+    return used
+
+
+@compiled
 def _next_serial(scratch: int) -> None:
     set_i64(scratch + 8 * at.M_SERIAL, i64(scratch + 8 * at.M_SERIAL) + 1)
 
 
 @compiled
 def _report_block(
-    state: int, scratch: int, first: int, count: int, start: int, stamps: int, most: int
+    state: int, scratch: int, first: int, count: int, start: int, stamps: int, most: int, pooled: bool
 ) -> int:
     """Reports a block of events, each at most ``most`` ids; 0, or 1 if there is no room."""
     used = i64(scratch + 8 * at.M_USED)
@@ -264,8 +309,11 @@ def _report_block(
         used = _report_lists(state, scratch, first, event, stamps, used, before + most, False)
         if used >= 0:
             used = _report_records(state, scratch, event, stamps, used, before + most)
-        if used < 0:
+        if pooled and used >= 0:
+            used = _report_pool(state, scratch, event, stamps, used, before + most)
+        if used == -1:
             set_i64(scratch + 8 * at.M_WANTED, at.M_OUT // 2)
+        if used < 0:
             return 1
         set_i64(offsets + 8 * event, used)
     set_i64(scratch + 8 * at.M_USED, used)
@@ -366,8 +414,10 @@ def match(state: int, scratch: int, rows: int, offsets: int, start: int, first: 
     stamps = i64(scratch + 8 * at.M_STAMPS) if several else 0
     most = alive if few else at.NONE
     few = few and i64(state + 8 * at.FILTERS) > 4 * i64(state + 8 * at.SIGNATURES)
+    pooled = i64(state + 8 * at.POOL_FILTERS) > 0
+    block = 1 if few else (at.POOL_BLOCK if pooled else at.BLOCK)
     while first < stop:
-        count = read_events(state, scratch, first, 1 if few else min(at.BLOCK, stop - first))
+        count = read_events(state, scratch, first, min(block, stop - first))
         if count == 0:
             return first
         _next_serial(scratch)
@@ -389,9 +439,9 @@ def match(state: int, scratch: int, rows: int, offsets: int, start: int, first: 
         if not follow_values(state, scratch, first) or not follow_groups(state, scratch, first):
             return first
         follow_probes(state, scratch, i64(scratch + 8 * at.M_FOUND))
-        if not follow_lists(state, scratch):
+        if not follow_lists(state, scratch) or (pooled and not sift(state, scratch, count)):
             return first
-        if _report_block(state, scratch, first, count, start, stamps, most):
+        if _report_block(state, scratch, first, count, start, stamps, most, pooled):
             return first
         first += count
     return first

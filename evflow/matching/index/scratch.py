@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from evflow.matching.engine import Matches
 from evflow.matching.index import layout as at
+from evflow.matching.index.cost import Counts
 from evflow.matching.index.memory import Buffer, address_of
 from evflow.matching.index.report import match
 from evflow.matching.native import kernel, set_i64
@@ -67,6 +68,7 @@ class Scratch:
         self._pair_at = address_of(self._pair)
         self._end = self._pair.data[1:]
         self._ids = np.empty(0, np.int32)
+        self._reached = False
         # Held, so that what is named by its id stays what it was.
         self._known: dict[int, tuple[int, Any, Any, EventRows]] = {}
         for i in range(len(at.BUFFERS)):
@@ -87,6 +89,17 @@ class Scratch:
     def size(self) -> int:
         """Bytes of memory that the queues take."""
         return sum(buffer.size for buffer in self._buffers)
+
+    def begin_counts(self, reached: bool) -> None:
+        """Begins to count what matching takes; with ``reached`` also what an event reaches of the pool."""
+        self._slots[at.M_SPENT : at.M_REACHED + 1] = 0
+        self._slots[at.M_ASKED] = reached
+        self._reached = reached
+
+    def counts(self, events: int) -> Counts:
+        """What these events have taken since counting began."""
+        spent, candidates, reached = self._slots[at.M_SPENT : at.M_REACHED + 1].tolist()
+        return Counts(events, spent, candidates, reached if self._reached else None)
 
     def _more(self, state: NDArray[np.int64]) -> None:
         """Makes the buffer larger that was too small."""

@@ -1,0 +1,276 @@
+"""Subscriptions made of ranges: three fixed workloads and some that are drawn, beside a plain scan.
+
+The scan tests one filter after another, each until a constraint fails, compiled by numba in the same run. It
+is the limit that an index must keep to, and the measure by which engines of other runs are compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matching_report import Cell, Report
+from matching_workloads import Array, starts
+from numba import njit
+
+from evflow.matching import FilterColumns, Matcher
+from evflow.matching.model import Op
+
+VALUES = 100_000
+LACKING = -1
+"""The value of an attribute that an event has not."""
+PASSES = 5
+ONES = 200
+"""Events that are matched one by one in a pass."""
+PLAIN = 100
+"""Events that the scan goes through in a pass."""
+DRAWN = 12
+CHANGED = 20_000
+
+ELSEWHERE = {"A": (1.50, 0.512), "B": (3.61, 1.33), "C": (2.99, 0.790)}
+"""What REIN and TAMA took, as multiples of a scan in the same run of another machine."""
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """N filters of ranges of whole numbers, and E events.
+
+    Attributes:
+        title: what it is called.
+        start: int64, N + 1: where the ranges of a filter start and end.
+        range: int32, (C, 3): the attribute, the least and the largest value.
+        events: int32, (E, attributes): the values, ``LACKING`` where there is none.
+    """
+
+    title: str
+    start: Array
+    range: Array
+    events: Array
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def columns(self, filters: int) -> FilterColumns:
+        """The first filters as subscriptions; an equality is one constraint, another range is two."""
+        ranges = self.range[: self.start[filters]]
+        equal = ranges[:, 1] == ranges[:, 2]
+        twice = np.where(equal, 1, 2)
+        op = np.full((len(ranges), 2), (Op.GE, Op.LE), np.uint8)
+        op[equal, 0] = Op.EQ
+        kept = np.stack([np.ones(len(ranges), bool), ~equal], 1)
+        return FilterColumns(
+            names=self.names(),
+            texts=[],
+            start=np.concatenate([[0], np.cumsum(twice)])[self.start[: filters + 1]],
+            name=np.repeat(ranges[:, 0], twice),
+            op=op[kept],
+            number=ranges[:, 1:][kept].astype(np.float64),
+            text=np.full(int(twice.sum()), -1, np.int32),
+            subscription=np.arange(filters, dtype=np.int32),
+        )
+
+    def names(self) -> list[str]:
+        return [f"a{i}" for i in range(self.events.shape[1])]
+
+    def batch(self, first: int, stop: int) -> Any:
+        """Events as dicts."""
+        names = self.names()
+        return [
+            {name: value for name, value in zip(names, row, strict=True) if value != LACKING}
+            for row in self.events[first:stop].tolist()
+        ]
+
+
+def make(
+    title: str, filters: int, constraints: int, attributes: int, events: int, width: float,
+    *, zipf: float = 0.0, equal: float = 0.0, lacking: float = 0.0, spread: bool = False, seed: int = 1,
+) -> Ranges:  # fmt: skip
+    """A workload of ranges, drawn with a seed.
+
+    Args:
+        title: what it is called.
+        filters, constraints, attributes, events: how many there are; constraints are those of a filter, on
+            different attributes.
+        width: the share of all values that a range takes.
+        zipf: the exponent by which some attributes are constrained more often.
+        equal: the share of ranges that are equalities.
+        lacking: the share of its attributes that an event lacks.
+        spread: filters have 1 up to twice as many constraints, instead of all as many.
+    """
+    random = np.random.default_rng(seed)
+    chance = 1 / np.arange(1, attributes + 1) ** zipf
+    counts = np.full(filters, constraints)
+    if spread:
+        counts = random.integers(1, min(attributes, 2 * constraints) + 1, filters)
+    start = starts(counts)
+    ranges = np.empty((int(start[-1]), 3), np.int32)
+    for first in range(0, filters, 1 << 16):
+        own = counts[first : first + (1 << 16)]
+        keys = np.log(random.random((len(own), attributes))) / (chance / chance.sum())
+        chosen = np.argsort(-keys, axis=1)[:, : own.max()]
+        inside = np.arange(chosen.shape[1]) < own[:, None]
+        ranges[start[first] : start[first + len(own)], 0] = chosen[inside]
+    size = np.where(random.random(len(ranges)) < equal, 0, int(width * VALUES))
+    ranges[:, 1] = random.random(len(ranges)) * (VALUES - size)
+    ranges[:, 2] = np.minimum(ranges[:, 1] + size, VALUES - 1)
+    happened = random.integers(0, VALUES, (events, attributes), dtype=np.int32)
+    happened[random.random(happened.shape) < lacking] = LACKING
+    return Ranges(title, start, ranges, happened)
+
+
+def drawn(seed: int, quick: bool) -> Ranges:
+    """A workload of which all is drawn: how many, how wide, how skewed, how much events lack."""
+    random = np.random.default_rng(seed)
+    attributes = int(2 ** random.uniform(0, np.log2(200)))
+    constraints = min(attributes, int(2 ** random.uniform(0, np.log2(30))))
+    filters = int(min(10 ** random.uniform(3, 4 if quick else 6), 3e6 / constraints))
+    width, zipf = random.choice([0.001, 0.01, 0.1, 0.3, 0.7]), random.choice([0.0, 1.0])
+    equal, lacking = random.choice([0.0, 0.3, 1.0]), random.choice([0.0, 0.3, 0.9])
+    spread = bool(random.random() < 0.5)
+    title = (
+        f"{seed}: {filters:,} filters, {'1 to ' + str(2 * constraints) if spread else constraints} of "
+        f"{attributes} attributes{', Zipf' if zipf else ''}, width {width:g}, {100 * equal:g} % equalities, "
+        f"events lack {100 * lacking:g} %"
+    )
+    return make(
+        title, filters, constraints, attributes, 1000, width,
+        zipf=zipf, equal=equal, lacking=lacking, spread=spread, seed=seed,
+    )  # fmt: skip
+
+
+@njit
+def scan(start: Array, ranges: Array, event: Array, out: Array) -> int:
+    """The filters that an event satisfies, each tried; how many."""
+    found = 0
+    for i in range(len(start) - 1):
+        for j in range(start[i], start[i + 1]):
+            value = event[ranges[j, 0]]
+            if value < ranges[j, 1] or value > ranges[j, 2]:
+                break
+        else:
+            out[found] = i
+            found += 1
+    return found
+
+
+def least(call: Callable[[], Any], events: int) -> float:
+    """ns of CPU an event: the least of the passes."""
+    found = []
+    for _ in range(PASSES):
+        start = time.process_time_ns()
+        call()
+        found.append((time.process_time_ns() - start) / events)
+    return min(found)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What an event of a workload takes, in ns, and what else was measured.
+
+    Attributes:
+        matches: of an event.
+        plain: of the scan.
+        batch, one: of the index, in batches and one by one.
+        first: seconds of the first batch, with which filters move to where they are found best.
+        added, removed: ns of a subscription.
+        held: bytes of the matcher a constraint, without what threads need.
+        pool: how many filters stand in the pool.
+    """
+
+    matches: float
+    plain: float
+    batch: float
+    one: float
+    first: float
+    added: float
+    removed: float
+    held: float
+    pool: int
+
+
+def measured(workload: Ranges) -> Figures:
+    """Measures a workload.
+
+    Raises:
+        SystemExit: the index finds something else than the scan.
+    """
+    matcher, filters = Matcher("index"), len(workload)
+    matcher.subscribe_many(workload.columns(filters))
+    count = len(workload.events)
+    events = matcher.prepare(workload.batch(0, count))
+    ones = [matcher.prepare([event]) for event in workload.batch(0, min(ONES, count))]
+    begin = time.process_time()
+    matches = matcher.match_batch(events)
+    first = time.process_time() - begin
+    out = np.empty(filters, np.int32)
+    few = workload.events[:PLAIN]
+    for i, event in enumerate(few):
+        wanted = out[: scan(workload.start, workload.range, event, out)]
+        if not np.array_equal(np.sort(matches[i]), wanted):
+            raise SystemExit(f"{workload.title}: event {i} matches {len(matches[i])}, not {len(wanted)}")
+    plain = least(lambda: [scan(workload.start, workload.range, event, out) for event in few], len(few))
+    batch = least(lambda: matcher.match_batch(events), count)
+    one = least(lambda: [matcher.match_batch(event) for event in ones], len(ones))
+    stats = matcher.stats()
+    held = sum(size for name, size in stats.memory.items() if name != "engine.scratch") / len(workload.range)
+    changed = min(CHANGED, filters)
+    begin = time.process_time_ns()
+    matcher.unsubscribe_many(np.arange(changed))
+    removed = (time.process_time_ns() - begin) / changed
+    columns = workload.columns(changed)
+    begin = time.process_time_ns()
+    matcher.subscribe_many(columns)
+    added = (time.process_time_ns() - begin) / changed
+    per_event = len(matches.ids) / count
+    return Figures(per_event, plain, batch, one, first, added, removed, held, stats.details["pool.filters"])
+
+
+def fixed(quick: bool) -> list[Ranges]:
+    """The three workloads, of a hundredth of the filters if ``quick``."""
+    part = 100 if quick else 1
+    return [
+        make("A: 5 ranges of 20 attributes, width 0.3", 100_000 // part, 5, 20, 1000, 0.3),
+        make("B: 25 ranges of 80 attributes, width 0.7", 100_000 // part, 25, 80, 1000, 0.7),
+        make("C: 4 ranges of 20 attributes (Zipf), width 0.1", 1_000_000 // part, 4, 20, 1000, 0.1, zipf=1.0),
+    ]
+
+
+def run(quick: bool) -> Report:
+    """Measures and prints all workloads."""
+    report = Report("matching_ranges")
+    # Compiles what is measured, changes and moves to the pool included.
+    measured(make("warm", 20_000, 3, 20, 500, 0.3))
+    rows: list[list[Cell]] = []
+    ratios: list[list[Cell]] = []
+    for workload in fixed(quick):
+        got = measured(workload)
+        rows.append([workload.title, f"{got.matches:,.1f}", got.plain, got.batch, got.one])
+        rows[-1] += [got.added, got.removed, f"{got.first:.2f} s", f"{got.held:.0f} B"]
+        rein, tama = ELSEWHERE[workload.title[0]]
+        ratios.append([workload.title[0], got.batch / got.plain, got.one / got.plain, rein, tama])
+    head = ["ranges", "matches", "plain scan", "batches", "one by one", "added", "removed", "first batch"]
+    report.table("Ranges", [*head, "a constraint"], rows)
+    report.table(
+        "Ranges, as multiples of the scan", ["", "batches", "one by one", "REIN", "TAMA"], ratios, ""
+    )
+    random: list[list[Cell]] = []
+    for seed in range(DRAWN):
+        workload = drawn(seed, quick)
+        got = measured(workload)
+        random.append([workload.title, got.plain, got.batch, got.one])
+        random[-1] += [f"{got.batch / got.plain:.3f}", f"{got.one / got.plain:.3f}"]
+        random[-1].append(f"{got.pool / len(workload):.0%}")
+    head = [
+        "drawn",
+        "plain scan",
+        "batches",
+        "one by one",
+        "batches / scan",
+        "one by one / scan",
+        "in the pool",
+    ]
+    report.table("Ranges, drawn with a seed", head, random)
+    return report
