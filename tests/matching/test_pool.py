@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,10 +26,15 @@ WIDE = [f"w{i}" for i in range(20)]
 
 
 class Moves:
-    """How often filters went to the pool, to a pool with other axes, and back to lists."""
+    """How often filters went to the pool, to a pool with other axes, and back to lists.
 
-    def __init__(self) -> None:
+    Attributes:
+        cost: what the pool is said to cost, whenever the index asks.
+    """
+
+    def __init__(self, cost: Callable[[], float]) -> None:
         self.into = self.renewed = self.back = 0
+        self.cost = cost
 
     def least(self) -> int:
         return min(self.into, self.renewed, self.back)
@@ -38,7 +43,7 @@ class Moves:
 @pytest.fixture
 def restless(monkeypatch: pytest.MonkeyPatch) -> Iterator[Moves]:
     """Has the index move filters to the pool and back all the time, by chance."""
-    chance, moves, arrange = Random(1), Moves(), arranging.Arranging.arrange
+    moves, arrange = Moves(partial(Random(1).choice, [-1e30, 1e30])), arranging.Arranging.arrange
 
     def counted(self: Any) -> None:
         before = self._state[layout.POOLED]
@@ -53,7 +58,7 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> Iterator[Moves]:
     monkeypatch.setattr(arranging, "FEWEST", 1)
     monkeypatch.setattr(arranging, "ENTER", 0.0)
     monkeypatch.setattr(arranging, "BETTER", 1e-40)
-    monkeypatch.setattr(arranging, "pool_instead", lambda *_: chance.choice([-1e30, 1e30]))
+    monkeypatch.setattr(arranging, "pool_instead", lambda *_: moves.cost())
     yield moves
 
 
@@ -120,6 +125,23 @@ def test_ranges_equalities_patterns_and_areas_stand_side_by_side(restless: Moves
             side.matcher.save(tmp_path / "saved")
             side.matcher = Matcher.load(tmp_path / "saved")
     assert restless.least() > 0
+
+
+def test_signatures_stay_while_their_filters_leave_the_pool(restless: Moves) -> None:
+    random, side = Random(10), Side()
+    restless.cost = lambda: -1e30
+    side.add(ranges(random, 40, WIDE))
+    side.check([happened(random, WIDE)] * 3)
+    # These filters leave the pool last, when others have long wanted new lists.
+    side.add(ranges(random, 600, WIDE))
+    equal = [Constraint("w0", Op.EQ, float(i)) for i in range(90)]
+    ids = side.add([Filter((one, Constraint(name, Op.LE, 0.9))) for name in WIDE[1:] for one in equal])
+    assert pooled(side) > 1500
+    side.remove(random.sample(ids, len(ids) // 3))
+    restless.cost = lambda: 1e30
+    for _ in range(4):
+        side.check([happened(random, WIDE), {name: random.choice([0.0, 0.5]) for name in WIDE}])
+    assert restless.back > 0
 
 
 def test_wide_events_bring_ranges_to_the_pool_and_narrow_ones_back() -> None:

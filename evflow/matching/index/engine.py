@@ -295,6 +295,8 @@ class Index:
     def arrange(self) -> None:
         """Moves filters to where events find them at less cost, as counts of the last ones tell."""
         self._read_texts()
+        # Not while filters are on their way: their signatures look empty then.
+        self._purge()
         self.arranging.arrange()
         self._settle()
 
