@@ -1,4 +1,4 @@
-"""Subscriptions made of ranges: three fixed workloads and some that are drawn, beside a plain scan.
+"""Subscriptions made of ranges: three fixed workloads and many that are drawn, beside a plain scan.
 
 The scan tests one filter after another, each until a constraint fails, compiled by numba in the same run. It
 is the limit that an index must keep to, and the measure by which engines of other runs are compared.
@@ -27,7 +27,10 @@ ONES = 200
 """Events that are matched one by one in a pass."""
 PLAIN = 100
 """Events that the scan goes through in a pass."""
-DRAWN = 12
+DRAWN = 100
+"""Workloads that are drawn; the worst of them are shown."""
+WORST = 10
+LIMIT = 1.1
 CHANGED = 20_000
 
 ELSEWHERE = {"A": (1.50, 0.512), "B": (3.61, 1.33), "C": (2.99, 0.790)}
@@ -256,21 +259,32 @@ def run(quick: bool) -> Report:
     report.table(
         "Ranges, as multiples of the scan", ["", "batches", "one by one", "REIN", "TAMA"], ratios, ""
     )
-    random: list[list[Cell]] = []
+    found = []
     for seed in range(DRAWN):
         workload = drawn(seed, quick)
         got = measured(workload)
-        random.append([workload.title, got.plain, got.batch, got.one])
-        random[-1] += [f"{got.batch / got.plain:.3f}", f"{got.one / got.plain:.3f}"]
-        random[-1].append(f"{got.pool / len(workload):.0%}")
+        row: list[Cell] = [workload.title, f"{got.matches:,.1f}", got.plain, got.batch, got.one]
+        ratios_of = (got.batch / got.plain, got.one / got.plain)
+        row += [*(f"{ratio:.3f}" for ratio in ratios_of), f"{got.pool / len(workload):.0%}"]
+        found.append((ratios_of, row))
     head = [
         "drawn",
+        "matches",
         "plain scan",
         "batches",
         "one by one",
         "batches / scan",
         "one by one / scan",
-        "in the pool",
+        "pool",
     ]
-    report.table("Ranges, drawn with a seed", head, random)
+    summary: list[list[Cell]] = []
+    for i, what in enumerate(("batches", "one by one")):
+        found.sort(key=lambda pair: pair[0][i], reverse=True)
+        report.table(f"Ranges, drawn: the slowest in {what}", head, [row for _, row in found[:WORST]])
+        held = np.array([ratios_of[i] for ratios_of, _ in found])
+        summary.append(
+            [what, float(np.median(held)), float(held.max()), f"{(held > LIMIT).sum()} of {DRAWN}"]
+        )
+    head = ["", "median", "largest", f"more than {LIMIT} scans"]
+    report.table("Ranges, drawn, as multiples of the scan", head, summary, "")
     return report

@@ -294,8 +294,10 @@ class Matcher:
             SchemaError: ``batch`` is none of these.
         """
         count = self.threads if threads is None else _checked_threads(threads)
-        while (matches := self._match_rows(batch, count)) is None:
+        matches = self._match_rows(batch, count)
+        while matches is None:
             self._arrange()
+            matches = self._match_rows(batch, count)
         with self._counting:
             self._events += len(matches)
             self._matches += len(matches.ids)
@@ -303,12 +305,16 @@ class Matcher:
 
     def _match_rows(self, batch: Any, threads: int) -> Matches | None:
         """What events satisfy; None: the engine is to be arranged first."""
-        with self._guard.reading():
+        guard = self._guard
+        guard.enter()
+        try:
             rows = batch if isinstance(batch, EventRows) else self._rows(batch, self._workspace)
-            if self._weigh and self._weigh(rows):
+            if self._weigh and len(rows) > 1 and self._weigh(rows):
                 return None
             matches: Matches = self._engine.match(rows, threads)
             return matches
+        finally:
+            guard.leave()
 
     def prepare(self, batch: Any) -> PreparedEvents:
         """Events as engines read them, to be matched more than once.

@@ -36,7 +36,8 @@ def _head(capacity: int) -> int:
 
 
 @compiled
-def _units(capacity: int) -> int:
+def filing_units(capacity: int) -> int:
+    """The size of a block that has room for so many filings."""
     return (_head(capacity) + at.F_SIZE * capacity) // 16
 
 
@@ -190,7 +191,7 @@ def _sort_filings(state: int, place: int) -> int:
     larger = capacity
     if 8 * kept >= 7 * capacity:
         larger = (capacity + max(8, capacity // 2) + 7) & -8
-    start = new_block(state, _units(larger))
+    start = new_block(state, filing_units(larger))
     if start == at.FULL:
         return at.FULL
     block = i64(state + 8 * at.ENTRIES) + 16 * start
@@ -198,7 +199,7 @@ def _sort_filings(state: int, place: int) -> int:
         _choose_bounds(columns, length, capacity, block)
     kept = _copy_sorted(columns, length, capacity, block, larger)
     if capacity:
-        free_block(state, u32(place + at.E_START), _units(capacity))
+        free_block(state, u32(place + at.E_START), filing_units(capacity))
     set_u32(place + at.E_START, start)
     set_u32(place + at.E_CAPACITY, larger)
     set_u32(place + at.E_LENGTH, kept)
@@ -229,7 +230,7 @@ def drop_filings(state: int, place: int) -> None:
         pair += 1
     set_u32(place + at.E_LENGTH, kept)
     if kept == 0 and capacity:
-        free_block(state, u32(place + at.E_START), _units(capacity))
+        free_block(state, u32(place + at.E_START), filing_units(capacity))
         set_u32(place + at.E_CAPACITY, 0)
 
 

@@ -38,7 +38,7 @@ def room(state: int, arena: int, amount: int) -> int:
 
 
 @compiled
-def _rounded(units: int) -> tuple[int, int]:
+def rounded(units: int) -> tuple[int, int]:
     """The size that a block gets, and its class: each size up to 32, then four in an octave."""
     if units <= 32:
         return units, units
@@ -52,7 +52,7 @@ def _rounded(units: int) -> tuple[int, int]:
 @compiled
 def new_block(state: int, units: int) -> int:
     """The first unit of a block of this size, or FULL."""
-    units, size_class = _rounded(units)
+    units, size_class = rounded(units)
     head = i64(state + 8 * at.COUNTS) + 4 * (at.FREE_BLOCKS + size_class)
     entries = i64(state + 8 * at.ENTRIES)
     start = u32(head)
@@ -73,7 +73,7 @@ def new_block(state: int, units: int) -> int:
 @compiled
 def free_block(state: int, start: int, units: int) -> None:
     """Gives a block back. A large one serves for small ones if none does at present."""
-    units, size_class = _rounded(units)
+    units, size_class = rounded(units)
     left = i64(state + 8 * at.SCRAP_END) - i64(state + 8 * at.SCRAP)
     if units >= 256 and left <= 32:
         rest = i64(state + 8 * at.SCRAP)
@@ -88,7 +88,7 @@ def free_block(state: int, start: int, units: int) -> None:
 
 
 @compiled
-def _units(state: int, kind: int, elements: int, capacity: int) -> int:
+def list_units(state: int, kind: int, elements: int, capacity: int) -> int:
     """The size of a block for this many entries, a multiple of 4 (16 for columns)."""
     if kind == at.PLAIN:
         return capacity // 4
@@ -201,7 +201,7 @@ def _resize(state: int, entry: int, capacity: int) -> int:
         becomes |= at.COLUMNS
         capacity = (capacity + 15) & -16
         info |= at.I_RANGES | at.I_ONCE
-    start = new_block(state, _units(state, becomes, elements, capacity))
+    start = new_block(state, list_units(state, becomes, elements, capacity))
     if start == at.FULL:
         return at.FULL
     entries = i64(state + 8 * at.ENTRIES)
@@ -216,7 +216,7 @@ def _resize(state: int, entry: int, capacity: int) -> int:
         elif becomes == at.PLAIN:
             set_u32(block + 4 * i, u32(records + 4 * i))
     if old:
-        free_block(state, old_start, _units(state, kind, elements, old))
+        free_block(state, old_start, list_units(state, kind, elements, old))
     set_u32(entry + at.L_START, start)
     set_u32(entry + at.L_CAPACITY, capacity)
     set_u32(entry + at.L_INFO, (info & ~at.I_KIND) | becomes)
@@ -345,7 +345,7 @@ def drop_block(state: int, entry: int) -> None:
     if capacity == 0:
         return
     kind = info & at.I_KIND
-    units = _units(state, kind, info >> at.I_ELEMENTS, capacity)
+    units = list_units(state, kind, info >> at.I_ELEMENTS, capacity)
     free_block(state, u32(entry + at.L_START), units)
     set_u32(entry + at.L_CAPACITY, 0)
     set_u32(entry + at.L_INFO, info & ~at.COLUMNS)

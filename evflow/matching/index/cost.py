@@ -12,7 +12,9 @@ from dataclasses import dataclass
 SIGNATURE, NAME = 50, 8
 """What a signature takes that an event has all elements of, and each of these elements."""
 SHORT, LONG = 15, 1
-"""What a filter takes in a short list, and in columns, which may take four times that if they are in no cache."""
+"""What a filter takes in a short list, and in columns, which take up to four times that if they are in no
+cache.
+"""
 _BLOCK, _ROW = 10.0, 3.0
 """What a block of the pool takes, and each row of it that is anded."""
 _CANDIDATE = 40.0

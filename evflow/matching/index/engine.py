@@ -21,7 +21,7 @@ from evflow.matching.index.dicts import DictReader
 from evflow.matching.index.directory import rebuild
 from evflow.matching.index.memory import Buffer, address_of
 from evflow.matching.index.moving import UNSETTLED, move, move_one
-from evflow.matching.index.purge import purge
+from evflow.matching.index.purge import compact, purge
 from evflow.matching.index.records import DRAFT_SIZE, LONGEST
 from evflow.matching.index.scratch import Scratch
 from evflow.matching.index.settle import settle
@@ -299,6 +299,16 @@ class Index:
         self._purge()
         self.arranging.arrange()
         self._settle()
+        self._compact()
+
+    def _compact(self) -> None:
+        """Gives the memory of entries back if most of it is free."""
+        used = compact(self._at, 0)
+        if 2 * used < self._state[at.ENTRIES_USED]:
+            entries = Buffer(used * at.UNITS[at.ARENAS.index("entries")])
+            compact(self._at, entries.address)
+            self._arenas["entries"] = entries
+            self._grow("entries", used)
 
     def _match(self, events: EventRows, start: int, stop: int, times: float = 1.0) -> Matches:
         """What the events from ``start`` to ``stop`` satisfy, in the calling thread."""

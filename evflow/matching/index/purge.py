@@ -1,10 +1,12 @@
-"""Lists that have become empty are given back, once enough has changed that there may be many."""
+"""Lists that have become empty are given back, once enough has changed that there may be many; and so is the
+memory of blocks, once filters have moved to the pool.
+"""
 
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.bands import drop_filings
-from evflow.matching.index.blocks import free_block, list_address
+from evflow.matching.index.bands import drop_filings, filing_units
+from evflow.matching.index.blocks import free_block, list_address, list_units, rounded
 from evflow.matching.index.directory import element_address, signature_elements
 from evflow.matching.index.settle import free_list
 from evflow.matching.native import compiled, i64, kernel, set_i64, set_u32, u32
@@ -86,3 +88,51 @@ def purge(state: int) -> int:
         if u32(element_address(state, element) + at.E_LENGTH):
             drop_filings(state, element_address(state, element))
     return freed
+
+
+@compiled
+def _copy_block(state: int, start: int, units: int, to: int, used: int) -> int:
+    """Copies a block behind ``used`` units of another arena, unless ``to`` is 0; how many are used then.
+
+    ``start`` is where its first unit is noted.
+    """
+    units = rounded(units)[0]
+    if to:
+        source, target = i64(state + 8 * at.ENTRIES) + 16 * u32(start), to + 16 * used
+        for word in range(2 * units):
+            set_i64(target + 8 * word, i64(source + 8 * word))
+        set_u32(start, used)
+    return used + units
+
+
+@kernel
+def compact(state: int, to: int) -> int:
+    """Copies the blocks that are in use to another arena, without gaps; how many units they take.
+
+    ``to`` is where that arena stands, which is to take the place of the old one; if it is
+    0, units are only counted.
+    """
+    used = 1
+    for number in range(i64(state + 8 * at.LISTS_USED)):
+        entry = list_address(state, number)
+        if number and i64(entry) == 0:
+            continue
+        info, capacity = u32(entry + at.L_INFO), u32(entry + at.L_CAPACITY)
+        count = info >> at.I_ELEMENTS
+        if capacity:
+            units = list_units(state, info & at.I_KIND, count, capacity)
+            used = _copy_block(state, entry + at.L_START, units, to, used)
+        if info & at.I_SIGNATURE and count > at.INLINE:
+            used = _copy_block(state, entry + at.L_ELEMENTS, (count + 3) // 4, to, used)
+    for element in range(i64(state + 8 * at.ELEMENTS_USED)):
+        place = element_address(state, element)
+        if u32(place + at.E_CAPACITY):
+            units = filing_units(u32(place + at.E_CAPACITY))
+            used = _copy_block(state, place + at.E_START, units, to, used)
+    if to:
+        for size in range(at.FREE_BLOCKS, at.LENGTHS):
+            set_u32(i64(state + 8 * at.COUNTS) + 4 * size, 0)
+        set_i64(state + 8 * at.SCRAP, 0)
+        set_i64(state + 8 * at.SCRAP_END, 0)
+        set_i64(state + 8 * at.ENTRIES_USED, used)
+    return used
