@@ -162,6 +162,25 @@ def test_wide_events_bring_ranges_to_the_pool_and_narrow_ones_back() -> None:
     assert side.check([happened(random, WIDE, share) for share in (0.0, 0.2, 0.9, 1.0)]) > 0
 
 
+def test_memory_of_lists_is_given_back_once_their_filters_are_in_the_pool() -> None:
+    random, side = Random(11), Side()
+    # What stays in blocks: long signatures, circles, equalities, and what is filed under names.
+    side.add([Filter((constraint(random, "a"),), circle(random, 0.1)) for _ in range(300)])
+    side.add([Filter((Constraint("b", Op.EQ, float(i % 30)), constraint(random, "c"))) for i in range(900)])
+    side.add([Filter(tuple(constraint(random, name) for name in "cdefghi")) for _ in range(20)])
+    side.add(ranges(random, 6000, WIDE))
+    before = side.matcher.stats().memory["engine.entries"]
+    to_pool(side, random)
+    assert side.matcher.stats().memory["engine.entries"] < 0.4 * before
+    events = [event(random, "abcdefghi") | happened(random, WIDE, share) for share in (0.3, 1.0) * 4]
+    assert side.check(events) > 0
+    # Blocks that are new after that take no place of one that is in use.
+    side.add([Filter((constraint(random, name),), circle(random, 0.2)) for name in "abcde" * 60])
+    side.remove(random.sample(sorted(side.oracle.held), 3000))
+    side.add([Filter((Constraint("b", Op.EQ, float(i % 50)), constraint(random, "d"))) for i in range(900)])
+    assert side.check(events) > 0
+
+
 def test_a_slot_that_is_used_again_forgets_who_was_there() -> None:
     random, side = Random(4), Side()
     ids = side.add(ranges(random, 1500, WIDE, 0.1))
