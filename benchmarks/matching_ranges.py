@@ -25,9 +25,9 @@ LACKING = -1
 PASSES = 5
 ONES = 200
 """Events that are matched one by one in a pass."""
-PLAIN = 100
+PLAIN = 50
 """Events that the scan goes through in a pass."""
-DRAWN = 100
+DRAWN = 60
 """Workloads that are drawn; the worst of them are shown."""
 WORST = 10
 LIMIT = 1.1
@@ -139,7 +139,7 @@ def drawn(seed: int, quick: bool) -> Ranges:
         f"events lack {100 * lacking:g} %"
     )
     return make(
-        title, filters, constraints, attributes, 1000, width,
+        title, filters, constraints, attributes, 200, width,
         zipf=zipf, equal=equal, lacking=lacking, spread=spread, seed=seed,
     )  # fmt: skip
 
