@@ -28,7 +28,7 @@ def gate(function: Function) -> Native | None:
     result = body.phi("i64", e.returns)
     body.ret("i64 " + body.let(f"zext i1 {body.let(f'icmp ne i64 {result}, 0')} to i64"))
     body.finish()
-    return Native(body.module.text(), optimised=True)
+    return Native(body.module.text(), optimised=False)
 
 
 class _OneEvent(Host):

@@ -1,13 +1,15 @@
 """From LLVM IR to machine code in memory: the target machine, and two tiers.
 
 The first tier is LLVM's fast instruction selection without any pass over the code: a new filter is ready in
-less than a millisecond. Code that has seen many events, or is about to, is compiled once more with all
-optimisations. Both tiers come from the same text and compute the same, to the last bit.
+less than a millisecond. Code that has seen many events is compiled once more with all optimisations, by
+another thread. Both tiers come from the same text and compute the same, to the last bit.
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -23,8 +25,13 @@ from evflow.codgen.llvm.append_ir import PYTHON_FUNCTIONS
 from evflow.codgen.llvm.expressions import C_FUNCTIONS
 from evflow.errors import CodeError
 
+_log = logging.getLogger("evflow.codgen")
+
 HOT = 20_000
 """Events after which code is compiled with all optimisations."""
+
+_MASS = 1_000_000
+"""Events of a batch that waits until the code is optimised: some 40 ms."""
 
 _LARGE = 200_000
 """Characters of IR beyond which code is not optimised: that takes more than linear time, ten seconds for a
@@ -38,6 +45,14 @@ LOCK = threading.RLock()
 
 # A fork copies LLVM as it is: half a compilation would abort the fork when it ends.
 os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+
+
+def is_busy() -> bool:
+    """Whether another thread compiles, so that whoever compiles now waits."""
+    if not LOCK.acquire(blocking=False):
+        return True
+    LOCK.release()
+    return False
 
 
 @contextmanager
@@ -189,19 +204,21 @@ def _optimise(module: Any, machine: Any) -> None:
         NewPassManager._dispose(manager)
 
 
-class Code:
-    """Compiled code in the tier that its use has earned.
+class Tiers:
+    """Machine code in the tier that its use has earned; any number of threads may use it.
+
+    Args:
+        ir: the module.
+        entry: the name of its only function that is not internal.
 
     Attributes:
-        ir: the module, as it was written.
-        held: the function ``void (ptr context)`` as a callable that keeps the interpreter lock.
-        free: the same, but other threads run meanwhile.
-        loops: whether it may take long, whatever it is given.
-    """
+        ir: as given.
+        native: the code of the tier in use.
+        optimised: whether that is the second tier.
 
-    held: Callable[[int], None]
-    free: Callable[[int], None]
-    loops = False
+    Raises:
+        CodeError: the module is too large.
+    """
 
     def __init__(self, ir: str, entry: str = "run") -> None:
         if len(ir) > _MOST:
@@ -210,28 +227,55 @@ class Code:
             )
         self.ir = ir
         self._entry = entry
-        self._seen = 0
+        self._seen: float = 0
+        self._optimiser: threading.Thread | None = None
+        # Another thread may still run what was there before, so it stays.
+        self._natives: tuple[Native, ...] = ()
         self._load(optimised=False)
 
     def _load(self, *, optimised: bool) -> None:
         native = Native(self.ir, self._entry, optimised=optimised)
-        self.optimised = optimised
-        self.held, self.free = _HELD(native.address), _FREE(native.address)
-        # Another thread may still run what was there before, so it stays.
-        self._natives = (*getattr(self, "_natives", ()), native)
+        self._natives = (*self._natives, native)
+        self.native, self.optimised = native, optimised
+
+    @property
+    def settled(self) -> bool:
+        """Whether the code stays in the tier that it is in."""
+        return self.optimised or self._seen < 0 or len(self.ir) > _LARGE
 
     def saw(self, events: int) -> None:
-        """Tells that so many events are about to run."""
+        """Tells that so many events are about to run.
+
+        Once there were many, another thread optimises the code, and events do not wait for it. They do where
+        a single batch is so large that this pays.
+        """
         if self.optimised:
             return
         self._seen += events
-        # Where another thread compiles, events do not wait for it: the next batch is early enough.
-        if self._seen > HOT and len(self.ir) <= _LARGE and LOCK.acquire(blocking=False):
+        if self._seen <= HOT or len(self.ir) > _LARGE:
+            return
+        if events >= _MASS:
+            self.optimise()
+        elif self._optimiser is None or not self._optimiser.is_alive():
+            self._optimiser = threading.Thread(target=self._optimise_beside, name="evflow compiler")
             try:
-                if not self.optimised:
-                    self._load(optimised=True)
-            finally:
-                LOCK.release()
+                self._optimiser.start()
+            except RuntimeError:
+                # Python ends, or there is no room for a thread: the first tier does the same.
+                self._seen = -math.inf
+
+    def optimise(self) -> None:
+        """Compiles the code with all optimisations, unless it is large or done already."""
+        with LOCK:
+            if not self.optimised and len(self.ir) <= _LARGE:
+                self._load(optimised=True)
+
+    def _optimise_beside(self) -> None:
+        try:
+            self.optimise()
+        except Exception:  # noqa: BLE001  whatever LLVM says, the first tier does the same
+            _log.warning("LLVM could not optimise the code of a function, which runs as it is", exc_info=True)
+            self._seen = -math.inf
 
     def dump_ir(self, *, optimised: bool = False) -> str:
         """LLVM IR: as it was written, or as the optimiser leaves it."""
@@ -242,6 +286,24 @@ class Code:
             module.verify()
             _optimise(module, _machine(optimised=True))
             return str(module)
+
+
+class Code(Tiers):
+    """Compiled code that is called with the address of its context.
+
+    Attributes:
+        held: the function ``void (ptr context)`` as a callable that keeps the interpreter lock.
+        free: the same, but other threads run meanwhile.
+        loops: whether it may take long, whatever it is given.
+    """
+
+    held: Callable[[int], None]
+    free: Callable[[int], None]
+    loops = False
+
+    def _load(self, *, optimised: bool) -> None:
+        super()._load(optimised=optimised)
+        self.held, self.free = _HELD(self.native.address), _FREE(self.native.address)
 
 
 _HELD = ctypes.PYFUNCTYPE(None, ctypes.c_int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from evflow.codgen.llvm.read_ir import Numpy, can_read, write_copier, write_reader
 from evflow.codgen.memory import Array, address
-from evflow.codgen.native import Native
+from evflow.codgen.native import Native, Tiers
 from evflow.codgen.objects import builtin, is_usable
 from evflow.schema import Schema
 from evflow.schema.types import FieldType, Record
@@ -33,7 +33,12 @@ class FieldReader:
     """
 
     def __init__(self, ir: str) -> None:
-        self._read: Any = builtin(Native(ir, optimised=True), np.zeros(0, np.int64))
+        self._code = Tiers(ir)
+        self._bind()
+
+    def _bind(self) -> None:
+        self._bound = self._code.native
+        self._read: Any = builtin(self._bound, np.zeros(0, np.int64))
 
     def read(self, data: Array, starts: Array | None, width: int, rows: int) -> Array:
         """An object for each event, 1-D.
@@ -44,6 +49,9 @@ class FieldReader:
             width: of each event, if they have one.
             rows: how many events.
         """
+        self._code.saw(rows)
+        if self._bound is not self._code.native:
+            self._bind()
         made: Array = np.empty(rows, object)
         at = 0 if starts is None else address(starts)
         for first in range(0, rows, _STRETCH):

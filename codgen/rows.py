@@ -7,14 +7,11 @@ from collections.abc import Sequence
 
 from evflow.codgen.llvm.rows_ir import can_encode_rows, write_rows_encoder
 from evflow.codgen.memory import Array, address
-from evflow.codgen.native import Native
+from evflow.codgen.native import Code
 from evflow.schema import Schema
 
 _BRIEF = 1 << 20
 """Bytes that are written before another thread could take over: a tenth of a millisecond."""
-
-_HELD = ctypes.PYFUNCTYPE(None, ctypes.c_int64)
-_FREE = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 
 
 class RowsEncoder:
@@ -26,8 +23,7 @@ class RowsEncoder:
 
     def __init__(self, schema: Schema) -> None:
         self._words = ctypes.c_int64 * (2 + 2 * len(schema.fields))
-        self._code = Native(write_rows_encoder(schema), optimised=True)
-        self._held, self._free = _HELD(self._code.address), _FREE(self._code.address)
+        self._code = Code(write_rows_encoder(schema))
 
     def encode(self, columns: Sequence[Array], rows: int, target: Array) -> None:
         """Encodes rows to where they belong, with every text empty.
@@ -43,7 +39,8 @@ class RowsEncoder:
         for column in columns:
             words += (address(column), column.strides[0])
         laid = self._words(*words)
-        run = self._held if len(target) <= _BRIEF else self._free
+        self._code.saw(rows)
+        run = self._code.held if len(target) <= _BRIEF else self._code.free
         run(ctypes.addressof(laid))
 
 

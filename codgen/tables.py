@@ -15,7 +15,7 @@ from evflow.codgen.llvm.table_ir import (
     write_table_encoder,
 )
 from evflow.codgen.memory import Array, address
-from evflow.codgen.native import Native
+from evflow.codgen.native import Native, Tiers
 from evflow.codgen.objects import Append, Words, builtin, is_usable, layouts_of, slots_of
 from evflow.schema import Schema
 from evflow.schema.description import held_records
@@ -33,6 +33,9 @@ _SMALL = 64 << 10
 _FEW = 1024
 """Rows of varying width that may lie there."""
 
+_TABLE = 20
+"""Rows that a table counts as at least."""
+
 _STRETCH = 4 << 20
 """Bytes that are written before another thread can take over: about a millisecond."""
 
@@ -41,6 +44,7 @@ class _Run:
     """The function with words and memory of its own, for one call at a time."""
 
     def __init__(self, code: Native) -> None:
+        self.code = code
         words = np.zeros(len(WORDS), np.int64)
         self.append = builtin(code, words)
         # The same words; to set one of them so takes half the time.
@@ -57,10 +61,19 @@ class TableEncoder:
         code: the machine code, of ``write_table_encoder``.
     """
 
-    def __init__(self, schema: Schema, code: Native) -> None:
+    def __init__(self, schema: Schema, code: Tiers) -> None:
         self._width = schema.width
         self._code = code
         self._runs: list[_Run] = []
+
+    @property
+    def settled(self) -> bool:
+        """Whether the code is as fast as it will be, since many rows came."""
+        return self._code.settled
+
+    def optimise(self) -> None:
+        """Has the code optimised at once."""
+        self._code.optimise()
 
     def bound(self, words: Words) -> Append:
         """The function that puts rows where ``words`` say, all or none; their ``row`` has to be -1.
@@ -68,7 +81,7 @@ class TableEncoder:
         Args:
             words: int64, one for each of ``append_ir.WORDS``.
         """
-        return builtin(self._code, words)
+        return builtin(self._code.native, words)
 
     def encode(self, given: list[Any], rows: int, target: Array | None = None) -> Rows | None:
         """Rows back to back, and where each starts if they vary in width.
@@ -81,8 +94,12 @@ class TableEncoder:
         Returns:
             None if a row leaves a doubt.
         """
+        self._code.saw(max(rows, _TABLE))
+        native = self._code.native
         # Threads take one each; popping and appending are single steps of the interpreter.
-        run = self._runs.pop() if self._runs else _Run(self._code)
+        run = self._runs.pop() if self._runs else _Run(native)
+        if run.code is not native:
+            run = _Run(native)
         try:
             return self._encode(run, given, rows, target)
         finally:
@@ -149,7 +166,7 @@ def _made(schema: Schema, key: str, can_encode: Any, *, events: bool) -> TableEn
         layouts = layouts_of(schema, *held_records(schema).values()) if is_usable() else {}
         if is_usable() and schema.fields and can_encode(schema, layouts.__contains__):
             ir = write_table_encoder(schema, layouts, slots_of(Laid), events=events)
-            made = TableEncoder(schema, Native(ir, optimised=True))
+            made = TableEncoder(schema, Tiers(ir))
         schema.made.setdefault(key, made)
     encoder: TableEncoder | None = schema.made[key]
     return encoder

@@ -14,7 +14,7 @@ import numpy as np
 
 from evflow.codgen.llvm.validate_ir import HEAD, PATH, write_validator
 from evflow.codgen.memory import Array, address
-from evflow.codgen.native import HOT, LOCK, Code
+from evflow.codgen.native import LOCK, Code
 from evflow.errors import SchemaError
 from evflow.schema import Schema
 from evflow.schema.types import Array as ArrayType
@@ -45,7 +45,7 @@ class Validator:
 
     def hasten(self) -> None:
         """Compiles it at once as it would be after much use."""
-        self._code.saw(HOT + 1)
+        self._code.optimise()
 
     def check(self, data: Array, count: int | None = None) -> Array | None:
         """Checks events that stand back to back.

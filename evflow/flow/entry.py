@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -56,24 +55,34 @@ def _writer(
 
 def _table_writer(schema: Schema, words: Words) -> Callable[[Any], bool]:
     """Writes small tables, columns or events, to the submit buffer; see ``_Short.write_table``."""
-    tables = importlib.import_module("evflow.codgen.tables")
-    encoders = tables.table_encoder(schema), tables.events_encoder(schema)
-    columns, events = (_take_none if encoder is None else encoder.bound(words) for encoder in encoders)
+    columns: Callable[[Any], bool] = _take_none
+    events: Callable[[Any], bool] = _take_none
     names = [field.name for field in schema.fields]
     # The function is given the fields of a record, each as a column, so a column of records is not for it.
     flat = not any(isinstance(field.type, Record) for field in schema.fields)
 
     def write(table: Any) -> bool:
+        nonlocal columns, events
         if type(table) is list:
+            if events is _take_none:
+                events = _bound(schema, "events_encoder", words)
             return events(table)
         if type(table) is not dict:
             return False
+        if columns is _take_none:
+            columns = _bound(schema, "table_encoder", words)
         if flat and len(table) == len(names) and columns([table.get(name) for name in names]):
             return True
         laid = small_table(schema, table)
         return laid is not None and columns(laid)
 
     return write
+
+
+def _bound(schema: Schema, name: str, words: Words) -> Callable[[Any], bool]:
+    """An encoder of tables that writes to the submit buffer, once it is as fast as it will be."""
+    encoder = schema.made.get(name)
+    return encoder.bound(words) if encoder is not None and encoder.settled else _take_none
 
 
 def _take_none(event: Any) -> bool:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
+from evflow.codgen.native import is_busy
 from evflow.engine.gate import gate_of
 from evflow.engine.topology import Slot, Topology
 from evflow.errors import FlowError
@@ -203,7 +204,7 @@ class SourceQueue:
         """Has the first filter checked where events are submitted, if many come; counts what it rejected
         there."""
         buffer = self.buffer
-        if not self._gated and buffer.many and buffer.schema is not None:
+        if not self._gated and buffer.many and buffer.schema is not None and not is_busy():
             self._gated = True
             buffer.set_gate(gate_of(self.slot, buffer.schema, topology))
         buffer.sync()

@@ -7,11 +7,13 @@ import os
 import threading
 import time
 import weakref
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from evflow.codgen import kernel as kernels
+from evflow.codgen import native
 from evflow.codgen.front import Input, build
 from evflow.codgen.kernel import Kernel, Port, Stage, kernel
 from evflow.codgen.native import HOT, Code, Native, compiling
@@ -20,6 +22,7 @@ from evflow.schema import Schema
 from evflow.schema.types import f64, i64
 from tests.codgen.oracle import rows_at, run_kernel
 from tests.codgen.test_kernel import batch_of
+from tests.node.processes import wait_for
 
 REC = Schema("rec", {"seq": i64, "price": f64, "tag": "str[8]"})
 
@@ -35,14 +38,44 @@ def test_code_is_optimised_when_it_is_hot() -> None:
     assert not made.code.optimised
     for _ in range(HOT // 1000):
         run_kernel(made, batch)
-    assert made.code.optimised
+    wait_for(lambda: made.code.optimised, "another thread to optimise the code")
     assert rows_at(run_kernel(made, batch), 0) == first
 
 
-def test_code_is_optimised_before_a_large_batch() -> None:
+def test_a_batch_of_a_million_waits_until_the_code_is_optimised() -> None:
     made = kernel((stage("input.seq % 7 == 4 /* large */"),), REC)
-    assert rows_at(run_kernel(made, batch_of(HOT + 1)), 0)[:2] == [4, 11]
+    made.code.saw(1_000_000)
     assert made.code.optimised
+    assert rows_at(run_kernel(made, batch_of(20)), 0) == [4, 11, 18]
+
+
+def test_code_that_cannot_be_optimised_runs_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = kernel((stage("input.seq % 7 == 5 /* stays */"),), REC)
+    monkeypatch.setattr(native, "_optimise", Mock(side_effect=RuntimeError("no such pass")))
+    made.code.saw(HOT + 1)
+    wait_for(lambda: made.code.settled, "the attempt")
+    made.code.saw(HOT + 1)
+    assert not made.code.optimised
+    assert rows_at(run_kernel(made, batch_of(20)), 0) == [5, 12, 19]
+    assert [record.getMessage() for record in caplog.records] == [
+        "LLVM could not optimise the code of a function, which runs as it is"
+    ]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_code_is_optimised_in_a_fork_too() -> None:
+    made = kernel((stage("input.seq % 7 == 6 /* fork */"),), REC)
+    made.code.saw(HOT + 1)
+    child = os.fork()
+    if not child:
+        until = time.monotonic() + 20
+        while not made.code.optimised and time.monotonic() < until:
+            made.code.saw(1)
+            time.sleep(0.01)
+        os._exit(0 if made.code.optimised else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_very_large_code_is_not_optimised() -> None:

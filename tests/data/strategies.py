@@ -5,15 +5,17 @@
 logical types. ``events(schema)`` draws the fields of one
 event as a dict. ``plain`` and ``plain_event`` say what the ``msgpack`` package must read, ``wire`` and
 ``wire_event`` which bytes must be written; they follow ``docs/wire-format.md`` and know nothing of evflow's
-encoder.
+encoder. ``tiers`` draws how far machine code is optimised.
 """
 
 from __future__ import annotations
 
 import decimal
+import math
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest import mock
 
 import msgpack
 import numpy as np
@@ -21,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from evflow import UUID, Decimal, Duration, Enum, Timestamp
+from evflow.codgen import native
 from evflow.schema import Schema
 from evflow.schema.types import (
     BLOB,
@@ -329,3 +332,11 @@ def _is_fixed(kind: FieldType) -> bool:
         # A record that holds itself does so through a list or an optional field.
         return all(_is_fixed(f.type) for f in kind.schema.fields)
     return isinstance(kind, (Number, Str, Bytes))
+
+
+def _tier(drawn: int) -> Any:
+    return mock.patch.multiple(native, HOT=math.inf if drawn else -1, _MASS=0)
+
+
+tiers = st.integers(0, 3).map(_tier)
+"""A context in which machine code is optimised at once, or not at all."""

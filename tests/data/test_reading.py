@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.events.columns import reading
 from evflow.schema.types import Logical, Record
-from tests.data.strategies import events, schemas, some, wire_event
+from tests.data.strategies import events, schemas, some, tiers, wire_event
 
 
 def _plain(value: Any) -> Any:
@@ -36,10 +36,12 @@ def test_every_column_of_any_schema_has_the_values_that_were_sent(many: int) -> 
         chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), unique=True).map(sorted))
         if data.draw(st.booleans()):
             batch, rows = batch.select(chosen), [rows[n] for n in chosen]
+        tier = data.draw(tiers)
         for field in schema.fields:
             if isinstance(field.type.held, Record | Logical) or "record" in field.type.text:
                 continue
-            found = batch[field.name]
+            with tier:
+                found = batch[field.name]
             expected = [row[field.name] for row in rows]
             if found.dtype.kind == "O":
                 assert _plain(found.tolist()) == _plain(expected)

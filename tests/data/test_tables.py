@@ -15,7 +15,7 @@ import evflow as ev
 from evflow.codgen import objects, tables
 from evflow.errors import SchemaError
 from evflow.events.columns import direct, reading, writing
-from tests.data.strategies import events, schemas, some, wire_event
+from tests.data.strategies import events, schemas, some, tiers, wire_event
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_columns_of_any_schema_become_the_bytes_of_the_wire_format(data: st.Data
     schema = data.draw(schemas())
     rows = data.draw(st.lists(events(schema), min_size=1, max_size=6))
     columns = {field.name: [row[field.name] for row in rows] for field in schema.fields}
-    with mock.patch.object(direct, "_MANY", 0):
+    with mock.patch.object(direct, "_MANY", 0), data.draw(tiers):
         batch = ev.EventBatch.from_columns(schema, columns)
     assert batch.to_bytes() == b"".join(wire_event(schema, row) for row in rows)
     assert len(batch) == len(ev.EventBatch.from_bytes(schema, batch.to_bytes())) == len(rows)

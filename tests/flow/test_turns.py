@@ -12,6 +12,7 @@ import pytest
 
 import evflow as ev
 from evflow.flow.turns import Turns
+from tests.node.processes import wait_for
 
 
 class Ping(ev.Event):
@@ -29,10 +30,12 @@ def unfair() -> Iterator[None]:
 
 def _warm(flow: ev.Flow) -> None:
     """Lets single events and small tables take the short way."""
-    for _ in range(1_000):
+    for _ in range(1_200):
         flow["pings"].submit(Ping(number=-1))
         flow["pings"].submit_batch({"number": [-1]})
     flow.drain()
+    # A table takes it once its code is optimised.
+    wait_for(lambda: "evflow compiler" not in [thread.name for thread in threading.enumerate()], "compilers")
 
 
 @pytest.mark.parametrize("table", [False, True], ids=["an event", "a small table"])

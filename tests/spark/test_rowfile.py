@@ -114,7 +114,7 @@ def test_a_file_of_another_schema_or_content_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ev.FlowError, match="it is cut: expected 3 events"):
         RowFile(path)
     path.write_bytes(b"x" + content[1:])
-    with pytest.raises(ev.FlowError, match="no row file of this version"):
+    with pytest.raises(ev.FlowError, match="not a row file of this version"):
         RowFile(path)
     path.write_bytes(content[:12])
     with pytest.raises(ev.FlowError, match="cannot be used"):
