@@ -254,8 +254,8 @@ class Channel(Closing):
             CodeError: the function is wrong; carries line and column.
             SchemaError: the channel's events do not fit it.
             LinkError: a process did not confirm in time, or refuses the function.
-            FlowError: the channel is closed, the process has made another one of that name, or the caller is
-                a handler.
+            FlowError: the channel is closed, the process has another channel of that name open, or the caller
+                is a handler.
         """
         self._keeper.refuse_in_handler("derive a channel")
         self._refuse_if_closed()

@@ -145,7 +145,7 @@ class Process(Closing):
 
         Raises:
             LinkError: a setting is wrong.
-            FlowError: the process has made another one of that name, which is open; the process is closed; or
+            FlowError: the process has another channel of that name open; the process is closed; or
                 the caller is a handler.
         """
         self.keeper.refuse_in_handler("create a channel")
@@ -182,9 +182,8 @@ class Process(Closing):
                 if replace(other, token=record.token) == record:
                     return other
                 raise FlowError(
-                    f"channel {name!r}: process {self.name} has made another one of that name, and it is "
-                    f"open, with {_differences(other, record)}; "
-                    "give the new one another name, or make it alike"
+                    f"channel {name!r}: process {self.name} has a channel of that name open, with "
+                    f"{_differences(other, record)}; give the new one another name, or make it alike"
                 )
         return record
 
@@ -420,10 +419,19 @@ def _differences(old: Record, new: Record) -> str:
     """What two channels have of each other's, by name."""
     names = ("schemas", "policy", "delivery", "limit", "derivation")
     return ", ".join(
-        f"{name} {shown(getattr(old, name), 200)} instead of {shown(getattr(new, name), 200)}"
+        f"{name} {_told(getattr(old, name))} instead of {_told(getattr(new, name))}"
         for name in names
         if getattr(old, name) != getattr(new, name)
     )
+
+
+def _told(setting: Any) -> str:
+    """A setting of a channel, for an error."""
+    if isinstance(setting, Derivation):
+        return f"{setting.kind} {shown(setting.code, 200)}"
+    if isinstance(setting, tuple):
+        return " and ".join(shown(schema, 200).removeprefix("Schema") for schema in setting)
+    return shown(setting, 200)
 
 
 def _times(patience: float, silence: float) -> Settings:
