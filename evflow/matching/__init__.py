@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.engine import ENGINES, Matches
+from evflow.matching.explain import Explanation, FilterExplanation, Reason
 from evflow.matching.model import Circle, Constraint, Filter, GlobeCircle, Op, Subscription
 from evflow.matching.prepared import PreparedEvents
 from evflow.matching.stats import Stats
@@ -19,13 +20,16 @@ __all__ = [
     "ENGINES",
     "Circle",
     "Constraint",
+    "Explanation",
     "Filter",
     "FilterColumns",
+    "FilterExplanation",
     "GlobeCircle",
     "Matcher",
     "Matches",
     "Op",
     "PreparedEvents",
+    "Reason",
     "Stats",
     "Subscription",
     "parse_filter",

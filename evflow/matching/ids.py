@@ -55,6 +55,10 @@ class Ids:
             return False
         return bool(0 <= id < len(self.areas) and self.areas[id])
 
+    def all(self) -> Int32s:
+        """The ids in use, ascending."""
+        return np.flatnonzero(self.areas).astype(np.int32)
+
     @property
     def nbytes(self) -> int:
         """Bytes of memory, about."""

@@ -26,8 +26,10 @@ from evflow.matching.engine import ENGINES, Matches, engine_class
 from evflow.matching.entering import columns_of, counts_of, filters_of
 from evflow.matching.guard import Guard
 from evflow.matching.ids import Ids
+from evflow.matching.kept import Kept, Nothing
+from evflow.matching.looking import Looking
 from evflow.matching.model import Filter, Subscription
-from evflow.matching.moving import OneMove, checked_moves
+from evflow.matching.moving import EVERY, KEPT, ROW, OneMove, checked_moves, rows_of
 from evflow.matching.names import Names
 from evflow.matching.prepared import PreparedEvents
 from evflow.matching.rows import EventRows
@@ -39,7 +41,7 @@ from evflow.matching.waiting import ALONE, WaitingMoves
 Int32s = NDArray[np.int32]
 
 
-class Matcher:
+class Matcher(Looking):
     """Decides which subscriptions an event satisfies.
 
     Args:
@@ -48,6 +50,8 @@ class Matcher:
         location: the two attributes that say where an event happened; by default ``x`` and ``y``, on the
             globe ``latitude`` and ``longitude``.
         threads: how many threads share the events of a batch.
+        keep: whether subscriptions can be looked at (``matcher[id]``, ``items``, ``find``, ``explain``); that
+            takes 17 bytes a constraint, and 44 a filter. Without it these raise a SubscriptionError.
         **options: of the engine.
 
     Raises:
@@ -74,6 +78,7 @@ class Matcher:
         space: str = "plane",
         location: tuple[str, str] | None = None,
         threads: int = 1,
+        keep: bool = True,
         **options: Any,
     ) -> None:
         if engine not in ENGINES:
@@ -86,6 +91,7 @@ class Matcher:
         self._names, self._strings = Names(), Strings()
         self._known = Vocabulary(self._names, self._strings, self._space, self.location)
         self._ids = Ids()
+        self._kept = Kept(self._known) if keep else Nothing(self._known)
         self._workspace = Workspace()
         self._engine = _made(engine, self._strings, self._space.dimensions, options)
         reader = getattr(self._engine, "dict_reader", None)
@@ -98,7 +104,7 @@ class Matcher:
         self._counting = Lock()
         self._events = self._matches = 0
         one = OneMove(self._ids, self._space, self._engine)
-        waiting = WaitingMoves(self._ids, self._space, self._engine, one)
+        waiting = WaitingMoves(self._ids, self._space, self._engine, one, self._kept.note)
         self._guard = Guard(waiting.rows, waiting.make)
         self._move_one, self._move_later = one.move, waiting.add
         # How many events had been matched at the last move, and how many moves are made at once still.
@@ -170,6 +176,7 @@ class Matcher:
         if len(filters):
             self._engine.add(filters)
         self._ids.add(ids, *counts)
+        self._kept.add(filters, columns)
 
     def unsubscribe(self, id: int) -> None:
         """Forgets a subscription; its id is free again.
@@ -197,6 +204,7 @@ class Matcher:
             if len(held):
                 self._engine.remove(held)
             self._ids.remove(known)
+            self._kept.remove(known)
 
     def move(
         self, id: int, x: float, y: float, radius: float | None = None, *, filter: int | None = None
@@ -223,6 +231,8 @@ class Matcher:
         guard.enter_alone()
         try:
             self._move_one(id, x, y, radius, filter)
+            number, reach = EVERY if filter is None else filter, KEPT if radius is None else radius
+            self._kept.note(ROW.pack(id, number, x, y, reach))
         finally:
             guard.leave_alone()
 
@@ -250,6 +260,7 @@ class Matcher:
             moves = checked_moves(self._ids, self._space, ids, x, y, radius, filters)
             if len(moves[0]):
                 self._engine.move(*moves)
+                self._kept.note(rows_of(ids, x, y, radius, filters))
 
     def match(self, event: Any) -> Int32s:
         """The ids of the subscriptions that an event satisfies, int32, each once, in no order.
@@ -354,8 +365,9 @@ class Matcher:
         def save(folder: Path) -> None:
             self._ids.save(folder)
             self._strings.save(folder)
-            (folder / "engine").mkdir()
-            self._engine.save(folder / "engine")
+            for name, part in (("engine", self._engine), ("kept", self._kept)):
+                (folder / name).mkdir()
+                part.save(folder / name)
 
         with self._guard.writing():
             content = {
@@ -364,6 +376,7 @@ class Matcher:
                 "space": self.space,
                 "location": self.location,
                 "threads": self.threads,
+                "keep": not isinstance(self._kept, Nothing),
                 "names": list(self._names.numbers),
             }
             saved.write(Path(path), content, save)
@@ -388,6 +401,7 @@ class Matcher:
                 space=content["space"],
                 location=content["location"],
                 threads=content["threads"],
+                keep=content["keep"],
                 **content["options"],
             )
             matcher._names.intern(content["names"])
@@ -395,6 +409,7 @@ class Matcher:
             matcher._one.forget()
             matcher._ids.load(arrays)
             matcher._engine.load(arrays / "engine")
+            matcher._kept.load(arrays / "kept")
         except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError) as error:
             raise SubscriptionError(f"{path} holds a damaged matcher: {error!r}; save it again") from error
         return matcher
@@ -403,7 +418,11 @@ class Matcher:
         """What the matcher holds and has done so far, in numbers."""
         with self._guard.reading():
             filters, constraints = self._ids.totals()
-            memory = {"ids": self._ids.nbytes, "strings": self._strings.nbytes}
+            memory = {
+                "ids": self._ids.nbytes,
+                "strings": self._strings.nbytes,
+                "kept": self._kept.nbytes,
+            }
             memory.update({f"engine.{what}": size for what, size in self._engine.memory().items()})
             describe = getattr(self._engine, "details", dict)
             return Stats(

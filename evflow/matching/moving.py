@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,12 @@ Moves = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any], NDArray[Any] |
 
 EVERY, KEPT = -1, -1.0
 """Stand for all filters, and for the radius that there is."""
+
+ROW = Struct("=iiddd")
+"""A move as bytes: subscription, filter or ``EVERY``, centre as it was given, radius or ``KEPT``."""
+
+COLUMNS = np.dtype([("id", "i4"), ("which", "i4"), ("x", "f8"), ("y", "f8"), ("radius", "f8")])
+"""Many of them as an array."""
 
 
 class OneMove:
@@ -120,6 +127,15 @@ def checked_moves(
         number = int(which[i])
         _check_area(ids, int(known[i]), None if number == -1 else number)
     return known, which, centre, reach
+
+
+def rows_of(ids: ArrayLike, x: Any, y: Any, radius: Any, filters: Any) -> bytes:
+    """Moves that ``checked_moves`` has checked, each as a ``ROW``."""
+    rows = np.empty(len(np.asarray(ids)), COLUMNS)
+    rows["id"], rows["x"], rows["y"] = ids, x, y
+    rows["which"] = EVERY if filters is None else filters
+    rows["radius"] = KEPT if radius is None else radius
+    return rows.tobytes()
 
 
 def _check_area(ids: Ids, id: int, which: int | None) -> None:

@@ -57,15 +57,25 @@ class Reference:
         return Matches(starts_of(counts), np.concatenate([np.empty(0, np.int32), *found]))
 
     def _match_one(self, held: Filters, events: EventRows, event: int) -> NDArray[np.int32]:
+        true, inside = self._tests(held, events, event)
+        failed = np.concatenate([[0], np.cumsum(~true)])
+        satisfied = inside & (failed[held.start[1:]] == failed[held.start[:-1]])
+        ids: NDArray[np.int32] = np.unique(held.subscription[satisfied])
+        return ids
+
+    def tests(self, events: EventRows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which constraints the first event satisfies, and which filters' areas, in their order."""
+        return self._tests(self._held.used(), events, 0)
+
+    def _tests(
+        self, held: Filters, events: EventRows, event: int
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         true = np.zeros(len(held.name), bool)
         for attribute in range(int(events.start[event]), int(events.start[event + 1])):
             rows = np.flatnonzero(held.name == events.name[attribute])
             true[rows] = self._test(held, events, attribute, rows)
-        failed = np.concatenate([[0], np.cumsum(~true)])
-        satisfied = failed[held.start[1:]] == failed[held.start[:-1]]
-        satisfied &= np.isnan(held.centre[:, 0]) | _within(held, events.place[event])
-        ids: NDArray[np.int32] = np.unique(held.subscription[satisfied])
-        return ids
+        inside = np.isnan(held.centre[:, 0]) | within(held.centre, held.reach, events.place[event])
+        return true, inside
 
     def _test(
         self, held: Filters, events: EventRows, attribute: int, rows: NDArray[np.intp]
@@ -101,13 +111,20 @@ class Reference:
         self._held.load(folder)
 
 
-def _within(held: Filters, place: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which filters have an area that holds this place."""
+def within(
+    centre: NDArray[np.float64], reach: NDArray[np.float64], place: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Which areas hold a place.
+
+    Args:
+        centre, reach: the areas; see ``Filters``.
+        place: the place; see ``EventRows``.
+    """
     with np.errstate(all="ignore"):
-        away = place - held.centre
+        away = place - centre
         squares = away * away
         distance = squares[:, 0] + squares[:, 1]
         if len(place) == 3:
             distance = distance + squares[:, 2]
-    inside: NDArray[np.bool_] = distance <= held.reach
+    inside: NDArray[np.bool_] = distance <= reach
     return inside

@@ -7,9 +7,9 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
-from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.ids import Ids
-from evflow.matching.moving import EVERY, KEPT, OneMove
+from evflow.matching.moving import COLUMNS, EVERY, KEPT, ROW, OneMove
 from evflow.matching.space import Space
 
 ALONE = 32
@@ -28,9 +28,6 @@ MOST = 512
 
 _FEW = 8
 """So many are made sooner one by one."""
-
-_ROW = Struct("=iiddd")
-_COLUMNS = np.dtype([("id", "i4"), ("which", "i4"), ("x", "f8"), ("y", "f8"), ("radius", "f8")])
 
 
 class WaitingMoves:
@@ -43,19 +40,23 @@ class WaitingMoves:
         space: where areas are.
         engine: what makes many moves; where it cannot make one sooner than many, none waits.
         one: what makes one.
+        note: is told the moves that were made, each a ``ROW``.
 
     Attributes:
         rows: what waits; false if nothing does.
     """
 
-    def __init__(self, ids: Ids, space: Space, engine: Any, one: OneMove) -> None:
+    def __init__(
+        self, ids: Ids, space: Space, engine: Any, one: OneMove, note: Callable[[bytes], None]
+    ) -> None:
         self.rows = bytearray()
+        self._note = note
         self._ids = ids
         self._space = space
         self._engine = engine
         self._one = one
         self._bounds = space.bounds
-        self._most = MOST * _ROW.size if hasattr(engine, "move_one") else 0
+        self._most = MOST * ROW.size if hasattr(engine, "move_one") else 0
 
     def add(self, id: int, x: float, y: float, radius: float | None, which: int | None) -> bool:
         """Notes a move, unless too many wait or something may be wrong with it; whether it waits now."""
@@ -71,9 +72,7 @@ class WaitingMoves:
         if which is not None and not (type(which) is int and (which == 0 or self._has(id, which))):
             return False
         # Bytes are added in one step, whatever other threads do.
-        self.rows += _ROW.pack(
-            id, EVERY if which is None else which, x, y, KEPT if radius is None else radius
-        )
+        self.rows += ROW.pack(id, EVERY if which is None else which, x, y, KEPT if radius is None else radius)
         return True
 
     def _has(self, id: int, which: int) -> bool:
@@ -83,14 +82,15 @@ class WaitingMoves:
     def make(self) -> None:
         """Makes all moves that wait; one whose subscription another thread took away since is none."""
         rows = bytes(self.rows)
-        if len(rows) > _FEW * _ROW.size:
-            self._make_many(np.frombuffer(rows, _COLUMNS))
+        if len(rows) > _FEW * ROW.size:
+            self._make_many(np.frombuffer(rows, COLUMNS))
         else:
-            for id, which, x, y, radius in _ROW.iter_unpack(rows):
+            for id, which, x, y, radius in ROW.iter_unpack(rows):
                 with suppress(SubscriptionError):
                     self._one.move(
                         id, x, y, radius if radius != KEPT else None, which if which != EVERY else None
                     )
+        self._note(rows)
         # Not before, so that who is interrupted makes them again.
         del self.rows[: len(rows)]
 

@@ -7,13 +7,14 @@ batches. So all that was submitted before is matched by what was subscribed befo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evflow.matching.columns.bulk import as_subscription
 from evflow.matching.entering import columns_of
+from evflow.matching.explain import Explanation
 from evflow.matching.model import Filter, Subscription
 from evflow.matching.space import space_of
 from evflow.matching.stats import Stats
@@ -104,6 +105,65 @@ class Controls:
             filters: which filter of each subscription, from 0; by default all that have an area.
         """
         self._call(lambda book: book.move(ids, x, y, radius, filters))
+
+    def subscription(self, id: int) -> Subscription:
+        """What is subscribed under an id, with its areas where they are now.
+
+        Args:
+            id: of the subscription.
+        """
+        found: Subscription = self._call(lambda book: book.matcher[id])
+        return found
+
+    def items(self) -> list[tuple[int, Subscription]]:
+        """All subscriptions with their ids, ascending; the stone handles no events meanwhile."""
+        found: list[tuple[int, Subscription]] = self._call(lambda book: list(book.matcher.items()))
+        return found
+
+    def find(
+        self,
+        *,
+        name: str | None = None,
+        around: tuple[float, float] | None = None,
+        like: str | Filter | Subscription | None = None,
+    ) -> Int32s:
+        """The ids of subscriptions for which all that is given is true; of all if nothing is given.
+
+        Args:
+            name: they have a constraint on this attribute.
+            around: they have an area that holds this place: x and y, or latitude and longitude.
+            like: they are equal to this subscription, with the same filters in the same order.
+
+        Returns:
+            int32: the ids, ascending.
+        """
+        like = None if like is None else as_subscription(like)
+        found: Int32s = self._call(lambda book: book.matcher.find(name=name, around=around, like=like))
+        return found
+
+    @overload
+    def explain(self, event: Any) -> list[Explanation]: ...
+
+    @overload
+    def explain(self, event: Any, id: int) -> Explanation: ...
+
+    def explain(self, event: Any, id: int | None = None) -> list[Explanation] | Explanation:
+        """Why an event satisfies a subscription, or why it does not; see ``Matcher.explain``.
+
+        Args:
+            event: a dict, an ``Event`` or a view.
+            id: the subscription; by default all that the event satisfies.
+
+        Returns:
+            What became of each constraint of each filter: of ``id``, or without it a list, ascending by id.
+        """
+        task = (
+            (lambda book: book.matcher.explain(event))
+            if id is None
+            else (lambda book: book.matcher.explain(event, id))
+        )
+        found: list[Explanation] | Explanation = self._call(task)
+        return found
 
     def statistics(self) -> Stats:
         """What the matcher says of itself: subscriptions, filters, memory, what it has matched so far."""

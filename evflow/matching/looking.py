@@ -1,0 +1,170 @@
+"""What a matcher tells of its subscriptions: what each says, which are like something, and why they match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.matching.columns.bulk import FilterColumns, as_subscription
+from evflow.matching.encoding.values import Vocabulary
+from evflow.matching.explain import Explanation, explained
+from evflow.matching.guard import Guard
+from evflow.matching.ids import Ids
+from evflow.matching.kept import Kept
+from evflow.matching.model import Filter, Subscription
+from evflow.matching.space import Space
+
+_PIECE = 1024
+"""Subscriptions that ``items`` makes at once."""
+
+Int32s = NDArray[np.int32]
+
+
+class Looking:
+    """The part of ``Matcher`` that looks at subscriptions, and changes nothing."""
+
+    _ids: Ids
+    _kept: Kept
+    _known: Vocabulary
+    _guard: Guard
+    _space: Space
+
+    def match(self, event: Any) -> Int32s:
+        """See ``Matcher.match``, which takes an ``event``."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[int]:
+        """The ids of the subscriptions there are now, ascending."""
+        with self._guard.reading():
+            ids = self._ids.all()
+        yield from ids.tolist()
+
+    def __getitem__(self, id: int) -> Subscription:
+        """What was subscribed under an id, with its areas where they are now.
+
+        Args:
+            id: of the subscription.
+
+        Raises:
+            SubscriptionError: there is no such subscription, or the matcher keeps none to look at.
+
+        Example:
+            >>> from evflow.matching import Matcher
+            >>> matcher = Matcher("reference")
+            >>> print(matcher[matcher.subscribe("temp > 30 and within(3, 4, 5)")])
+            temp > 30 and within(3, 4, 5)
+        """
+        with self._guard.writing():
+            return self._kept.subscriptions(self._ids.known([id]))[0]
+
+    def items(self) -> Iterator[tuple[int, Subscription]]:
+        """The subscriptions with their ids, ascending.
+
+        One that somebody ends meanwhile may be left out.
+
+        Raises:
+            SubscriptionError: the matcher keeps none to look at.
+
+        Example:
+            >>> from evflow.matching import Matcher
+            >>> matcher = Matcher("reference")
+            >>> _ = matcher.subscribe_many(["temp > 30", "exists urgent"], ids=[7, 3])
+            >>> [(id, str(subscription)) for id, subscription in matcher.items()]
+            [(3, 'exists urgent'), (7, 'temp > 30')]
+        """
+        with self._guard.reading():
+            ids = self._ids.all()
+        for start in range(0, len(ids), _PIECE):
+            piece = ids[start : start + _PIECE]
+            with self._guard.writing():
+                piece = piece[self._ids.areas[piece] != 0]
+                found = self._kept.subscriptions(piece)
+            yield from zip(piece.tolist(), found, strict=True)
+
+    def find(
+        self,
+        *,
+        name: str | None = None,
+        around: tuple[float, float] | None = None,
+        like: str | Filter | Subscription | None = None,
+    ) -> Int32s:
+        """The ids of subscriptions for which all that is given is true; of all if nothing is given.
+
+        Args:
+            name: they have a constraint on this attribute.
+            around: they have an area that holds this place: x and y, or latitude and longitude.
+            like: they are equal to this subscription, with the same filters in the same order.
+
+        Returns:
+            int32: the ids, ascending.
+
+        Raises:
+            SubscriptionError: ``like`` is malformed, or the matcher keeps none to look at.
+
+        Example:
+            >>> from evflow.matching import Matcher
+            >>> matcher = Matcher("reference")
+            >>> _ = matcher.subscribe_many(["temp > 30", "within(3, 4, 5)", "wind > 2 or temp > 30"])
+            >>> matcher.find(name="temp").tolist(), matcher.find(around=(0, 0)).tolist()
+            ([0, 2], [1])
+            >>> matcher.find(like="temp > 30").tolist()
+            [0]
+        """
+        columns = None
+        if like is not None:
+            columns = FilterColumns.from_subscriptions([as_subscription(like)])
+            columns.check(self._space.name)
+        with self._guard.writing():
+            ids = self._ids.all()
+            for held in (
+                None if name is None else self._kept.naming(name),
+                None if around is None else self._kept.around(*around),
+            ):
+                if held is not None:
+                    ids = np.intersect1d(ids, self._kept.owners(held), assume_unique=True)
+            if columns is not None:
+                alike = self._ids.filters[ids] == len(columns)
+                alike &= self._ids.constraints[ids] == len(columns.name)
+                ids = self._kept.like(columns, ids[alike])
+        return ids
+
+    @overload
+    def explain(self, event: Any) -> list[Explanation]: ...
+
+    @overload
+    def explain(self, event: Any, id: int) -> Explanation: ...
+
+    def explain(self, event: Any, id: int | None = None) -> list[Explanation] | Explanation:
+        """Why an event satisfies a subscription, or why it does not.
+
+        Args:
+            event: the event; see ``match``.
+            id: the subscription; by default all that the event satisfies.
+
+        Returns:
+            What became of each constraint of each filter, to be printed or read: of ``id``, or without it a
+            list, ascending by id.
+
+        Raises:
+            SubscriptionError: there is no such subscription, or the matcher keeps none to look at.
+            SchemaError: ``event`` is not an event.
+
+        Example:
+            >>> from evflow.matching import Matcher
+            >>> matcher = Matcher("reference")
+            >>> hot = matcher.subscribe("temp > 30 and within(3, 4, 5)")
+            >>> print(matcher.explain({"temp": "31", "x": 0, "y": 0}, hot))
+            subscription 0 does not match
+              filter 0 fails: temp > 30 and within(3, 4, 5)
+                temp > 30: fails, temp is '31', a string and not a number
+                within(3, 4, 5): holds, the event is at (0, 0), 5 from the centre
+        """
+        found = np.sort(self.match(event)).tolist() if id is None else [id]
+        with self._guard.writing():
+            if id is None:
+                found = [one for one in found if one in self._ids]
+            explanations = explained(event, self._ids.known(found), self._kept, self._known)
+        return explanations if id is None else explanations[0]
