@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from evflow.errors import GraphError, SchemaError, SubscriptionError
 from evflow.events.batch import EventBatch
+from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.engine import ENGINES
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
@@ -16,7 +17,7 @@ from evflow.stones.matching.actor import CHANGES, EVENTS, Matching
 from evflow.stones.matching.book import Book
 from evflow.stones.matching.changes import SubscriptionChange
 from evflow.stones.matching.ledger import Ledger
-from evflow.stones.matching.listed import Listed, columns_of_listed, listed, numbered, read_lines
+from evflow.stones.matching.listed import Listing, columns_of_listed, listed, numbered
 from evflow.stones.matching.output import matched_schema
 from evflow.stones.naming import file_name
 
@@ -39,7 +40,8 @@ class Match(Acting):
     ``SubscriptionChange`` go to the input ``changes``, and change what is subscribed.
 
     In a program ``flow["name"]`` has ``subscribe``, ``subscribe_many``, ``unsubscribe``,
-    ``unsubscribe_many``, ``move``, ``move_many`` and ``statistics``, for any thread. The stone's attributes
+    ``unsubscribe_many``, ``move``, ``move_many``, ``subscription``, ``items``, ``find``, ``explain`` and
+    ``statistics``, for any thread. The stone's attributes
     tell how many ``subscriptions`` there are and the bytes of ``memory`` that they take, how many events
     ``matched``, and their ``matches`` in all.
 
@@ -125,6 +127,8 @@ class Match(Acting):
         self.limit = _at_most(_MOST_IDS, f"{where} limit", limit)
         self.options = options
         self._folder: Path | None = None
+        # What the file holds, and how it was when it was read.
+        self._read: tuple[object, Listing, FilterColumns] | None = None
         try:
             Schema("ids", {field: int})
         except SchemaError as error:
@@ -175,9 +179,8 @@ class Match(Acting):
             self.book(None)
         else:
             self._matcher()
-            many = self._listed()
+            many, _ = self._listed()
             numbered(many, self.limit)
-            columns_of_listed(many, self.space)
         if self._folder is not None:
             # It is to run here, and events are not to wait for the compiler.
             self.prepare()
@@ -225,11 +228,17 @@ class Match(Acting):
             raise SubscriptionError(
                 f"{file}: its areas are on the {matcher.space}; expected space={matcher.space!r}"
             )
-        many = self.given if saved else self._listed()
+        if saved:
+            many = Listing(self.given)
+            columns = columns_of_listed(many, self.space)
+        else:
+            many, columns = self._listed()
         ids = numbered(many, self.limit, matcher)
-        if many:
-            matcher.subscribe_many(columns_of_listed(many, self.space), ids)
-        ports = {id: one.port for id, one in zip(ids, many, strict=True) if one.port}
+        if len(many):
+            matcher.subscribe_many(columns, ids)
+        # It has served, and may be large.
+        self._read = None
+        ports = {id: port for id, port in zip(ids, many.ports, strict=True) if port}
         return Book(matcher, ports, self.limit, ledger)
 
     def _matcher(self) -> Matcher:
@@ -237,8 +246,17 @@ class Match(Acting):
             self.engine, space=self.space, location=self.location, threads=self.threads, **self.options
         )
 
-    def _listed(self) -> tuple[Listed, ...]:
-        return self.given if self.file is None else (*self.given, *read_lines(self._inside(self.file)))
+    def _listed(self) -> tuple[Listing, FilterColumns]:
+        """What the graph subscribes, with what is in the file; a file that is as it was is not read again."""
+        many = Listing(self.given)
+        if self.file is None:
+            return many, columns_of_listed(many, self.space)
+        path = self._inside(self.file)
+        state = _state(path)
+        if self._read is None or self._read[0] != state:
+            many.read(path)
+            self._read = state, many, columns_of_listed(many, self.space)
+        return self._read[1:]
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -262,6 +280,15 @@ class Match(Acting):
     def from_settings(cls, settings: Mapping[str, Any]) -> Match:
         plain = {key: value for key, value in settings.items() if key != "options"}
         return cls(**plain, **settings["options"])
+
+
+def _state(path: Path) -> object:
+    """What differs when a file has been written to; None if it cannot be told."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return path, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _at_most(most: int, what: str, value: object) -> int:

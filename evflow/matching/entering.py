@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns
+from evflow.matching.columns.shapes import columns_of_texts
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.filters import Filters
+from evflow.matching.model import Filter, Subscription
 from evflow.matching.names import Names
 from evflow.matching.space import Space
 from evflow.matching.strings import Strings
@@ -34,7 +36,7 @@ def columns_of(given: Any, space: Space) -> FilterColumns:
     elif type(given).__module__.partition(".")[0] == "pyarrow":
         columns = FilterColumns.from_arrow(given)
     elif isinstance(given, Iterable):
-        columns = FilterColumns.from_subscriptions(given)
+        columns = _columns_of_many(given)
     else:
         raise SubscriptionError(
             "expected subscriptions: a list of texts, filters and subscriptions, FilterColumns, or a table "
@@ -42,6 +44,16 @@ def columns_of(given: Any, space: Space) -> FilterColumns:
         )
     columns.check(space.name)
     return columns.grouped()
+
+
+def _columns_of_many(given: Any) -> FilterColumns:
+    if isinstance(given, str | bytes | Filter | Subscription):
+        refused: Any = given
+        return FilterColumns.from_subscriptions(refused)  # which says what is wrong
+    many = list(given)
+    if all(isinstance(one, str) for one in many):
+        return columns_of_texts(many)
+    return FilterColumns.from_subscriptions(many)
 
 
 def counts_of(columns: FilterColumns) -> tuple[Int32s, Int32s, NDArray[np.bool_]]:

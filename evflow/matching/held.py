@@ -138,7 +138,8 @@ class Held:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        arrays = (self.first, self.count, *(getattr(self.columns, name) for name in _COLUMNS))
+        used = self.used()
+        arrays = (self.first, self.count, *(getattr(used, name) for name in _COLUMNS))
         return sum(array.nbytes for array in arrays)
 
     def save(self, folder: Path) -> None:
@@ -165,6 +166,7 @@ def with_room(column: NDArray[Any], size: int) -> NDArray[Any]:
     """A column with at least that many rows, or itself."""
     if len(column) >= size:
         return column
-    larger = np.empty((max(size, len(column) * 3 // 2), *column.shape[1:]), column.dtype)
+    # Room that nothing has been written to takes no memory yet, and the next row is not to copy all others.
+    larger = np.empty((size * 3 // 2, *column.shape[1:]), column.dtype)
     larger[: len(column)] = column
     return larger

@@ -12,21 +12,25 @@ JSON says the same by name; empty lines and those that begin with ``#`` are left
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evflow.errors import SubscriptionError
-from evflow.matching.columns.bulk import FilterColumns, as_subscription
+from evflow.matching.columns.bulk import FilterColumns
+from evflow.matching.columns.shapes import columns_of_texts
 from evflow.matching.model import Filter, Subscription
+from evflow.matching.text import parse_subscription
 from evflow.outside import Malformed, from_json, shown
 
 _NUMBERED = re.compile(r"(?P<id>\d+)?\s*(?:@\s*(?P<port>\d+))?\s*:\s*(?P<text>.*)")
 _KEYS = {"subscription", "id", "port"}
+_SHORT = 10
+"""Digits from which an id may be too high."""
 
 
 class Listed(NamedTuple):
-    """A subscription of a graph.
+    """A subscription that a program gives.
 
     Attributes:
         text: what it says.
@@ -39,6 +43,70 @@ class Listed(NamedTuple):
     id: int | None
     port: int
     where: str
+
+
+class Listing:
+    """Many subscriptions in columns: an object for each line of a large file takes longer than to read it.
+
+    Args:
+        many: those that a program gives.
+
+    Attributes:
+        texts, ids, ports: as in ``Listed``.
+    """
+
+    def __init__(self, many: Iterable[Listed] = ()) -> None:
+        self.texts: list[str] = []
+        self.ids: list[int | None] = []
+        self.ports: list[int] = []
+        # Texts, or numbers of lines of the file.
+        self._places: list[str | int] = []
+        self._path: Path | None = None
+        for one in many:
+            self._add(*one)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def _add(self, text: str, id: int | None, port: int, place: str | int) -> None:
+        self.texts.append(text)
+        self.ids.append(id)
+        self.ports.append(port)
+        self._places.append(place)
+
+    def where(self, number: int) -> str:
+        """Where one stands, for errors."""
+        place = self._places[number]
+        return place if isinstance(place, str) else f"{self._path}, line {place}"
+
+    def read(self, path: Path) -> None:
+        """Adds the subscriptions of a file of text.
+
+        Raises:
+            SubscriptionError: it cannot be read, or a line is malformed; names the line.
+        """
+        self._path = path
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SubscriptionError(f"subscriptions of {path} cannot be read: {error}") from None
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if text.startswith("{"):
+                try:
+                    read = from_json(text)
+                except Malformed as error:
+                    raise SubscriptionError(f"{path}, line {number}: {error}") from None
+                self._add(*_listed(read, f"{path}, line {number}"))
+            elif text and not text.startswith("#"):
+                begun = _NUMBERED.fullmatch(text)
+                id, port, rest = (None, None, text) if begun is None else begun.groups()
+                if port is None and (id is None or len(id) < _SHORT):
+                    self._add(rest, None if id is None else int(id), 0, number)
+                    continue
+                where = f"{path}, line {number}"
+                whole = [None if one is None else _whole(int(one), where) for one in (id, port)]
+                self._add(rest, whole[0], whole[1] or 0, where)
 
 
 def listed(given: Iterable[Any], where: str) -> tuple[Listed, ...]:
@@ -86,38 +154,7 @@ def _whole(value: object, where: str) -> int | None:
     raise SubscriptionError(f"{where}: id or port {shown(value)}: expected a whole number from 0 on")
 
 
-def read_lines(path: Path) -> tuple[Listed, ...]:
-    """The subscriptions of a file of text.
-
-    Raises:
-        SubscriptionError: it cannot be read, or a line is malformed; names the line.
-    """
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SubscriptionError(f"subscriptions of {path} cannot be read: {error}") from None
-    return tuple(_of_lines(lines, path))
-
-
-def _of_lines(lines: Sequence[str], path: Path) -> Iterator[Listed]:
-    for number, line in enumerate(lines, 1):
-        text, where = line.strip(), f"{path}, line {number}"
-        if text.startswith("{"):
-            try:
-                read = from_json(text)
-            except Malformed as error:
-                raise SubscriptionError(f"{where}: {error}") from None
-            yield _listed(read, where)
-        elif text and not text.startswith("#"):
-            begun = _NUMBERED.fullmatch(text)
-            if begun is None:
-                yield Listed(text, None, 0, where)
-            else:
-                id, port = (None if begun[key] is None else int(begun[key]) for key in ("id", "port"))
-                yield Listed(begun["text"], _whole(id, where), _whole(port, where) or 0, where)
-
-
-def numbered(many: Sequence[Listed], limit: int, known: Container[int] = ()) -> list[int]:
+def numbered(many: Listing, limit: int, known: Collection[int] = ()) -> list[int]:
     """The ids: those that are given, and for the others the smallest that are free, in order.
 
     Args:
@@ -129,35 +166,36 @@ def numbered(many: Sequence[Listed], limit: int, known: Container[int] = ()) -> 
         SubscriptionError: an id is in use, stands twice, or is not below ``limit``.
     """
     taken: set[int] = set()
-    for one in many:
-        if one.id is None:
+    known = known if known else ()
+    for number, id in enumerate(many.ids):
+        if id is None:
             continue
-        if one.id in taken or one.id in known:
-            raise SubscriptionError(f"{one.where}: id {one.id} is in use already")
-        if one.id >= limit:
-            raise SubscriptionError(f"{one.where}: id {one.id}: expected 0 to {limit - 1}; see limit=…")
-        taken.add(one.id)
+        if id in taken or id in known:
+            raise SubscriptionError(f"{many.where(number)}: id {id} is in use already")
+        if id >= limit:
+            raise SubscriptionError(f"{many.where(number)}: id {id}: expected 0 to {limit - 1}; see limit=…")
+        taken.add(id)
     free = (id for id in range(limit) if id not in taken and id not in known)
-    found = [next(free, -1) if one.id is None else one.id for one in many]
+    found = [next(free, -1) if id is None else id for id in many.ids]
     if -1 in found:
         raise SubscriptionError(f"{len(many)} subscriptions: expected at most {limit}; see limit=…")
     return found
 
 
-def columns_of_listed(many: Sequence[Listed], space: str) -> FilterColumns:
+def columns_of_listed(many: Listing, space: str) -> FilterColumns:
     """Subscriptions as columns, checked.
 
     Raises:
         SubscriptionError: one is malformed; it says where it stands.
     """
-    parsed = [_parsed(one) for one in many]
-    columns = FilterColumns.from_subscriptions(parsed)
+    try:
+        columns = columns_of_texts(many.texts)
+    except SubscriptionError:
+        for number, text in enumerate(many.texts):
+            try:
+                parse_subscription(text)
+            except SubscriptionError as error:
+                raise error.within(many.where(number)) from None
+        raise
     columns.check(space)
     return columns
-
-
-def _parsed(one: Listed) -> Subscription:
-    try:
-        return as_subscription(one.text)
-    except SubscriptionError as error:
-        raise error.within(one.where) from None

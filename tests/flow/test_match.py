@@ -133,6 +133,24 @@ def test_subscriptions_come_from_a_file_of_lines(tmp_path: Path) -> None:
         assert found(seen) == [(1, [2]), (2, [7]), (3, [3]), (4, [8]), (5, [0]), (6, [1])]
 
 
+def test_a_file_is_read_once_unless_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Path] = []
+    read = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path, *given: reads.append(path) or read(path, *given))
+    file = tmp_path / "wanted.txt"
+    file.write_text("number == 1\n")
+    g = graph([], file=file)
+    g.check()
+    with g.run() as flow:
+        assert flow["alerts"].find(like="number == 1").tolist() == [0]
+    assert reads.count(file) == 1
+    g.check()
+    file.write_text("number == 2 or number == 22\n")
+    with g.run() as flow:
+        assert flow["alerts"].find(like="number == 2 or number == 22").tolist() == [0]
+    assert reads.count(file) == 3
+
+
 def test_subscriptions_come_from_a_saved_matcher(tmp_path: Path) -> None:
     matcher = Matcher("reference", location=("number", "delay"))
     matcher.subscribe_many(["carrier == 'UA'", "within(3, 0, 1)"], ids=[4, 1])

@@ -63,12 +63,13 @@ def explain(
 
 def _matcher(path: Path, space: str, location: tuple[str, str] | None) -> Matcher:
     from evflow.matching.matcher import Matcher
-    from evflow.stones.matching.listed import columns_of_listed, numbered, read_lines
+    from evflow.stones.matching.listed import Listing, columns_of_listed, numbered
 
     if path.is_dir():
         if location is not None:
             raise SubscriptionError(f"{path}: a saved matcher has its own location; leave out --location")
         return Matcher.load(path)
-    matcher, many = Matcher("reference", space=space, location=location), read_lines(path)
+    matcher, many = Matcher("reference", space=space, location=location), Listing()
+    many.read(path)
     matcher.subscribe_many(columns_of_listed(many, space), numbered(many, (1 << 31) - 1))
     return matcher
