@@ -74,20 +74,41 @@ class Kept:
         if len(self._moves) > _MOST:
             self._make_moves()
 
-    def _make_moves(self) -> None:
-        if not self._moves:
-            return
-        rows = np.frombuffer(bytes(self._moves), COLUMNS)
-        self._moves.clear()
-        filters, entry = self._held.of(rows["id"])
-        centre, reach, which = self._held.columns.centre, self._held.columns.reach, rows["which"][entry]
-        place = filters - self._held.first[rows["id"][entry]]
-        chosen = np.where(which == EVERY, ~np.isnan(centre[filters, 0]), which == place)
-        filters, entry = filters[chosen], entry[chosen]
+    def move(self, ids: Int32s, which: Int32s, x: Any, y: Any, radius: Any) -> None:
+        """Makes moves that were checked; those of subscriptions that are gone do nothing.
+
+        Args:
+            ids, which: subscriptions, and numbers of filters or ``EVERY``.
+            x, y: the centres as they were given, one each or one for all.
+            radius: likewise; None and ``KEPT`` mean that it stays.
+        """
+        self._make_moves()
+        self._move(ids, which, x, y, radius)
+
+    def _move(self, ids: Int32s, which: Int32s, x: Any, y: Any, radius: Any) -> None:
+        held, columns = self._held, self._held.columns
+        there = len(ids) and int(ids.max()) < len(held.count)
+        if there and bool((held.count[ids] == 1).all()) and bool((which <= 0).all()):
+            # The usual: what has one filter, which then has an area.
+            filters, entry = held.first[ids], None
+        else:
+            filters, entry = held.of(ids)
+            place = filters - held.first[ids[entry]]
+            located = ~np.isnan(columns.centre[filters, 0])
+            chosen = np.where(which[entry] == EVERY, located, which[entry] == place)
+            filters, entry = filters[chosen], entry[chosen]
         # numpy assigns in order, so the last move of a filter stays.
-        centre[filters, 0], centre[filters, 1] = rows["x"][entry], rows["y"][entry]
-        radius = rows["radius"][entry]
-        reach[filters[radius != KEPT]] = radius[radius != KEPT]
+        columns.centre[filters, 0], columns.centre[filters, 1] = _of(x, entry), _of(y, entry)
+        if radius is not None:
+            radii = np.broadcast_to(_of(radius, entry), len(filters))
+            changed = radii != KEPT
+            columns.reach[filters[changed]] = radii[changed]
+
+    def _make_moves(self) -> None:
+        if self._moves:
+            rows = np.frombuffer(bytes(self._moves), COLUMNS)
+            self._moves.clear()
+            self._move(rows["id"], rows["which"], rows["x"], rows["y"], rows["radius"])
 
     def subscriptions(self, ids: Int32s) -> list[Subscription]:
         """What was subscribed, as objects, with its areas where they are now."""
@@ -219,6 +240,9 @@ class Nothing(Kept):
     def note(self, rows: bytes) -> None:
         """Notes nothing."""
 
+    def move(self, ids: Int32s, which: Int32s, x: Any, y: Any, radius: Any) -> None:
+        """Has nothing to move."""
+
     def _make_moves(self) -> None:
         raise SubscriptionError(
             "this matcher keeps no subscriptions to look at: it was made with keep=False; leave that out"
@@ -229,6 +253,12 @@ class Nothing(Kept):
 
     def load(self, folder: Path) -> None:
         """Reads nothing."""
+
+
+def _of(given: Any, entry: NDArray[np.intp] | None) -> Any:
+    """What is given for each of these moves, or for all."""
+    array = np.asarray(given, np.float64)
+    return array if entry is None or array.ndim == 0 else array[entry]
 
 
 def _equal(found: NDArray[Any], given: Any) -> NDArray[np.bool_]:

@@ -29,7 +29,7 @@ from evflow.matching.ids import Ids
 from evflow.matching.kept import Kept, Nothing
 from evflow.matching.looking import Looking
 from evflow.matching.model import Filter, Subscription
-from evflow.matching.moving import EVERY, KEPT, ROW, OneMove, checked_moves, rows_of
+from evflow.matching.moving import EVERY, KEPT, ROW, OneMove, checked_moves
 from evflow.matching.names import Names
 from evflow.matching.prepared import PreparedEvents
 from evflow.matching.rows import EventRows
@@ -103,8 +103,9 @@ class Matcher(Looking):
         self._arranging = getattr(self._engine, "arranging", None)
         self._counting = Lock()
         self._events = self._matches = 0
+        self._note = self._kept.note
         one = OneMove(self._ids, self._space, self._engine)
-        waiting = WaitingMoves(self._ids, self._space, self._engine, one, self._kept.note)
+        waiting = WaitingMoves(self._ids, self._space, self._engine, one, self._note)
         self._guard = Guard(waiting.rows, waiting.make)
         self._move_one, self._move_later = one.move, waiting.add
         # How many events had been matched at the last move, and how many moves are made at once still.
@@ -232,7 +233,7 @@ class Matcher(Looking):
         try:
             self._move_one(id, x, y, radius, filter)
             number, reach = EVERY if filter is None else filter, KEPT if radius is None else radius
-            self._kept.note(ROW.pack(id, number, x, y, reach))
+            self._note(ROW.pack(id, number, x, y, reach))
         finally:
             guard.leave_alone()
 
@@ -260,7 +261,7 @@ class Matcher(Looking):
             moves = checked_moves(self._ids, self._space, ids, x, y, radius, filters)
             if len(moves[0]):
                 self._engine.move(*moves)
-                self._kept.note(rows_of(ids, x, y, radius, filters))
+                self._kept.move(*moves[:2], x, y, radius)
 
     def match(self, event: Any) -> Int32s:
         """The ids of the subscriptions that an event satisfies, int32, each once, in no order.

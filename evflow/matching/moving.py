@@ -129,15 +129,6 @@ def checked_moves(
     return known, which, centre, reach
 
 
-def rows_of(ids: ArrayLike, x: Any, y: Any, radius: Any, filters: Any) -> bytes:
-    """Moves that ``checked_moves`` has checked, each as a ``ROW``."""
-    rows = np.empty(len(np.asarray(ids)), COLUMNS)
-    rows["id"], rows["x"], rows["y"] = ids, x, y
-    rows["which"] = EVERY if filters is None else filters
-    rows["radius"] = KEPT if radius is None else radius
-    return rows.tobytes()
-
-
 def _check_area(ids: Ids, id: int, which: int | None) -> None:
     if id not in ids:
         raise SubscriptionError(f"there is no subscription {id!r}")

@@ -259,3 +259,19 @@ def test_a_matcher_that_keeps_nothing_says_so_and_takes_less_memory(tmp_path: Pa
         for look in looks:
             with pytest.raises(SubscriptionError, match="keep=False"):
                 look(matcher)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_moves_of_many_with_numbers_for_all_are_seen(engine: str) -> None:
+    matcher = Matcher(engine)
+    matcher.subscribe_many(["within(0, 0, 1)", "a > 1 or within(2, 2, 2)", "within(0, 0, 9)"])
+    matcher.move_many([0, 2], 5, [1, 2], 3)
+    matcher.move_many([2, 0, 2], [7, 8, 9], 1)
+    assert [str(one) for _, one in matcher.items()] == [
+        "within(8, 1, 3)",
+        "a > 1 or within(2, 2, 2)",
+        "within(9, 1, 3)",
+    ]
+    matcher.move_many([0, 1, 1], 0, 0, [1, 2, 4])
+    assert str(matcher[1]) == "a > 1 or within(0, 0, 4)"
+    assert str(matcher[0]) == "within(0, 0, 1)"
