@@ -70,7 +70,7 @@ class Explanation:
 
     Example:
         >>> from evflow.matching import Matcher
-        >>> matcher = Matcher("reference")
+        >>> matcher = Matcher("reference", lookup=True)
         >>> late = matcher.subscribe("delay > 45 and carrier == 'UA' or exists urgent")
         >>> print(matcher.explain({"delay": 50, "carier": "UA"}, late))
         subscription 0 does not match

@@ -245,7 +245,7 @@ class Nothing(Kept):
 
     def _make_moves(self) -> None:
         raise SubscriptionError(
-            "this matcher keeps no subscriptions to look at: it was made with keep=False; leave that out"
+            "this matcher keeps no subscriptions to look at; make it, or the Match stone, with lookup=True"
         )
 
     def save(self, folder: Path) -> None:

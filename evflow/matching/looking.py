@@ -53,7 +53,7 @@ class Looking:
 
         Example:
             >>> from evflow.matching import Matcher
-            >>> matcher = Matcher("reference")
+            >>> matcher = Matcher("reference", lookup=True)
             >>> print(matcher[matcher.subscribe("temp > 30 and within(3, 4, 5)")])
             temp > 30 and within(3, 4, 5)
         """
@@ -70,7 +70,7 @@ class Looking:
 
         Example:
             >>> from evflow.matching import Matcher
-            >>> matcher = Matcher("reference")
+            >>> matcher = Matcher("reference", lookup=True)
             >>> _ = matcher.subscribe_many(["temp > 30", "exists urgent"], ids=[7, 3])
             >>> [(id, str(subscription)) for id, subscription in matcher.items()]
             [(3, 'exists urgent'), (7, 'temp > 30')]
@@ -106,7 +106,7 @@ class Looking:
 
         Example:
             >>> from evflow.matching import Matcher
-            >>> matcher = Matcher("reference")
+            >>> matcher = Matcher("reference", lookup=True)
             >>> _ = matcher.subscribe_many(["temp > 30", "within(3, 4, 5)", "wind > 2 or temp > 30"])
             >>> matcher.find(name="temp").tolist(), matcher.find(around=(0, 0)).tolist()
             ([0, 2], [1])
@@ -154,7 +154,7 @@ class Looking:
 
         Example:
             >>> from evflow.matching import Matcher
-            >>> matcher = Matcher("reference")
+            >>> matcher = Matcher("reference", lookup=True)
             >>> hot = matcher.subscribe("temp > 30 and within(3, 4, 5)")
             >>> print(matcher.explain({"temp": "31", "x": 0, "y": 0}, hot))
             subscription 0 does not match

@@ -50,8 +50,8 @@ class Matcher(Looking):
         location: the two attributes that say where an event happened; by default ``x`` and ``y``, on the
             globe ``latitude`` and ``longitude``.
         threads: how many threads share the events of a batch.
-        keep: whether subscriptions can be looked at (``matcher[id]``, ``items``, ``find``, ``explain``); that
-            takes 17 bytes a constraint, and 44 a filter. Without it these raise a SubscriptionError.
+        lookup: whether subscriptions can be looked at (``matcher[id]``, ``items``, ``find``, ``explain``).
+            The matcher then keeps them as they were given, in 17 bytes a constraint and 44 a filter.
         **options: of the engine.
 
     Raises:
@@ -78,7 +78,7 @@ class Matcher(Looking):
         space: str = "plane",
         location: tuple[str, str] | None = None,
         threads: int = 1,
-        keep: bool = True,
+        lookup: bool = False,
         **options: Any,
     ) -> None:
         if engine not in ENGINES:
@@ -91,7 +91,7 @@ class Matcher(Looking):
         self._names, self._strings = Names(), Strings()
         self._known = Vocabulary(self._names, self._strings, self._space, self.location)
         self._ids = Ids()
-        self._kept = Kept(self._known) if keep else Nothing(self._known)
+        self._kept = Kept(self._known) if lookup else Nothing(self._known)
         self._workspace = Workspace()
         self._engine = _made(engine, self._strings, self._space.dimensions, options)
         reader = getattr(self._engine, "dict_reader", None)
@@ -377,7 +377,7 @@ class Matcher(Looking):
                 "space": self.space,
                 "location": self.location,
                 "threads": self.threads,
-                "keep": not isinstance(self._kept, Nothing),
+                "lookup": not isinstance(self._kept, Nothing),
                 "names": list(self._names.numbers),
             }
             saved.write(Path(path), content, save)
@@ -402,7 +402,7 @@ class Matcher(Looking):
                 space=content["space"],
                 location=content["location"],
                 threads=content["threads"],
-                keep=content["keep"],
+                lookup=content["lookup"],
                 **content["options"],
             )
             matcher._names.intern(content["names"])

@@ -26,7 +26,7 @@ def subscriptions(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "text":
         path.write_text(TEXT)
     else:
-        matcher = Matcher("reference")
+        matcher = Matcher("reference", lookup=True)
         texts = ["delay > 45", "delay > 45 and carrier == 'UA'", "within(0, 0, 1)"]
         matcher.subscribe_many(texts, ids=[0, 7, 8])
         matcher.save(path)

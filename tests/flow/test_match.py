@@ -139,7 +139,7 @@ def test_a_file_is_read_once_unless_it_changes(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(Path, "read_text", lambda path, *given: reads.append(path) or read(path, *given))
     file = tmp_path / "wanted.txt"
     file.write_text("number == 1\n")
-    g = graph([], file=file)
+    g = graph([], file=file, lookup=True)
     g.check()
     with g.run() as flow:
         assert flow["alerts"].find(like="number == 1").tolist() == [0]

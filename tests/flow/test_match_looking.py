@@ -10,7 +10,7 @@ from tests.flow.alerts import flight, matching
 
 
 def test_subscriptions_of_a_stone_can_be_looked_at() -> None:
-    with matching("delay > 45", "carrier == 'UA' and within(0, 0, 2)") as (flow, _):
+    with matching("delay > 45", "carrier == 'UA' and within(0, 0, 2)", lookup=True) as (flow, _):
         stone = flow["alerts"]
         mine = stone.subscribe("number == 7")
         stone.move(1, 3, 4)
@@ -29,7 +29,7 @@ def test_subscriptions_of_a_stone_can_be_looked_at() -> None:
 
 
 def test_a_stone_explains_why_an_event_matches_and_why_not() -> None:
-    with matching("delay > 45", "carrier == 'UA' and within(0, 0, 2)") as (flow, _):
+    with matching("delay > 45", "carrier == 'UA' and within(0, 0, 2)", lookup=True) as (flow, _):
         event = flight(1, "UA", 50, x=3)
         assert [told.id for told in flow["alerts"].explain(event)] == [0]
         told = flow["alerts"].explain(event, 1)

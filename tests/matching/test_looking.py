@@ -60,7 +60,7 @@ class Both:
 
     def __init__(self, engine: str, space: str, seed: int) -> None:
         self.random, self.space = Random(seed), space
-        self.matcher = Matcher(engine, space=space)
+        self.matcher = Matcher(engine, space=space, lookup=True)
         self.oracle = Oracle(self.matcher.location)
 
     @property
@@ -118,7 +118,7 @@ def test_each_subscription_is_what_was_subscribed_whatever_changes(both: Both, t
 
 
 def test_most_being_removed_leaves_the_others_as_they_were() -> None:
-    matcher = Matcher("reference")
+    matcher = Matcher("reference", lookup=True)
     count = 150_000
     matcher.subscribe_many(FilterColumns.from_arrays(name=["a"], op="==", number=np.arange(count)[:, None]))
     matcher.unsubscribe_many(np.delete(np.arange(count), [5, 70_000]))
@@ -127,7 +127,7 @@ def test_most_being_removed_leaves_the_others_as_they_were() -> None:
 
 @pytest.mark.parametrize("id", [2, -1, 2**40])
 def test_an_id_without_a_subscription_is_an_error_that_names_it(id: int) -> None:
-    matcher = Matcher("reference")
+    matcher = Matcher("reference", lookup=True)
     matcher.subscribe("a > 1")
     for look in (lambda: matcher[id], lambda: matcher.explain({}, id)):
         with pytest.raises(SubscriptionError, match=f"there is no subscription {id}"):
@@ -135,7 +135,7 @@ def test_an_id_without_a_subscription_is_an_error_that_names_it(id: int) -> None
 
 
 def test_one_may_end_while_another_looks_at_all() -> None:
-    matcher = Matcher("reference")
+    matcher = Matcher("reference", lookup=True)
     matcher.subscribe_many([f"a == {n}" for n in range(3000)])
     looking = matcher.items()
     assert next(looking) == (0, parse_subscription("a == 0"))
@@ -173,7 +173,7 @@ def test_subscriptions_are_found_by_their_equals(both: Both) -> None:
 
 
 def test_what_is_found_satisfies_all_that_was_asked() -> None:
-    matcher = Matcher("reference")
+    matcher = Matcher("reference", lookup=True)
     matcher.subscribe_many(["a > 1", "within(0, 0, 1)", "a > 1 and within(0, 0, 1)"])
     assert matcher.find(name="a", around=(0, 1)).tolist() == [2]
     assert matcher.find().tolist() == [0, 1, 2]
@@ -211,7 +211,7 @@ def test_an_explanation_says_of_each_constraint_what_the_oracle_says(both: Both,
 
 
 def test_an_explanation_says_why() -> None:
-    matcher = Matcher("reference")
+    matcher = Matcher("reference", lookup=True)
     id = matcher.subscribe(
         "carrier == 'UA' and delay > 45 and origin startswith 'J' and exists remark and within(0, 0, 4)"
     )
@@ -228,19 +228,19 @@ def test_an_explanation_says_why() -> None:
 
 
 def test_distances_on_the_globe_are_in_metres() -> None:
-    globe = Matcher("reference", space="globe")
+    globe = Matcher("reference", space="globe", lookup=True)
     id = globe.subscribe("within(0, 0, 50 km)")
     told = str(globe.explain({"latitude": 0, "longitude": 1}, id))
     assert "fails, the event is at (0, 1), 111195 m from the centre" in told
 
 
 def test_a_subscription_without_filters_says_so() -> None:
-    matcher = Matcher("reference")
+    matcher = Matcher("reference", lookup=True)
     assert "no filters" in str(matcher.explain({}, matcher.subscribe("false")))
 
 
 def test_a_matcher_that_keeps_nothing_says_so_and_takes_less_memory(tmp_path: Path) -> None:
-    lean, whole = Matcher("reference", keep=False), Matcher("reference")
+    lean, whole = Matcher("reference"), Matcher("reference", lookup=True)
     for matcher in (lean, whole):
         matcher.subscribe_many(["a > 1 and within(0, 0, 1)"] * 1000)
         matcher.move(0, 5, 5)
@@ -257,13 +257,13 @@ def test_a_matcher_that_keeps_nothing_says_so_and_takes_less_memory(tmp_path: Pa
     for matcher in (lean, Matcher.load(tmp_path / "lean")):
         assert len(list(matcher)) == 999
         for look in looks:
-            with pytest.raises(SubscriptionError, match="keep=False"):
+            with pytest.raises(SubscriptionError, match="lookup=True"):
                 look(matcher)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_moves_of_many_with_numbers_for_all_are_seen(engine: str) -> None:
-    matcher = Matcher(engine)
+    matcher = Matcher(engine, lookup=True)
     matcher.subscribe_many(["within(0, 0, 1)", "a > 1 or within(2, 2, 2)", "within(0, 0, 9)"])
     matcher.move_many([0, 2], 5, [1, 2], 3)
     matcher.move_many([2, 0, 2], [7, 8, 9], 1)

@@ -98,7 +98,7 @@ def test_areas_of_both_spaces_are_refused_and_the_first_named() -> None:
 
 
 def test_a_list_of_texts_is_subscribed_as_each_text_is() -> None:
-    many, single = Matcher("reference"), Matcher("reference")
+    many, single = Matcher("reference", lookup=True), Matcher("reference", lookup=True)
     texts = [f"a > {n % 7} and kind == 'k{n % 3}'" for n in range(300)]
     many.subscribe_many(texts)
     for text in texts:

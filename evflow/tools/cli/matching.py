@@ -69,7 +69,7 @@ def _matcher(path: Path, space: str, location: tuple[str, str] | None) -> Matche
         if location is not None:
             raise SubscriptionError(f"{path}: a saved matcher has its own location; leave out --location")
         return Matcher.load(path)
-    matcher, many = Matcher("reference", space=space, location=location), Listing()
+    matcher, many = Matcher("reference", space=space, location=location, lookup=True), Listing()
     many.read(path)
     matcher.subscribe_many(columns_of_listed(many, space), numbered(many, (1 << 31) - 1))
     return matcher
