@@ -6,7 +6,7 @@ Strings are given by the addresses of their UTF-8 bytes.
 from __future__ import annotations
 
 from evflow.matching.native import compiled, u8
-from evflow.matching.operators import EQ, GE, GT, LE, LT, NE, PREFIX, SUFFIX
+from evflow.matching.operators import EQ, GE, GT, LE, LT, NE, NOT_PREFIX, PREFIX, SUFFIX
 
 
 @compiled
@@ -51,10 +51,7 @@ def number_holds(op: int, value: float, operand: float) -> bool:
 
 
 @compiled
-def text_holds(op: int, text: int, length: int, operand: int, size: int) -> bool:
-    """Whether a string satisfies a constraint with a string."""
-    if op <= GE:
-        return number_holds(op, order(text, length, operand, size), 0.0)
+def _pattern_holds(op: int, text: int, length: int, operand: int, size: int) -> bool:
     if size == 0 or size > length:
         return size == 0
     if op == PREFIX:
@@ -62,3 +59,13 @@ def text_holds(op: int, text: int, length: int, operand: int, size: int) -> bool
     if op == SUFFIX:
         return _same(text + length - size, operand, size)
     return _contains(text, length, operand, size)
+
+
+@compiled
+def text_holds(op: int, text: int, length: int, operand: int, size: int) -> bool:
+    """Whether a string satisfies a constraint with a string."""
+    if op <= GE:
+        return number_holds(op, order(text, length, operand, size), 0.0)
+    if op >= NOT_PREFIX:
+        return not _pattern_holds(op - NOT_PREFIX + PREFIX, text, length, operand, size)
+    return _pattern_holds(op, text, length, operand, size)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.columns.shapes import columns_of_texts
+from evflow.matching.derived import lowered
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.filters import Filters
 from evflow.matching.model import Filter, Subscription
@@ -76,14 +77,14 @@ def filters_of(columns: FilterColumns, ids: Int32s, known: Vocabulary) -> Filter
         ids: one a subscription.
         known: names and strings, to be added to, and where the areas are.
     """
-    name = _renumbered(columns.name, columns.names, known.names)
+    name, op = lowered(_renumbered(columns.name, columns.names, known.names), columns.op, known.names)
     text = _renumbered(columns.text, columns.texts, known.strings)
     centre, reach = _areas(columns, known.space)
     return Filters(
         subscription=ids if columns.subscription is None else ids[columns.subscription],
         start=columns.start,
         name=name,
-        op=columns.op,
+        op=op,
         number=columns.number,
         text=text,
         centre=centre,

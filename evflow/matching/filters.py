@@ -16,7 +16,7 @@ class Filters:
         subscription: int32, F: the subscription that a filter belongs to.
         start: int64, F + 1: where the constraints of a filter start and end.
         name: int32, C: the attribute, as numbered by the matcher's ``Names``.
-        op: uint8, C: an ``Op``.
+        op: uint8, C: an ``Op`` before ``Op.ABSENT``.
         number: float64, C: the operand, where ``text`` is -1.
         text: int32, C: the operand as numbered by the matcher's ``Strings``, or -1: the operand is a number,
             or there is none (``Op.EXISTS``).

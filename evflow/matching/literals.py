@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SubscriptionError
-from evflow.matching.operators import ON_STRINGS
 
-WORDS = frozenset(["exists", *ON_STRINGS, *"and false in inf nan not or true within".split()])
+WORDS = frozenset(
+    ["exists", "startswith", "endswith", "contains", *"and false in inf nan not or true within".split()]
+)
 """The words of the language, in any case: an attribute of such a name is written in backquotes."""
 
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from evflow.errors import SubscriptionError
 from evflow.matching import saved
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
+from evflow.matching.derived import with_derived
 from evflow.matching.encoding.builder import Workspace
 from evflow.matching.encoding.encode import encode
 from evflow.matching.encoding.one import OneEncoder
@@ -277,6 +278,8 @@ class Matcher(Looking):
         guard.enter()
         try:
             rows = self._one.encode(event)
+            if self._names.derived:
+                rows = with_derived(rows, self._names)
             ids: Int32s = self._match_one(rows) if self._match_one else self._engine.match(rows).ids
         finally:
             guard.leave()
@@ -348,7 +351,8 @@ class Matcher(Looking):
             if batch.version == self._known.version:
                 return batch.rows
             batch = batch.events
-        return encode(batch, self._known, workspace)
+        rows = encode(batch, self._known, workspace)
+        return with_derived(rows, self._names) if self._names.derived else rows
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes everything to a folder, from which ``load`` takes it.
@@ -378,7 +382,7 @@ class Matcher(Looking):
                 "location": self.location,
                 "threads": self.threads,
                 "lookup": not isinstance(self._kept, Nothing),
-                "names": list(self._names.numbers),
+                "names": self._names.in_order(),
             }
             saved.write(Path(path), content, save)
 
@@ -405,7 +409,7 @@ class Matcher(Looking):
                 lookup=content["lookup"],
                 **content["options"],
             )
-            matcher._names.intern(content["names"])
+            matcher._names.restore(content["names"])
             matcher._strings.load(arrays)
             matcher._one.forget()
             matcher._ids.load(arrays)

@@ -4,7 +4,8 @@ The model of CCM (section 3) and CLCB (section 2). Everything here is plain data
 engines get it as columns (``evflow.matching.filters``). ``str`` writes it in the language that
 ``evflow.matching.text`` reads.
 
-* A constraint on an attribute that the event lacks is false, ``!=`` included.
+* A constraint on an attribute that the event lacks is false, ``!=`` and all that begin with ``not`` included;
+  ``not exists`` alone is true.
 * A value of another type is false for every operator but ``exists``: numbers are compared with numbers,
   strings with strings.
 * Numbers (booleans are 0 and 1) are compared as float64, with its rules for NaN and signed zeros.
@@ -33,13 +34,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class Constraint:
-    """One test of one attribute; ``value`` is None for ``Op.EXISTS`` only.
+    """One test of one attribute; ``value`` is None for ``Op.EXISTS`` and ``Op.ABSENT`` only.
 
     Args:
         name: of the attribute, not empty.
         op: an ``Op``, or its text.
         value: a string, or a number of Python or numpy, which becomes a float. ``startswith``, ``endswith``
-            and ``contains`` take a string.
+            and ``contains``, with ``not`` or without, take a string.
 
     Raises:
         SubscriptionError: a name, operator or value that does not fit; also an integer that float64 does not
@@ -66,9 +67,11 @@ class Constraint:
         put(self, "value", self._checked(value))
 
     def _checked(self, value: object) -> float | str | None:
-        if self.op is Op.EXISTS:
+        if self.op.holds is None:
             if value is not None:
-                raise SubscriptionError(f"exists {self.name} takes no value but found {shown(value)}")
+                raise SubscriptionError(
+                    f"{self.op.symbol} {self.name} takes no value but found {shown(value)}"
+                )
             return None
         if type(value) is float and self.op.compares:
             return value
@@ -94,7 +97,7 @@ class Constraint:
     def __str__(self) -> str:
         name = name_text(self.name)
         if self.value is None:
-            return f"exists {name}"
+            return f"{self.op.symbol} {name}"
         value = string_text(self.value) if isinstance(self.value, str) else number_text(self.value)
         return f"{name} {self.op.symbol} {value}"
 

@@ -1,7 +1,8 @@
 """The operators of constraints: the one table of their numbers, how they are written and what they mean.
 
 A new operator is a row here, a branch of ``compare.py``, which engines on the CPU call, and one of
-``gpu/kernels/values.cuh``. No engine has an index for it then: it is tested where all else holds.
+``gpu/kernels/values.cuh``. No engine has an index for it then: it is tested where all else holds. An operator
+from ``ABSENT`` on never reaches an engine: ``evflow.matching.derived`` puts another constraint in its place.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Op(enum.IntEnum):
     """An operator of a constraint; the numbers are what columns hold.
 
     Attributes:
-        written: how it is written, first as evflow writes it.
+        written: how it is written, first as evflow writes it; in the table with a comma between.
         holds: whether it is true of a value and an operand, numbers or bytes; None: it takes no operand.
 
     Example:
@@ -35,22 +36,26 @@ class Op(enum.IntEnum):
     def __new__(cls, number: int, written: str = "", holds: Callable[[Any, Any], Any] | None = None) -> Op:
         made = int.__new__(cls, number)
         made._value_ = number
-        made.written = tuple(written.split())
+        made.written = tuple(written.split(", "))
         made.holds = holds
         return made
 
     # Those up to GE compare numbers and strings, by order; the others are about strings only. Numbers are
     # less than 16, of which the GPU's kernels use 14 and 15 for themselves.
-    EQ = 0, "== =", operator.eq
-    NE = 1, "!= <> ≠", operator.ne
+    EQ = 0, "==, =", operator.eq
+    NE = 1, "!=, <>, ≠", operator.ne
     LT = 2, "<", operator.lt
-    LE = 3, "<= ≤", operator.le
+    LE = 3, "<=, ≤", operator.le
     GT = 4, ">", operator.gt
-    GE = 5, ">= ≥", operator.ge
+    GE = 5, ">=, ≥", operator.ge
     PREFIX = 6, "startswith", bytes.startswith
     SUFFIX = 7, "endswith", bytes.endswith
     CONTAINS = 8, "contains", operator.contains
     EXISTS = 9, "exists", None
+    NOT_PREFIX = 10, "not startswith", lambda value, operand: not value.startswith(operand)
+    NOT_SUFFIX = 11, "not endswith", lambda value, operand: not value.endswith(operand)
+    NOT_CONTAINS = 12, "not contains", lambda value, operand: operand not in value
+    ABSENT = 13, "not exists", None
 
     @property
     def symbol(self) -> str:
@@ -61,6 +66,16 @@ class Op(enum.IntEnum):
     def compares(self) -> bool:
         """True if it compares numbers too, false if it is about strings only or takes no operand."""
         return self <= Op.GE
+
+    @property
+    def opposite(self) -> Op:
+        """What ``not`` makes of it: true where it is false, of a value that both can be true of.
+
+        Example:
+            >>> Op.LT.opposite, Op.NOT_CONTAINS.opposite
+            (<Op.GE: 5>, <Op.CONTAINS: 8>)
+        """
+        return _OPPOSITE[self]
 
     @classmethod
     def of(cls, given: Op | str) -> Op:
@@ -80,13 +95,24 @@ class Op(enum.IntEnum):
             return given
         found = OPERATORS.get(given) if isinstance(given, str) else None
         if found is None:
-            symbols = " ".join(op.symbol for op in cls)
+            symbols = ", ".join(op.symbol for op in cls)
             raise SubscriptionError(f"expected an operator ({symbols}) but found {shown(given)}")
         return found
 
 
-EQ, NE, LT, LE, GT, GE, PREFIX, SUFFIX, CONTAINS, EXISTS = range(10)
+EQ, NE, LT, LE, GT, GE, PREFIX, SUFFIX, CONTAINS, EXISTS, NOT_PREFIX, NOT_SUFFIX, NOT_CONTAINS = range(13)
 """The same numbers, for compiled code."""
+
+_PAIRS = [
+    (Op.EQ, Op.NE),
+    (Op.LT, Op.GE),
+    (Op.LE, Op.GT),
+    (Op.PREFIX, Op.NOT_PREFIX),
+    (Op.SUFFIX, Op.NOT_SUFFIX),
+    (Op.CONTAINS, Op.NOT_CONTAINS),
+    (Op.EXISTS, Op.ABSENT),
+]
+_OPPOSITE = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
 OPERATORS: dict[str, Op] = {text: op for op in Op for text in op.written}
 """Every way to write an operator."""
@@ -95,7 +121,10 @@ COMPARISONS = tuple(text for text, op in OPERATORS.items() if op.compares)
 """Those that compare numbers and strings."""
 
 ON_STRINGS = tuple(text for text, op in OPERATORS.items() if op.holds and not op.compares)
-"""Those that take a string."""
+"""Those that take a string and nothing else."""
 
 TAKES_STRING = np.isin(np.arange(256), [OPERATORS[text] for text in ON_STRINGS])
 """By the number of an operator: whether it takes a string and nothing else."""
+
+TAKES_NOTHING = np.isin(np.arange(256), [op for op in Op if op.holds is None])
+"""By the number of an operator: whether it takes no operand."""

@@ -1,12 +1,14 @@
 """Reads subscriptions written as text, such as ``area == 'area1' and temp > 30 or wind > 20``.
 
 A recursive descent parser that multiplies out as it goes: each part of a text becomes the list of filters
-that it is a disjunction of (disjunctive normal form), bounded in nesting, filters and constraints.
+that it is a disjunction of (disjunctive normal form), bounded in nesting, filters and constraints. ``not``
+turns what follows it around while it is read: each constraint has an opposite, and ``and`` becomes ``or``.
 The language is described in ``docs/matching-language.md``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -14,7 +16,7 @@ from math import prod
 from evflow.errors import SubscriptionError
 from evflow.matching.literals import shown
 from evflow.matching.model import Area, Circle, Constraint, Filter, GlobeCircle, Op, Subscription
-from evflow.matching.operators import COMPARISONS, ON_STRINGS, OPERATORS
+from evflow.matching.operators import COMPARISONS, OPERATORS
 from evflow.matching.tokens import Token, misplaced, tokens
 
 DEEPEST = 50
@@ -31,11 +33,8 @@ _MOST_WORK = 16 * MOST_CONSTRAINTS
 
 _METRES = {"m": 1.0, "km": 1000.0, "mi": 1609.344}
 _REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
-_NOT = (
-    "'not' is not part of the language: say what must hold, with the opposite operator (!= for ==, >= for <)"
-    "; what stands in parentheses turns around as well, and 'and' becomes 'or'"
-)
-_OPERATORS = (*(op.symbol for op in Op if op.holds), "in")
+_TURNABLE = ("startswith", "endswith", "contains")
+_OPERATORS = (*(op.symbol for op in Op if op.compares), *_TURNABLE, "in", "between")
 _SHOWN = 80
 
 
@@ -55,6 +54,8 @@ def parse_subscription(text: str) -> Subscription:
         a == 1 and c >= 10 and c < 20 or b == 2 and c >= 10 and c < 20
         >>> print(parse_subscription("kind in ('a', 'b')"))
         kind == 'a' or kind == 'b'
+        >>> print(parse_subscription("not (a between 1 and 5 and exists b)"))
+        a < 1 or a > 5 or not exists b
     """
     if not isinstance(text, str):
         raise SubscriptionError(f"expected the text of a subscription but found {shown(text)}")
@@ -104,6 +105,7 @@ class _Parser:
         self.next = 0
         self.depth = 0
         self.work = 0
+        self.negated = False
 
     @property
     def token(self) -> Token:
@@ -122,8 +124,6 @@ class _Parser:
 
     def unexpected(self, expected: str, hint: str = "") -> SubscriptionError:
         token = self.token
-        if token.kind == "not":
-            return self.error(_NOT)
         found = "the end" if token.kind == "end" else token.text[:_SHOWN]
         return self.error(f"expected {expected} but found {found}{hint}")
 
@@ -142,21 +142,40 @@ class _Parser:
         return token
 
     def disjunction(self) -> list[_Part]:
-        found = self.conjunction()
+        return self.operands("or", self.conjunction)
+
+    def conjunction(self) -> list[_Part]:
+        return self.operands("and", self.term)
+
+    def operands(self, word: str, operand: Callable[[], list[_Part]]) -> list[_Part]:
+        """What stands between words; of all of it one has to hold, or, after ``and``, all."""
+        first = self.token
+        if (word == "and") != self.negated:
+            factors = [operand()]
+            while self.accept(word):
+                factors.append(operand())
+            return factors[0] if len(factors) == 1 else self.multiplied(factors, first)
+        found = operand()
         size = _size(found)
-        while token := self.accept("or"):
-            more = self.conjunction()
+        while token := self.accept(word):
+            more = operand()
             size += _size(more)
             self.bound(len(found) + len(more), size, token)
             found += more
         return found
 
-    def conjunction(self) -> list[_Part]:
-        first = self.token
-        factors = [self.term()]
-        while self.accept("and"):
-            factors.append(self.term())
-        return factors[0] if len(factors) == 1 else self.multiplied(factors, first)
+    def opposite(self, read: Callable[[], list[_Part]]) -> list[_Part]:
+        """What must hold where what is read does not."""
+        self.negated = not self.negated
+        found = read()
+        self.negated = not self.negated
+        return found
+
+    def several(self, constraints: list[Constraint], every: bool) -> list[_Part]:
+        """Constraints that are turned around already; of those as written every one or any has to hold."""
+        if every != self.negated:
+            return [_Part(tuple(constraints))]
+        return [_Part((constraint,)) for constraint in constraints]
 
     def multiplied(self, factors: list[list[_Part]], first: Token) -> list[_Part]:
         """Every choice of one filter from each factor, joined."""
@@ -200,6 +219,12 @@ class _Parser:
             )
 
     def term(self) -> list[_Part]:
+        turned = False
+        while self.accept("not"):
+            turned = not turned
+        return self.opposite(self.plain_term) if turned else self.plain_term()
+
+    def plain_term(self) -> list[_Part]:
         if opening := self.accept("("):
             return self.parentheses(opening)
         if self.accept("exists"):
@@ -214,7 +239,7 @@ class _Parser:
             return self.comparison()
         if self.token.kind in ("number", "string", "+", "-"):
             return self.reversed()
-        raise self.unexpected("an attribute, a value, exists, within or (", self.word_hint())
+        raise self.unexpected("an attribute, a value, exists, within, not or (", self.word_hint())
 
     def parentheses(self, opening: Token) -> list[_Part]:
         self.depth += 1
@@ -227,13 +252,31 @@ class _Parser:
 
     def comparison(self) -> list[_Part]:
         name = self.name()
-        if self.accept("in"):
-            return self.choice(name)
-        operator = self.accept(*COMPARISONS, *ON_STRINGS)
+        if self.accept("not"):
+            return self.opposite(lambda: self.turnable(name) or self.nothing_to_turn(name))
+        if found := self.turnable(name):
+            return found
+        operator = self.accept(*COMPARISONS)
         if operator is None:
             raise self.no_operator(name)
         value, at = self.value(operator)
         return [_Part((self.constraint(name, OPERATORS[operator.kind], value, at),))]
+
+    def turnable(self, name: Token) -> list[_Part]:
+        """What may have a ``not`` between the attribute and the operator; nothing if it is not that."""
+        if self.accept("in"):
+            return self.choice(name)
+        if self.token.kind == "name" and self.token.text.lower() == "between":
+            return self.between(name)
+        operator = self.accept(*_TURNABLE)
+        if operator is None:
+            return []
+        value, at = self.value(operator)
+        return [_Part((self.constraint(name, OPERATORS[operator.kind], value, at),))]
+
+    def nothing_to_turn(self, name: Token) -> list[_Part]:
+        hint = f"; not may also stand before {name.text[:_SHOWN]}"
+        raise self.unexpected(f"{', '.join(_TURNABLE)}, in or between after not", hint)
 
     def no_operator(self, name: Token) -> SubscriptionError:
         if self.token.kind in ("end", "and", "or", ")"):
@@ -243,13 +286,28 @@ class _Parser:
 
     def choice(self, name: Token) -> list[_Part]:
         self.expect("(", "( after in")
-        found: list[_Part] = []
+        found: list[Constraint] = []
         while not found or self.accept(","):
             value, at = self.value(None)
-            found.append(_Part((self.constraint(name, Op.EQ, value, at),)))
+            if self.negated:
+                self.same_type(found[0].value if found else value, value, "not in takes", at)
+            found.append(self.constraint(name, Op.EQ, value, at))
             self.bound(len(found), 0, name)
         self.expect(")", "a comma or )")
-        return found
+        return self.several(found, every=False)
+
+    def between(self, name: Token) -> list[_Part]:
+        self.next += 1
+        low, at = self.value(None)
+        least = self.constraint(name, Op.GE, low, at)
+        self.expect("and", "and, as in between 1 and 5")
+        high, at = self.value(None)
+        self.same_type(low, high, "between takes", at)
+        return self.several([least, self.constraint(name, Op.LE, high, at)], every=True)
+
+    def same_type(self, first: object, second: object, what: str, at: Token) -> None:
+        if isinstance(first, str) != isinstance(second, str):
+            raise self.error(f"{what} numbers or strings, not both: no value is a number and a string", at)
 
     def reversed(self) -> list[_Part]:
         """``30 < temp``, ``10 <= temp < 20``, or ``true`` or ``false`` alone."""
@@ -258,8 +316,8 @@ class _Parser:
         operator = self.accept(*COMPARISONS)
         if operator is None:
             if first.text.lower() in ("true", "false"):
-                return [_Part()] if value else []
-            turned = self.token.kind in (*ON_STRINGS, "in")
+                return [_Part()] if bool(value) != self.negated else []
+            turned = self.token.kind in (*_TURNABLE, "in")
             hint = "; the attribute stands first: name contains 'x'" if turned else ""
             raise self.unexpected("an operator such as < after the value", hint)
         op = OPERATORS[operator.kind]
@@ -268,10 +326,12 @@ class _Parser:
         if second := self.accept(*COMPARISONS):
             value, at = self.value(second)
             found.append(self.constraint(name, OPERATORS[second.kind], value, at))
-        return [_Part(tuple(found))]
+        return self.several(found, every=True)
 
     def area(self) -> _Part:
         word = self.token
+        if self.negated:
+            raise self.error("within has no opposite: not can only stand before conditions on attributes")
         self.next += 1
         self.expect("(", "( after within")
         numbers = [self.number()]
@@ -333,6 +393,6 @@ class _Parser:
         self, name: Token, op: Op, value: float | str | None, at: Token | None = None
     ) -> Constraint:
         try:
-            return Constraint(str(name.value), op, value)
+            return Constraint(str(name.value), op.opposite if self.negated else op, value)
         except SubscriptionError as error:
             raise self.error(error.message, at or name) from None

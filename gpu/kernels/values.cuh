@@ -3,7 +3,9 @@
 // Numbers and places are compared as float64, strings by number or byte by byte, every step rounded: compile
 // with -fmad=false, or engines differ at the rim of a circle.
 
-enum { EQ, NE, LT, LE, GT, GE, PREFIX, SUFFIX, CONTAINS, EXISTS, AREA = 14, ALWAYS }; // evflow/matching/operators.py
+// evflow/matching/operators.py
+enum { EQ, NE, LT, LE, GT, GE, PREFIX, SUFFIX, CONTAINS, EXISTS, NOT_PREFIX, NOT_SUFFIX, NOT_CONTAINS };
+enum { AREA = 14, ALWAYS };
 enum { OPERATION = 15, TEXT_OPERAND = 16 };
 enum { NUMBER = 1, TEXT = 2 };
 
@@ -80,12 +82,15 @@ static __device__ __forceinline__ bool text_holds(int op, const Attribute *a, co
     const byte *text = chars + a->chars;
     const byte *part = strings.data + strings.offsets[operand];
     int length = a->length, size = (int)(strings.offsets[operand + 1] - strings.offsets[operand]);
+    bool negated = op >= NOT_PREFIX;
+    if (negated)
+        op += PREFIX - NOT_PREFIX;
     if (op == PREFIX)
-        return size <= length && same(text, part, size);
+        return negated != (size <= length && same(text, part, size));
     if (op == SUFFIX)
-        return size <= length && same(text + length - size, part, size);
+        return negated != (size <= length && same(text + length - size, part, size));
     if (op == CONTAINS)
-        return contains(text, length, part, size);
+        return negated != contains(text, length, part, size);
     int way = order(text, length, part, size);
     return op == LT ? way < 0 : op == LE ? way <= 0 : op == GT ? way > 0 : way >= 0;
 }

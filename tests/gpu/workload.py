@@ -17,7 +17,8 @@ __all__ = ["Workload", "answers", "differences"]
 TEXTS = ("", "a", "ab", "abc", "bc", "b", "é", "éa", "ab" * 20, "\uffff", "\U0001f300")
 NUMBERS = (0.0, -0.0, 1.0, 2.0, 2.5, -1.0, 1e300, 5e-324, float("inf"), float("-inf"), float("nan"))
 COMPARED = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE)
-ON_TEXT = (*COMPARED, Op.PREFIX, Op.SUFFIX, Op.CONTAINS)
+NEGATED = (Op.NOT_PREFIX, Op.NOT_SUFFIX, Op.NOT_CONTAINS)
+ON_TEXT = (*COMPARED, Op.PREFIX, Op.SUFFIX, Op.CONTAINS, *NEGATED)
 
 
 @dataclass

@@ -149,7 +149,7 @@ class World:
             return random.choice(self.constraints)
         op, name = random.choice(list(Op)), random.choice(self.names)
         value: float | str | None = random.choice([self.usual[name], random.choice(self.pool), self.text()])
-        if op is Op.EXISTS:
+        if op in (Op.EXISTS, Op.ABSENT):
             value = None
         elif op > Op.GE:
             value = self.part(value if isinstance(value, str) else self.text())

@@ -85,6 +85,8 @@ def answer(part: Filter, attributes: Mapping[str, Any], place: tuple[Any, ...]) 
 
 
 def holds(constraint: Constraint, attributes: Mapping[str, Any]) -> bool:
+    if constraint.op is Op.ABSENT:
+        return constraint.name not in attributes
     if constraint.name not in attributes:
         return False
     value, operand = attributes[constraint.name], constraint.value
@@ -117,6 +119,12 @@ def compare(op: Op, value: Any, operand: Any) -> bool:
             return bool(value.endswith(operand))
         case Op.CONTAINS:
             return operand in value
+        case Op.NOT_PREFIX:
+            return not value.startswith(operand)
+        case Op.NOT_SUFFIX:
+            return not value.endswith(operand)
+        case Op.NOT_CONTAINS:
+            return operand not in value
     raise AssertionError(op)
 
 

@@ -41,12 +41,18 @@ def _value(random: Random) -> float | str:
 
 
 def _leaf(random: Random, areas: bool) -> Tree:
-    choice = random.randrange(10)
+    choice = random.randrange(11)
     name = random.choice(_NAMES)
     if choice == 0:
         return "exists", name
     if choice == 1:
-        return "in", name, [_value(random) for _ in range(random.randrange(1, 4))]
+        value = _value(random)
+        more = [_value(random) for _ in range(random.randrange(3))]
+        return "in", name, [value, *(v for v in more if isinstance(v, str) == isinstance(value, str))]
+    if choice == 10:
+        value = _value(random)
+        others = (_value(random) for _ in range(99))
+        return "between", name, value, next(v for v in others if isinstance(v, str) == isinstance(value, str))
     if choice == 2:
         return "constant", random.random() < 0.6
     if choice <= 4 and areas:
@@ -60,10 +66,12 @@ def _leaf(random: Random, areas: bool) -> Tree:
 
 
 def tree(random: Random, depth: int = 3, areas: bool = True) -> Tree:
-    """A condition; no two areas have to hold at once."""
-    kind = random.choice(["and", "or", "leaf", "leaf"]) if depth else "leaf"
+    """A condition; no two areas have to hold at once, and there is no ``not`` before any."""
+    kind = random.choice(["and", "or", "not", "leaf", "leaf"]) if depth else "leaf"
     if kind == "leaf":
         return _leaf(random, areas)
+    if kind == "not":
+        return kind, tree(random, depth - 1, False)
     count = random.randrange(2, 4)
     owner = random.randrange(count)
     return kind, [tree(random, depth - 1, areas and (kind == "or" or owner == n)) for n in range(count)]
@@ -112,10 +120,20 @@ def written(random: Random, node: Tree) -> str:
             f"({p})" if need or random.randrange(4) == 0 else p for p, need in zip(parts, loose, strict=True)
         ]
         return parts[0] + "".join(random.choice(words) + part for part in parts[1:])
+    if kind == "not":
+        word = random.choice(["not ", "NOT ", "!"])
+        if rest[0][0] in ("in", "between") and random.randrange(2):
+            return _written_leaf(random, *_split(rest[0]), random.choice(["not ", "Not  "]))
+        inner = written(random, rest[0])
+        return f"{word}({inner})" if rest[0][0] in ("and", "or") or random.randrange(2) else word + inner
     return _written_leaf(random, kind, rest)
 
 
-def _written_leaf(random: Random, kind: str, rest: list[Any]) -> str:
+def _split(node: Tree) -> tuple[str, list[Any]]:
+    return node[0], list(node[1:])
+
+
+def _written_leaf(random: Random, kind: str, rest: list[Any], turned: str = "") -> str:
     if kind == "exists":
         return f"exists {_name(random, rest[0])}"
     if kind == "constant":
@@ -123,7 +141,11 @@ def _written_leaf(random: Random, kind: str, rest: list[Any]) -> str:
     if kind == "within":
         return "within({}, {},{})".format(*rest)
     if kind == "in":
-        return f"{_name(random, rest[0])} in ({', '.join(_literal(random, v) for v in rest[1])})"
+        return f"{_name(random, rest[0])} {turned}in ({', '.join(_literal(random, v) for v in rest[1])})"
+    if kind == "between":
+        name, low, high = rest
+        word = random.choice(["between", "BETWEEN"])
+        return f"{_name(random, name)} {turned}{word} {_literal(random, low)} and {_literal(random, high)}"
     if kind == "chain":
         low, first, name, second, high = rest
         return " ".join(
@@ -145,10 +167,22 @@ def _written_leaf(random: Random, kind: str, rest: list[Any]) -> str:
     return f"{_name(random, name)} {spelt} {_literal(random, value)}"
 
 
-def _test(happened: Event, name: str, op: str, value: float | str) -> bool:
+def _test(happened: Event, name: str, op: str, value: float | str) -> bool | None:
+    """Whether a constraint holds; None: neither it nor its opposite does."""
     found = happened.get(name)
-    same = isinstance(found, str) == isinstance(value, str)
-    return found is not None and same and bool(_COMPARE[op](found, value))
+    if found is None or isinstance(found, str) != isinstance(value, str):
+        return None
+    if "<" in op or ">" in op:
+        return None if found != found or value != value else bool(_COMPARE[op](found, value))
+    return bool(_COMPARE[op](found, value))
+
+
+def _all(answers: list[bool | None]) -> bool | None:
+    return False if False in answers else None if None in answers else True
+
+
+def _any(answers: list[bool | None]) -> bool | None:
+    return True if True in answers else None if None in answers else False
 
 
 def _inside(place: Place, x: float, y: float, radius: float) -> bool:
@@ -157,9 +191,17 @@ def _inside(place: Place, x: float, y: float, radius: float) -> bool:
 
 def decided(node: Tree, happened: Event, place: Place) -> bool:
     """Whether an event satisfies the condition."""
+    return _decided(node, happened, place) is True
+
+
+def _decided(node: Tree, happened: Event, place: Place) -> bool | None:
+    """With three answers, as SQL does it."""
     kind, *rest = node
     if kind in ("and", "or"):
-        return (all if kind == "and" else any)(decided(part, happened, place) for part in rest[0])
+        return (_all if kind == "and" else _any)([_decided(part, happened, place) for part in rest[0]])
+    if kind == "not":
+        answer = _decided(rest[0], happened, place)
+        return None if answer is None else not answer
     if kind == "exists":
         return rest[0] in happened
     if kind == "constant":
@@ -167,17 +209,24 @@ def decided(node: Tree, happened: Event, place: Place) -> bool:
     if kind == "within":
         return _inside(place, *rest)
     if kind == "in":
-        return any(_test(happened, rest[0], "==", value) for value in rest[1])
+        return _any([_test(happened, rest[0], "==", value) for value in rest[1]])
+    if kind == "between":
+        name, low, high = rest
+        return _all([_test(happened, name, ">=", low), _test(happened, name, "<=", high)])
     if kind == "chain":
         low, first, name, second, high = rest
-        return _test(happened, name, _TURNED.get(first, first), low) and _test(happened, name, second, high)
+        return _all(
+            [_test(happened, name, _TURNED.get(first, first), low), _test(happened, name, second, high)]
+        )
     return _test(happened, *rest)
 
 
 def _holds(constraint: Constraint, happened: Event) -> bool:
     if constraint.value is None:
-        return constraint.name in happened
-    return _test(happened, constraint.name, constraint.op.symbol, constraint.value)
+        return (constraint.name in happened) == (constraint.op.symbol == "exists")
+    negated, op = constraint.op.symbol.startswith("not "), constraint.op.symbol.removeprefix("not ")
+    answer = _test(happened, constraint.name, op, constraint.value)
+    return answer is not None and answer != negated
 
 
 def satisfied(subscription: Subscription, happened: Event, place: Place) -> bool:

@@ -11,7 +11,7 @@ from evflow.matching.model import Circle, Constraint, Filter, Op, Subscription
 from tests.matching.oracle import Oracle
 
 NUMERIC = [Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE]
-TEXTUAL = [Op.EQ, Op.NE, Op.LT, Op.GE, Op.PREFIX, Op.SUFFIX, Op.CONTAINS]
+TEXTUAL = [Op.EQ, Op.NE, Op.LT, Op.GE, Op.PREFIX, Op.SUFFIX, Op.CONTAINS, Op.NOT_CONTAINS]
 
 
 class Side:

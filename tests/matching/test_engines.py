@@ -84,6 +84,38 @@ def test_a_value_of_another_type_satisfies_only_exists(case: Case) -> None:
 
 
 @every_engine
+def test_neither_a_constraint_nor_its_not_holds_without_a_value_of_its_type(case: Case) -> None:
+    matching = matcher(case)
+    conditions = ["a < 3", "a == 'b'", "a contains 'b'", "a startswith 'b'", "a endswith 'b'", "a < 'b'"]
+    both = [text for condition in conditions for text in (condition, f"not {condition}")]
+    matching.subscribe_many([*both, "a not between 1 and 3", "a not in (1, 2)", "a not in ('b', 'c')"])
+    assert sorted(matching.match({"other": 1})) == []
+    assert sorted(matching.match({"a": None})) == []
+    assert sorted(matching.match({"a": [1]})) == []
+    assert sorted(matching.match({"a": 2})) == [0]
+    assert sorted(matching.match({"a": 4})) == [1, 12, 13]
+    assert sorted(matching.match({"a": float("nan")})) == [13]
+    assert sorted(matching.match({"a": "b"})) == [2, 4, 6, 8, 11]
+    assert sorted(matching.match({"a": "cbc"})) == [3, 4, 7, 9, 11, 14]
+
+
+@every_engine
+def test_absence_is_asked_for_and_stays_so_when_saved(case: Case, tmp_path: Path) -> None:
+    matching = matcher(case)
+    matching.subscribe_many(["not exists a", "not (exists a or exists b.c)", "not exists a and d == 1"])
+    prepared = matching.prepare([{"d": 1}])
+    matching.subscribe("not exists d")
+    matching.save(tmp_path / "saved")
+    events = [{}, {"a": None, "d": 1}, {"a": float("nan")}, {"a": [1]}, {"b": {"c": 1}}, {"d": "x"}]
+    for one in (matching, Matcher.load(tmp_path / "saved")):
+        expected = [[0, 1, 3], [0, 1, 2], [3], [3], [0, 3], [0, 1]]
+        assert [sorted(one.match(event)) for event in events] == expected
+        assert [sorted(one.match_batch(events)[i]) for i in range(6)] == expected
+        assert sorted(one.match_batch({"a": [1, 2], "d": [1.0, 2.0]})[0]) == []
+    assert sorted(matching.match_batch(prepared)[0]) == [0, 1, 2]
+
+
+@every_engine
 def test_a_rim_and_a_point_lie_within(case: Case) -> None:
     matching = matcher(case)
     matching.subscribe_many([Filter((), Circle(0, 0, 5)), Filter((), Circle(3, 4, 0))])

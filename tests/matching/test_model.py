@@ -28,6 +28,10 @@ OPERATORS = [
     (Op.SUFFIX, ["endswith"]),
     (Op.CONTAINS, ["contains"]),
     (Op.EXISTS, ["exists"]),
+    (Op.NOT_PREFIX, ["not startswith"]),
+    (Op.NOT_SUFFIX, ["not endswith"]),
+    (Op.NOT_CONTAINS, ["not contains"]),
+    (Op.ABSENT, ["not exists"]),
 ]
 
 
@@ -47,7 +51,7 @@ def test_every_operator_has_its_texts() -> None:
 
 @pytest.mark.parametrize("operator", ["", "=<", "is", 3, None])
 def test_unknown_operator_is_refused(operator: Any) -> None:
-    assert refused(lambda: Op.of(operator)).startswith("expected an operator (== != <")
+    assert refused(lambda: Op.of(operator)).startswith("expected an operator (==, !=, <")
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,26 @@ def test_area_with_a_unit_is_on_the_globe(radius: str, metres: float) -> None:
         ("a = 1 and true", "a == 1"),
         ("a = 1 and false or b = 2", "b == 2"),
         ("true == a", "a == 1"),
+        ("a between 1 and 5 and b = 2", "a >= 1 and a <= 5 and b == 2"),
+        ("a BETWEEN 'x' AND 'y'", "a >= 'x' and a <= 'y'"),
+        ("a not between 1 and 5", "a < 1 or a > 5"),
+        ("not a between 1 and 5", "a < 1 or a > 5"),
+        ("a not in (1, 2)", "a != 1 and a != 2"),
+        ("not 10 <= a < 20", "a < 10 or a >= 20"),
+        ("not a == 1 and b = 2", "a != 1 and b == 2"),
+        ("not (a == 1 and b = 2)", "a != 1 or b != 2"),
+        ("!(a = 1 or b > 2) and c = 3", "a != 1 and b <= 2 and c == 3"),
+        ("not (a = 1 and (b = 2 or not c < 3))", "a != 1 or b != 2 and c < 3"),
+        ("not not a = 1", "a == 1"),
+        ("not (a = 1 and true)", "a != 1"),
+        ("not (a = 1 or true)", "false"),
+        ("not false", "true"),
+        ("not exists a", "not exists a"),
+        ("not exists(a)", "not exists a"),
+        ("not not exists a", "exists a"),
+        ("a not contains 'x' and not a startswith 'y'", "a not contains 'x' and a not startswith 'y'"),
+        ("not a not endswith 'x'", "a endswith 'x'"),
+        ("between between 1 and 2", "between >= 1 and between <= 2"),
     ],
 )
 def test_text_is_multiplied_out(text: str, meant: str) -> None:
@@ -150,14 +170,19 @@ def test_text_is_multiplied_out(text: str, meant: str) -> None:
         ("temp like 3", "expected an operator (== != <", 1, 6),
         ("temp > ", "expected a value after > but found the end", 1, 7),
         ("temp > wind", "attributes are compared with values, not with each other", 1, 8),
-        ("temp > 3 and", "expected an attribute, a value, exists, within or ( but found the end", 1, 13),
+        ("temp > 3 and", "expected an attribute, a value, exists, within, not or ( but found the end", 1, 13),
         ("temp > 3\nand wind <\n\n'", "the string that begins here has no end", 4, 1),
         ("temp > 3 wind < 4", "expected 'and', 'or' or the end but found wind", 1, 10),
         ("(temp > 3", "expected 'and', 'or' or ) but found the end", 1, 10),
         ("temp > 3)", "expected 'and', 'or' or the end but found )", 1, 9),
-        ("not temp > 3", "'not' is not part of the language", 1, 1),
-        ("temp not in (3)", "'not' is not part of the language", 1, 6),
-        ("!(temp > 3)", "'not' is not part of the language", 1, 1),
+        ("temp not > 3", "expected startswith, endswith, contains, in or between after not", 1, 10),
+        ("temp > not 3", "expected a value after > but found not", 1, 8),
+        ("not", "expected an attribute, a value, exists, within, not or ( but found the end", 1, 4),
+        ("a = 1 and not (b = 1 or within(1, 2, 3))", "within has no opposite", 1, 25),
+        ("temp not in (3, 'x')", "not in takes numbers or strings, not both", 1, 17),
+        ("not (temp in ('x', 3))", "not in takes numbers or strings, not both", 1, 20),
+        ("temp between 3 or 4", "expected and, as in between 1 and 5", 1, 16),
+        ("temp between 3 and 'x'", "between takes numbers or strings, not both", 1, 20),
         ("temp > 3 & wind > 4", "'&' means nothing here; expected 'and'", 1, 10),
         ("temp > 3 | wind > 4", "expected 'or' or ||", 1, 10),
         ("in == 3", "in, a word of the language; an attribute of this name is written `in`", 1, 1),
@@ -218,10 +243,15 @@ def test_error_shows_nothing_that_steers_a_terminal() -> None:
         (" and ".join(["(a=1 or b=1)"] * 13), "more than 4,096 filters"),
         (" and ".join(["(a=1 or b=1)"] * 15_000), "more than 4,096 filters"),
         (f"a in ({','.join('1' * 100_000)})", "more than 4,096 filters"),
+        (f"not ({' and '.join(['a=1'] * (MOST_FILTERS + 1))})", "more than 4,096 filters"),
+        (f"not ({' or '.join(['(a=1 and b=1)'] * 13)})", "more than 4,096 filters"),
         (f"({' or '.join(['b=1'] * 300)}) and {' and '.join(['a=1'] * 300)}", "more than 65,536 constraints"),
         (" or ".join([f"(({' and '.join(['(a=1 or b=1)'] * 12)}) and false)"] * 100), "too much to multiply"),
     ],
-    ids=["nested", "deep", "long", "or", "2**13", "2**15000", "in", "constraints", "thrown away"],
+    ids=[
+        "nested", "deep", "long", "or", "2**13", "2**15000", "in", "not and", "not or",
+        "constraints", "thrown away",
+    ],
 )  # fmt: skip
 def test_text_that_grows_without_bounds_is_refused(text: str, message: str) -> None:
     assert message in refused(text).message
@@ -231,6 +261,7 @@ def test_text_within_the_bounds_is_read() -> None:
     assert len(parse_subscription(" and ".join(["(a=1 or b=1)"] * 12)).filters) == 4096
     assert len(parse_subscription("(" * DEEPEST + "a=1" + ")" * DEEPEST).filters) == 1
     assert len(parse_filter(" and ".join(["a<1"] * 30_000)).constraints) == 30_000
+    assert len(parse_filter("not " * 40_000 + "a<1").constraints) == 1
 
 
 def test_what_is_no_text_is_refused() -> None:
@@ -255,12 +286,13 @@ def test_text_means_what_it_says(seed: int) -> None:
         assert phrases.satisfied(found, event, place) == phrases.decided(tree, event, place)
 
 
+ON_TEXT = [Op.PREFIX, Op.SUFFIX, Op.CONTAINS, Op.NOT_PREFIX, Op.NOT_SUFFIX, Op.NOT_CONTAINS]
 names = st.text(min_size=1)
 numbers = st.floats() | st.integers(-(2**53), 2**53)
 any_constraint = st.one_of(
     st.builds(Constraint, names, st.sampled_from(list(Op)[:6]), numbers | st.text()),
-    st.builds(Constraint, names, st.sampled_from([Op.PREFIX, Op.SUFFIX, Op.CONTAINS]), st.text()),
-    st.builds(Constraint, names, st.just(Op.EXISTS)),
+    st.builds(Constraint, names, st.sampled_from(ON_TEXT), st.text()),
+    st.builds(Constraint, names, st.sampled_from([Op.EXISTS, Op.ABSENT])),
 )
 f32 = st.floats(-1e30, 1e30)
 any_area = (

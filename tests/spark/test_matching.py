@@ -110,6 +110,29 @@ def test_both_plans_find_the_pairs_that_brute_force_finds(
     assert found(match(*sides, **tight)) == expected
 
 
+def test_conditions_on_what_is_not_there_are_matched_by_both_plans(
+    spark: SparkSession, flights: list[dict[str, Any]]
+) -> None:
+    tests: dict[str, Callable[[Any, Any], bool]] = {
+        "not exists delay": lambda delay, carrier: delay is None,
+        "carrier not in ('UA', 'AA')": lambda delay, carrier: carrier == "DL",
+        "not delay between 10 and 90": lambda delay, carrier: delay is not None and not 10 <= delay <= 90,
+        "not (carrier contains 'A' or exists delay)": lambda delay, carrier: (
+            carrier == "DL" and delay is None
+        ),
+    }
+    given = pa.table({"id": list(range(len(tests))), "subscription": list(tests)})
+    sides = spark.createDataFrame(pa.Table.from_pylist(flights)), spark.createDataFrame(given)
+    expected = [
+        (event["id"], number)
+        for event in flights
+        for number, holds in enumerate(tests.values())
+        if holds(event["delay"], event["carrier"])
+    ]
+    assert found(match(*sides)) == sorted(expected)
+    assert found(match(*sides, plan="tiles")) == sorted(expected)
+
+
 def test_circles_in_metres_give_the_pairs_that_sql_gives(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 

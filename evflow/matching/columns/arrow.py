@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.columns.arrays import column
-from evflow.matching.model import Op
+from evflow.matching.operators import TAKES_NOTHING, Op
 
 _COLUMN = "constraints"
 _FIELDS = ("name", "op", "number", "text")
@@ -106,9 +106,10 @@ def _contents(fields: dict[str, Any], start: NDArray[np.int64]) -> dict[str, Any
     op = _operators(fields["op"], start)
     number, has_number = _numbers(fields["number"], "number")
     text, texts = _words(fields["text"], "text")
-    exists = op == Op.EXISTS
+    exists = TAKES_NOTHING[op]
     _refuse(has_number & (text >= 0), start, "it has a number and a text; one must be null")
-    _refuse(has_number & exists, start, "exists takes no operand, but it has a number")
+    for bare in (Op.EXISTS, Op.ABSENT):
+        _refuse(has_number & (op == bare), start, f"{bare.symbol} takes no operand, but it has a number")
     _refuse(~has_number & (text < 0) & ~exists, start, "its operand is missing: number and text are null")
     return {"name": name, "names": names, "op": op, "number": number, "text": text, "texts": texts}
 

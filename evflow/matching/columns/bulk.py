@@ -34,7 +34,7 @@ class FilterColumns:
         op: uint8, C: an ``Op``.
         number: float64, C: the operand where ``text`` is -1.
         text: int32, C: the operand as an index of ``texts``, or -1: the operand is a number, or there is none
-            (``Op.EXISTS``).
+            (``Op.EXISTS``, ``Op.ABSENT``).
         subscription: int64, F, or None: which subscription, from 0 to S - 1, a filter belongs to; in any
             order. None is one filter each.
         x, y, radius: float64, F, or all three None: the filter's area; NaN in ``x``: it has none. On the
@@ -268,7 +268,7 @@ class FilterColumns:
 
     def _constraint(self, at: int) -> Constraint:
         op, text = Op(int(self.op[at])), int(self.text[at])
-        value = None if op is Op.EXISTS else self.texts[text] if text >= 0 else float(self.number[at])
+        value = None if op.holds is None else self.texts[text] if text >= 0 else float(self.number[at])
         return Constraint(self.names[self.name[at]], op, value)
 
     def _area(self, number: int) -> Circle | GlobeCircle | None:

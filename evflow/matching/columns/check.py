@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.matching.literals import checked_text
 from evflow.matching.model import LIMIT
-from evflow.matching.operators import TAKES_STRING, Op
+from evflow.matching.operators import TAKES_NOTHING, TAKES_STRING, Op
 
 if TYPE_CHECKING:
     from evflow.matching.columns.bulk import FilterColumns
@@ -104,10 +104,10 @@ def _problems(columns: FilterColumns) -> Iterator[_Problem]:
     if lacks.any():
         at = int(lacks.argmax())
         yield at, f"{Op(int(op[at])).symbol} takes a string, but text is -1"
-    extra = (op == Op.EXISTS) & (text >= 0)
+    extra = TAKES_NOTHING[op] & (text >= 0)
     if extra.any():
         at = int(extra.argmax())
-        yield at, f"exists takes no operand, but text is {text[at]}; expected -1"
+        yield at, f"{Op(int(op[at])).symbol} takes no operand, but text is {text[at]}; expected -1"
 
 
 def _outside(held: NDArray[Any], least: int, most: int, what: str, meaning: str) -> Iterator[_Problem]:
