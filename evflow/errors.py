@@ -187,12 +187,12 @@ class SubscriptionError(_PlacedError):
     Example:
         >>> from evflow.matching.text import parse_subscription
         >>> try:
-        ...     parse_subscription("temp > 30 and area = area1")
+        ...     parse_subscription("temp > 30 and area contains area1")
         ... except SubscriptionError as error:
         ...     print(error)
-        expected a value after = but found area1; attributes are compared with values, not with each other
-           1 | temp > 30 and area = area1
-                                    ^ line 1, column 22
+        expected a value after contains but found area1
+           1 | temp > 30 and area contains area1
+                                           ^ line 1, column 29
     """
 
 

@@ -1,45 +1,65 @@
 """Attributes that events get while they are read, since some constraints ask for more than one value.
 
 ``not exists x`` holds for an event without x. To engines it is ``exists`` on an attribute of its own, which
-each event gets that lacks x. So all engines know such constraints, and index them as they do others.
+each event gets that lacks x. ``x < y`` is ``< 0`` on an attribute that tells how x and y are ordered: -1, 0
+or 1, NaN if one of them is NaN, and missing where they do not compare. So all engines know such constraints,
+and index them as they do others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evflow.events.gather import starts_of
+from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.names import Derived, Names
 from evflow.matching.operators import Op
-from evflow.matching.rows import OTHER, EventRows
+from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
 
 _Ints = NDArray[np.int32]
+_Lowered = tuple[_Ints, NDArray[np.uint8], NDArray[np.float64], _Ints]
 
 
-def lowered(name: _Ints, op: NDArray[np.uint8], names: Names) -> tuple[_Ints, NDArray[np.uint8]]:
-    """Names and operators of constraints as engines take them; new attributes get numbers.
+def lowered(columns: FilterColumns, name: _Ints, names: Names) -> _Lowered:
+    """Constraints as engines take them; new attributes get numbers.
 
     Args:
-        name: the attributes, by number.
-        op: the operators.
+        columns: the constraints, checked.
+        name: their attributes, by number.
         names: the numbers, to be added to.
 
+    Returns:
+        The attributes, operators, numbers and indices of ``columns.texts``.
+
     Example:
-        >>> names = Names(["a", "b"])
-        >>> lowered(np.array([1, 0], np.int32), np.array([Op.ABSENT, Op.LT], np.uint8), names)
-        (array([2, 0], dtype=int32), array([9, 2], dtype=uint8))
+        >>> columns = FilterColumns.from_subscriptions(["not exists b and a < b and a < 3"])
+        >>> name, op, number, text = lowered(columns, np.array([1, 0, 0], np.int32), Names(["a", "b"]))
+        >>> name, [Op(one).symbol for one in op], number
+        (array([2, 3, 0], dtype=int32), ['exists', '<', '<'], array([0., 0., 3.]))
     """
+    op, number, text = columns.op, columns.number, columns.text
     asked = np.flatnonzero(op >= Op.ABSENT)
     if not len(asked):
-        return name, op
-    name, op = name.copy(), op.copy()
-    found, inverse = np.unique(name[asked], return_inverse=True)
-    name[asked] = np.array([names.derive(Derived(Op.ABSENT, of)) for of in found.tolist()], np.int32)[inverse]
-    op[asked] = Op.EXISTS
-    return name, op
+        return name, op, number, text
+    name, op, number, text = name.copy(), op.copy(), number.copy(), text.copy()
+    ordered = op[asked] >= Op.EQ_OTHER
+    kind = np.where(ordered, Op.EQ_OTHER, Op.ABSENT)
+    keys, inverse = np.unique(np.stack([kind, name[asked], text[asked]]), axis=1, return_inverse=True)
+    found = [_derive(names, *key, texts=columns.texts) for key in keys.T.tolist()]
+    name[asked] = np.array(found, np.int32)[inverse.reshape(-1)]
+    op[asked] = np.where(ordered, op[asked] - Op.EQ_OTHER, Op.EXISTS)
+    number[asked] = 0.0
+    text[asked] = -1
+    return name, op, number, text
+
+
+def _derive(names: Names, op: int, name: int, text: int, *, texts: Sequence[str]) -> int:
+    other = -1 if op == Op.ABSENT else int(names.intern([texts[text]])[0])
+    return names.derive(Derived(op, name, other))
 
 
 class _Added(NamedTuple):
@@ -74,14 +94,42 @@ def with_derived(rows: EventRows, names: Names) -> EventRows:
         array([1], dtype=int32)
     """
     owner = np.repeat(np.arange(len(rows)), np.diff(rows.start))
-    added = [_absent(rows, owner, of, number) for of, number in names.derived.items()]
-    return _joined(rows, owner, added)
+    makers = {Op.ABSENT: _absent, Op.EQ_OTHER: _order}
+    return _joined(
+        rows, owner, [makers[Op(of.op)](rows, owner, of, number) for of, number in names.derived.items()]
+    )
+
+
+def _places(rows: EventRows, owner: NDArray[np.int64], name: int) -> NDArray[np.int64]:
+    """Which row of each event is the attribute of a name; -1: none."""
+    found = np.full(len(rows), -1)
+    at = np.flatnonzero(rows.name == name)
+    found[owner[at]] = at
+    return found
 
 
 def _absent(rows: EventRows, owner: NDArray[np.int64], of: Derived, number: int) -> _Added:
-    lacks = np.ones(len(rows), bool)
-    lacks[owner[rows.name == of.name]] = False
-    return _added(np.flatnonzero(lacks), number, OTHER)
+    return _added(np.flatnonzero(_places(rows, owner, of.name) < 0), number, OTHER)
+
+
+def _order(rows: EventRows, owner: NDArray[np.int64], of: Derived, number: int) -> _Added:
+    left, right = _places(rows, owner, of.name), _places(rows, owner, of.other)
+    event = np.flatnonzero((left >= 0) & (right >= 0))
+    kinds, others = rows.kind[left[event]], rows.kind[right[event]]
+    event = event[(kinds == others) & (kinds != OTHER)]
+    left, right = left[event], right[event]
+    one, two = rows.number[left], rows.number[right]
+    way = np.where(np.isnan(one) | np.isnan(two), np.nan, (one > two) * 1.0 - (one < two))
+    for i in np.flatnonzero(rows.kind[left] == TEXT).tolist():
+        a, b = _text(rows, left[i]), _text(rows, right[i])
+        way[i] = (a > b) - (a < b)
+    return _added(event, number, NUMBER, number=way)
+
+
+def _text(rows: EventRows, row: int) -> bytes:
+    """The UTF-8 bytes of a text, which are ordered as texts are."""
+    at = int(rows.char_start[row])
+    return rows.chars[at : at + int(rows.char_length[row])].tobytes()
 
 
 def _added(event: NDArray[np.int64], name: int, kind: int, **columns: NDArray[Any]) -> _Added:

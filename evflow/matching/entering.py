@@ -77,15 +77,16 @@ def filters_of(columns: FilterColumns, ids: Int32s, known: Vocabulary) -> Filter
         ids: one a subscription.
         known: names and strings, to be added to, and where the areas are.
     """
-    name, op = lowered(_renumbered(columns.name, columns.names, known.names), columns.op, known.names)
-    text = _renumbered(columns.text, columns.texts, known.strings)
+    name = _renumbered(columns.name, columns.names, known.names)
+    name, op, number, text = lowered(columns, name, known.names)
+    text = _renumbered(text, columns.texts, known.strings)
     centre, reach = _areas(columns, known.space)
     return Filters(
         subscription=ids if columns.subscription is None else ids[columns.subscription],
         start=columns.start,
         name=name,
         op=op,
-        number=columns.number,
+        number=number,
         text=text,
         centre=centre,
         reach=reach,

@@ -8,6 +8,7 @@ engines get it as columns (``evflow.matching.filters``). ``str`` writes it in th
   ``not exists`` alone is true.
 * A value of another type is false for every operator but ``exists``: numbers are compared with numbers,
   strings with strings.
+* The same holds where an attribute is compared with another: both must be there, and of one type.
 * Numbers (booleans are 0 and 1) are compared as float64, with its rules for NaN and signed zeros.
 * Strings are ordered by code point, which is the order of their UTF-8 bytes.
 * A filter without constraints and area is true for every event; a subscription without filters for none.
@@ -40,7 +41,8 @@ class Constraint:
         name: of the attribute, not empty.
         op: an ``Op``, or its text.
         value: a string, or a number of Python or numpy, which becomes a float. ``startswith``, ``endswith``
-            and ``contains``, with ``not`` or without, take a string.
+            and ``contains``, with ``not`` or without, take a string; ``== attribute`` and its siblings the
+            name of another attribute.
 
     Raises:
         SubscriptionError: a name, operator or value that does not fit; also an integer that float64 does not
@@ -52,6 +54,8 @@ class Constraint:
         Constraint(name='temp', op=<Op.GT: 4>, value=30.0)
         >>> str(hot)
         'temp > 30'
+        >>> print(Constraint("dep_delay", "> attribute", "arr_delay"))
+        dep_delay > arr_delay
     """
 
     name: str
@@ -76,10 +80,11 @@ class Constraint:
         if type(value) is float and self.op.compares:
             return value
         what = f"{name_text(self.name)} {self.op.symbol}"
-        if isinstance(value, str):
+        wanted = "the name of an attribute" if self.op.names_other else "a string"
+        if isinstance(value, str) and (value or not self.op.names_other):
             return checked_text(value, what)
         if not self.op.compares:
-            raise SubscriptionError(f"{what}: expected a string but found {shown(value)}")
+            raise SubscriptionError(f"{what}: expected {wanted} but found {shown(value)}")
         if value is None:
             raise SubscriptionError(f"{what}: the value is missing; expected a number or a string")
         return checked_number(value, what)
@@ -98,6 +103,8 @@ class Constraint:
         name = name_text(self.name)
         if self.value is None:
             return f"{self.op.symbol} {name}"
+        if self.op.names_other:
+            return f"{name} {self.op.symbol.partition(' ')[0]} {name_text(str(self.value))}"
         value = string_text(self.value) if isinstance(self.value, str) else number_text(self.value)
         return f"{name} {self.op.symbol} {value}"
 

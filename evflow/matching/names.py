@@ -16,10 +16,12 @@ class Derived(NamedTuple):
     Attributes:
         op: the ``Op`` that asks for it.
         name: the number of the attribute that it is derived from.
+        other: the number of what else it is derived from, -1 for nothing.
     """
 
     op: int
     name: int
+    other: int = -1
 
 
 class Names:
@@ -80,7 +82,7 @@ class Names:
             >>> names.derive(Derived(13, 0))
             1
             >>> names.in_order()
-            ['area', Derived(op=13, name=0)]
+            ['area', Derived(op=13, name=0, other=-1)]
         """
         held: list[tuple[int, str | Derived]] = [(number, name) for name, number in self.numbers.items()]
         held += [(number, attribute) for attribute, number in self.derived.items()]
@@ -91,7 +93,7 @@ class Names:
 
         Example:
             >>> names = Names()
-            >>> names.restore(["area", [13, 0]])
+            >>> names.restore(["area", [13, 0, -1]])
             >>> len(names)
             2
         """

@@ -40,8 +40,8 @@ class Op(enum.IntEnum):
         made.holds = holds
         return made
 
-    # Those up to GE compare numbers and strings, by order; the others are about strings only. Numbers are
-    # less than 16, of which the GPU's kernels use 14 and 15 for themselves.
+    # Those up to GE compare numbers and strings, by order; the others are about strings only. Those that
+    # engines see are less than 14; the GPU's kernels use 14 and 15 for themselves.
     EQ = 0, "==, =", operator.eq
     NE = 1, "!=, <>, ≠", operator.ne
     LT = 2, "<", operator.lt
@@ -56,6 +56,13 @@ class Op(enum.IntEnum):
     NOT_SUFFIX = 11, "not endswith", lambda value, operand: not value.endswith(operand)
     NOT_CONTAINS = 12, "not contains", lambda value, operand: operand not in value
     ABSENT = 13, "not exists", None
+    # The operand is another attribute, given by its name.
+    EQ_OTHER = 16, "== attribute", operator.eq
+    NE_OTHER = 17, "!= attribute", operator.ne
+    LT_OTHER = 18, "< attribute", operator.lt
+    LE_OTHER = 19, "<= attribute", operator.le
+    GT_OTHER = 20, "> attribute", operator.gt
+    GE_OTHER = 21, ">= attribute", operator.ge
 
     @property
     def symbol(self) -> str:
@@ -64,8 +71,23 @@ class Op(enum.IntEnum):
 
     @property
     def compares(self) -> bool:
-        """True if it compares numbers too, false if it is about strings only or takes no operand."""
+        """True if it compares numbers too, false if it takes a string or no operand."""
         return self <= Op.GE
+
+    @property
+    def with_other(self) -> Op:
+        """The comparison with another attribute that a comparison with a value has for a sibling.
+
+        Example:
+            >>> Op.LT.with_other
+            <Op.LT_OTHER: 18>
+        """
+        return Op(self + Op.EQ_OTHER)
+
+    @property
+    def names_other(self) -> bool:
+        """True if its operand is the name of another attribute."""
+        return Op.EQ_OTHER <= self <= Op.GE_OTHER
 
     @property
     def opposite(self) -> Op:
@@ -111,6 +133,9 @@ _PAIRS = [
     (Op.SUFFIX, Op.NOT_SUFFIX),
     (Op.CONTAINS, Op.NOT_CONTAINS),
     (Op.EXISTS, Op.ABSENT),
+    (Op.EQ_OTHER, Op.NE_OTHER),
+    (Op.LT_OTHER, Op.GE_OTHER),
+    (Op.LE_OTHER, Op.GT_OTHER),
 ]
 _OPPOSITE = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
@@ -125,6 +150,9 @@ ON_STRINGS = tuple(text for text, op in OPERATORS.items() if op.holds and not op
 
 TAKES_STRING = np.isin(np.arange(256), [OPERATORS[text] for text in ON_STRINGS])
 """By the number of an operator: whether it takes a string and nothing else."""
+
+KNOWN = np.isin(np.arange(256), list(Op))
+"""By a number: whether it is that of an operator."""
 
 TAKES_NOTHING = np.isin(np.arange(256), [op for op in Op if op.holds is None])
 """By the number of an operator: whether it takes no operand."""

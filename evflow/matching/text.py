@@ -54,6 +54,8 @@ def parse_subscription(text: str) -> Subscription:
         a == 1 and c >= 10 and c < 20 or b == 2 and c >= 10 and c < 20
         >>> print(parse_subscription("kind in ('a', 'b')"))
         kind == 'a' or kind == 'b'
+        >>> print(parse_subscription("10 < a < b"))
+        a > 10 and a < b
         >>> print(parse_subscription("not (a between 1 and 5 and exists b)"))
         a < 1 or a > 5 or not exists b
     """
@@ -259,8 +261,16 @@ class _Parser:
         operator = self.accept(*COMPARISONS)
         if operator is None:
             raise self.no_operator(name)
-        value, at = self.value(operator)
-        return [_Part((self.constraint(name, OPERATORS[operator.kind], value, at),))]
+        return [_Part((self.compared(name, operator),))]
+
+    def compared(self, name: Token, operator: Token) -> Constraint:
+        """A comparison with what follows: a value or another attribute."""
+        op = OPERATORS[operator.kind]
+        if self.token.kind == "name":
+            other = self.name()
+            return self.constraint(name, op.with_other, str(other.value), other)
+        value, at = self.value(operator, "a value or an attribute")
+        return self.constraint(name, op, value, at)
 
     def turnable(self, name: Token) -> list[_Part]:
         """What may have a ``not`` between the attribute and the operator; nothing if it is not that."""
@@ -324,8 +334,7 @@ class _Parser:
         name = self.name()
         found = [self.constraint(name, _REVERSED.get(op, op), value, at)]
         if second := self.accept(*COMPARISONS):
-            value, at = self.value(second)
-            found.append(self.constraint(name, OPERATORS[second.kind], value, at))
+            found.append(self.compared(name, second))
         return self.several(found, every=True)
 
     def area(self) -> _Part:
@@ -384,10 +393,7 @@ class _Parser:
         return -token.value if sign and sign.kind == "-" else token.value, first
 
     def no_value(self, before: Token | None, expected: str) -> SubscriptionError:
-        if before is None:
-            return self.unexpected(expected)
-        hint = "; attributes are compared with values, not with each other"
-        return self.unexpected(f"{expected} after {before.text}", hint if self.token.kind == "name" else "")
+        return self.unexpected(expected if before is None else f"{expected} after {before.text}")
 
     def constraint(
         self, name: Token, op: Op, value: float | str | None, at: Token | None = None

@@ -151,6 +151,8 @@ class World:
         value: float | str | None = random.choice([self.usual[name], random.choice(self.pool), self.text()])
         if op in (Op.EXISTS, Op.ABSENT):
             value = None
+        elif op.names_other:
+            value = random.choice(self.names)
         elif op > Op.GE:
             value = self.part(value if isinstance(value, str) else self.text())
         elif random.random() < 0.2:

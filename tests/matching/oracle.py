@@ -17,6 +17,16 @@ import numpy as np
 
 from evflow.matching.model import LIMIT, Area, Circle, Constraint, Filter, GlobeCircle, Op, Subscription
 
+VERSUS = {
+    Op.EQ_OTHER: Op.EQ,
+    Op.NE_OTHER: Op.NE,
+    Op.LT_OTHER: Op.LT,
+    Op.LE_OTHER: Op.LE,
+    Op.GT_OTHER: Op.GT,
+    Op.GE_OTHER: Op.GE,
+}
+"""Comparisons of attributes with each other, as those with values."""
+
 RADIUS = 6_371_008.8
 
 
@@ -89,13 +99,15 @@ def holds(constraint: Constraint, attributes: Mapping[str, Any]) -> bool:
         return constraint.name not in attributes
     if constraint.name not in attributes:
         return False
-    value, operand = attributes[constraint.name], constraint.value
-    if constraint.op is Op.EXISTS:
+    value, operand, op = attributes[constraint.name], constraint.value, constraint.op
+    if op is Op.EXISTS:
         return True
+    if op in VERSUS:
+        operand, op = attributes.get(str(operand)), VERSUS[op]
     if isinstance(value, str) and isinstance(operand, str):
-        return compare(constraint.op, value, operand)
+        return compare(op, value, operand)
     if is_number(value) and is_number(operand):
-        return compare(constraint.op, number(value), operand)
+        return compare(op, number(value), number(operand))
     return False
 
 

@@ -41,7 +41,7 @@ def _value(random: Random) -> float | str:
 
 
 def _leaf(random: Random, areas: bool) -> Tree:
-    choice = random.randrange(11)
+    choice = random.randrange(12)
     name = random.choice(_NAMES)
     if choice == 0:
         return "exists", name
@@ -49,6 +49,8 @@ def _leaf(random: Random, areas: bool) -> Tree:
         value = _value(random)
         more = [_value(random) for _ in range(random.randrange(3))]
         return "in", name, [value, *(v for v in more if isinstance(v, str) == isinstance(value, str))]
+    if choice == 11:
+        return "versus", name, random.choice(list(_COMPARE)[:6]), random.choice(_NAMES)
     if choice == 10:
         value = _value(random)
         others = (_value(random) for _ in range(99))
@@ -159,6 +161,8 @@ def _written_leaf(random: Random, kind: str, rest: list[Any], turned: str = "") 
         )
     name, op, value = rest
     spelt = random.choice(_SPELT.get(op, [op]))
+    if kind == "versus":
+        return f"{_name(random, name)} {spelt} {_name(random, value)}"
     if op[-1] in "=<>" and random.randrange(4) == 0:
         turned = _TURNED.get(op, op)
         return (
@@ -218,13 +222,19 @@ def _decided(node: Tree, happened: Event, place: Place) -> bool | None:
         return _all(
             [_test(happened, name, _TURNED.get(first, first), low), _test(happened, name, second, high)]
         )
-    return _test(happened, *rest)
+    return (_versus if kind == "versus" else _test)(happened, *rest)
+
+
+def _versus(happened: Event, name: str, op: str, other: str) -> bool | None:
+    return _test(happened, name, op, happened[other]) if other in happened else None
 
 
 def _holds(constraint: Constraint, happened: Event) -> bool:
     if constraint.value is None:
         return (constraint.name in happened) == (constraint.op.symbol == "exists")
     negated, op = constraint.op.symbol.startswith("not "), constraint.op.symbol.removeprefix("not ")
+    if op.endswith(" attribute"):
+        return _versus(happened, constraint.name, op.partition(" ")[0], str(constraint.value)) is True
     answer = _test(happened, constraint.name, op, constraint.value)
     return answer is not None and answer != negated
 

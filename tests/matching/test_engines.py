@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -113,6 +114,37 @@ def test_absence_is_asked_for_and_stays_so_when_saved(case: Case, tmp_path: Path
         assert [sorted(one.match_batch(events)[i]) for i in range(6)] == expected
         assert sorted(one.match_batch({"a": [1, 2], "d": [1.0, 2.0]})[0]) == []
     assert sorted(matching.match_batch(prepared)[0]) == [0, 1, 2]
+
+
+@every_engine
+def test_attributes_are_compared_with_each_other(case: Case) -> None:
+    matching = matcher(case)
+    operators = ["==", "!=", "<", "<=", ">", ">="]
+    matching.subscribe_many([f"a {operator} b" for operator in operators])
+    matching.subscribe_many(["not a < b", "a < b and c == 1", "a < a", "a == a", "b > a.b", "1 < a < b"])
+    events: list[tuple[dict[str, object], list[int]]] = [
+        ({"a": 1, "b": 2}, [1, 2, 3, 9]),
+        ({"a": 2, "b": 3, "c": 1}, [1, 2, 3, 7, 9, 11]),
+        ({"a": 2, "b": 2}, [0, 3, 5, 6, 9]),
+        ({"a": -0.0, "b": 0}, [0, 3, 5, 6, 9]),
+        ({"a": 0.3, "b": 0.1 + 0.2}, [1, 2, 3, 9]),
+        ({"a": 2**53, "b": float("-inf")}, [1, 4, 5, 6, 9]),
+        ({"a": float("nan"), "b": 1}, [1]),
+        ({"a": "ab", "b": "b"}, [1, 2, 3, 9]),
+        ({"a": "𝄞", "b": "\uffff"}, [1, 4, 5, 6, 9]),
+        ({"a": "", "b": "\0"}, [1, 2, 3, 9]),
+        ({"a": "1", "b": 2}, [9]),
+        ({"a": [1], "b": [1]}, []),
+        ({"a": {"b": 3}, "b": 4}, [10]),
+        ({"a": 1}, [9]),
+        ({"b": 1}, []),
+    ]
+    for event, expected in events:
+        assert sorted(matching.match(event)) == expected, event
+    matches = matching.match_batch([event for event, _ in events])
+    assert [sorted(matches[i]) for i in range(len(events))] == [expected for _, expected in events]
+    matches = matching.match_batch({"a": [1.0, 3.0], "b": np.array([2, 2], np.int8), "c": [1, 1]})
+    assert [sorted(matches[i]) for i in range(2)] == [[1, 2, 3, 7, 9], [1, 4, 5, 6, 9]]
 
 
 @every_engine

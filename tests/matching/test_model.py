@@ -32,6 +32,12 @@ OPERATORS = [
     (Op.NOT_SUFFIX, ["not endswith"]),
     (Op.NOT_CONTAINS, ["not contains"]),
     (Op.ABSENT, ["not exists"]),
+    (Op.EQ_OTHER, ["== attribute"]),
+    (Op.NE_OTHER, ["!= attribute"]),
+    (Op.LT_OTHER, ["< attribute"]),
+    (Op.LE_OTHER, ["<= attribute"]),
+    (Op.GT_OTHER, ["> attribute"]),
+    (Op.GE_OTHER, [">= attribute"]),
 ]
 
 

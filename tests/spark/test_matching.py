@@ -115,6 +115,7 @@ def test_conditions_on_what_is_not_there_are_matched_by_both_plans(
 ) -> None:
     tests: dict[str, Callable[[Any, Any], bool]] = {
         "not exists delay": lambda delay, carrier: delay is None,
+        "delay < limit": lambda delay, carrier: delay is not None and delay < 40,
         "carrier not in ('UA', 'AA')": lambda delay, carrier: carrier == "DL",
         "not delay between 10 and 90": lambda delay, carrier: delay is not None and not 10 <= delay <= 90,
         "not (carrier contains 'A' or exists delay)": lambda delay, carrier: (
@@ -122,7 +123,8 @@ def test_conditions_on_what_is_not_there_are_matched_by_both_plans(
         ),
     }
     given = pa.table({"id": list(range(len(tests))), "subscription": list(tests)})
-    sides = spark.createDataFrame(pa.Table.from_pylist(flights)), spark.createDataFrame(given)
+    events = spark.createDataFrame(pa.Table.from_pylist(flights)).selectExpr("*", "40 limit")
+    sides = events, spark.createDataFrame(given)
     expected = [
         (event["id"], number)
         for event in flights

@@ -34,7 +34,8 @@ class FilterColumns:
         op: uint8, C: an ``Op``.
         number: float64, C: the operand where ``text`` is -1.
         text: int32, C: the operand as an index of ``texts``, or -1: the operand is a number, or there is none
-            (``Op.EXISTS``, ``Op.ABSENT``).
+            (``Op.EXISTS``, ``Op.ABSENT``). Of ``Op.EQ_OTHER`` and its siblings it is the name of another
+            attribute.
         subscription: int64, F, or None: which subscription, from 0 to S - 1, a filter belongs to; in any
             order. None is one filter each.
         x, y, radius: float64, F, or all three None: the filter's area; NaN in ``x``: it has none. On the
@@ -96,6 +97,20 @@ class FilterColumns:
         if self.subscription is None:
             return len(self)
         return int(self.subscription.max()) + 1 if len(self.subscription) else 0
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """The names of all attributes that constraints ask for; the columns must be checked.
+
+        Example:
+            >>> sorted(FilterColumns.from_subscriptions(["dep_delay > arr_delay"]).attributes)
+            ['arr_delay', 'dep_delay']
+        """
+        others = self.text[(self.op >= Op.EQ_OTHER) & (self.op <= Op.GE_OTHER)]
+        return frozenset(
+            [self.names[number] for number in np.unique(self.name).tolist()]
+            + [self.texts[number] for number in np.unique(others).tolist()]
+        )
 
     def check(self, space: str | None = None) -> None:
         """Checks every number, with numpy.

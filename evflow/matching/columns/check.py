@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.matching.literals import checked_text
 from evflow.matching.model import LIMIT
-from evflow.matching.operators import TAKES_NOTHING, TAKES_STRING, Op
+from evflow.matching.operators import KNOWN, TAKES_NOTHING, TAKES_STRING, Op
 
 if TYPE_CHECKING:
     from evflow.matching.columns.bulk import FilterColumns
@@ -98,7 +98,10 @@ def _problems(columns: FilterColumns) -> Iterator[_Problem]:
     """The first problem of each kind, by the constraint's place."""
     op, text = columns.op, columns.text
     yield from _outside(columns.name, 0, len(columns.names) - 1, "name", "an index of names")
-    yield from _outside(op, 0, max(Op), "op", "an Op")
+    unknown = ~KNOWN[op]
+    if unknown.any():
+        at = int(unknown.argmax())
+        yield at, f"op is {op[at]}; expected the number of an Op, such as {int(Op.LT)} for {Op.LT.symbol}"
     yield from _outside(text, -1, len(columns.texts) - 1, "text", "an index of texts, or -1 for none")
     lacks = TAKES_STRING[op] & (text < 0)
     if lacks.any():
@@ -108,6 +111,12 @@ def _problems(columns: FilterColumns) -> Iterator[_Problem]:
     if extra.any():
         at = int(extra.argmax())
         yield at, f"{Op(int(op[at])).symbol} takes no operand, but text is {text[at]}; expected -1"
+
+    if "" in columns.texts:
+        nameless = (op >= Op.EQ_OTHER) & (op <= Op.GE_OTHER) & (text == columns.texts.index(""))
+        if nameless.any():
+            at = int(nameless.argmax())
+            yield at, f"{Op(int(op[at])).symbol} takes the name of an attribute, but its text is empty"
 
 
 def _outside(held: NDArray[Any], least: int, most: int, what: str, meaning: str) -> Iterator[_Problem]:

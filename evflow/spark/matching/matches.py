@@ -233,7 +233,7 @@ def _index_of(given: Subscriptions) -> Index:
         columns = piece.columns
         count += len(piece.ids)
         nbytes += bytes_of(columns)
-        names.update(columns.names)
+        names.update(columns.attributes)
         areas = areas or columns.x is not None
     spark = given.frame.sparkSession
     shipped = ship(spark, given.settings, pieces)

@@ -464,8 +464,7 @@ class Survey:
         taken = (mixed >> np.uint64(11)) < np.uint64(share * (1 << 53))
         sample = Boxes(boxes.low[taken], boxes.high[taken], boxes.of[taken])
         areas, nbytes = len(np.unique(boxes.of)), bytes_of(columns)
-        names = frozenset(columns.names[number] for number in np.unique(columns.name).tolist())
-        return cls(len(columns), areas, nbytes, names, sample, share)
+        return cls(len(columns), areas, nbytes, columns.attributes, sample, share)
 
 
 def survey(given: Subscriptions, share: float) -> Survey:
