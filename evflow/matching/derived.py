@@ -1,14 +1,16 @@
 """Attributes that events get while they are read, since some constraints ask for more than one value.
 
 ``not exists x`` holds for an event without x. To engines it is ``exists`` on an attribute of its own, which
-each event gets that lacks x. ``x < y`` is ``< 0`` on an attribute that tells how x and y are ordered: -1, 0
-or 1, NaN if one of them is NaN, and missing where they do not compare. So all engines know such constraints,
-and index them as they do others.
+each event gets that lacks x. So is ``x matches 'p'``, on an attribute that those events get whose x holds a
+match. ``x < y`` is ``< 0`` on an attribute that tells how x and y are ordered: -1, 0 or 1, NaN if one of them
+is NaN, and missing where they do not compare. So all engines know such constraints, and index them as they do
+others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,26 +20,41 @@ from evflow.events.gather import starts_of
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.names import Derived, Names
 from evflow.matching.operators import Op
+from evflow.matching.patterns import searcher
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
+from evflow.matching.strings import Strings
 
 _Ints = NDArray[np.int32]
 _Lowered = tuple[_Ints, NDArray[np.uint8], NDArray[np.float64], _Ints]
 
 
-def lowered(columns: FilterColumns, name: _Ints, names: Names) -> _Lowered:
+def _form_of(op: Op) -> tuple[Op, Op]:
+    """Which derived attribute an operator asks for, and what engines test of it."""
+    if op.names_other:
+        return Op.EQ_OTHER, Op(op - Op.EQ_OTHER)
+    return op, Op.EXISTS
+
+
+_FORMS = np.zeros((256, 2), np.uint8)
+_FORMS[[op for op in Op if op >= Op.ABSENT]] = [_form_of(op) for op in Op if op >= Op.ABSENT]
+
+
+def lowered(columns: FilterColumns, name: _Ints, names: Names, strings: Strings) -> _Lowered:
     """Constraints as engines take them; new attributes get numbers.
 
     Args:
         columns: the constraints, checked.
         name: their attributes, by number.
         names: the numbers, to be added to.
+        strings: likewise, for regular expressions.
 
     Returns:
         The attributes, operators, numbers and indices of ``columns.texts``.
 
     Example:
         >>> columns = FilterColumns.from_subscriptions(["not exists b and a < b and a < 3"])
-        >>> name, op, number, text = lowered(columns, np.array([1, 0, 0], np.int32), Names(["a", "b"]))
+        >>> known = Names(["a", "b"]), Strings()
+        >>> name, op, number, text = lowered(columns, np.array([1, 0, 0], np.int32), *known)
         >>> name, [Op(one).symbol for one in op], number
         (array([2, 3, 0], dtype=int32), ['exists', '<', '<'], array([0., 0., 3.]))
     """
@@ -46,20 +63,21 @@ def lowered(columns: FilterColumns, name: _Ints, names: Names) -> _Lowered:
     if not len(asked):
         return name, op, number, text
     name, op, number, text = name.copy(), op.copy(), number.copy(), text.copy()
-    ordered = op[asked] >= Op.EQ_OTHER
-    kind = np.where(ordered, Op.EQ_OTHER, Op.ABSENT)
-    keys, inverse = np.unique(np.stack([kind, name[asked], text[asked]]), axis=1, return_inverse=True)
-    found = [_derive(names, *key, texts=columns.texts) for key in keys.T.tolist()]
+    form, test = _FORMS[op[asked]].T
+    keys, inverse = np.unique(np.stack([form, name[asked], text[asked]]), axis=1, return_inverse=True)
+    found = [_derive(names, strings, *key, texts=columns.texts) for key in keys.T.tolist()]
     name[asked] = np.array(found, np.int32)[inverse.reshape(-1)]
-    op[asked] = np.where(ordered, op[asked] - Op.EQ_OTHER, Op.EXISTS)
+    op[asked] = test
     number[asked] = 0.0
     text[asked] = -1
     return name, op, number, text
 
 
-def _derive(names: Names, op: int, name: int, text: int, *, texts: Sequence[str]) -> int:
-    other = -1 if op == Op.ABSENT else int(names.intern([texts[text]])[0])
-    return names.derive(Derived(op, name, other))
+def _derive(names: Names, strings: Strings, form: int, name: int, text: int, *, texts: Sequence[str]) -> int:
+    if text < 0:
+        return names.derive(Derived(form, name))
+    known = names if form == Op.EQ_OTHER else strings
+    return names.derive(Derived(form, name, int(known.intern([texts[text]])[0])))
 
 
 class _Added(NamedTuple):
@@ -74,12 +92,13 @@ class _Added(NamedTuple):
     char_length: _Ints
 
 
-def with_derived(rows: EventRows, names: Names) -> EventRows:
+def with_derived(rows: EventRows, names: Names, strings: Strings) -> EventRows:
     """Events with the attributes that are derived from others.
 
     Args:
         rows: the events; they stay as they are.
         names: what constraints ask for.
+        strings: the regular expressions.
 
     Example:
         >>> names = Names(["a"])
@@ -90,46 +109,64 @@ def with_derived(rows: EventRows, names: Names) -> EventRows:
         ...     np.zeros(2, np.int64), none, none.astype(np.uint8), none.astype(float), none,
         ...     none.astype(np.uint8), none.astype(np.int64), none, np.zeros((1, 2)),
         ... )
-        >>> with_derived(empty, names).name
+        >>> with_derived(empty, names, Strings()).name
         array([1], dtype=int32)
     """
-    owner = np.repeat(np.arange(len(rows)), np.diff(rows.start))
-    makers = {Op.ABSENT: _absent, Op.EQ_OTHER: _order}
-    return _joined(
-        rows, owner, [makers[Op(of.op)](rows, owner, of, number) for of, number in names.derived.items()]
-    )
+    deriving = _Deriving(rows, strings)
+    return _joined(rows, deriving.owner, [deriving.made(*one) for one in names.derived.items()])
 
 
-def _places(rows: EventRows, owner: NDArray[np.int64], name: int) -> NDArray[np.int64]:
-    """Which row of each event is the attribute of a name; -1: none."""
-    found = np.full(len(rows), -1)
-    at = np.flatnonzero(rows.name == name)
-    found[owner[at]] = at
-    return found
+class _Deriving:
+    """Derives attributes of some events."""
 
+    def __init__(self, rows: EventRows, strings: Strings) -> None:
+        self.rows = rows
+        self.strings = strings
+        self.owner = np.repeat(np.arange(len(rows)), np.diff(rows.start))
+        self.places, self.texts = cache(self._places), cache(self._texts)
 
-def _absent(rows: EventRows, owner: NDArray[np.int64], of: Derived, number: int) -> _Added:
-    return _added(np.flatnonzero(_places(rows, owner, of.name) < 0), number, OTHER)
+    def made(self, of: Derived, number: int) -> _Added:
+        """An attribute of the events that get it."""
+        if of.op == Op.ABSENT:
+            return _added(np.flatnonzero(self.places(of.name) < 0), number, OTHER)
+        return self._order(of, number) if of.op == Op.EQ_OTHER else self._matching(of, number)
 
+    def _places(self, name: int) -> NDArray[np.int64]:
+        """Which row of each event is the attribute of a name; -1: none."""
+        found = np.full(len(self.rows), -1)
+        at = np.flatnonzero(self.rows.name == name)
+        found[self.owner[at]] = at
+        return found
 
-def _order(rows: EventRows, owner: NDArray[np.int64], of: Derived, number: int) -> _Added:
-    left, right = _places(rows, owner, of.name), _places(rows, owner, of.other)
-    event = np.flatnonzero((left >= 0) & (right >= 0))
-    kinds, others = rows.kind[left[event]], rows.kind[right[event]]
-    event = event[(kinds == others) & (kinds != OTHER)]
-    left, right = left[event], right[event]
-    one, two = rows.number[left], rows.number[right]
-    way = np.where(np.isnan(one) | np.isnan(two), np.nan, (one > two) * 1.0 - (one < two))
-    for i in np.flatnonzero(rows.kind[left] == TEXT).tolist():
-        a, b = _text(rows, left[i]), _text(rows, right[i])
-        way[i] = (a > b) - (a < b)
-    return _added(event, number, NUMBER, number=way)
+    def _texts(self, name: int) -> tuple[NDArray[np.int64], list[bytes]]:
+        """The events in which an attribute is a text, and the texts."""
+        event = np.flatnonzero(self.places(name) >= 0)
+        event = event[self.rows.kind[self.places(name)[event]] == TEXT]
+        return event, [self._text(row) for row in self.places(name)[event].tolist()]
 
+    def _text(self, row: int) -> bytes:
+        """The UTF-8 bytes of a text, which are ordered as texts are."""
+        at = int(self.rows.char_start[row])
+        return self.rows.chars[at : at + int(self.rows.char_length[row])].tobytes()
 
-def _text(rows: EventRows, row: int) -> bytes:
-    """The UTF-8 bytes of a text, which are ordered as texts are."""
-    at = int(rows.char_start[row])
-    return rows.chars[at : at + int(rows.char_length[row])].tobytes()
+    def _order(self, of: Derived, number: int) -> _Added:
+        rows, left, right = self.rows, self.places(of.name), self.places(of.other)
+        event = np.flatnonzero((left >= 0) & (right >= 0))
+        kinds, others = rows.kind[left[event]], rows.kind[right[event]]
+        event = event[(kinds == others) & (kinds != OTHER)]
+        left, right = left[event], right[event]
+        one, two = rows.number[left], rows.number[right]
+        way = np.where(np.isnan(one) | np.isnan(two), np.nan, (one > two) * 1.0 - (one < two))
+        for i in np.flatnonzero(rows.kind[left] == TEXT).tolist():
+            a, b = self._text(left[i]), self._text(right[i])
+            way[i] = (a > b) - (a < b)
+        return _added(event, number, NUMBER, number=way)
+
+    def _matching(self, of: Derived, number: int) -> _Added:
+        event, texts = self.texts(of.name)
+        search, wanted = searcher(self.strings.bytes_of(of.other).decode()), of.op == Op.MATCHES
+        holds = {text: search(text) is wanted for text in set(texts)}
+        return _added(event[np.array([holds[text] for text in texts], bool)], number, OTHER)
 
 
 def _added(event: NDArray[np.int64], name: int, kind: int, **columns: NDArray[Any]) -> _Added:

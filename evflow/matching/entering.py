@@ -78,7 +78,7 @@ def filters_of(columns: FilterColumns, ids: Int32s, known: Vocabulary) -> Filter
         known: names and strings, to be added to, and where the areas are.
     """
     name = _renumbered(columns.name, columns.names, known.names)
-    name, op, number, text = lowered(columns, name, known.names)
+    name, op, number, text = lowered(columns, name, known.names, known.strings)
     text = _renumbered(text, columns.texts, known.strings)
     centre, reach = _areas(columns, known.space)
     return Filters(

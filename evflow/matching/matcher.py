@@ -279,7 +279,7 @@ class Matcher(Looking):
         try:
             rows = self._one.encode(event)
             if self._names.derived:
-                rows = with_derived(rows, self._names)
+                rows = with_derived(rows, self._names, self._strings)
             ids: Int32s = self._match_one(rows) if self._match_one else self._engine.match(rows).ids
         finally:
             guard.leave()
@@ -352,7 +352,7 @@ class Matcher(Looking):
                 return batch.rows
             batch = batch.events
         rows = encode(batch, self._known, workspace)
-        return with_derived(rows, self._names) if self._names.derived else rows
+        return with_derived(rows, self._names, self._strings) if self._names.derived else rows
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes everything to a folder, from which ``load`` takes it.

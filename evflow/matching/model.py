@@ -24,6 +24,7 @@ from typing import TypeVar
 from evflow.errors import SubscriptionError
 from evflow.matching.literals import checked_number, checked_text, name_text, number_text, shown, string_text
 from evflow.matching.operators import Op
+from evflow.matching.patterns import searcher
 
 __all__ = [
     "LIMIT", "Area", "Circle", "Constraint", "Filter", "GlobeCircle", "Op", "Subscription",
@@ -42,11 +43,12 @@ class Constraint:
         op: an ``Op``, or its text.
         value: a string, or a number of Python or numpy, which becomes a float. ``startswith``, ``endswith``
             and ``contains``, with ``not`` or without, take a string; ``== attribute`` and its siblings the
-            name of another attribute.
+            name of another attribute; ``matches`` a regular expression.
 
     Raises:
         SubscriptionError: a name, operator or value that does not fit; also an integer that float64 does not
-            hold exactly, and a string with lone surrogates.
+            hold exactly, a string with lone surrogates, and a regular expression that is malformed, or given
+            where google-re2 is not installed.
 
     Example:
         >>> hot = Constraint("temp", ">", 30)
@@ -82,7 +84,10 @@ class Constraint:
         what = f"{name_text(self.name)} {self.op.symbol}"
         wanted = "the name of an attribute" if self.op.names_other else "a string"
         if isinstance(value, str) and (value or not self.op.names_other):
-            return checked_text(value, what)
+            text = checked_text(value, what)
+            if self.op in (Op.MATCHES, Op.NOT_MATCHES):
+                searcher(text)
+            return text
         if not self.op.compares:
             raise SubscriptionError(f"{what}: expected {wanted} but found {shown(value)}")
         if value is None:

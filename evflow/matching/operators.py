@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SubscriptionError
+from evflow.matching.patterns import found
 from evflow.outside import shown
 
 
@@ -63,6 +64,8 @@ class Op(enum.IntEnum):
     LE_OTHER = 19, "<= attribute", operator.le
     GT_OTHER = 20, "> attribute", operator.gt
     GE_OTHER = 21, ">= attribute", operator.ge
+    MATCHES = 22, "matches", found
+    NOT_MATCHES = 23, "not matches", lambda value, operand: not found(value, operand)
 
     @property
     def symbol(self) -> str:
@@ -115,11 +118,11 @@ class Op(enum.IntEnum):
         """
         if isinstance(given, cls):
             return given
-        found = OPERATORS.get(given) if isinstance(given, str) else None
-        if found is None:
+        known = OPERATORS.get(given) if isinstance(given, str) else None
+        if known is None:
             symbols = ", ".join(op.symbol for op in cls)
             raise SubscriptionError(f"expected an operator ({symbols}) but found {shown(given)}")
-        return found
+        return known
 
 
 EQ, NE, LT, LE, GT, GE, PREFIX, SUFFIX, CONTAINS, EXISTS, NOT_PREFIX, NOT_SUFFIX, NOT_CONTAINS = range(13)
@@ -136,6 +139,7 @@ _PAIRS = [
     (Op.EQ_OTHER, Op.NE_OTHER),
     (Op.LT_OTHER, Op.GE_OTHER),
     (Op.LE_OTHER, Op.GT_OTHER),
+    (Op.MATCHES, Op.NOT_MATCHES),
 ]
 _OPPOSITE = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 

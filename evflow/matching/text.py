@@ -33,7 +33,7 @@ _MOST_WORK = 16 * MOST_CONSTRAINTS
 
 _METRES = {"m": 1.0, "km": 1000.0, "mi": 1609.344}
 _REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
-_TURNABLE = ("startswith", "endswith", "contains")
+_TURNABLE = ("startswith", "endswith", "contains", "matches")
 _OPERATORS = (*(op.symbol for op in Op if op.compares), *_TURNABLE, "in", "between")
 _SHOWN = 80
 
@@ -276,13 +276,16 @@ class _Parser:
         """What may have a ``not`` between the attribute and the operator; nothing if it is not that."""
         if self.accept("in"):
             return self.choice(name)
-        if self.token.kind == "name" and self.token.text.lower() == "between":
+        # Some are words of the language only here, and may be names of attributes elsewhere.
+        word = self.token.text.lower() if self.token.kind == "name" else self.token.kind
+        if word == "between":
             return self.between(name)
-        operator = self.accept(*_TURNABLE)
-        if operator is None:
+        if word not in _TURNABLE:
             return []
+        operator = self.token
+        self.next += 1
         value, at = self.value(operator)
-        return [_Part((self.constraint(name, OPERATORS[operator.kind], value, at),))]
+        return [_Part((self.constraint(name, OPERATORS[word], value, at),))]
 
     def nothing_to_turn(self, name: Token) -> list[_Part]:
         hint = f"; not may also stand before {name.text[:_SHOWN]}"

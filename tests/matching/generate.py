@@ -48,6 +48,21 @@ STRINGS = [
     "\x7f",
     "a" * 20,
 ]
+PATTERNS = [
+    "a",
+    "^a",
+    "b$",
+    "^(ab|ba)$",
+    "a.*b",
+    "^$",
+    "[b-é]",
+    "a{2,}",
+    "",
+    "(?i)A",
+    "^.$",
+    r"\x00",
+    "(a|b)*c",
+]
 ODD: list[Any] = [
     None,
     b"a",
@@ -153,6 +168,8 @@ class World:
             value = None
         elif op.names_other:
             value = random.choice(self.names)
+        elif op in (Op.MATCHES, Op.NOT_MATCHES):
+            value = random.choice(PATTERNS)
         elif op > Op.GE:
             value = self.part(value if isinstance(value, str) else self.text())
         elif random.random() < 0.2:

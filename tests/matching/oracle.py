@@ -7,6 +7,7 @@ says that it does not know.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
@@ -131,6 +132,10 @@ def compare(op: Op, value: Any, operand: Any) -> bool:
             return bool(value.endswith(operand))
         case Op.CONTAINS:
             return operand in value
+        case Op.MATCHES:
+            return re.search(operand, value) is not None
+        case Op.NOT_MATCHES:
+            return re.search(operand, value) is None
         case Op.NOT_PREFIX:
             return not value.startswith(operand)
         case Op.NOT_SUFFIX:

@@ -95,6 +95,10 @@ def test_arrays_of_the_right_type_are_not_copied() -> None:
         ({"name": [0, 1, -1]}, "filter 2, constraint 0: name is -1"),
         ({"name": [0, 1, 2**40]}, "name[2]: 1099511627776 does not fit int32 exactly"),
         ({"name": ["a", "b", "b"]}, "name: expected an array of integers (int32) but found <U1"),
+        (
+            {"op": [2, 0, Op.MATCHES], "texts": ["b", "a("]},
+            "filter 2, constraint 0: 'a(' is not a regular expression of RE2: missing ): a(",
+        ),
         ({"op": [2, 0, 14]}, "filter 2, constraint 0: op is 14; expected the number of an Op"),
         ({"op": [2, 0, 99]}, "filter 2, constraint 0: op is 99; expected the number of an Op"),
         ({"op": [2, 0, 256]}, "op[2]: 256 does not fit uint8 exactly"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evflow.errors import SubscriptionError
 from evflow.matching.matcher import Matcher
 from evflow.matching.model import Circle, Constraint, Filter, Op, Subscription
 from tests.matching.engines import CASES, Case
@@ -145,6 +147,40 @@ def test_attributes_are_compared_with_each_other(case: Case) -> None:
     assert [sorted(matches[i]) for i in range(len(events))] == [expected for _, expected in events]
     matches = matching.match_batch({"a": [1.0, 3.0], "b": np.array([2, 2], np.int8), "c": [1, 1]})
     assert [sorted(matches[i]) for i in range(2)] == [[1, 2, 3, 7, 9], [1, 4, 5, 6, 9]]
+
+
+@every_engine
+def test_regular_expressions_are_found_anywhere_in_a_string(case: Case, tmp_path: Path) -> None:
+    matching = matcher(case)
+    matching.subscribe_many(
+        [
+            "a matches 'b+'",
+            "a matches '^b+$'",
+            "a not matches 'b'",
+            "a matches '(?i)É' and b > 1",
+            "a matches ''",
+        ]
+    )
+    events = [{"a": "abba"}, {"a": "bb"}, {"a": ""}, {"a": "caé", "b": 2}, {"a": 1}, {"b": 2}, {"a": [1]}]
+    expected = [[0, 4], [0, 1, 4], [2, 4], [2, 3, 4], [], [], []]
+    matching.save(tmp_path / "saved")
+    for one in (matching, Matcher.load(tmp_path / "saved")):
+        assert [sorted(one.match(event)) for event in events] == expected
+        assert [sorted(one.match_batch(events)[i]) for i in range(len(events))] == expected
+        assert sorted(one.match_batch({"a": ["xbx"] * 3})[2]) == [0, 4]
+
+
+def test_an_expression_that_would_take_exponential_time_takes_none() -> None:
+    matching = Matcher("reference")
+    matching.subscribe("a matches '^(a|a)*(a*)*$'")
+    assert sorted(matching.match({"a": "a" * 100_000 + "b"})) == []
+
+
+def test_without_re2_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(SubscriptionError, match=r"need google-re2.*pip install 'evflow\[regex\]'"):
+        Matcher("reference").subscribe("a matches 'never seen before'")
+    Matcher("reference").subscribe("a contains 'never seen before'")
 
 
 @every_engine

@@ -38,6 +38,8 @@ OPERATORS = [
     (Op.LE_OTHER, ["<= attribute"]),
     (Op.GT_OTHER, ["> attribute"]),
     (Op.GE_OTHER, [">= attribute"]),
+    (Op.MATCHES, ["matches"]),
+    (Op.NOT_MATCHES, ["not matches"]),
 ]
 
 

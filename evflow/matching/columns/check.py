@@ -14,6 +14,7 @@ from evflow.errors import SubscriptionError
 from evflow.matching.literals import checked_text
 from evflow.matching.model import LIMIT
 from evflow.matching.operators import KNOWN, TAKES_NOTHING, TAKES_STRING, Op
+from evflow.matching.patterns import searcher
 
 if TYPE_CHECKING:
     from evflow.matching.columns.bulk import FilterColumns
@@ -117,6 +118,14 @@ def _problems(columns: FilterColumns) -> Iterator[_Problem]:
         if nameless.any():
             at = int(nameless.argmax())
             yield at, f"{Op(int(op[at])).symbol} takes the name of an attribute, but its text is empty"
+
+    expression = (op == Op.MATCHES) | (op == Op.NOT_MATCHES)
+    asked = np.flatnonzero(expression & (text >= 0) & (text < len(columns.texts)))
+    for number in np.unique(text[asked]).tolist():
+        try:
+            searcher(columns.texts[number])
+        except SubscriptionError as error:
+            yield int(asked[text[asked] == number][0]), error.message
 
 
 def _outside(held: NDArray[Any], least: int, most: int, what: str, meaning: str) -> Iterator[_Problem]:
