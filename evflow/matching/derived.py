@@ -112,8 +112,72 @@ def with_derived(rows: EventRows, names: Names, strings: Strings) -> EventRows:
         >>> with_derived(empty, names, Strings()).name
         array([1], dtype=int32)
     """
+    if len(rows) == 1:
+        return _with_derived_alone(rows, names, strings)
     deriving = _Deriving(rows, strings)
     return _joined(rows, deriving.owner, [deriving.made(*one) for one in names.derived.items()])
+
+
+def _with_derived_alone(rows: EventRows, names: Names, strings: Strings) -> EventRows:
+    """The same of one event, of which a call of numpy for each step would take many times as long."""
+    at = {name: row for row, name in enumerate(rows.name.tolist())}
+    found: list[tuple[int, int, float]] = []
+    for (op, name, other), number in names.derived.items():
+        row = at.get(name)
+        if op == Op.ABSENT:
+            if row is None:
+                found.append((number, OTHER, 0.0))
+        elif row is None:
+            continue
+        elif op == Op.EQ_OTHER:
+            way = _way(rows, row, at.get(other))
+            if way is not None:
+                found.append((number, NUMBER, way))
+        elif rows.kind[row] == TEXT:
+            search = searcher(strings.bytes_of(other).decode())
+            if search(_text(rows, row)) is (op == Op.MATCHES):
+                found.append((number, OTHER, 0.0))
+    return _lengthened(rows, found) if found else rows
+
+
+def _way(rows: EventRows, row: int, other: int | None) -> float | None:
+    """How two attributes of an event are ordered; None: they do not compare."""
+    if other is None or rows.kind[row] != rows.kind[other] or rows.kind[row] == OTHER:
+        return None
+    if rows.kind[row] == TEXT:
+        a, b = _text(rows, row), _text(rows, other)
+        return float((a > b) - (a < b))
+    one, two = float(rows.number[row]), float(rows.number[other])
+    return float((one > two) - (one < two)) if one == one and two == two else float("nan")
+
+
+def _lengthened(rows: EventRows, found: list[tuple[int, int, float]]) -> EventRows:
+    """An event with more attributes: names, kinds and numbers."""
+    count = len(rows.name)
+
+    def longer(held: NDArray[Any], filled: Any) -> NDArray[Any]:
+        made = np.empty(count + len(found), held.dtype)
+        made[:count], made[count:] = held, filled
+        return made
+
+    name, kind, number = zip(*found, strict=True)
+    return EventRows(
+        start=np.array([0, count + len(found)], np.int64),
+        name=longer(rows.name, name),
+        kind=longer(rows.kind, kind),
+        number=longer(rows.number, number),
+        text=longer(rows.text, -1),
+        chars=rows.chars,
+        char_start=longer(rows.char_start, 0),
+        char_length=longer(rows.char_length, 0),
+        place=rows.place,
+    )
+
+
+def _text(rows: EventRows, row: int) -> bytes:
+    """The UTF-8 bytes of a text, which are ordered as texts are."""
+    at = int(rows.char_start[row])
+    return rows.chars[at : at + int(rows.char_length[row])].tobytes()
 
 
 class _Deriving:
@@ -142,12 +206,7 @@ class _Deriving:
         """The events in which an attribute is a text, and the texts."""
         event = np.flatnonzero(self.places(name) >= 0)
         event = event[self.rows.kind[self.places(name)[event]] == TEXT]
-        return event, [self._text(row) for row in self.places(name)[event].tolist()]
-
-    def _text(self, row: int) -> bytes:
-        """The UTF-8 bytes of a text, which are ordered as texts are."""
-        at = int(self.rows.char_start[row])
-        return self.rows.chars[at : at + int(self.rows.char_length[row])].tobytes()
+        return event, [_text(self.rows, row) for row in self.places(name)[event].tolist()]
 
     def _order(self, of: Derived, number: int) -> _Added:
         rows, left, right = self.rows, self.places(of.name), self.places(of.other)
@@ -158,7 +217,7 @@ class _Deriving:
         one, two = rows.number[left], rows.number[right]
         way = np.where(np.isnan(one) | np.isnan(two), np.nan, (one > two) * 1.0 - (one < two))
         for i in np.flatnonzero(rows.kind[left] == TEXT).tolist():
-            a, b = self._text(left[i]), self._text(right[i])
+            a, b = _text(rows, left[i]), _text(rows, right[i])
             way[i] = (a > b) - (a < b)
         return _added(event, number, NUMBER, number=way)
 
