@@ -82,17 +82,23 @@ class Constraint:
         if type(value) is float and self.op.compares:
             return value
         what = f"{name_text(self.name)} {self.op.symbol}"
-        wanted = "the name of an attribute" if self.op.names_other else "a string"
-        if isinstance(value, str) and (value or not self.op.names_other):
+        if isinstance(value, str):
             text = checked_text(value, what)
-            if self.op in (Op.MATCHES, Op.NOT_MATCHES):
-                searcher(text)
-            return text
+            return text if self.op < Op.ABSENT else self._with_sense(text, what)
         if not self.op.compares:
+            wanted = "the name of an attribute" if self.op.names_other else "a string"
             raise SubscriptionError(f"{what}: expected {wanted} but found {shown(value)}")
         if value is None:
             raise SubscriptionError(f"{what}: the value is missing; expected a number or a string")
         return checked_number(value, what)
+
+    def _with_sense(self, text: str, what: str) -> str:
+        """An operand that is more than a string."""
+        if not self.op.names_other:
+            searcher(text)
+        elif not text:
+            raise SubscriptionError(f"{what}: expected the name of an attribute but found an empty one")
+        return text
 
     def _key(self) -> tuple[object, ...]:
         # NaN is no value of its own here: two constraints with it say the same.

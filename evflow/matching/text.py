@@ -254,14 +254,13 @@ class _Parser:
 
     def comparison(self) -> list[_Part]:
         name = self.name()
+        if operator := self.accept(*COMPARISONS):
+            return [_Part((self.compared(name, operator),))]
         if self.accept("not"):
             return self.opposite(lambda: self.turnable(name) or self.nothing_to_turn(name))
         if found := self.turnable(name):
             return found
-        operator = self.accept(*COMPARISONS)
-        if operator is None:
-            raise self.no_operator(name)
-        return [_Part((self.compared(name, operator),))]
+        raise self.no_operator(name)
 
     def compared(self, name: Token, operator: Token) -> Constraint:
         """A comparison with what follows: a value or another attribute."""

@@ -99,10 +99,6 @@ def _problems(columns: FilterColumns) -> Iterator[_Problem]:
     """The first problem of each kind, by the constraint's place."""
     op, text = columns.op, columns.text
     yield from _outside(columns.name, 0, len(columns.names) - 1, "name", "an index of names")
-    unknown = ~KNOWN[op]
-    if unknown.any():
-        at = int(unknown.argmax())
-        yield at, f"op is {op[at]}; expected the number of an Op, such as {int(Op.LT)} for {Op.LT.symbol}"
     yield from _outside(text, -1, len(columns.texts) - 1, "text", "an index of texts, or -1 for none")
     lacks = TAKES_STRING[op] & (text < 0)
     if lacks.any():
@@ -112,13 +108,22 @@ def _problems(columns: FilterColumns) -> Iterator[_Problem]:
     if extra.any():
         at = int(extra.argmax())
         yield at, f"{Op(int(op[at])).symbol} takes no operand, but text is {text[at]}; expected -1"
+    if op.max(initial=0) >= Op.ABSENT:
+        yield from _special_problems(columns)
 
+
+def _special_problems(columns: FilterColumns) -> Iterator[_Problem]:
+    """The first problem of each kind that only operators have which engines do not see."""
+    op, text = columns.op, columns.text
+    unknown = ~KNOWN[op]
+    if unknown.any():
+        at = int(unknown.argmax())
+        yield at, f"op is {op[at]}; expected the number of an Op, such as {int(Op.LT)} for {Op.LT.symbol}"
     if "" in columns.texts:
         nameless = (op >= Op.EQ_OTHER) & (op <= Op.GE_OTHER) & (text == columns.texts.index(""))
         if nameless.any():
             at = int(nameless.argmax())
             yield at, f"{Op(int(op[at])).symbol} takes the name of an attribute, but its text is empty"
-
     expression = (op == Op.MATCHES) | (op == Op.NOT_MATCHES)
     asked = np.flatnonzero(expression & (text >= 0) & (text < len(columns.texts)))
     for number in np.unique(text[asked]).tolist():
