@@ -77,9 +77,9 @@ def filters_of(columns: FilterColumns, ids: Int32s, known: Vocabulary) -> Filter
         ids: one a subscription.
         known: names and strings, to be added to, and where the areas are.
     """
-    name = _renumbered(columns.name, columns.names, known.names)
+    name = renumbered(columns.name, columns.names, known.names)
     name, op, number, text = lowered(columns, name, known.names, known.strings)
-    text = _renumbered(text, columns.texts, known.strings)
+    text = renumbered(text, columns.texts, known.strings)
     centre, reach = _areas(columns, known.space)
     return Filters(
         subscription=ids if columns.subscription is None else ids[columns.subscription],
@@ -93,8 +93,14 @@ def filters_of(columns: FilterColumns, ids: Int32s, known: Vocabulary) -> Filter
     )
 
 
-def _renumbered(column: Int32s, words: Sequence[str], known: Names | Strings) -> Int32s:
-    """A column of indices of ``words`` with the numbers that these have; -1 stays."""
+def renumbered(column: Int32s, words: Sequence[str], known: Names | Strings) -> Int32s:
+    """The numbers that words have; new words get new ones.
+
+    Args:
+        column: an index of ``words`` each, or -1, which stays.
+        words: names or strings.
+        known: the numbers, to be added to.
+    """
     used = np.zeros(len(words) + 1, bool)
     used[column] = True  # -1 is the one too many
     chosen = np.flatnonzero(used[:-1])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.choices import suggestion
+from evflow.matching.derived import with_derived
 from evflow.matching.encoding.builder import Workspace
 from evflow.matching.encoding.encode import encode
 from evflow.matching.encoding.events import coordinate
@@ -115,7 +116,7 @@ def explained(event: Any, ids: NDArray[np.int32], kept: Kept, known: Vocabulary)
     # The reference says what holds; here is only said what the event has.
     engine = Reference(known.strings, known.space.dimensions)
     engine.add(filters)
-    rows = encode([event], known, Workspace())
+    rows = with_derived(encode([event], known, Workspace()), known.names, known.strings)
     true, inside = (column.tolist() for column in engine.tests(rows))
     seen = _Seen(event, rows, known)
     found, row, number = [], 0, 0
@@ -144,22 +145,36 @@ class _Seen:
 
     def value(self, constraint: Constraint) -> str:
         """What it has where a constraint looks."""
-        name = name_text(constraint.name)
-        at = self._at.get(self._known.names.numbers[constraint.name])
-        if at is None:
-            return f"the event has no {name}{suggestion(constraint.name, list(map(str, self._attributes)))}"
-        rows, kind = self._rows, self._rows.kind[at]
+        if constraint.op.names_other:
+            names = constraint.name, str(constraint.value)
+            kinds = {self._kind(name) for name in names}
+            other = ", a number and a string" if kinds == {NUMBER, TEXT} else ""
+            return " and ".join(map(self._told, names)) + other
+        kind = self._kind(constraint.name)
+        other = ""
+        if kind == NUMBER and isinstance(constraint.value, str):
+            other = ", a number and not a string"
+        if kind == TEXT and isinstance(constraint.value, float):
+            other = ", a string and not a number"
+        return self._told(constraint.name) + other
+
+    def _kind(self, name: str) -> int | None:
+        at = self._at.get(self._known.names.numbers[name])
+        return None if at is None else int(self._rows.kind[at])
+
+    def _told(self, attribute: str) -> str:
+        name, kind = name_text(attribute), self._kind(attribute)
+        if kind is None:
+            return f"the event has no {name}{suggestion(attribute, list(map(str, self._attributes)))}"
+        rows, at = self._rows, self._at[self._known.names.numbers[attribute]]
         if kind == NUMBER:
-            other = "" if not isinstance(constraint.value, str) else ", a number and not a string"
-            return f"{name} is {number_text(float(rows.number[at]))}{other}"
+            return f"{name} is {number_text(float(rows.number[at]))}"
         if kind == TEXT:
             start = int(rows.char_start[at])
             text = rows.chars[start : start + int(rows.char_length[at])].tobytes()
             shown = string_text(text.decode("utf-8", "replace"))
-            shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
-            other = "" if not isinstance(constraint.value, float) else ", a string and not a number"
-            return f"{name} is {shown}{other}"
-        return f"{name} is there" if constraint.value is None else f"{name} is neither a number nor a string"
+            return f"{name} is {shown if len(shown) <= _LONGEST else f'{shown[:_LONGEST]}…'}"
+        return f"{name} is there, neither a number nor a string"
 
     def place(self, centre: NDArray[np.float64]) -> str:
         """Where it happened, and how far from the centre of an area."""

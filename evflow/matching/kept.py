@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.encoding.values import Vocabulary
-from evflow.matching.entering import filters_of
+from evflow.matching.entering import filters_of, renumbered
 from evflow.matching.filters import Filters
 from evflow.matching.held import Held
 from evflow.matching.model import Subscription
 from evflow.matching.moving import COLUMNS, EVERY, KEPT, ROW
-from evflow.matching.operators import Op
+from evflow.matching.operators import NAMES_OTHER, TAKES_NOTHING
 from evflow.matching.reference import within
 
 _MOST = 4096 * ROW.size
@@ -54,11 +54,14 @@ class Kept:
         self._make_moves()
         if not len(filters):
             return
-        count = len(filters)
+        count, known = len(filters), self._known
         centre, radius = np.full((count, 2), np.nan), np.full(count, np.nan)
         if columns.x is not None and columns.y is not None and columns.radius is not None:
             centre[:, 0], centre[:, 1], radius[:] = columns.x, columns.y, columns.radius
-        constraints = filters.name, filters.op, filters.number, filters.text
+        # Engines get other constraints in the place of some; see ``evflow.matching.derived``.
+        name = renumbered(columns.name, columns.names, known.names)
+        text = renumbered(columns.text, columns.texts, known.strings)
+        constraints = name, columns.op, columns.number, text
         self._held.add(Filters(filters.subscription, filters.start, *constraints, centre, radius))
 
     def remove(self, ids: Int32s) -> None:
@@ -126,7 +129,7 @@ class Kept:
         texts = [self._known.strings.bytes_of(number).decode() for number in used[none:].tolist()]
         x, y = held.centre[filters].T.copy()
         return FilterColumns(
-            names=list(self._known.names.numbers),
+            names=[name if isinstance(name, str) else "" for name in self._known.names.in_order()],
             texts=texts,
             start=start,
             name=held.name[at],
@@ -146,10 +149,11 @@ class Kept:
         return filters_of(self.columns(ids), ids, self._known)
 
     def naming(self, name: str) -> NDArray[np.bool_]:
-        """Which filters have a constraint on an attribute."""
+        """Which filters have a constraint on an attribute, or compare another one with it."""
         self._make_moves()
-        held = self._held.used()
-        rows = np.flatnonzero(held.name == self._known.names.numbers.get(name, -1))
+        held, known = self._held.used(), self._known
+        compared = NAMES_OTHER[held.op] & (held.text == known.strings.number(name))
+        rows = np.flatnonzero((held.name == known.names.numbers.get(name, -1)) | compared)
         there = np.zeros(len(held), np.bool_)
         there[np.searchsorted(held.start, rows, "right") - 1] = True
         return there
@@ -196,7 +200,7 @@ class Kept:
                 rows = held.start[self._held.first[ids] + number] + at - first
                 same = (held.name[rows] == name[wanted.name[at]]) & (held.op[rows] == wanted.op[at])
                 same &= held.text[rows] == text[wanted.text[at]]
-                if wanted.text[at] < 0 and wanted.op[at] != Op.EXISTS:
+                if wanted.text[at] < 0 and not TAKES_NOTHING[wanted.op[at]]:
                     same &= _equal(held.number[rows], wanted.number[at])
                 ids = ids[same]
         return ids

@@ -94,7 +94,7 @@ class Looking:
         """The ids of subscriptions for which all that is given is true; of all if nothing is given.
 
         Args:
-            name: they have a constraint on this attribute.
+            name: they have a constraint on this attribute, or compare another one with it.
             around: they have an area that holds this place: x and y, or latitude and longitude.
             like: they are equal to this subscription, with the same filters in the same order.
 

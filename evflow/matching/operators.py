@@ -158,5 +158,8 @@ TAKES_STRING = np.isin(np.arange(256), [OPERATORS[text] for text in ON_STRINGS])
 KNOWN = np.isin(np.arange(256), list(Op))
 """By a number: whether it is that of an operator."""
 
+NAMES_OTHER = np.isin(np.arange(256), [op for op in Op if op.names_other])
+"""By the number of an operator: whether its operand is the name of another attribute."""
+
 TAKES_NOTHING = np.isin(np.arange(256), [op for op in Op if op.holds is None])
 """By the number of an operator: whether it takes no operand."""
