@@ -153,13 +153,29 @@ def test_wide_events_bring_ranges_to_the_pool_and_narrow_ones_back() -> None:
     assert side.told()["pool.axes"] == 20
     assert side.told()["own.filters"] == 0
     assert side.check([happened(random, WIDE, share) for share in (0.0, 0.2, 0.9, 1.0)]) > 0
-    narrow = side.matcher.prepare([happened(random, WIDE[:1]) for _ in range(500)])
+    # Bitmaps are looked through for these events, while no list could hold anything for them.
+    narrow = side.matcher.prepare([happened(random, ["other"]) for _ in range(500)])
     for _ in range(400):
         side.matcher.match_batch(narrow)
         if not pooled(side):
             break
     assert side.told()["own.filters"] == 3000
     assert side.check([happened(random, WIDE, share) for share in (0.0, 0.2, 0.9, 1.0)]) > 0
+
+
+def test_pool_that_others_never_improve_is_seldom_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    random, side = Random(12), Side()
+    written = []
+    renew = arranging.renew_pool
+    monkeypatch.setattr(arranging, "renew_pool", lambda *given: written.append(1) or renew(*given))
+    monkeypatch.setattr(arranging, "pool_instead", lambda *_: 1.0)
+    side.add(ranges(random, 700, WIDE, 0.7))
+    to_pool(side, random)
+    events = side.matcher.prepare([happened(random, WIDE) for _ in range(200)])
+    for _ in range(120):
+        side.matcher.match_batch(events)
+    assert 1 <= len(written) < 12
+    assert side.check([happened(random, WIDE, share) for share in (0.5, 1.0)]) > 0
 
 
 def test_memory_of_lists_is_given_back_once_their_filters_are_in_the_pool() -> None:

@@ -23,8 +23,9 @@ _GROWN = 4
 class Arranging:
     """Keeps account of what events cost, and says when weak filters had better stand elsewhere.
 
-    Filters move once events have cost as much as the move does, and a refusal doubles that sum. So all moves
-    together cost no more than matching did.
+    Filters move once events have cost as much as the move does, and each decision doubles that sum, until
+    filters come or go. So all moves together cost no more than matching did, even if a move turns out to
+    save less than a sample told.
 
     Args:
         state: of the engine.
@@ -132,7 +133,7 @@ class Arranging:
         else:
             self._finish(drain_pool)
         self.better = False
-        self.reset()
+        self._renewed = int(self._state[at.POOL_FILTERS])
 
     def _finish(self, kernel: Callable[[int], int]) -> None:
         while kernel(self._at) == at.FULL:
@@ -152,7 +153,6 @@ class Arranging:
         self._take(axes)
         self._grow("bits", axes.rows * _blocks(int(self._state[at.POOL_FILTERS])))
         renew_pool(self._at, len(axes.words))
-        self._renewed = int(self._state[at.POOL_FILTERS])
 
     def keep_up(self) -> None:
         """Chooses axes anew once the pool has grown or shrunk much; called by one alone."""
@@ -164,6 +164,7 @@ class Arranging:
             or _GROWN * (held + FEWEST) < self._state[at.SLOTS_USED]
         ):
             self._renew()
+            self._renewed = held
 
 
 def _blocks(slots: int) -> int:

@@ -73,7 +73,7 @@ def choose_axes(intervals: NDArray[np.uint32]) -> Axes:
 
 def _edges(bounds: NDArray[np.int64], most: int, kind: int) -> NDArray[np.int64]:
     """Where at most ``most`` buckets begin, the first at 0."""
-    # Strings that are no operand have the last key of all.
+    # Strings that are not an operand have the last key of all.
     given = [0, at.NONE] if kind == at.TEXTS else [0]
     inside = np.sort(bounds[(bounds > 0) & (bounds < _ALL)])
     left = most - len(given)
