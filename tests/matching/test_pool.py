@@ -249,6 +249,14 @@ def test_values_at_the_very_edges_of_buckets_are_told_apart() -> None:
     assert side.check(events) > 0
 
 
+def test_pool_that_caches_do_not_hold_finds_the_same() -> None:
+    random, side = Random(13), Side()
+    side.add(ranges(random, layout.CACHED + 100, WIDE, 0.1))
+    to_pool(side, random)
+    assert pooled(side) > layout.CACHED
+    assert side.check([happened(random, WIDE, share) for share in (0.5, 1.0)]) > 0
+
+
 def test_loaded_pool_goes_on_where_the_saved_one_was(tmp_path: Path) -> None:
     random, side = Random(7), Side()
     side.add(ranges(random, 2000, WIDE))
@@ -296,6 +304,62 @@ def test_threads_match_while_filters_go_to_the_pool_and_others_come() -> None:
     assert [set(ids.tolist()) for ids in matcher.match_batch(events[:10])] == expected
 
 
+def some_of_all(random: Random) -> list[Filter | Subscription]:
+    """Filters of all kinds, from a few to some blocks of the pool."""
+    made: list[Filter | Subscription] = []
+    for _ in range(random.choice([3, 300, 1100])):
+        chosen = random.sample(NAMES, random.randint(1, random.choice([2, 4, 9])))
+        made.append(Filter(tuple(constraint(random, name) for name in chosen)))
+    width = random.choice([0.01, 0.3, 0.7])
+    made += ranges(random, random.choice([0, 10, 1030]), WIDE[: random.randint(5, 20)], width)
+    if random.random() < 0.5:
+        made += [Subscription((Filter((constraint(random, "a"),)), *ranges(random, 1, WIDE)))] * 20
+        made += [Filter((constraint(random, "a"),), circle(random, 0.2)) for _ in range(70)]
+    else:
+        made += [Filter((Constraint("a", Op.EQ, float(i)), constraint(random, "b"))) for i in range(200)]
+    random.shuffle(made)
+    return made
+
+
+def test_changes_saves_and_threads_by_chance(restless: Moves, tmp_path: Path) -> None:
+    for seed in range(3):
+        random, side = Random(seed), Side()
+        for _ in range(4):
+            side.add(some_of_all(random))
+            held = sorted(side.oracle.held)
+            side.remove(random.sample(held, int(len(held) * random.choice([0, 0.1, 0.5, 0.95, 1.0]))))
+            share = random.choice([0, 0.1, 0.6, 1])
+            events = [event(random, NAMES, share) | happened(random, WIDE, share) for _ in range(3)]
+            side.check([*events, {}])
+            if random.random() < 0.3:
+                side.matcher.save(tmp_path / "saved")
+                side.matcher = Matcher.load(tmp_path / "saved")
+            look_while_others_change(side, random, events)
+            side.check(events)
+    assert restless.least() > 0
+
+
+def look_while_others_change(side: Side, random: Random, events: list[dict[str, Any]]) -> None:
+    """Threads match while one adds and removes subscriptions, which change nothing for those of ``side``."""
+    matcher, mine, others = side.matcher, set(side.oracle.held), ranges(random, 200, WIDE)
+    wanted = [set(ids.tolist()) for ids in matcher.match_batch(events)]
+
+    def change() -> None:
+        for _ in range(3):
+            matcher.unsubscribe_many(matcher.subscribe_many(others))
+
+    def look() -> None:
+        for _ in range(4):
+            found = matcher.match_batch(events * 40, threads=2)
+            for i, ids in enumerate(found):
+                assert set(ids.tolist()) & mine == wanted[i % len(events)]
+            assert wanted_of(matcher, events[0]) & mine == wanted[0]
+
+    with ThreadPoolExecutor(3) as pool:
+        for running in [pool.submit(change), pool.submit(look), pool.submit(look)]:
+            running.result()
+
+
 def wanted_of(matcher: Matcher, happening: dict[str, Any]) -> set[int]:
     return set(matcher.match(happening).tolist())
 
@@ -340,5 +404,7 @@ def test_costs_follow_from_counts() -> None:
     assert narrow.lists() < pool < wide.lists()
     found = Counts(10, 0, candidates=1000, reached=9000)
     assert found.pool(blocks=10, axes=20) < found.lists_instead(10_000, 9000, 3.0, 48)
+    tests = [found.pool(blocks, axes=0) - Counts(10, 0, 0).pool(blocks, axes=0) for blocks in (32, 33)]
+    assert tests[0] < tests[1], "caches hold 32 blocks"
     with pytest.raises(ValueError, match="reached was not counted"):
         wide.lists_instead(10_000, 9000, 3.0, 48)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from evflow.matching.index import layout as at
+
 SIGNATURE, NAME = 50, 8
 """What a signature takes that an event has all elements of, and each of these elements."""
 SHORT, LONG = 15, 1
@@ -17,8 +19,8 @@ cache.
 """
 _BLOCK, _ROW = 10.0, 3.0
 """What a block of the pool takes, and each row of it that is anded."""
-_CANDIDATE = 40.0
-"""What the exact test of a filter takes that the rows left."""
+_NEAR, _FAR = 25.0, 40.0
+"""What the exact test of a filter takes that the rows left, if caches hold the pool, and if they do not."""
 ENTER = 1000.0
 """What it takes to move a filter from one way to the other."""
 FEWEST = 512
@@ -65,12 +67,17 @@ class Counts:
 
     def pool(self, blocks: int, axes: int) -> float:
         """Nanoseconds an event that a pool of so many blocks and axes has taken."""
-        return bits_cost(blocks, axes) + _CANDIDATE * self.candidates / max(1, self.events)
+        return bits_cost(blocks, axes) + _test_cost(blocks) * self.candidates / max(1, self.events)
 
 
 def bits_cost(blocks: int, axes: int) -> float:
     """Nanoseconds that the rows of a pool take an event."""
     return blocks * (_BLOCK + _ROW * axes)
+
+
+def _test_cost(blocks: int) -> float:
+    """Nanoseconds that the test of a filter takes in a pool of so many blocks."""
+    return _FAR if blocks * at.IN_BLOCK > at.CACHED else _NEAR
 
 
 def pool_instead(filters: int, blocks: int, axes: int, share: float) -> float:
@@ -81,4 +88,4 @@ def pool_instead(filters: int, blocks: int, axes: int, share: float) -> float:
         blocks, axes: how large it would be.
         share: the share of its filters that its rows would leave.
     """
-    return bits_cost(blocks, axes) + _CANDIDATE * share * filters
+    return bits_cost(blocks, axes) + _test_cost(blocks) * share * filters

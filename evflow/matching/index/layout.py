@@ -158,6 +158,7 @@ AXIS_SIZE = 528
 MOST_ROWS = 64
 LINE = 128  # bytes of a row of a block
 IN_BLOCK = 1024  # slots of a block
+CACHED = 1 << 15  # filters of a pool that caches hold, so that asking for them takes longer than it saves
 
 NUMBERS, TEXTS, ANY = 0, 1, 2  # type of an element
 NO_KEY = 0x80000000  # the key of no value

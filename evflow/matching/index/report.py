@@ -248,13 +248,8 @@ def _report_records(state: int, scratch: int, event: int, stamps: int, used: int
 
 
 @compiled
-def _report_pool(state: int, scratch: int, event: int, stamps: int, used: int, most: int) -> int:
-    """Reports what the rows of the pool left for an event; how many ids there are, or -1: no room."""
-    items, head = i64(scratch + 8 * at.M_RECORDS), i64(event_address(scratch, event) + E_POOL)
-    if head == 0:
-        return used
-    if not fill_dense(state, scratch, event):
-        return -2
+def _ask_for_chain(state: int, items: int, head: int) -> None:
+    """Asks for the records of a chain of items of the pool, and then for their lists."""
     number = head
     while number:
         item = items + 16 * (number - 1)
@@ -266,6 +261,18 @@ def _report_pool(state: int, scratch: int, event: int, stamps: int, used: int, m
         item = items + 16 * (number - 1)
         record, number = u32(item), u32(item + 4)
         prefetch(list_address(state, u32(record_address(state, record) + 4 * at.R_LIST)))
+
+
+@compiled
+def _report_pool(state: int, scratch: int, event: int, stamps: int, used: int, most: int) -> int:
+    """Reports what the rows of the pool left for an event; how many ids there are, or -1: no room."""
+    items, head = i64(scratch + 8 * at.M_RECORDS), i64(event_address(scratch, event) + E_POOL)
+    if head == 0:
+        return used
+    if not fill_dense(state, scratch, event):
+        return -2
+    if i64(state + 8 * at.POOL_FILTERS) > at.CACHED:
+        _ask_for_chain(state, items, head)
     serial, out = i64(scratch + 8 * at.M_SERIAL), i64(scratch + 8 * at.M_OUT)
     size = i64(scratch + 8 * at.M_OUT + 8) // 4
     number = head
