@@ -131,7 +131,7 @@ def test_changes_come_as_events_in_their_order() -> None:
 
 
 WRONG: dict[str, tuple[ev.Event, str]] = {
-    "text": (Change.subscribe(1, "number >"), "expected a value after > but found the end"),
+    "text": (Change.subscribe(1, "number >"), "expected a value or an attribute after > but found the end"),
     "area": (Change.subscribe(1, "within(1, 2, 3 km)"), "globe"),
     "id": (Change.subscribe(-1, "number > 0"), "id -1: expected 0 to 9999999"),
     "high id": (Change.subscribe(1 << 40, "number > 0"), "id 1099511627776: expected 0 to 9999999; limit="),

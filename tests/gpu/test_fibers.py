@@ -17,7 +17,7 @@ from tests.gpu.fibers import Fibers, Wrong, play
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = 40
+EXAMPLES = 80
 """How many of the first examples find a planted fault."""
 
 KERNEL_FAULTS = {
