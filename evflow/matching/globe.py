@@ -11,10 +11,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.kernels import COMPILED, compiled, read
-
-if COMPILED:
-    from numba import float64, void
+from evflow.matching.kernels import read
+from evflow.matching.native import array_kernel, compiled, types
 
 _RADIAN = math.pi / 180.0
 _S = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(1, 9))
@@ -23,7 +21,7 @@ _C = tuple((-1.0) ** k / math.factorial(2 * k) for k in range(1, 10))
 (_C2, _C4, _C6, _C8, _C10, _C12, _C14, _C16, _C18) = _C
 
 
-@compiled(lambda: (float64,))
+@compiled
 def sine_cosine(degrees: float) -> tuple[float, float]:
     """Sine and cosine of an angle of -180 to 180 degrees."""
     turns = 0.0
@@ -46,7 +44,7 @@ def sine_cosine(degrees: float) -> tuple[float, float]:
     return -s, -c
 
 
-@compiled(lambda: (float64, float64))
+@array_kernel(lambda: types.UniTuple(types.float64, 3)(types.float64, types.float64))
 def unit_vector(latitude: float, longitude: float) -> tuple[float, float, float]:
     """The unit vector of a place in degrees; three times NaN if there is no such place.
 
@@ -71,7 +69,7 @@ def unit_vector(latitude: float, longitude: float) -> tuple[float, float, float]
     return out * c + 0.0, out * s + 0.0, up + 0.0
 
 
-@compiled(lambda: void(read(float64), read(float64), float64[:, ::1]))
+@array_kernel(lambda: types.void(read(types.float64), read(types.float64), types.float64[:, ::1]))
 def unit_vectors(
     latitude: NDArray[np.float64], longitude: NDArray[np.float64], vectors: NDArray[np.float64]
 ) -> None:

@@ -1,26 +1,16 @@
-"""Loops over strings and places, compiled by numba where it is installed, else run as they stand.
+"""Loops over strings and places: machine code where there is any or numba is installed, else plain Python.
 
 Each has one signature, which takes arrays that may not be written to as well as others.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-try:
-    from numba import int64, njit, types, uint8, uint64, void
-    from numba.core.compiler_lock import global_compiler_lock as _lock
-except ImportError:
-    COMPILED = False
-else:
-    COMPILED = True
-    # As in ``codgen.native``: a fork must not copy half a compilation.
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+from evflow.matching.native import HAS_CODE, array_kernel, compiled, types
 
 __all__ = [
     "COMPILED",
@@ -32,26 +22,14 @@ __all__ = [
     "walk_fields",
 ]
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+COMPILED = HAS_CODE
+BLOCK = 32
+"""Strings that are looked up together."""
 
 
-def compiled(signature: Callable[[], Any]) -> Callable[[Function], Function]:
-    """Compiles a function for one signature; without numba it stays as it is.
-
-    What it calls must stand in its own file, since numba looks for changes in that one only.
-    """
-
-    def compile_(function: Function) -> Function:
-        if not COMPILED:
-            return function
-        return cast(Function, njit(signature(), cache=True, nogil=True)(function))
-
-    return compile_
-
-
-def read(element: Any) -> Any:
+def read(element: Any, dimensions: int = 1) -> Any:
     """The type of a contiguous array that is only read."""
-    return types.Array(element, 1, "C", readonly=True)
+    return types.Array(element, dimensions, "C", readonly=True)
 
 
 _K1 = np.uint64(0x9E3779B97F4A7C15)
@@ -61,7 +39,7 @@ _U = np.uint64
 _I: Any = np.int64
 
 
-@compiled(lambda: uint64(read(uint8), int64, int64, uint64))
+@compiled
 def _hash(chars: NDArray[np.uint8], start: int, length: int, seed: np.uint64) -> np.uint64:
     h = seed ^ (_U(length) * _K1)
     at, end = start, start + length
@@ -82,7 +60,7 @@ def _hash(chars: NDArray[np.uint8], start: int, length: int, seed: np.uint64) ->
     return h ^ (h >> _U(32))
 
 
-@compiled(lambda: int64(read(uint8), int64, int64, read(uint8), read(int64), read(uint64), uint64))
+@compiled
 def _probe(
     chars: NDArray[np.uint8],
     start: int,
@@ -113,15 +91,16 @@ def _probe(
         slot = (slot + _U(1)) & mask
 
 
-@compiled(
-    lambda: void(
-        read(uint8),
-        read(int64),
+@array_kernel(
+    lambda: types.void(
+        read(types.uint8),
+        read(types.int64),
         read(types.int32),
-        read(uint8),
-        read(int64),
-        read(uint64),
-        uint64,
+        read(types.uint8),
+        read(types.int64),
+        read(types.uint64),
+        types.uint64,
+        types.uint64[::1],
         types.int32[::1],
     )
 )
@@ -133,26 +112,34 @@ def find_texts(
     offsets: NDArray[np.int64],
     slots: NDArray[np.uint64],
     seed: np.uint64,
+    hashes: NDArray[np.uint64],
     found: NDArray[np.int32],
 ) -> None:
-    """Looks up N pieces of ``chars`` among the strings of a table; -1 for those that are not there."""
-    hashes = np.empty(32, np.uint64)
-    for first in range(0, len(start), 32):
-        n = min(32, len(start) - first)
+    """Looks up N pieces of ``chars`` among the strings of a table; -1 for those that are not there.
+
+    ``hashes`` is room for ``BLOCK`` of them.
+    """
+    for first in range(0, len(start), BLOCK):
+        n = min(BLOCK, len(start) - first)
         # The reads of a block's slots overlap, since none waits for another.
         warm = _U(0)
         for i in range(n):
             hashes[i] = _hash(chars, _I(start[first + i]), _I(length[first + i]), seed)
             warm |= slots[hashes[i] & _U(len(slots) - 1)]
         if warm == _U(0):
-            found[first : first + n] = -1
+            for i in range(first, first + n):
+                found[i] = -1
             continue
         for i in range(n):
             at, size = _I(start[first + i]), _I(length[first + i])
             found[first + i] = max(_probe(chars, at, size, data, offsets, slots, hashes[i]), -1)
 
 
-@compiled(lambda: void(read(uint8), read(int64), int64, int64, uint64[::1], uint64))
+@array_kernel(
+    lambda: types.void(
+        read(types.uint8), read(types.int64), types.int64, types.int64, types.uint64[::1], types.uint64
+    )
+)
 def insert_texts(
     data: NDArray[np.uint8],
     offsets: NDArray[np.int64],
@@ -171,15 +158,15 @@ def insert_texts(
         slots[slot] = (hashed & ~_LOW) | _U(number + 1)
 
 
-@compiled(
-    lambda: int64(
-        read(uint8),
-        read(int64),
-        uint8[::1],
-        int64[::1],
-        int64,
-        uint64[::1],
-        uint64,
+@array_kernel(
+    lambda: types.int64(
+        read(types.uint8),
+        read(types.int64),
+        types.uint8[::1],
+        types.int64[::1],
+        types.int64,
+        types.uint64[::1],
+        types.uint64,
         types.int32[::1],
     )
 )
@@ -206,7 +193,8 @@ def intern_texts(
         if number < 0:
             slots[-1 - number] = (hashed & ~_LOW) | _U(count + 1)
             to = offsets[count]
-            data[to : to + size] = chars[at : at + size]
+            for i_char in range(size):
+                data[to + i_char] = chars[at + i_char]
             offsets[count + 1] = to + size
             number = count
             count += 1
@@ -214,7 +202,7 @@ def intern_texts(
     return count
 
 
-@compiled(lambda: void(read(uint8), read(int64), int64, types.int32[::1]))
+@array_kernel(lambda: types.void(read(types.uint8), read(types.int64), types.int64, types.int32[::1]))
 def padded_lengths(
     chars: NDArray[np.uint8], start: NDArray[np.int64], capacity: int, lengths: NDArray[np.int32]
 ) -> None:
@@ -226,7 +214,7 @@ def padded_lengths(
         lengths[i] = size
 
 
-@compiled(lambda: void(read(uint8), read(int64), uint8[:, ::1]))
+@array_kernel(lambda: types.void(read(types.uint8), read(types.int64), types.uint8[:, ::1]))
 def gather_fixed(chars: NDArray[np.uint8], start: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
     """Copies a piece of ``out.shape[1]`` bytes from each ``start`` on."""
     for i in range(len(start)):
@@ -235,7 +223,7 @@ def gather_fixed(chars: NDArray[np.uint8], start: NDArray[np.int64], out: NDArra
             out[i, j] = chars[at + j]
 
 
-@compiled(lambda: int64(read(uint8), int64))
+@compiled
 def _skip(chars: NDArray[np.uint8], at: int) -> int:
     """Where a msgpack value that starts at ``at`` ends."""
     waiting = 1
@@ -278,7 +266,7 @@ def _skip(chars: NDArray[np.uint8], at: int) -> int:
     return at
 
 
-@compiled(lambda: void(read(uint8), read(int64), int64[:, ::1]))
+@array_kernel(lambda: types.void(read(types.uint8), read(types.int64), types.int64[:, ::1]))
 def walk_fields(chars: NDArray[np.uint8], start: NDArray[np.int64], places: NDArray[np.int64]) -> None:
     """Where each of the values stands that follow one another from ``start`` on, event by event."""
     for event in range(len(start)):

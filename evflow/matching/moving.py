@@ -98,7 +98,7 @@ class OneMove:
             self._space.put(self._place, x, y)
             if radius is not None:
                 self._space.put_reach(self._square, radius)
-        except TypeError as error:
+        except (TypeError, OverflowError) as error:
             raise SubscriptionError(f"move of subscription {id}: expected numbers: {error}") from None
         if self._place[0] != self._place[0]:
             self._space.areas(np.array([number_of(x)]), np.array([number_of(y)]))

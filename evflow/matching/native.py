@@ -7,23 +7,19 @@ kernel has one signature.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import math
+import os
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from functools import cache, cached_property
+from typing import Any, NamedTuple, TypeVar, cast
+
+from llvmlite import ir
 
 from evflow.errors import SubscriptionError
+from evflow.matching import objects
 from evflow.matching.caching import fresh
-
-try:
-    from llvmlite import ir
-    from numba import njit, types
-    from numba.core import cgutils
-    from numba.extending import intrinsic
-except ImportError as missing:
-    raise SubscriptionError(
-        "engine 'index' is compiled with numba, which is not installed: run pip install 'evflow[matching]', "
-        "or use engine 'reference'"
-    ) from missing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -31,35 +27,167 @@ _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _F32, _F64 = ir.FloatType(), ir.DoubleType()
 
 
-# Options that numba's own annotations leave out.
-_PART: dict[str, Any] = {
-    "error_model": "numpy",
-    "nogil": True,
-    "no_cfunc_wrapper": True,
-    "no_cpython_wrapper": True,
-}
-_KERNEL: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True, "cache": True}
-_SHORT = _KERNEL | {"nogil": False}
+class _Later:
+    """A module that is imported when something of it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+
+types: Any = _Later("numba.core.types")
+"""numba's types, for what is evaluated only where numba compiles."""
+cgutils: Any = _Later("numba.core.cgutils")
+
+# Options that numba's own annotations leave out. Kernels take no part in counting references to arrays.
+_PLAIN: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True, "_nrt": False}
+PART = _PLAIN | {"no_cpython_wrapper": True}
+"""How numba compiles what only compiled code calls."""
+
+
+class Kernel(NamedTuple):
+    """A function that Python calls.
+
+    Attributes:
+        function: as it is written.
+        signature: gives numba's signature of it.
+        nogil: whether other threads of Python run meanwhile.
+    """
+
+    function: Callable[..., Any]
+    signature: Callable[[], Any]
+    nogil: bool
+
+
+KERNELS: dict[str, Kernel] = {}
+"""All kernels that were defined, by module and name."""
+
+HAS_CODE = objects.found() is not None or importlib.util.find_spec("numba") is not None
+"""Whether kernels are machine code: from a file, or numba's."""
+
+
+@cache
+def numba() -> Any:
+    """The compiler, for kernels that are in no file."""
+    try:
+        found = importlib.import_module("numba")
+    except ImportError as missing:
+        raise SubscriptionError(
+            "engine 'index' has no machine code for this computer, and numba, which would compile it, is not "
+            "installed: run pip install 'evflow[matching]', or use engine 'reference'"
+        ) from missing
+    lock = importlib.import_module("numba.core.compiler_lock").global_compiler_lock
+    # As in ``codgen.native``: a fork must not copy half a compilation.
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return found
+
+
+class _Part:
+    """What compiled code calls by its name: numba sees it only if it compiles, and Python may call it too.
+
+    Args:
+        function: as it is written.
+        make: gives what numba knows it by.
+    """
+
+    def __init__(self, function: Callable[..., Any] | None, make: Callable[[], Any]) -> None:
+        self.py_func = function
+        self._make = make
+
+    def __call__(self, *arguments: Any) -> Any:
+        assert self.py_func is not None, "only compiled code can call it"
+        return self.py_func(*arguments)
+
+    @cached_property
+    def _made(self) -> Any:
+        return self._make()
+
+    @property
+    def _numba_type_(self) -> Any:
+        context = importlib.import_module("numba.core.registry").cpu_target.typing_context
+        made = self._made
+        context.refresh()
+        return context.resolve_value_type(made)
 
 
 def compiled(function: Function) -> Function:
-    """A part of kernels: called by compiled code only."""
-    return cast(Function, njit(**_PART)(function))
+    """A part of kernels: called by compiled code."""
+    return cast(Function, _Part(function, lambda: numba().njit(**PART)(function)))
 
 
 def kernel(function: Function) -> Function:
-    """What Python calls: it takes and gives integers, holds no lock, and is compiled once a machine."""
-    return cast(Function, fresh(njit(**_KERNEL)(function)))
+    """What Python calls: it takes and gives integers and floats, and holds no lock."""
+    return _kernel(function, lambda: _plain_signature(function), nogil=True)
 
 
 def short_kernel(function: Function) -> Function:
     """A kernel that keeps the interpreter's lock: to give it up takes as long as what it does."""
-    return cast(Function, fresh(njit(**_SHORT)(function)))
+    return _kernel(function, lambda: _plain_signature(function), nogil=False)
+
+
+def array_kernel(signature: Callable[[], Any]) -> Callable[[Function], Function]:
+    """A kernel that takes arrays, for one signature; it may not make any. Without a compiler it is Python.
+
+    Args:
+        signature: gives numba's signature.
+    """
+
+    def decorated(function: Function) -> Function:
+        if not HAS_CODE:
+            return function
+        made: Any = _kernel(function, signature, nogil=True)
+        if hasattr(made, "disable_compile") and objects.FORCED != "build":
+            made.compile(signature())
+            made.disable_compile()
+        return cast(Function, made)
+
+    return decorated
+
+
+def _kernel(function: Function, signature: Callable[[], Any], *, nogil: bool) -> Function:
+    name = f"{function.__module__}.{function.__qualname__}"
+    KERNELS[name] = Kernel(function, signature, nogil)
+    made = (objects.found() or {}).get(name)
+    if made is None:
+        options = {"nogil": nogil, "cache": objects.FORCED != "build"}
+        made = fresh(numba().njit(**_PLAIN | options)(function))
+    return cast(Function, made)
+
+
+def _plain_signature(function: Callable[..., Any]) -> Any:
+    """The signature of a function whose annotations are ``int`` and ``float``."""
+    kinds = {"int": types.int64, "float": types.float64}
+    result, arguments = function.__annotations__["return"], dict(function.__annotations__)
+    del arguments["return"]
+    return kinds[result](*(kinds[kind] for kind in arguments.values()))
+
+
+def outside(symbol: str, result: str, *arguments: str) -> Callable[..., Any]:
+    """A function of the interpreter, for kernels that hold its lock; objects are addresses.
+
+    Args:
+        symbol: its name.
+        result: what it gives, by numba's name of the type.
+        arguments: what it takes.
+    """
+
+    def make() -> Any:
+        kinds = [getattr(types, kind) for kind in arguments]
+        return types.ExternalFunction(symbol, getattr(types, result)(*kinds))
+
+    return cast(Callable[..., Any], _Part(None, make))
 
 
 def typed(function: Callable[..., Any]) -> Callable[..., int]:
     """An intrinsic, as static tools are to see it: called with values, not with types."""
-    return cast(Callable[..., int], intrinsic(function))
+
+    def make() -> Any:
+        numba()
+        return importlib.import_module("numba.extending").intrinsic(function)
+
+    return cast(Callable[..., int], _Part(None, make))
 
 
 def _emit(result: Any, arguments: list[Any], generate: Callable[[Any, list[Any]], Any]) -> Any:
@@ -376,9 +504,8 @@ def meet(typingctx: Any, base: Any, offsets: Any, count: Any, out: Any) -> Any:
     def generate(builder: Any, values: list[Any]) -> Any:
         base, offsets, count, out = values
         line = ir.VectorType(_I64, 16)
-        tools: Any = cgutils
-        held = tools.alloca_once_value(builder, _read(builder, base, line))
-        with tools.for_range(builder, count) as loop:
+        held = cgutils.alloca_once_value(builder, _read(builder, base, line))
+        with cgutils.for_range(builder, count) as loop:
             place = builder.add(offsets, builder.shl(loop.index, _I64(2)))
             offset = builder.zext(_read(builder, place, _I32), _I64)
             other = _read(builder, builder.add(base, offset), line)

@@ -126,9 +126,9 @@ class Strings:
         """
         found = np.empty(len(start), np.int32)
         if self._numbers is None:
-            kernels.find_texts(
-                chars, start, length, self._data, self._offsets, self._slots, self._seed, found
-            )
+            hashes = np.empty(kernels.BLOCK, np.uint64)
+            table = self._data, self._offsets, self._slots, self._seed
+            kernels.find_texts(chars, start, length, *table, hashes, found)
             return found
         held = chars.data
         pairs = zip(start.tolist(), length.tolist(), strict=True)

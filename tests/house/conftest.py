@@ -30,7 +30,7 @@ def files(checkout: Path) -> list[Path]:
         for start in FOLDERS
         for folder, _, names in os.walk(checkout / start)
         for name in names
-        if "__pycache__" not in folder and "results" not in folder
+        if not {"__pycache__", "results", "machine"} & set(Path(folder).parts)
     ]
     return sorted(top + deep)
 

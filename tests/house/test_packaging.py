@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -8,6 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from evflow.matching import objects
 
 ROOTS = {"evflow": "evflow", "codgen": "evflow/codgen", "gpu": "evflow/gpu", "stones": "evflow/stones"}
 OWN = Path("evflow/spark/pyspark_evflow")
@@ -43,6 +46,8 @@ def test_wheel_holds_every_file_of_the_tree_and_no_other(
         elif folder in ROOTS and (path.suffix == ".py" or path.suffix in DATA):
             expected.add("/".join([ROOTS[folder], *rest]))
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    if importlib.util.find_spec("numba") is not None:
+        expected |= {f"evflow/matching/machine/{target}" for target in objects.targets()}
     assert packed == expected
     assert "evflow/py.typed" in packed
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -328,7 +329,12 @@ for engine in ("index", "two-phase"):
         print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=checkout, capture_output=True, encoding="utf-8", check=True
+        [sys.executable, "-c", code],
+        cwd=checkout,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        env=os.environ | {"EVFLOW_MATCHING_JIT": "1"},
     )
     first, *others = done.stdout.splitlines()
     assert first == "[[0, 1], []] [0, 1]"

@@ -7,10 +7,9 @@ else a dict holds, Python has to read it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from evflow.matching.index.memory import address_of
@@ -18,6 +17,7 @@ from evflow.matching.model import LIMIT
 from evflow.matching.native import (
     compiled,
     i64,
+    outside,
     set_f64,
     set_i64,
     set_u8,
@@ -31,21 +31,17 @@ _UNUSUAL = -1
 _NAN = float("nan")
 
 
-def _outside(symbol: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """A function of the interpreter; objects are addresses, and all that it gives are lent."""
-    return cast(Callable[..., Any], types.ExternalFunction(symbol, result(*arguments)))
-
-
-_I, _F = types.int64, types.float64
-_next = _outside("PyDict_Next", types.intc, _I, _I, _I, _I)
-_value = _outside("PyDict_GetItemWithError", _I, _I, _I)
-_item = _outside("PyTuple_GetItem", _I, _I, _I)
-_bytes = _outside("PyBytes_AsString", _I, _I)
-_integer: Callable[..., int] = _outside("PyLong_AsLongLong", _I, _I)
-_integral: Callable[..., float] = _outside("PyLong_AsDouble", _F, _I)
-_real: Callable[..., float] = _outside("PyFloat_AsDouble", _F, _I)
-_error = _outside("PyErr_Occurred", _I)
-_clear = _outside("PyErr_Clear", types.void)
+_I, _F = "int64", "float64"
+# Of the interpreter; all that they give are lent.
+_next = outside("PyDict_Next", "intc", _I, _I, _I, _I)
+_value = outside("PyDict_GetItemWithError", _I, _I, _I)
+_item = outside("PyTuple_GetItem", _I, _I, _I)
+_bytes = outside("PyBytes_AsString", _I, _I)
+_integer: Callable[..., int] = outside("PyLong_AsLongLong", _I, _I)
+_integral: Callable[..., float] = outside("PyLong_AsDouble", _F, _I)
+_real: Callable[..., float] = outside("PyFloat_AsDouble", _F, _I)
+_error = outside("PyErr_Occurred", _I)
+_clear = outside("PyErr_Clear", "void")
 
 # What the kernel is told, in bytes.
 _TYPE, _FLOAT, _INT, _BOOL, _STR, _NONE = range(0, 48, 8)  # where an object's type stands; objects

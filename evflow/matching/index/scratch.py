@@ -12,7 +12,8 @@ from evflow.matching.index import layout as at
 from evflow.matching.index.cost import Counts
 from evflow.matching.index.memory import Buffer, address_of
 from evflow.matching.index.report import match
-from evflow.matching.native import kernel, set_i64
+from evflow.matching.kernels import read
+from evflow.matching.native import array_kernel, set_i64, types
 from evflow.matching.rows import EventRows
 
 _START = 1 << 16
@@ -21,7 +22,20 @@ _MANY = 1 << 18
 _NO_IDS = np.empty(0, np.int32)
 
 
-@kernel
+@array_kernel(
+    lambda: types.int64(
+        types.int64,
+        read(types.int64),
+        read(types.int32),
+        read(types.uint8),
+        read(types.float64),
+        read(types.int32),
+        read(types.uint8),
+        read(types.int64),
+        read(types.int32),
+        read(types.float64, 2),
+    )
+)
 def _locate(
     found: int,
     start: Any,
@@ -34,7 +48,7 @@ def _locate(
     char_length: Any,
     place: Any,
 ) -> int:
-    """Writes the addresses of columns; numba learns them sooner than Python does."""
+    """Writes the addresses of columns; compiled code learns them sooner than Python does."""
     set_i64(found, start.ctypes.data)
     set_i64(found + 8, name.ctypes.data)
     set_i64(found + 16, kind.ctypes.data)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.matching import native
 from evflow.matching.caching import fresh
 from evflow.matching.mapped import mapped
 from evflow.matching.rows import EventRows
@@ -27,6 +28,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Arrays = TypeVar("Arrays", bound=tuple[NDArray[Any], ...])
 
 
+# Sees to it that a fork copies no half of a compilation.
+native.numba()
 # Options that numba's stubs do not know.
 _njit: Any = numba.njit
 # Without them numba counts references to arrays at every call of one function by another, which took longer
