@@ -250,8 +250,15 @@ def files() -> Iterator[tuple[str, bytes]]:
         yield target, hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
 
 
-_LOADS = "import sys; sys.path[0] = {root!r}; from evflow.matching import objects; from pathlib import Path\n"
-_LOADS += "sys.exit(objects.load(Path({folder!r})) is None)"
+_LOADS = """
+import sys, threading, types
+sys.path[0] = {root!r}
+# It needs packages that evflow has when it runs, but not when it is built.
+sys.modules["evflow.codgen.native"] = types.SimpleNamespace(LOCK=threading.RLock())
+from pathlib import Path
+from evflow.matching import objects
+sys.exit(objects.load(Path({folder!r})) is None)
+"""
 
 
 def main() -> str | None:
