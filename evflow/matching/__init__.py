@@ -15,6 +15,7 @@ from evflow.matching.text import parse_filter, parse_subscription
 
 if TYPE_CHECKING:
     from evflow.matching.matcher import Matcher
+    from evflow.matching.tracking import Tracked, Tracker
 
 __all__ = [
     "ENGINES",
@@ -32,13 +33,21 @@ __all__ = [
     "Reason",
     "Stats",
     "Subscription",
+    "Tracked",
+    "Tracker",
     "parse_filter",
     "parse_subscription",
 ]
 
+_LATER = {
+    "Matcher": "evflow.matching.matcher",
+    "Tracked": "evflow.matching.tracking",
+    "Tracker": "evflow.matching.tracking",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name != "Matcher":
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Loads numba, which those who only write subscriptions need not have.
-    return importlib.import_module("evflow.matching.matcher").Matcher
+    # Loads machine code or numba, which those who only write subscriptions need not have.
+    return getattr(importlib.import_module(_LATER[name]), name)

@@ -32,6 +32,9 @@ ENGINES: dict[str, str] = {
 }
 """Every engine and where its class is; imported on use."""
 
+STATES = ("enter", "inside", "leave")
+"""What a subscription may be to an event that is tracked; see ``evflow.matching.tracking``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Matches:

@@ -33,6 +33,16 @@ def encode_batch(batch: EventBatch, known: Vocabulary, workspace: Workspace) -> 
     return rows_of_columns(len(batch), reader.wanted(known), reader.column, known, workspace)
 
 
+def column_of(batch: EventBatch, path: str) -> Found | None:
+    """A field, a field of a nested record, or an attribute of all events; None if there is none of the name.
+
+    Args:
+        batch: the events.
+        path: its name, dotted if it is in a nested record.
+    """
+    return _Reader(batch).column(path)
+
+
 class _Reader:
     """The fields and attributes of a batch as columns."""
 

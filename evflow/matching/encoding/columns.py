@@ -69,6 +69,20 @@ def encode_columns(table: Any, known: Vocabulary, workspace: Workspace) -> Event
     return rows_of_columns(_length(columns), wanted, find, known, workspace)
 
 
+def found_of(name: str, given: Any) -> tuple[int, Found]:
+    """A column as it is read, and how many values it has.
+
+    Args:
+        name: what errors call it.
+        given: an array, a list, a column of pandas or pyarrow.
+
+    Raises:
+        SchemaError: it is not a column.
+    """
+    column = _column(name, given)
+    return len(column), _values(column)
+
+
 def rows_of_columns(
     n: int,
     wanted: Iterable[tuple[int, Found]],
