@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from evflow.errors import GraphError, SchemaError, SubscriptionError
 from evflow.events.batch import EventBatch
 from evflow.matching.columns.bulk import FilterColumns
-from evflow.matching.engine import ENGINES
+from evflow.matching.engine import ENGINES, STATES
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
 from evflow.stones.matching.actor import CHANGES, EVENTS, Matching
@@ -23,10 +23,13 @@ from evflow.stones.naming import file_name
 
 if TYPE_CHECKING:
     from evflow.matching.matcher import Matcher
+    from evflow.matching.tracking import Tracker
     from evflow.stones.matching.controls import Controls
 
+_FIELD = "subscriptions"
 _MOST_THREADS = 256
 _MOST_IDS = (1 << 31) - 1
+_MOST_KEYS = 1 << 30
 
 
 class Match(Acting):
@@ -45,6 +48,11 @@ class Match(Acting):
     tell how many ``subscriptions`` there are and the bytes of ``memory`` that they take, how many events
     ``matched``, and their ``matches`` in all.
 
+    With ``track=`` an attribute says what an event is about, its key, such as the aircraft. An event then has
+    the ids of the subscriptions that its key ``enter``s with it, stays ``inside`` of and ``leave``s, in one
+    field each, in place of those that it satisfies: the stone compares them with the event before of the same
+    key.
+
     Args:
         subscriptions: those that the graph itself has: texts, objects, or mappings with ``subscription``,
             ``id`` and ``port``.
@@ -59,9 +67,17 @@ class Match(Acting):
         others: the port of events that satisfy nothing; None drops them.
         field: the name of the field of ids.
         limit: ids are below it; memory is proportional to the highest.
+        track: the attribute that is the key of an event, a text or a number; None tracks nothing. An event
+            without it becomes a dead letter.
+        track_states: of "enter", "inside" and "leave" those that are told. An event of which none is to be
+            told counts as one that satisfies nothing.
+        track_limit: how many keys are known; beyond that the one that was seen least recently is forgotten.
         name: the stone's name.
         on: the node it is placed on.
         options: settings of the engine.
+
+    Attributes:
+        fields: the fields of ids that an event leaves with, by what they tell; "" for what it satisfies.
 
     Raises:
         GraphError: a setting is wrong.
@@ -99,8 +115,11 @@ class Match(Acting):
         threads: int = 1,
         route: bool = False,
         others: int | None = None,
-        field: str = "subscriptions",
+        field: str = _FIELD,
         limit: int = 10_000_000,
+        track: str | None = None,
+        track_states: Sequence[str] = STATES,
+        track_limit: int = 1_000_000,
         name: str | None = None,
         on: str | None = None,
         **options: Any,
@@ -125,14 +144,27 @@ class Match(Acting):
         self.others = None if others is None else checked_integer(f"{where} others", others, 0)
         self.field = field
         self.limit = _at_most(_MOST_IDS, f"{where} limit", limit)
+        if track is not None and (not isinstance(track, str) or not track):
+            raise GraphError(f"{where} track {track!r}: expected the name of an attribute")
+        self.track = track
+        self.track_states = _states(track_states, where)
+        self.track_limit = _at_most(_MOST_KEYS, f"{where} track_limit", track_limit)
+        self.fields = self._fields()
         self.options = options
         self._folder: Path | None = None
         # What the file holds, and how it was when it was read.
         self._read: tuple[object, Listing, FilterColumns] | None = None
         try:
-            Schema("ids", {field: int})
+            Schema("ids", dict.fromkeys((field, *self.fields.values()), int))
         except SchemaError as error:
             raise GraphError(f"{where} field: {error}") from None
+
+    def _fields(self) -> Mapping[str, str]:
+        if self.track is None:
+            return {} if self.route else {"": self.field}
+        # A name of one's own stands before the states.
+        before = "" if self.field == _FIELD else f"{self.field}_"
+        return {state: f"{before}{state}" for state in self.track_states}
 
     @property
     def linked_ports(self) -> str:  # type: ignore[override]
@@ -147,13 +179,13 @@ class Match(Acting):
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
         if schema == SubscriptionChange.schema:
             return ()
-        if schema is None or self.route:
+        if schema is None or not self.fields:
             return (schema,)
         try:
-            made = matched_schema(schema, self.field)
+            made = matched_schema(schema, *self.fields.values())
         except SchemaError as error:
             raise GraphError(f"{titled('match', self.name)}: {error}") from None
-        return (made, schema) if self.others else (made,)
+        return (made, schema) if self.others or (self.route and self.others == 0) else (made,)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -239,7 +271,11 @@ class Match(Acting):
         # It has served, and may be large.
         self._read = None
         ports = {id: port for id, port in zip(ids, many.ports, strict=True) if port}
-        return Book(matcher, ports, self.limit, ledger)
+        return Book(matcher, ports, self.limit, ledger, self.tracker())
+
+    def tracker(self) -> Tracker | None:
+        """What compares each event with the one before; None if the stone does not track."""
+        return None if self.track is None else _tracker_class()(limit=self.track_limit)
 
     def _matcher(self) -> Matcher:
         return _matcher_class()(
@@ -273,6 +309,9 @@ class Match(Acting):
             "others": self.others,
             "field": self.field,
             "limit": self.limit,
+            "track": self.track,
+            "track_states": list(self.track_states),
+            "track_limit": self.track_limit,
             "options": self.options,
         }
 
@@ -298,6 +337,14 @@ def _at_most(most: int, what: str, value: object) -> int:
     return found
 
 
+def _states(given: Sequence[str], where: str) -> tuple[str, ...]:
+    """States in their order, each once."""
+    names = ", ".join(STATES)
+    if isinstance(given, str) or not given or not set(given) <= set(STATES):
+        raise GraphError(f"{where} track_states {given!r}: expected a list of some of {names}")
+    return tuple(state for state in STATES if state in given)
+
+
 def _pair(location: Sequence[str], where: str) -> tuple[str, str]:
     if isinstance(location, str) or len(location) != 2:
         raise GraphError(f"{where} location {location!r}: expected the names of two attributes")
@@ -309,6 +356,13 @@ def _matcher_class() -> type[Matcher]:
     from evflow.matching.matcher import Matcher
 
     return Matcher
+
+
+def _tracker_class() -> type[Tracker]:
+    # The same.
+    from evflow.matching.tracking import Tracker
+
+    return Tracker
 
 
 def _controls_class() -> type[Controls]:

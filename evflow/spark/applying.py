@@ -116,6 +116,11 @@ def _refuse(graph: Graph) -> None:
                 f"apply: stone {name!r} (match) cannot run in a Spark task: tasks would share the file "
                 f"{stone.path}, in which it keeps changes; leave path= out"
             )
+        elif isinstance(stone, Match) and stone.track is not None:
+            problems.append(
+                f"apply: stone {name!r} (match) cannot run in a Spark task: a task sees only some of the "
+                f"events with the same {stone.track}, and in no order; leave track= out"
+            )
     problems.extend(f"apply: {rule.text}: a task cannot reconfigure itself" for rule in graph.rules.values())
     if problems:
         raise GraphError(*problems)

@@ -19,6 +19,7 @@ from evflow.stones.matching.packing import pack, unpack
 
 if TYPE_CHECKING:
     from evflow.matching.matcher import Matcher
+    from evflow.matching.tracking import Tracker
 
 _log = logging.getLogger("evflow.matching")
 
@@ -35,6 +36,7 @@ class Book:
         ports: the port of each of these, by id; others have port 0.
         limit: ids must be below it.
         ledger: what has changed since, and is to be made again now; None keeps nothing.
+        tracker: what is told which subscriptions end; None tracks nothing.
 
     Raises:
         FlowError: the ledger does not fit the matcher, or cannot be read.
@@ -42,10 +44,19 @@ class Book:
     Attributes:
         matcher: the matcher.
         ledger: the ledger.
+        tracker: the tracker.
     """
 
-    def __init__(self, matcher: Matcher, ports: dict[int, int], limit: int, ledger: Ledger | None) -> None:
+    def __init__(
+        self,
+        matcher: Matcher,
+        ports: dict[int, int],
+        limit: int,
+        ledger: Ledger | None,
+        tracker: Tracker | None = None,
+    ) -> None:
         self.matcher = matcher
+        self.tracker = tracker
         self._ports = np.zeros(1, np.int32)
         self._limit = limit
         self.ledger = ledger
@@ -126,7 +137,7 @@ class Book:
         self._port_list(ports, len(ids))
         columns.check(self.space)
         self._note(ids, ports, columns)
-        self.matcher.unsubscribe_many([id for id in ids if id in self.matcher])
+        self._end([id for id in ids if id in self.matcher])
         self._set_ports(self.matcher.subscribe_many(columns, ids), ports)
 
     def remove(self, ids: Sequence[int]) -> None:
@@ -144,7 +155,12 @@ class Book:
                 raise SubscriptionError(f"id {id} is given twice")
             seen.add(id)
         self._note(ids, [0] * len(ids), None)
+        self._end(ids)
+
+    def _end(self, ids: Sequence[int]) -> None:
         self.matcher.unsubscribe_many(ids)
+        if self.tracker is not None:
+            self.tracker.end(ids)
 
     def move(
         self,

@@ -1,12 +1,12 @@
 """How events leave a match stone: each with the ids that it satisfies, or out of the ports of these.
 
-Whole batches at a time. An event with ids is the event's own bytes with an array behind them: the field of
-ids is declared last, and what varies in width stands last in an event, so nothing else moves.
+Whole batches at a time. An event with ids is the event's own bytes with arrays behind them: the fields of
+ids are declared last, and what varies in width stands last in an event, so nothing else moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -31,9 +31,14 @@ _LONG = 1024
 _TABLE = 1 << 20
 
 
-def matched_schema(schema: Schema, field: str) -> Schema:
-    """The schema of events with their ids: ``schema`` with one more field, ``array(i32,?)``, and another
-    name.
+Counts = NDArray[np.int64]
+Columns = Mapping[str, Matches]
+"""Ids to go along with events, by the field that is to have them."""
+
+
+def matched_schema(schema: Schema, *fields: str) -> Schema:
+    """The schema of events with their ids: ``schema`` with a field ``array(i32,?)`` more for each of
+    ``fields``, and another name.
 
     Raises:
         SchemaError: it has a field of that name already.
@@ -43,19 +48,20 @@ def matched_schema(schema: Schema, field: str) -> Schema:
         >>> matched_schema(Schema("Trade", {"price": f64}), "subscriptions")
         Schema(Trade_matched: price f64, subscriptions array(i32,?))
     """
-    key = f"with ids in {field}"
+    key = f"with ids in {' '.join(fields)}"
     made = schema.made.get(key)
     if made is None:
-        made = schema.made[key] = _with_field(schema, field)
+        made = schema.made[key] = _with_fields(schema, fields)
     found: Schema = made
     return found
 
 
-def _with_field(schema: Schema, field: str) -> Schema:
-    if field in schema:
-        raise SchemaError(
-            f"events of {schema.name} have a field {field!r} already; give the ids another name, field=…"
-        )
+def _with_fields(schema: Schema, fields: Sequence[str]) -> Schema:
+    for field in fields:
+        if field in schema:
+            raise SchemaError(
+                f"events of {schema.name} have a field {field!r} already; give the ids another name, field=…"
+            )
     described, records = schema.description, held_records(schema)
     name = f"{schema.name}_matched"
     while name in records:
@@ -63,69 +69,90 @@ def _with_field(schema: Schema, field: str) -> Schema:
     held = dict(described.get("records", {}))
     if schema.name in records:
         held[schema.name] = described["fields"]
-    described = {**described, "name": name, "fields": [*described["fields"], [field, _IDS.text]]}
+    more = [[field, _IDS.text] for field in fields]
+    described = {**described, "name": name, "fields": [*described["fields"], *more]}
     return Schema.from_description(described | ({"records": held} if held else {}))
 
 
-def with_ids(batch: EventBatch, matches: Matches, field: str, all_events: bool = False) -> EventBatch:
+def with_ids(batch: EventBatch, columns: Columns, all_events: bool = False) -> EventBatch:
     """The events with the ids that they satisfy.
 
     Args:
         batch: N events.
-        matches: what they satisfy.
-        field: the name of the field of ids.
-        all_events: also those that satisfy nothing, with an empty array.
+        columns: the ids of these; one field at least.
+        all_events: also those without any id, with empty arrays.
 
     Returns:
-        The events with a match, or all, in order, with their attributes.
+        The events with an id, or all, in order, with their attributes.
 
     Raises:
         SchemaError: they have a field of that name already.
     """
-    schema = matched_schema(batch.schema, field)
-    counts = np.diff(matches.offsets)
+    schema = matched_schema(batch.schema, *columns)
+    counts = [np.diff(matches.offsets) for matches in columns.values()]
     if not all_events:
-        chosen = np.flatnonzero(counts)
-        if len(chosen) < len(counts):
-            batch, counts = batch.select(chosen), counts[chosen]
+        chosen = np.flatnonzero(_total(counts))
+        if len(chosen) < len(batch):
+            batch, counts = batch.select(chosen), [of_column[chosen] for of_column in counts]
     whole = batch.compact()
-    make = _ragged if whole.offsets is not None or len(matches.ids) > _MANY * len(counts) else _even
-    data, offsets = make(whole, schema, counts, np.ascontiguousarray(matches.ids, "<i4"))
-    return EventBatch(schema, data, len(counts), offsets, None, whole.attributes)
+    ids = [np.ascontiguousarray(matches.ids, "<i4") for matches in columns.values()]
+    many = max(map(len, ids)) > _MANY * len(batch)
+    make = _ragged if whole.offsets is not None or many else _even
+    data, offsets = make(whole, schema, counts, ids)
+    return EventBatch(schema, data, len(batch), offsets, None, whole.attributes)
 
 
-def _array_heads(counts: NDArray[np.int64]) -> NDArray[Any]:
-    """What stands before the ids of each event."""
+def ids_each(columns: Columns) -> Counts:
+    """How many ids each event has in all columns together."""
+    return _total([np.diff(matches.offsets) for matches in columns.values()])
+
+
+def _total(counts: Sequence[Counts]) -> Counts:
+    # Of one column without a copy.
+    first, *others = counts
+    for more in others:
+        first = first + more
+    return first
+
+
+def _array_heads(counts: Counts) -> NDArray[np.uint8]:
+    """What stands before the ids of each event: the bytes, (N, length)."""
     heads = np.empty(len(counts), _HEAD)
     heads["mark"], heads["code"], heads["dimensions"] = 0xC9, i32.code, 1
     heads["length"] = 5 + 4 * counts
     heads["count"] = counts
-    return heads
+    return heads.view(np.uint8).reshape(-1, _HEAD.itemsize)
 
 
 def _even(
-    batch: EventBatch, schema: Schema, counts: NDArray[np.int64], ids: NDArray[np.int32]
+    batch: EventBatch, schema: Schema, counts: Sequence[Counts], ids: Sequence[NDArray[np.int32]]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Events of one width, with few ids: everything is put where it belongs by arrays of places."""
     width, before, header = batch.schema.width or 0, len(batch.schema.header), schema.header
-    fronts = np.empty((len(counts), len(header) + width - before), np.uint8)
+    fronts = np.empty((len(batch), len(header) + width - before), np.uint8)
     fronts[:, : len(header)] = np.frombuffer(header, np.uint8)
     fronts[:, len(header) :] = batch.data.reshape(-1, width)[:, before:]
     return _tailed(fronts, counts, ids)
 
 
 def _tailed(
-    fronts: NDArray[np.uint8], counts: NDArray[np.int64], ids: NDArray[np.int32]
+    fronts: NDArray[np.uint8], counts: Sequence[Counts], ids: Sequence[NDArray[np.int32]]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Rows of bytes, each with the array of its ids behind it."""
-    rows, heads = len(counts), _array_heads(counts).view(np.uint8).reshape(-1, _HEAD.itemsize)
-    fixed = np.concatenate([fronts, heads], axis=1)
-    offsets = starts_of(fixed.shape[1] + 4 * counts)
+    """Rows of bytes, each with its arrays of ids behind it."""
+    # The first array's head goes with the bytes before it.
+    fixed = np.concatenate([fronts, _array_heads(counts[0])], axis=1)
+    offsets = starts_of(fixed.shape[1] + (len(ids) - 1) * _HEAD.itemsize + 4 * _total(counts))
     out = np.empty(int(offsets[-1]), np.uint8)
-    _put(out, offsets[:-1], fixed)
-    # Where an id goes: its own place among all ids, moved on by what stands before it.
-    places = np.arange(len(ids)) * 4 + np.repeat(np.arange(1, rows + 1) * fixed.shape[1], counts)
-    _put(out, places, ids.view(np.uint8).reshape(-1, 4))
+    at = offsets[:-1]
+    for column, (of_column, listed) in enumerate(zip(counts, ids, strict=True)):
+        piece = _array_heads(of_column) if column else fixed
+        _put(out, at, piece)
+        at = at + piece.shape[1]
+        # Where an id goes: its own place among all ids, moved on by what stands before it.
+        before = 4 * (np.cumsum(of_column) - of_column)
+        places = np.arange(len(listed)) * 4 + np.repeat(at - before, of_column)
+        _put(out, places, listed.view(np.uint8).reshape(-1, 4))
+        at = at + 4 * of_column
     return frozen(out), offsets
 
 
@@ -139,26 +166,27 @@ def _put(out: NDArray[np.uint8], starts: NDArray[np.int64], pieces: NDArray[np.u
 
 
 def _ragged(
-    batch: EventBatch, schema: Schema, counts: NDArray[np.int64], ids: NDArray[np.int32]
+    batch: EventBatch, schema: Schema, counts: Sequence[Counts], ids: Sequence[NDArray[np.int32]]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Events of any width, with any number of ids, put together piece by piece."""
-    rows, before, header = len(counts), len(batch.schema.header), schema.header
+    rows, before, header = len(batch), len(batch.schema.header), schema.header
     starts = batch.offsets
     if starts is None:
         starts = np.arange(rows + 1) * (batch.schema.width or 0)
     bodies = _slices(batch.data, starts[:-1] + before, starts[1:])
-    if len(ids) > _MANY * rows:
-        ends = starts_of(4 * counts)
-        heads, edges = _array_heads(counts).view(np.uint8), np.arange(rows + 1) * _HEAD.itemsize
-        behind = [
-            _slices(heads, edges[:-1], edges[1:]),
-            _slices(ids.view(np.uint8), ends[:-1], ends[1:]),
-        ]
+    if max(map(len, ids)) > _MANY * rows:
+        behind = []
+        for of_column, listed in zip(counts, ids, strict=True):
+            ends = starts_of(4 * of_column)
+            heads, edges = _array_heads(of_column).reshape(-1), np.arange(rows + 1) * _HEAD.itemsize
+            behind.append(_slices(heads, edges[:-1], edges[1:]))
+            behind.append(_slices(listed.view(np.uint8), ends[:-1], ends[1:]))
     else:
         tails, ends = _tailed(np.empty((rows, 0), np.uint8), counts, ids)
         behind = [_slices(tails, ends[:-1], ends[1:])]
     pieces = zip([header] * rows, bodies, *behind, strict=True)
-    offsets = starts_of(np.diff(starts) + (len(header) - before + _HEAD.itemsize) + 4 * counts)
+    more = len(header) - before + len(ids) * _HEAD.itemsize
+    offsets = starts_of(np.diff(starts) + more + 4 * _total(counts))
     return np.frombuffer(b"".join(chain.from_iterable(pieces)), np.uint8), offsets
 
 
@@ -204,3 +232,42 @@ def ports_of(matches: Matches, ports: NDArray[np.int32]) -> Iterator[tuple[int, 
     found, begin = np.unique(pairs // events, return_index=True)
     for port, positions in zip(found.tolist(), np.split(pairs % events, begin[1:]), strict=True):
         yield port, positions
+
+
+def columns_by_port(
+    columns: Columns, ports: NDArray[np.int32]
+) -> Iterator[tuple[int, NDArray[np.intp], dict[str, Matches]]]:
+    """Each port that some event leaves by, the positions of these events, and their ids for this port.
+
+    Args:
+        columns: the ids of N events.
+        ports: the port of each subscription, by id.
+
+    Example:
+        >>> enter = Matches(np.array([0, 2, 2, 3]), np.array([0, 1, 1], np.int32))
+        >>> ports = np.array([0, 7], np.int32)
+        >>> for port, events, held in columns_by_port({"enter": enter}, ports):
+        ...     print(port, events.tolist(), held["enter"].ids.tolist())
+        0 [0] [0]
+        7 [0, 2] [1, 1]
+    """
+    events: dict[str, NDArray[np.intp]] = {}
+    ids: dict[str, NDArray[np.int32]] = {}
+    leaving: list[NDArray[np.int32]] = []
+    for name, matches in columns.items():
+        of_event = np.repeat(np.arange(len(matches)), np.diff(matches.offsets))
+        # Stable, so the ids of a port are in the order of the events.
+        order = np.argsort(ports[matches.ids], kind="stable")
+        events[name], ids[name] = of_event[order], matches.ids[order]
+        leaving.append(ports[ids[name]])
+    for port in np.unique(np.concatenate(leaving)).tolist():
+        parts = {
+            name: slice(*np.searchsorted(of_name, [port, port + 1]))
+            for name, of_name in zip(columns, leaving, strict=True)
+        }
+        positions = np.unique(np.concatenate([events[name][part] for name, part in parts.items()]))
+        held = {}
+        for name, part in parts.items():
+            counts = np.bincount(np.searchsorted(positions, events[name][part]), minlength=len(positions))
+            held[name] = Matches(starts_of(counts), ids[name][part])
+        yield port, positions, held

@@ -150,6 +150,36 @@ def test_a_host_that_is_killed_after_a_move_has_what_came_with_the_stone(tmp_pat
             check_noted(a, expected)
 
 
+def test_what_is_tracked_goes_along_and_begins_anew_when_the_host_is_killed(tmp_path: Path) -> None:
+    match = matching("seq >= 0", track="seq", track_states=("enter",))
+    with (
+        DaemonProcess("a", tmp_path) as a,
+        DaemonProcess("b", tmp_path) as b,
+        DaemonProcess("c", tmp_path) as c,
+        alerting(match, handler=f"{HANDLERS}:note", end="a").deploy(hosts_of(a, b, c), timeout=20) as handle,
+    ):
+        expected: list[int] = []
+
+        def entering(numbers: range, wanted: range) -> None:
+            handle["recs"].submit_batch({"seq": numbers})
+            handle.drain(30)
+            expected.extend(wanted)
+            check_noted(a, expected)
+
+        entering(range(4), range(4))
+        for step, node in enumerate("cbc", 4):
+            handle.move("alerts", node, timeout=20)
+            entering(range(step + 1), range(step, step + 1))
+        # Another subscription has the id, and its events enter it.
+        change(handle, Change.subscribe(0, "seq < 2"))
+        entering(range(4), range(2))
+        handle.move("alerts", "b", timeout=20)
+        entering(range(4), range(0))
+        b.kill()
+        b.restart()
+        entering(range(4), range(2))
+
+
 def test_a_file_of_subscriptions_lies_in_the_storage_folder_of_the_daemon(tmp_path: Path) -> None:
     with Yard(tmp_path, "abc") as yard:
         with pytest.raises(ev.DeployError, match=r"(?s)node b.*wanted\.txt cannot be read"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.events.attributes import Attributes
 from evflow.matching.engine import Matches
-from evflow.stones.matching.output import matched_schema, ports_of, with_ids
+from evflow.stones.matching.output import columns_by_port, matched_schema, ports_of, with_ids
 
 ID_LISTS = st.lists(st.lists(st.integers(0, 2**31 - 2), max_size=5), max_size=20)
 
@@ -61,7 +62,7 @@ def test_an_event_with_ids_is_the_event_and_its_ids(
     batch = batch_of(kind, len(lists))
     if selected:
         lists, batch = lists[::2], batch.select(np.arange(0, len(lists), 2))
-    made = with_ids(batch, matches_of(lists), "ids", all_events)
+    made = with_ids(batch, {"ids": matches_of(lists)}, all_events)
     expected = [(n, ids) for n, ids in enumerate(lists) if ids or all_events]
     read = ev.EventBatch.from_bytes(made.schema, made.to_bytes())
     assert len(read) == len(made) == len(expected)
@@ -77,10 +78,36 @@ def test_an_event_with_ids_is_the_event_and_its_ids(
 @pytest.mark.parametrize("kind", ["fixed", "varying"])
 def test_an_event_may_have_many_ids(kind: str) -> None:
     lists = [list(range(n * 150)) for n in (0, 3, 1, 7)]
-    made = with_ids(batch_of(kind, 4), matches_of(lists), "ids")
+    made = with_ids(batch_of(kind, 4), {"ids": matches_of(lists)})
     read = ev.EventBatch.from_bytes(made.schema, made.to_bytes())
     assert [view.ids.tolist() for view in read] == lists[1:]
     assert [view.number for view in read] == [1, 2, 3]
+
+
+@given(
+    st.lists(st.tuples(*[st.lists(st.integers(0, 8), max_size=n) for n in (3, 0, 4)]), max_size=12),
+    st.sampled_from(["fixed", "varying"]),
+    st.lists(st.sampled_from([0, 1, 5]), min_size=9, max_size=9),
+    st.sampled_from([1, 70]),
+)
+def test_an_event_may_have_several_arrays_of_ids(
+    rows: list[tuple[list[int], ...]], kind: str, by_port: list[int], times: int
+) -> None:
+    rows = [tuple(ids * times for ids in row) for row in rows]
+    names, batch = ("enter", "inside", "leave"), batch_of(kind, len(rows))
+    columns = {name: matches_of([row[n] for row in rows]) for n, name in enumerate(names)}
+
+    def read(made: ev.EventBatch) -> list[tuple[Any, ...]]:
+        made = ev.EventBatch.from_bytes(made.schema, made.to_bytes())
+        return [(view.number, *(getattr(view, name).tolist() for name in names)) for view in made]
+
+    assert read(with_ids(batch, columns)) == [(n, *row) for n, row in enumerate(rows) if any(row)]
+    assert read(with_ids(batch, columns, True)) == [(n, *row) for n, row in enumerate(rows)]
+    for port, where, held in columns_by_port(columns, np.array(by_port, np.int32)):
+        mine = [tuple([id for id in ids if by_port[id] == port] for ids in row) for row in rows]
+        assert read(with_ids(batch.select(where), held)) == [
+            (n, *row) for n, row in enumerate(mine) if any(row)
+        ]
 
 
 def test_a_schema_with_ids_has_a_name_of_its_own_also_where_it_holds_itself() -> None:

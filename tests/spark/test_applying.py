@@ -202,6 +202,10 @@ def ruled() -> ev.Graph:
             r"stone 'bridge' \(bridge\) cannot run .* needs a node; write the rows with df\.write",
         ),
         (
+            linked(ev.Match(["a > 1"], track="a")),
+            r"stone 'match' \(match\) cannot run .* a task sees only some .* the same a, and in no order",
+        ),
+        (
             linked(ev.Match(["a > 1"], path="kept")),
             r"stone 'match' \(match\) cannot run .* file kept.*leave path=",
         ),
