@@ -14,13 +14,13 @@ import matching_stone
 import numpy as np
 from matching_clcb import bulk_moves, single_moves, tree_moves
 from matching_goals import Goal, Size, matches, per_match
-from matching_measure import Loaded, least, loaded, peer_checked, peer_cost, ungrouped
+from matching_measure import PASSES, Loaded, least, loaded, peer_checked, peer_cost, ungrouped
 from matching_peers import Content, available
 from matching_report import Report, text
 from matching_workloads import Workload, starts
 
 import evflow as ev
-from evflow.matching import Matcher
+from evflow.matching import FilterColumns, Matcher, Tracker
 
 
 def content(size: Size) -> list[Goal]:
@@ -244,6 +244,46 @@ def stone(size: Size) -> list[Goal]:
     return found
 
 
+def tracking(size: Size) -> list[Goal]:
+    """What it costs to tell what moving things enter, stay inside and leave, beside matching them."""
+    random, keys, circles, width = np.random.default_rng(5), size(100_000), size(100_000), 8192
+    matcher, tracker = Matcher("index"), Tracker()
+    radius = (10 / (np.pi * circles)) ** 0.5
+    x, y = random.random((2, circles))
+    areas = {"x": x, "y": y, "radius": np.full(circles, radius)}
+    matcher.subscribe_many(
+        FilterColumns.from_arrays(name=["kind"], op=["<="], number=np.ones((circles, 1)), **areas)
+    )
+    places = random.random((keys, 2))
+    names = np.array([f"{n * 7919 % (1 << 24):06x}".encode() for n in range(keys)])
+    matching, tracked, changed, events = [], [], 0, 0
+    for passed in range(1 + 2 * PASSES):
+        order = random.permutation(keys)
+        taken = [0.0, 0.0]
+        for first in range(0, keys, width):
+            some = order[first : first + width]
+            # About one of ten circles is left, and another one is entered.
+            places[some] += random.normal(0, 0.1 * radius, (len(some), 2))
+            batch = {"kind": np.ones(len(some)), "x": places[some, 0].copy(), "y": places[some, 1].copy()}
+            begin = time.thread_time_ns()
+            found = matcher.match_batch(batch)
+            between = time.thread_time_ns()
+            told = tracker.track(names[some], found)
+            taken[0], taken[1] = taken[0] + between - begin, taken[1] + time.thread_time_ns() - between
+            changed, events = changed + len(told.enter.ids) + len(told.leave.ids), events + len(some)
+        if passed:
+            matching.append(taken[0] / keys)
+            tracked.append(taken[1] / keys)
+    note = (
+        f"{matches(len(found.ids) / len(some))}, {changed / events:.2g} enter or leave; "
+        f"matching takes {text(min(matching), 'ns')}"
+    )
+    return [
+        Goal(f"{keys:,} things: an event tracked", min(tracked), min(matching), note=note),
+        Goal(f"{keys:,} things: memory of a thing", tracker.nbytes / keys, None, "B"),
+    ]
+
+
 PARTS: dict[str, Callable[[Size], list[Goal]]] = {
     "content": content,
     "located": located,
@@ -252,6 +292,7 @@ PARTS: dict[str, Callable[[Size], list[Goal]]] = {
     "one-by-one": one_by_one,
     "files": files,
     "stone": stone,
+    "tracking": tracking,
 }
 
 TITLES = {
@@ -262,6 +303,7 @@ TITLES = {
     "one-by-one": "single events from Python",
     "files": "files, and ten million filters",
     "stone": "the stone",
+    "tracking": "things that move",
 }
 
 
