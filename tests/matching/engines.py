@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from evflow.matching.engine import ENGINES, engine_class
 from tests.examples import tried
 
@@ -50,3 +52,14 @@ def cases(engine: str) -> list[Case]:
 
 
 CASES = [case for engine in ENGINES if there(engine) for case in cases(engine)]
+
+_FIRST = {case.engine: case for case in reversed(CASES)}
+
+every_engine = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=str(case), marks=[pytest.mark.slow] * (case != _FIRST[case.engine]))
+        for case in CASES
+    ],
+)
+"""A test of every engine; numba compiles kernels for most further options, so that these are slow."""

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from evflow.errors import SubscriptionError
 from evflow.matching.matcher import Matcher
 from evflow.matching.model import Circle, Constraint, Filter, Op, Subscription
-from tests.matching.engines import CASES, Case
+from tests.matching.engines import Case, every_engine
 from tests.matching.play import Play
-
-every_engine = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def matcher(case: Case, space: str = "plane") -> Matcher:

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 
 from evflow.matching import Matcher
 from evflow.matching.model import LIMIT, Circle, Constraint, Filter, Op
-from tests.matching.engines import CASES, Case
+from tests.matching.engines import Case, every_engine
 from tests.matching.side import Side
-
-every_engine = pytest.mark.parametrize("case", CASES, ids=str)
 
 Point = tuple[float, float]
 

@@ -13,7 +13,7 @@ import evflow
 from evflow.errors import SubscriptionError
 from evflow.matching.matcher import Matcher
 from evflow.matching.model import Subscription
-from tests.matching.engines import CASES, Case
+from tests.matching.engines import Case, every_engine
 
 SUBSCRIPTIONS: list[Any] = [
     "kind == 'é𝄞' and `odd name` != ''",
@@ -42,7 +42,7 @@ def results(matcher: Matcher) -> list[list[int]]:
     return [sorted(matcher.match(event).tolist()) for event in EVENTS]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every_engine
 def test_what_is_loaded_is_what_was_saved_and_goes_its_own_way(case: Case, tmp_path: Path) -> None:
     matcher = filled(case)
     matcher.save(tmp_path / "deep" / "folder")

@@ -11,7 +11,7 @@ import pytest
 
 from evflow.matching.guard import Guard
 from evflow.matching.matcher import Matcher
-from tests.matching.engines import CASES, Case
+from tests.matching.engines import Case, every_engine
 
 
 def start(call: Callable[[], None]) -> threading.Thread:
@@ -84,7 +84,7 @@ def test_an_error_while_matching_frees_the_lock() -> None:
     assert matcher.match({"a": 1}).tolist() == [0]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every_engine
 def test_threads_match_while_subscriptions_change(case: Case) -> None:
     """Some subscriptions stay and match always. Others come, move and go, and match only what they may."""
     matcher = Matcher(case.engine, **case.options)
