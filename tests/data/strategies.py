@@ -14,6 +14,7 @@ import decimal
 import math
 import struct
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -64,14 +65,12 @@ some = settings(deadline=None, max_examples=tried(20), suppress_health_check=[He
 """As many examples as a quick test run can take."""
 
 _NAMES = st.sampled_from("a b c d e x y z id price size symbol count index items keys größe имя".split())
+_KEYS = st.lists(_NAMES, min_size=1, max_size=5, unique=True)
 
 
-def _numbers() -> st.SearchStrategy[FieldType]:
-    return st.sampled_from(sorted(NUMBERS.values(), key=lambda number: number.name))
-
-
-def _capacities() -> st.SearchStrategy[int]:
-    return st.one_of(st.integers(1, 12), st.sampled_from([252, 253, 254, 255, 256, 257]))
+# Strategies are made once: to make one anew for each draw takes longer than to draw.
+_NUMBERS = st.sampled_from(sorted(NUMBERS.values(), key=lambda number: number.name))
+_CAPACITIES = st.one_of(st.integers(1, 12), st.sampled_from([252, 253, 254, 255, 256, 257]))
 
 
 _LOGICAL: list[FieldType] = [
@@ -81,6 +80,7 @@ _LOGICAL: list[FieldType] = [
 _EXACT = decimal.Context(prec=100)
 
 
+@cache
 def _logical_values(kind: FieldType) -> st.SearchStrategy[Any]:
     text = kind.text
     if text in ("timestamp", "duration"):
@@ -109,22 +109,31 @@ def kept(kind: FieldType, value: Any) -> tuple[FieldType, Any]:
     return (i64, number) if precision <= 18 else (Bytes(16), number.to_bytes(16, "little", signed=True))
 
 
+@cache
 def _arrays(*, fixed: bool) -> st.SearchStrategy[FieldType]:
     dimension = st.integers(0, 3) if fixed else st.one_of(st.none(), st.integers(0, 3))
-    return st.builds(Array, _numbers(), st.lists(dimension, min_size=1, max_size=3).map(tuple))
+    return st.builds(Array, _NUMBERS, st.lists(dimension, min_size=1, max_size=3).map(tuple))
 
 
+@cache
 def _simple(*, fixed: bool, logical: bool) -> st.SearchStrategy[FieldType]:
     fixed_types = st.one_of(
-        _numbers(),
+        _NUMBERS,
         st.sampled_from(_LOGICAL if logical else [u8]),
-        st.builds(Str, _capacities()),
-        st.builds(Bytes, _capacities()),
+        st.builds(Str, _CAPACITIES),
+        st.builds(Bytes, _CAPACITIES),
         _arrays(fixed=True),
     )
     return (
         fixed_types if fixed else st.one_of(fixed_types, st.just(TEXT), st.just(BLOB), _arrays(fixed=False))
     )
+
+
+_KINDS = {
+    lists: st.sampled_from(["simple", "simple", "record"] + ["list", "optional"] * lists)
+    for lists in (False, True)
+}
+"""Of types, by whether there are lists."""
 
 
 @st.composite
@@ -137,8 +146,7 @@ def types(
     logical: bool = True,
 ) -> FieldType:
     """Any type of a field; ``names`` gives records names of their own."""
-    kinds = ["simple", "simple", "record"] + ([] if fixed or listless else ["list", "optional"])
-    kind = draw(st.sampled_from(kinds)) if depth else "simple"
+    kind = draw(_KINDS[not (fixed or listless)]) if depth else "simple"
     if kind == "simple":
         return draw(_simple(fixed=fixed, logical=logical))
     names = names if names is not None else iter(f"R{i}" for i in range(1_000_000))
@@ -165,13 +173,14 @@ def schemas(
     name = next(names)
     fields: dict[str, Any] = {
         key: draw(types(fixed=fixed, depth=depth, names=names, listless=listless, logical=logical))
-        for key in draw(st.lists(_NAMES, min_size=1, max_size=5, unique=True))
+        for key in draw(_KEYS)
     }
     if not fixed and not listless and draw(st.integers(0, 5)) == 0:
         fields["self_"] = draw(st.sampled_from([f"optional(record({name}))", f"list(record({name}))"]))
     return Schema(name, fields)
 
 
+@cache
 def number_values(number: Number) -> st.SearchStrategy[Any]:
     """Values that a number type holds exactly."""
     if number.kind == "b":
@@ -182,6 +191,7 @@ def number_values(number: Number) -> st.SearchStrategy[Any]:
     return st.integers(low, low + 2 ** (8 * number.size) - 1)
 
 
+@cache
 def _texts(capacity: int | None = None) -> st.SearchStrategy[str]:
     text = st.text(max_size=12).filter(lambda s: not _has_surrogates(s))
     if capacity is None:
@@ -193,6 +203,7 @@ def _has_surrogates(text: str) -> bool:
     return any("\ud800" <= c <= "\udfff" for c in text)
 
 
+@cache
 def _array_values(kind: Array) -> st.SearchStrategy[Any]:
     def of(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
         size = int(np.prod(shape))
