@@ -136,6 +136,7 @@ def test_errors_speak_of_flags(run: Run, file: File, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "validate"])
 def test_output_that_cannot_be_written_is_an_error(command: str, file: File) -> None:
     quiet = TRADES.replace('print("got", trade.symbol)', "None")
@@ -294,6 +295,7 @@ def test_draw_writes_a_picture(run: Run, file: File, tmp_path: Path, monkeypatch
     assert "ends in .svg" in run("draw", path, "-o", "other.bmp").output
 
 
+@pytest.mark.slow
 def test_interrupt_handles_what_was_submitted_and_exits_with_130(file: File) -> None:
     # In short sleeps, since a signal that comes just before a sleep does not end it.
     wait = "    for _ in range(600):\n        time.sleep(0.1)\n"
@@ -337,6 +339,7 @@ def test_a_failure_counts_for_more_than_the_interrupt(
     assert "interrupted" in done.output
 
 
+@pytest.mark.slow
 def test_generator_runs_until_interrupted(file: File) -> None:
     text = """
 import evflow as ev

@@ -53,6 +53,7 @@ def test_first_tier_agrees_with_interpreter(seed: int) -> None:
     check(seed, optimised=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=tried(25), deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_optimised_code_agrees_with_interpreter(seed: int) -> None:

@@ -135,6 +135,7 @@ def test_code_is_freed_with_the_last_kernel_that_uses_it() -> None:
     assert code() is None
 
 
+@pytest.mark.slow
 def test_threads_may_compile_and_run_at_once() -> None:
     batch, wrong = batch_of(5000), []
 

@@ -234,6 +234,7 @@ def test_depth_is_bounded() -> None:
     assert native(TREE, endless) is None
 
 
+@pytest.mark.slow
 def test_records_within_records_of_fixed_width_count_towards_the_depth() -> None:
     inner = Schema("Inner", {"x": i64})
     place = Schema("Place", {"inner": inner})

@@ -145,24 +145,35 @@ def _slices(array: pa.Array) -> Iterator[tuple[str, Any]]:
     yield "chunks", pa.chunked_array([array[:1], array[1:1], array[1:]], array.type)
 
 
+_FEW = ("i1", "u4", "f8")
+"""Numbers whose arrays and lists are quick tests; the others differ from them by their width alone."""
+
+
+def _is_slow(case: str) -> bool:
+    number, _, shape = case.partition(" ")
+    return bool(shape) and number in _NUMBERS and number not in _FEW
+
+
 @pytest.mark.parametrize("many", [1_000_000, 0], ids=["by numpy", "by machine code"])
-@pytest.mark.parametrize(("kind", "column"), [pytest.param(*case[1:], id=case[0]) for case in _cases()])
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [pytest.param(*case[1:], id=case[0], marks=[pytest.mark.slow] * _is_slow(case[0])) for case in _cases()],
+)
 def test_a_column_gives_the_events_of_its_values_however_it_lies(
     kind: Any, column: Column, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every form of a column, for a field and for an optional one, alone and before a text."""
+    """Every form of a column, for a field alone, and for one and an optional one behind a text."""
     monkeypatch.setattr(direct, "_MANY", many)
-    for fields in ({"x": kind}, {"x": kind | None}, {"z": ev.Str[2], "x": kind}):
+    for fields in ({"x": kind}, {"z": ev.Str[2], "x": kind, "y": kind | None}):
+        both = fields.keys() & {"x", "y"}
         schema = ev.Schema("layout", fields)
         values = [value != 0 for value in column.view(np.uint8)] if column.dtype == bool else list(column)
-        one_by_one = [
-            schema(**({"x": value} | dict.fromkeys(fields.keys() - {"x"}, "z"))) for value in values
-        ]
+        one_by_one = [schema(**dict.fromkeys(fields, "z") | dict.fromkeys(both, value)) for value in values]
         expected = ev.EventBatch.from_events(one_by_one, schema).to_bytes()
         if len(fields) == 1 and column.dtype == bool:
             ev.EventBatch.from_bytes(schema, expected, len(column))
         for layout, given in _layouts(column):
-            columns = {"x": given} | dict.fromkeys(fields.keys() - {"x"}, ["z"] * len(column))
+            columns = dict.fromkeys(fields, ["z"] * len(column)) | dict.fromkeys(both, given)
             found = ev.EventBatch.from_columns(schema, columns).to_bytes()
             assert found == expected, layout
 

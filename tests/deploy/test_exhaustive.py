@@ -58,6 +58,7 @@ def test_a_change_of_what_runs_on_a_node_and_a_proposal_that_finishes_it() -> No
     assert worlds.decided == {CHANGES[1], CHANGES[2]}
 
 
+@pytest.mark.slow
 def test_two_rival_changes_of_what_runs_on_a_node() -> None:
     wanted = {_ballot(1, place, n): _edited(CHANGES[n], code=str(n)) for n, place in ((1, "A"), (2, "B"))}
     worlds = Worlds(BASE, wanted)  # type: ignore[arg-type]

@@ -93,6 +93,7 @@ def _evil(**settings: Any) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.slow
 def test_notes_of_garbage_are_refused_and_change_nothing(beside: Beside) -> None:
     noise = random.Random(5)
     with Cluster(beside.hosts) as stranger:
@@ -253,6 +254,7 @@ def test_a_deployment_with_an_impossible_name_is_refused(beside: Beside) -> None
     beside.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["..", ".", "besid", "beside 2", "ä\u202e\0\n", "%s{}", "x" * 255])
 def test_odd_names_work_and_stay_apart(beside: Beside, name: str) -> None:
     graph = ev.Graph(name)
@@ -275,6 +277,7 @@ def test_odd_names_work_and_stay_apart(beside: Beside, name: str) -> None:
 LOOPS = "{ if (input.seq % 10 == 0) { while (1) { } } return 1; }"
 
 
+@pytest.mark.slow
 def test_a_function_that_loops_for_ever_costs_its_own_events_only(beside: Beside) -> None:
     graph = ev.Graph("loops")
     beside.yard.others["one"].clear()

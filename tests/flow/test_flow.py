@@ -452,6 +452,7 @@ def test_a_view_is_submitted_with_its_attributes() -> None:
     assert seen == [(1, {"k": 1})] * 2 + [(2, {})] * 2 + [(3, {"k": 3})] * 2
 
 
+@pytest.mark.slow
 def test_a_flow_that_is_not_closed_is_closed_at_the_end(tmp_path: Path) -> None:
     """A program that ends without closing its flow has its events handled first."""
     program = tmp_path / "program.py"

@@ -115,6 +115,7 @@ def test_stones_on_different_nodes_have_files_of_the_same_name() -> None:
     g.check()
 
 
+@pytest.mark.slow
 def test_a_file_of_another_process_is_refused_until_that_is_killed(
     tmp_path: Path, held_elsewhere: subprocess.Popen[str]
 ) -> None:
@@ -214,6 +215,7 @@ for _ in range(200):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_take_turns_never_have_a_file_at_once(tmp_path: Path) -> None:
     (tmp_path / "number").write_text("0")
     command = [sys.executable, "-c", COUNTING, str(tmp_path / "number")]

@@ -34,6 +34,7 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.Z
         yield archive
 
 
+@pytest.mark.slow
 def test_wheel_holds_every_file_of_the_tree_and_no_other(
     wheel: zipfile.ZipFile, checkout: Path, files: list[Path]
 ) -> None:
@@ -52,6 +53,7 @@ def test_wheel_holds_every_file_of_the_tree_and_no_other(
     assert "evflow/py.typed" in packed
 
 
+@pytest.mark.slow
 def test_wheel_installs_the_command_and_the_licence(wheel: zipfile.ZipFile) -> None:
     (points,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert re.search(r"^evflow *= *evflow\.tools\.cli:main$", wheel.read(points).decode(), re.MULTILINE)

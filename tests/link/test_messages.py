@@ -196,6 +196,7 @@ def _texts_header(columns: int, texts: int) -> bytes:
     return b"\x99\x0b\x00\x01\x00\xce" + texts.to_bytes(4, "big") + b"\xc4\x00\x90" + rows + b"\xc0"
 
 
+@pytest.mark.slow
 def test_texts_of_attributes_are_counted_before_they_are_made() -> None:
     header = _texts_header(1, 20 << 20)
     tracemalloc.start()

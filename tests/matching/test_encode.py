@@ -378,6 +378,7 @@ def test_new_names_and_strings_reach_events_that_were_prepared() -> None:
     assert len(prepared) == 1
 
 
+@pytest.mark.slow
 def test_prepared_events_stay_when_others_are_matched() -> None:
     matcher = make()
     matcher.subscribe_many([f"number == {i}" for i in range(10)], range(100, 110))

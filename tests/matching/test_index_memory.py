@@ -35,6 +35,7 @@ def test_random_changes_leave_what_the_oracle_says(names: str) -> None:
         side.check([event(random, names) for _ in range(4)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [40, 120])
 def test_wide_events_meet_changes_of_many_signatures(count: int) -> None:
     random, side = Random(5), Side()

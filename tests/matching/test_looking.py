@@ -193,9 +193,13 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("event", EVENTS)
-def test_an_explanation_says_of_each_constraint_what_the_oracle_says(both: Both, event: Any) -> None:
-    attributes = flat(event)
+def test_an_explanation_says_of_each_constraint_what_the_oracle_says(both: Both) -> None:
+    for event in EVENTS:
+        _explained(both, event)
+
+
+def _explained(both: Both, event: dict[str, Any]) -> None:
+    attributes, matched = flat(event), set(both.matcher.match(event).tolist())
     place = tuple(attributes.get(name) for name in both.matcher.location)
     for id, one in both.expected.items():
         told = both.matcher.explain(event, id)
@@ -209,9 +213,9 @@ def test_an_explanation_says_of_each_constraint_what_the_oracle_says(both: Both,
                     assert area is None or reason.holds == area
             expected = answer(part.filter, attributes, place)
             assert expected is None or part.holds == expected
-        assert told.holds == (id in both.matcher.match(event))
+        assert told.holds == (id in matched)
     matching = both.matcher.explain(event)
-    assert [told.id for told in matching] == sorted(both.matcher.match(event))
+    assert [told.id for told in matching] == sorted(matched)
     assert all(told.holds for told in matching)
 
 

@@ -95,6 +95,7 @@ def to_pool(side: Side, random: Random) -> None:
     raise AssertionError("the filters stay where they are")
 
 
+@pytest.mark.slow
 def test_random_calls_give_what_the_oracle_says(restless: Moves, tmp_path: Path) -> None:
     for seed in range(14):
         play = Play(Random(seed), partial(Matcher, "index"), tmp_path / str(seed))
@@ -105,6 +106,7 @@ def test_random_calls_give_what_the_oracle_says(restless: Moves, tmp_path: Path)
     assert restless.least() > 10
 
 
+@pytest.mark.slow
 def test_ranges_equalities_patterns_and_areas_stand_side_by_side(restless: Moves, tmp_path: Path) -> None:
     random, side = Random(2), Side()
     for turn in range(6):
@@ -178,6 +180,7 @@ def test_pool_that_others_never_improve_is_seldom_written_anew(monkeypatch: pyte
     assert side.check([happened(random, WIDE, share) for share in (0.5, 1.0)]) > 0
 
 
+@pytest.mark.slow
 def test_memory_of_lists_is_given_back_once_their_filters_are_in_the_pool() -> None:
     random, side = Random(11), Side()
     # What stays in blocks: long signatures, circles, equalities, and what is filed under names.
@@ -249,6 +252,7 @@ def test_values_at_the_very_edges_of_buckets_are_told_apart() -> None:
     assert side.check(events) > 0
 
 
+@pytest.mark.slow
 def test_pool_that_caches_do_not_hold_finds_the_same() -> None:
     random, side = Random(13), Side()
     side.add(ranges(random, layout.CACHED + 100, WIDE, 0.1))
@@ -321,6 +325,7 @@ def some_of_all(random: Random) -> list[Filter | Subscription]:
     return made
 
 
+@pytest.mark.slow
 def test_changes_saves_and_threads_by_chance(restless: Moves, tmp_path: Path) -> None:
     for seed in range(3):
         random, side = Random(seed), Side()
