@@ -17,6 +17,7 @@ from evflow.tools.demo.flights import Airports, airports, data_file, read
 from evflow.tools.demo.map import Spot, draw_map
 from evflow.tools.demo.matching import Found, events, match
 from evflow.tools.demo.subscribers import Subscribers, subscribers
+from tests.demo.thinned import thin
 
 pytest.importorskip("numba")
 pandas = pytest.importorskip("pandas")
@@ -120,12 +121,15 @@ def test_demo_prints_a_table_and_draws_a_map(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_demo_as_json_is_one_object_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_as_json_is_one_object_and_nothing_else(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = thin(monkeypatch, tmp_path_factory.mktemp("thinned"), EVERY)
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["demo", "matching", "--json", "--picture", "map.svg"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.output)
-    assert told["flights"] == 336_776
+    assert told["flights"] == few
     assert told["notifications"] > told["heard"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["map.svg"]
 

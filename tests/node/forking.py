@@ -23,7 +23,7 @@ import numpy as np
 import evflow as ev
 from evflow.flow import entry
 
-FORKS = 12
+FORKS = 6
 LATE = 30.0
 
 

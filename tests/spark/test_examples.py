@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from evflow.tools.cli import main
+from tests.demo.thinned import thin
 from tests.house.test_docs import blocks, script
 
 if TYPE_CHECKING:
@@ -37,11 +38,14 @@ def test_example_runs_and_finds_what_pandas_finds(
     assert "0.0 s" in capsys.readouterr().out
 
 
-def test_demo_tells_as_many_subscribers_as_that_of_matching(spark: SparkSession) -> None:
+def test_demo_tells_as_many_subscribers_as_that_of_matching(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from evflow.tools.demo.flights import airports, read
     from evflow.tools.demo.matching import events, match
     from evflow.tools.demo.subscribers import subscribers
 
+    thin(monkeypatch, tmp_path, 10)
     done = CliRunner().invoke(main, ["demo", "spark", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
