@@ -3,8 +3,9 @@
 ``not exists x`` holds for an event without x. To engines it is ``exists`` on an attribute of its own, which
 each event gets that lacks x. So is ``x matches 'p'``, on an attribute that those events get whose x holds a
 match. ``x < y`` is ``< 0`` on an attribute that tells how x and y are ordered: -1, 0 or 1, NaN if one of them
-is NaN, and missing where they do not compare. So all engines know such constraints, and index them as they do
-others.
+is NaN, and missing where they do not compare. ``x == nocase 'p'`` is ``== 'p'`` on an attribute that is x
+with its case folded, once an event however many ask for it. So all engines know such constraints, and index
+them as they do others.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from evflow.events.gather import starts_of
 from evflow.matching.columns.bulk import FilterColumns
+from evflow.matching.folding import folded, folded_pieces
 from evflow.matching.names import Derived, Names
 from evflow.matching.operators import Op
 from evflow.matching.patterns import searcher
@@ -25,13 +27,15 @@ from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
 from evflow.matching.strings import Strings
 
 _Ints = NDArray[np.int32]
-_Lowered = tuple[_Ints, NDArray[np.uint8], NDArray[np.float64], _Ints]
+_Lowered = tuple[_Ints, NDArray[np.uint8], NDArray[np.float64], _Ints, Sequence[str]]
 
 
 def _form_of(op: Op) -> tuple[Op, Op]:
     """Which derived attribute an operator asks for, and what engines test of it."""
     if op.names_other:
         return Op.EQ_OTHER, Op(op - Op.EQ_OTHER)
+    if op >= Op.EQ_NOCASE:
+        return Op.EQ_NOCASE, op.of_folded
     return op, Op.EXISTS
 
 
@@ -49,28 +53,32 @@ def lowered(columns: FilterColumns, name: _Ints, names: Names, strings: Strings)
         strings: likewise, for regular expressions.
 
     Returns:
-        The attributes, operators, numbers and indices of ``columns.texts``.
+        The attributes, operators, numbers, indices of texts, and these texts: first ``columns.texts``.
 
     Example:
         >>> columns = FilterColumns.from_subscriptions(["not exists b and a < b and a < 3"])
         >>> known = Names(["a", "b"]), Strings()
-        >>> name, op, number, text = lowered(columns, np.array([1, 0, 0], np.int32), *known)
+        >>> name, op, number, text, texts = lowered(columns, np.array([1, 0, 0], np.int32), *known)
         >>> name, [Op(one).symbol for one in op], number
         (array([2, 3, 0], dtype=int32), ['exists', '<', '<'], array([0., 0., 3.]))
     """
-    op, number, text = columns.op, columns.number, columns.text
+    op, number, text, texts = columns.op, columns.number, columns.text, columns.texts
     asked = np.flatnonzero(op >= Op.ABSENT)
     if not len(asked):
-        return name, op, number, text
+        return name, op, number, text, texts
     name, op, number, text = name.copy(), op.copy(), number.copy(), text.copy()
     form, test = _FORMS[op[asked]].T
-    keys, inverse = np.unique(np.stack([form, name[asked], text[asked]]), axis=1, return_inverse=True)
-    found = [_derive(names, strings, *key, texts=columns.texts) for key in keys.T.tolist()]
+    folding = form == Op.EQ_NOCASE
+    other = np.where(folding, -1, text[asked])
+    keys, inverse = np.unique(np.stack([form, name[asked], other]), axis=1, return_inverse=True)
+    found = [_derive(names, strings, *key, texts=texts) for key in keys.T.tolist()]
     name[asked] = np.array(found, np.int32)[inverse.reshape(-1)]
     op[asked] = test
     number[asked] = 0.0
-    text[asked] = -1
-    return name, op, number, text
+    text[asked[~folding]] = -1
+    operands, at = np.unique(text[asked[folding]], return_inverse=True)
+    text[asked[folding]] = at + len(texts)
+    return name, op, number, text, [*texts, *(texts[operand].casefold() for operand in operands.tolist())]
 
 
 def _derive(names: Names, strings: Strings, form: int, name: int, text: int, *, texts: Sequence[str]) -> int:
@@ -90,6 +98,17 @@ class _Added(NamedTuple):
     text: _Ints
     char_start: NDArray[np.int64]
     char_length: _Ints
+
+
+class _One(NamedTuple):
+    """The same of one event."""
+
+    name: int
+    kind: int
+    number: float = 0.0
+    text: int = -1
+    char_start: int = 0
+    char_length: int = 0
 
 
 def with_derived(rows: EventRows, names: Names, strings: Strings) -> EventRows:
@@ -115,29 +134,38 @@ def with_derived(rows: EventRows, names: Names, strings: Strings) -> EventRows:
     if len(rows) == 1:
         return _with_derived_alone(rows, names, strings)
     deriving = _Deriving(rows, strings)
-    return _joined(rows, deriving.owner, [deriving.made(*one) for one in names.derived.items()])
+    added = [deriving.made(*one) for one in names.derived.items()]
+    return _joined(rows, deriving.owner, added, deriving.chars)
 
 
 def _with_derived_alone(rows: EventRows, names: Names, strings: Strings) -> EventRows:
     """The same of one event, of which a call of numpy for each step would take many times as long."""
     at = {name: row for row, name in enumerate(rows.name.tolist())}
-    found: list[tuple[int, int, float]] = []
+    found: list[_One] = []
+    chars, size = [rows.chars], len(rows.chars)
     for (op, name, other), number in names.derived.items():
         row = at.get(name)
         if op == Op.ABSENT:
             if row is None:
-                found.append((number, OTHER, 0.0))
+                found.append(_One(number, OTHER))
         elif row is None:
             continue
         elif op == Op.EQ_OTHER:
             way = _way(rows, row, at.get(other))
             if way is not None:
-                found.append((number, NUMBER, way))
-        elif rows.kind[row] == TEXT:
+                found.append(_One(number, NUMBER, way))
+        elif rows.kind[row] != TEXT:
+            continue
+        elif op == Op.EQ_NOCASE:
+            piece = folded(_text(rows, row))
+            found.append(_One(number, TEXT, 0.0, strings.number(piece), size, len(piece)))
+            chars.append(np.frombuffer(piece, np.uint8))
+            size += len(piece)
+        else:
             search = searcher(strings.bytes_of(other).decode())
             if search(_text(rows, row)) is (op == Op.MATCHES):
-                found.append((number, OTHER, 0.0))
-    return _lengthened(rows, found) if found else rows
+                found.append(_One(number, OTHER))
+    return _lengthened(rows, found, chars) if found else rows
 
 
 def _way(rows: EventRows, row: int, other: int | None) -> float | None:
@@ -151,8 +179,8 @@ def _way(rows: EventRows, row: int, other: int | None) -> float | None:
     return float((one > two) - (one < two)) if one == one and two == two else float("nan")
 
 
-def _lengthened(rows: EventRows, found: list[tuple[int, int, float]]) -> EventRows:
-    """An event with more attributes: names, kinds and numbers."""
+def _lengthened(rows: EventRows, found: list[_One], chars: list[NDArray[np.uint8]]) -> EventRows:
+    """An event with more attributes."""
     count = len(rows.name)
 
     def longer(held: NDArray[Any], filled: Any) -> NDArray[Any]:
@@ -160,17 +188,12 @@ def _lengthened(rows: EventRows, found: list[tuple[int, int, float]]) -> EventRo
         made[:count], made[count:] = held, filled
         return made
 
-    name, kind, number = zip(*found, strict=True)
+    columns = zip(_One._fields, zip(*found, strict=True), strict=True)
     return EventRows(
         start=np.array([0, count + len(found)], np.int64),
-        name=longer(rows.name, name),
-        kind=longer(rows.kind, kind),
-        number=longer(rows.number, number),
-        text=longer(rows.text, -1),
-        chars=rows.chars,
-        char_start=longer(rows.char_start, 0),
-        char_length=longer(rows.char_length, 0),
+        chars=np.concatenate(chars) if len(chars) > 1 else rows.chars,
         place=rows.place,
+        **{column: longer(getattr(rows, column), filled) for column, filled in columns},
     )
 
 
@@ -188,12 +211,15 @@ class _Deriving:
         self.strings = strings
         self.owner = np.repeat(np.arange(len(rows)), np.diff(rows.start))
         self.places, self.texts = cache(self._places), cache(self._texts)
+        self.chars = [rows.chars]
 
     def made(self, of: Derived, number: int) -> _Added:
         """An attribute of the events that get it."""
         if of.op == Op.ABSENT:
             return _added(np.flatnonzero(self.places(of.name) < 0), number, OTHER)
-        return self._order(of, number) if of.op == Op.EQ_OTHER else self._matching(of, number)
+        if of.op == Op.EQ_OTHER:
+            return self._order(of, number)
+        return self._folded(of, number) if of.op == Op.EQ_NOCASE else self._matching(of, number)
 
     def _places(self, name: int) -> NDArray[np.int64]:
         """Which row of each event is the attribute of a name; -1: none."""
@@ -202,10 +228,16 @@ class _Deriving:
         found[self.owner[at]] = at
         return found
 
+    def _events(self, name: int) -> NDArray[np.int64]:
+        """The events in which an attribute is a text."""
+        places: NDArray[np.int64] = self.places(name)
+        there = np.flatnonzero(places >= 0)
+        event: NDArray[np.int64] = there[self.rows.kind[places[there]] == TEXT]
+        return event
+
     def _texts(self, name: int) -> tuple[NDArray[np.int64], list[bytes]]:
-        """The events in which an attribute is a text, and the texts."""
-        event = np.flatnonzero(self.places(name) >= 0)
-        event = event[self.rows.kind[self.places(name)[event]] == TEXT]
+        """These events, and the texts."""
+        event = self._events(name)
         return event, [_text(self.rows, row) for row in self.places(name)[event].tolist()]
 
     def _order(self, of: Derived, number: int) -> _Added:
@@ -220,6 +252,17 @@ class _Deriving:
             a, b = _text(rows, left[i]), _text(rows, right[i])
             way[i] = (a > b) - (a < b)
         return _added(event, number, NUMBER, number=way)
+
+    def _folded(self, of: Derived, number: int) -> _Added:
+        event = self._events(of.name)
+        row = self.places(of.name)[event]
+        data, start, length = folded_pieces(
+            self.rows.chars, self.rows.char_start[row], self.rows.char_length[row]
+        )
+        text = self.strings.find(data, start, length)
+        start += sum(map(len, self.chars))
+        self.chars.append(data)
+        return _added(event, number, TEXT, text=text, char_start=start, char_length=length)
 
     def _matching(self, of: Derived, number: int) -> _Added:
         event, texts = self.texts(of.name)
@@ -240,7 +283,9 @@ def _added(event: NDArray[np.int64], name: int, kind: int, **columns: NDArray[An
     return _Added(event, np.full(count, name, np.int32), np.full(count, kind, np.uint8), **filled)
 
 
-def _joined(rows: EventRows, owner: NDArray[np.int64], added: list[_Added]) -> EventRows:
+def _joined(
+    rows: EventRows, owner: NDArray[np.int64], added: list[_Added], chars: list[NDArray[np.uint8]]
+) -> EventRows:
     event = np.concatenate([owner, *(part.event for part in added)])
     order = np.argsort(event, kind="stable")
     columns = {
@@ -248,4 +293,5 @@ def _joined(rows: EventRows, owner: NDArray[np.int64], added: list[_Added]) -> E
         for column in _Added._fields[1:]
     }
     start = starts_of(np.bincount(event, minlength=len(rows)))
-    return EventRows(start=start, chars=rows.chars, place=rows.place, **columns)
+    whole = np.concatenate(chars) if len(chars) > 1 else rows.chars
+    return EventRows(start=start, chars=whole, place=rows.place, **columns)

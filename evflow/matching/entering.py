@@ -78,8 +78,8 @@ def filters_of(columns: FilterColumns, ids: Int32s, known: Vocabulary) -> Filter
         known: names and strings, to be added to, and where the areas are.
     """
     name = renumbered(columns.name, columns.names, known.names)
-    name, op, number, text = lowered(columns, name, known.names, known.strings)
-    text = renumbered(text, columns.texts, known.strings)
+    name, op, number, text, texts = lowered(columns, name, known.names, known.strings)
+    text = renumbered(text, texts, known.strings)
     centre, reach = _areas(columns, known.space)
     return Filters(
         subscription=ids if columns.subscription is None else ids[columns.subscription],

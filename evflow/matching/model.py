@@ -43,7 +43,8 @@ class Constraint:
         op: an ``Op``, or its text.
         value: a string, or a number of Python or numpy, which becomes a float. ``startswith``, ``endswith``
             and ``contains``, with ``not`` or without, take a string; ``== attribute`` and its siblings the
-            name of another attribute; ``matches`` a regular expression.
+            name of another attribute; ``matches`` a regular expression. With ``nocase`` behind the operator
+            both sides are case-folded first.
 
     Raises:
         SubscriptionError: a name, operator or value that does not fit; also an integer that float64 does not
@@ -94,9 +95,9 @@ class Constraint:
 
     def _with_sense(self, text: str, what: str) -> str:
         """An operand that is more than a string."""
-        if not self.op.names_other:
+        if self.op in (Op.MATCHES, Op.NOT_MATCHES):
             searcher(text)
-        elif not text:
+        elif self.op.names_other and not text:
             raise SubscriptionError(f"{what}: expected the name of an attribute but found an empty one")
         return text
 

@@ -15,8 +15,13 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SubscriptionError
+from evflow.matching.folding import folded
 from evflow.matching.patterns import found
 from evflow.outside import shown
+
+
+def _folding(holds: Callable[[bytes, bytes], Any]) -> Callable[[bytes, bytes], Any]:
+    return lambda value, operand: holds(folded(value), folded(operand))
 
 
 class Op(enum.IntEnum):
@@ -66,6 +71,15 @@ class Op(enum.IntEnum):
     GE_OTHER = 21, ">= attribute", operator.ge
     MATCHES = 22, "matches", found
     NOT_MATCHES = 23, "not matches", lambda value, operand: not found(value, operand)
+    # Both sides are folded first (``evflow.matching.folding``); ``_NOCASE`` says what is tested then.
+    EQ_NOCASE = 24, "== nocase, = nocase", _folding(operator.eq)
+    NE_NOCASE = 25, "!= nocase, <> nocase, ≠ nocase", _folding(operator.ne)
+    PREFIX_NOCASE = 26, "startswith nocase", _folding(bytes.startswith)
+    SUFFIX_NOCASE = 27, "endswith nocase", _folding(bytes.endswith)
+    CONTAINS_NOCASE = 28, "contains nocase", _folding(operator.contains)
+    NOT_PREFIX_NOCASE = 29, "not startswith nocase", _folding(NOT_PREFIX[2])
+    NOT_SUFFIX_NOCASE = 30, "not endswith nocase", _folding(NOT_SUFFIX[2])
+    NOT_CONTAINS_NOCASE = 31, "not contains nocase", _folding(NOT_CONTAINS[2])
 
     @property
     def symbol(self) -> str:
@@ -91,6 +105,26 @@ class Op(enum.IntEnum):
     def names_other(self) -> bool:
         """True if its operand is the name of another attribute."""
         return Op.EQ_OTHER <= self <= Op.GE_OTHER
+
+    @property
+    def nocase(self) -> Op | None:
+        """The operator that does the same without regard to upper and lower case; None: there is none.
+
+        Example:
+            >>> Op.CONTAINS.nocase, Op.LT.nocase
+            (<Op.CONTAINS_NOCASE: 28>, None)
+        """
+        return _NOCASE.get(self)
+
+    @property
+    def of_folded(self) -> Op:
+        """What an operator without regard to case tests, once both sides are folded.
+
+        Example:
+            >>> Op.CONTAINS_NOCASE.of_folded
+            <Op.CONTAINS: 8>
+        """
+        return _OF_FOLDED[self]
 
     @property
     def opposite(self) -> Op:
@@ -128,6 +162,9 @@ class Op(enum.IntEnum):
 EQ, NE, LT, LE, GT, GE, PREFIX, SUFFIX, CONTAINS, EXISTS, NOT_PREFIX, NOT_SUFFIX, NOT_CONTAINS = range(13)
 """The same numbers, for compiled code."""
 
+_NOCASE = {op: Op[f"{op.name}_NOCASE"] for op in Op if f"{op.name}_NOCASE" in Op.__members__}
+_OF_FOLDED = {nocase: op for op, nocase in _NOCASE.items()}
+
 _PAIRS = [
     (Op.EQ, Op.NE),
     (Op.LT, Op.GE),
@@ -140,6 +177,10 @@ _PAIRS = [
     (Op.LT_OTHER, Op.GE_OTHER),
     (Op.LE_OTHER, Op.GT_OTHER),
     (Op.MATCHES, Op.NOT_MATCHES),
+    (Op.EQ_NOCASE, Op.NE_NOCASE),
+    (Op.PREFIX_NOCASE, Op.NOT_PREFIX_NOCASE),
+    (Op.SUFFIX_NOCASE, Op.NOT_SUFFIX_NOCASE),
+    (Op.CONTAINS_NOCASE, Op.NOT_CONTAINS_NOCASE),
 ]
 _OPPOSITE = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 

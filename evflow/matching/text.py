@@ -33,6 +33,7 @@ _MOST_WORK = 16 * MOST_CONSTRAINTS
 
 _METRES = {"m": 1.0, "km": 1000.0, "mi": 1609.344}
 _REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
+_NOCASE = "nocase"
 _TURNABLE = ("startswith", "endswith", "contains", "matches")
 _OPERATORS = (*(op.symbol for op in Op if op.compares), *_TURNABLE, "in", "between")
 _SHOWN = 80
@@ -265,11 +266,29 @@ class _Parser:
     def compared(self, name: Token, operator: Token) -> Constraint:
         """A comparison with what follows: a value or another attribute."""
         op = OPERATORS[operator.kind]
-        if self.token.kind == "name":
+        if self.token.kind == "name" and not self.is_nocase():
             other = self.name()
             return self.constraint(name, op.with_other, str(other.value), other)
-        value, at = self.value(operator, "a value or an attribute")
+        return self.tested(name, op, operator, "a value or an attribute")
+
+    def tested(self, name: Token, op: Op, operator: Token, expected: str = "a value") -> Constraint:
+        """What stands behind an operator: a value, perhaps with ``nocase`` before it."""
+        if self.is_nocase():
+            if op.nocase is None:
+                raise self.no_nocase(operator)
+            op, operator, expected = op.nocase, self.name(), "a string"
+        value, at = self.value(operator, expected)
         return self.constraint(name, op, value, at)
+
+    def is_nocase(self) -> bool:
+        """Whether the word comes now, which is one before a value: elsewhere it may name an attribute."""
+        word = self.token.text.lower() == _NOCASE
+        return word and self.tokens[self.next + 1].kind in ("string", "number", "+", "-", "(")
+
+    def no_nocase(self, operator: Token) -> SubscriptionError:
+        known = "nocase goes with ==, !=, in, startswith, endswith and contains"
+        hint = "; write (?i) in the expression" if operator.text.lower() == "matches" else ""
+        return self.error(f"{known}, not with {operator.text}{hint}")
 
     def turnable(self, name: Token) -> list[_Part]:
         """What may have a ``not`` between the attribute and the operator; nothing if it is not that."""
@@ -283,8 +302,7 @@ class _Parser:
             return []
         operator = self.token
         self.next += 1
-        value, at = self.value(operator)
-        return [_Part((self.constraint(name, OPERATORS[word], value, at),))]
+        return [_Part((self.tested(name, OPERATORS[word], operator),))]
 
     def nothing_to_turn(self, name: Token) -> list[_Part]:
         hint = f"; not may also stand before {name.text[:_SHOWN]}"
@@ -297,19 +315,24 @@ class _Parser:
         return self.unexpected(f"an operator ({' '.join(_OPERATORS)})")
 
     def choice(self, name: Token) -> list[_Part]:
+        op = Op.EQ
+        if self.is_nocase():
+            op, self.next = Op.EQ_NOCASE, self.next + 1
         self.expect("(", "( after in")
         found: list[Constraint] = []
         while not found or self.accept(","):
             value, at = self.value(None)
             if self.negated:
                 self.same_type(found[0].value if found else value, value, "not in takes", at)
-            found.append(self.constraint(name, Op.EQ, value, at))
+            found.append(self.constraint(name, op, value, at))
             self.bound(len(found), 0, name)
         self.expect(")", "a comma or )")
         return self.several(found, every=False)
 
     def between(self, name: Token) -> list[_Part]:
         self.next += 1
+        if self.is_nocase():
+            raise self.no_nocase(self.tokens[self.next - 1])
         low, at = self.value(None)
         least = self.constraint(name, Op.GE, low, at)
         self.expect("and", "and, as in between 1 and 5")

@@ -47,6 +47,12 @@ STRINGS = [
     "a\0b",
     "\x7f",
     "a" * 20,
+    "A",
+    "aB",
+    "É",
+    "aß",
+    "ASS",
+    "İ",
 ]
 PATTERNS = [
     "a",
@@ -172,6 +178,7 @@ class World:
             value = random.choice(PATTERNS)
         elif op > Op.GE:
             value = self.part(value if isinstance(value, str) else self.text())
+            value = value.swapcase() if random.random() < 0.3 else value
         elif random.random() < 0.2:
             value = self.number()
         made = Constraint(name, op, value)

@@ -28,6 +28,18 @@ VERSUS = {
 }
 """Comparisons of attributes with each other, as those with values."""
 
+NOCASE = {
+    Op.EQ_NOCASE: Op.EQ,
+    Op.NE_NOCASE: Op.NE,
+    Op.PREFIX_NOCASE: Op.PREFIX,
+    Op.SUFFIX_NOCASE: Op.SUFFIX,
+    Op.CONTAINS_NOCASE: Op.CONTAINS,
+    Op.NOT_PREFIX_NOCASE: Op.NOT_PREFIX,
+    Op.NOT_SUFFIX_NOCASE: Op.NOT_SUFFIX,
+    Op.NOT_CONTAINS_NOCASE: Op.NOT_CONTAINS,
+}
+"""What is tested of two folded strings."""
+
 RADIUS = 6_371_008.8
 
 
@@ -106,6 +118,8 @@ def holds(constraint: Constraint, attributes: Mapping[str, Any]) -> bool:
     if op in VERSUS:
         operand, op = attributes.get(str(operand)), VERSUS[op]
     if isinstance(value, str) and isinstance(operand, str):
+        if op in NOCASE:
+            return compare(NOCASE[op], value.casefold(), operand.casefold())
         return compare(op, value, operand)
     if is_number(value) and is_number(operand):
         return compare(op, number(value), number(operand))

@@ -18,7 +18,7 @@ Place = tuple[float, float] | None
 
 _NAMES = ["a", "b.c", "wind speed", "in", "été", "`\\'", "x1"]
 _NUMBERS = [0, 1, -1, 2.5, 30, 1e300, -1e-7, 2.0**53, math.inf, -math.inf, math.nan]
-_CHARS = "abé'\"`\\ \n\0√𝟘\x1b"
+_CHARS = "abéÉAß'\"`\\ \n\0√𝟘\x1b"
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -29,8 +29,14 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "startswith": str.startswith,
     "endswith": str.endswith,
     "contains": str.__contains__,
+    "== nocase": lambda value, operand: value.casefold() == operand.casefold(),
+    "!= nocase": lambda value, operand: value.casefold() != operand.casefold(),
+    "startswith nocase": lambda value, operand: value.casefold().startswith(operand.casefold()),
+    "endswith nocase": lambda value, operand: value.casefold().endswith(operand.casefold()),
+    "contains nocase": lambda value, operand: operand.casefold() in value.casefold(),
 }
 _SPELT = {"==": ["==", "="], "!=": ["!=", "<>", "≠"], "<=": ["<=", "≤"], ">=": [">=", "≥"]}
+_SPELT |= {"== nocase": ["== nocase", "= NOCASE"], "!= nocase": ["!= NoCase", "<>nocase"]}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -63,7 +69,7 @@ def _leaf(random: Random, areas: bool) -> Tree:
         ops = random.choice(["<", "<=", "==", ">"]), random.choice(["<", "<=", "!=", ">="])
         return "chain", _value(random), ops[0], name, ops[1], _value(random)
     value = _value(random)
-    ops = list(_COMPARE)[: 9 if isinstance(value, str) else 6]
+    ops = list(_COMPARE)[: None if isinstance(value, str) else 6]
     return "test", name, random.choice(ops), value
 
 

@@ -168,6 +168,53 @@ def test_regular_expressions_are_found_anywhere_in_a_string(case: Case, tmp_path
         assert sorted(one.match_batch({"a": ["xbx"] * 3})[2]) == [0, 4]
 
 
+@every_engine
+def test_case_is_folded_as_unicode_says(case: Case, tmp_path: Path) -> None:
+    matching = matcher(case)
+    prepared = matching.prepare([{"a": "STRASSE"}])
+    conditions = [
+        "a == nocase 'Straße'",
+        "a != nocase 'straße'",
+        "a in nocase ('ΌΣΟΣ', 'x')",
+        "a startswith nocase 'STRAS'",
+        "a endswith nocase 'Σ'",
+        "a contains nocase 'ſs'",
+        "a not contains nocase 'É'",
+        "a == 'STRASSE' and b == nocase 'Y'",
+        "a contains nocase ''",
+        "b not startswith nocase 'y'",
+    ]
+    matching.subscribe_many(conditions)
+    matching.save(tmp_path / "saved")
+    events: list[tuple[dict[str, object], list[int]]] = [
+        ({"a": "STRASSE"}, [0, 3, 5, 6, 8]),
+        ({"a": "straße", "b": "z"}, [0, 3, 5, 6, 8, 9]),
+        ({"a": "STRASSE", "b": "y"}, [0, 3, 5, 6, 7, 8]),
+        ({"a": "όσος", "b": "Yz"}, [1, 2, 4, 6, 8]),
+        ({"a": "cafÉ"}, [1, 8]),
+        # An e and an accent: nothing is normalised.
+        ({"a": "cafÉ"}, [1, 6, 8]),
+        # The folded i has a dot above it.
+        ({"a": "İ"}, [1, 6, 8]),
+        ({"a": ""}, [1, 6, 8]),
+        ({"a": "k" * 5000 + "ẞ" * 5000}, [1, 5, 6, 8]),
+        ({"a": 3, "b": [1]}, []),
+        ({}, []),
+    ]
+    for one in (matching, Matcher.load(tmp_path / "saved")):
+        for event, expected in events:
+            assert sorted(one.match(event)) == expected, event
+        matches = one.match_batch([event for event, _ in events])
+        assert [sorted(matches[i]) for i in range(len(events))] == [expected for _, expected in events]
+        table = {"a": ["STRASSE", "Cafe", "straße"], "b": np.array(["y", "Y", "x"])}
+        assert [sorted(one.match_batch(table)[i]) for i in range(3)] == [
+            [0, 3, 5, 6, 7, 8],
+            [1, 6, 8],
+            [0, 3, 5, 6, 8, 9],
+        ]
+    assert sorted(matching.match_batch(prepared)[0]) == [0, 3, 5, 6, 8]
+
+
 def test_an_expression_that_would_take_exponential_time_takes_none() -> None:
     matching = Matcher("reference")
     matching.subscribe("a matches '^(a|a)*(a*)*$'")

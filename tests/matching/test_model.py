@@ -40,6 +40,14 @@ OPERATORS = [
     (Op.GE_OTHER, [">= attribute"]),
     (Op.MATCHES, ["matches"]),
     (Op.NOT_MATCHES, ["not matches"]),
+    (Op.EQ_NOCASE, ["== nocase", "= nocase"]),
+    (Op.NE_NOCASE, ["!= nocase", "<> nocase", "≠ nocase"]),
+    (Op.PREFIX_NOCASE, ["startswith nocase"]),
+    (Op.SUFFIX_NOCASE, ["endswith nocase"]),
+    (Op.CONTAINS_NOCASE, ["contains nocase"]),
+    (Op.NOT_PREFIX_NOCASE, ["not startswith nocase"]),
+    (Op.NOT_SUFFIX_NOCASE, ["not endswith nocase"]),
+    (Op.NOT_CONTAINS_NOCASE, ["not contains nocase"]),
 ]
 
 

@@ -115,6 +115,7 @@ def test_conditions_on_what_is_not_there_are_matched_by_both_plans(
 ) -> None:
     tests: dict[str, Callable[[Any, Any], bool]] = {
         "not exists delay": lambda delay, carrier: delay is None,
+        "carrier in nocase ('ua', 'Dl')": lambda delay, carrier: carrier in ("UA", "DL"),
         "carrier matches '^(U|D)'": lambda delay, carrier: carrier in ("UA", "DL"),
         "delay < limit": lambda delay, carrier: delay is not None and delay < 40,
         "carrier not in ('UA', 'AA')": lambda delay, carrier: carrier == "DL",
