@@ -561,11 +561,11 @@ class Acting(Stone):
             EvflowError: what is wrong.
         """
 
-    def check_arrival(self, schema: Schema) -> None:
-        """Refuses events of a schema that fits an input, but that it cannot handle.
+    def check_arrivals(self, schemas: Sequence[Schema | None]) -> None:
+        """Refuses events of schemas that fit an input, but that it cannot handle; called after ``check``.
 
         Args:
-            schema: the schema of the events.
+            schemas: the schemas that are expected to arrive; None among them for any.
 
         Raises:
             EvflowError: what is wrong.

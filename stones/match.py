@@ -7,13 +7,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from evflow.errors import GraphError, SchemaError, SubscriptionError
 from evflow.events.batch import EventBatch
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.engine import ENGINES, STATES
+from evflow.matching.space import LOCATIONS
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
 from evflow.stones.matching.actor import CHANGES, EVENTS, Matching
+from evflow.stones.matching.asked import Asked, Known, asks
 from evflow.stones.matching.book import Book
 from evflow.stones.matching.changes import SubscriptionChange
 from evflow.stones.matching.ledger import Ledger
@@ -30,6 +34,8 @@ _FIELD = "subscriptions"
 _MOST_THREADS = 256
 _MOST_IDS = (1 << 31) - 1
 _MOST_KEYS = 1 << 30
+_MOST_TOLD = 10
+"""Things that are wrong, of which an error tells."""
 
 
 class Match(Acting):
@@ -62,6 +68,8 @@ class Match(Acting):
         engine: the matcher's engine, by name.
         space: "plane" or "globe"; where areas are.
         location: the two attributes that say where an event happened.
+        attributes: names of what events may have beside the fields of their schemas: what is carried along
+            with them, and fields of schemas that the graph does not declare.
         threads: cores that match a batch.
         route: send an event to the ports of its subscriptions, instead of adding their ids.
         others: the port of events that satisfy nothing; None drops them.
@@ -112,6 +120,7 @@ class Match(Acting):
         engine: str = "index",
         space: str = "plane",
         location: Sequence[str] | None = None,
+        attributes: Iterable[str] = (),
         threads: int = 1,
         route: bool = False,
         others: int | None = None,
@@ -139,6 +148,7 @@ class Match(Acting):
         self.path = None if path is None else Path(path)
         self.engine, self.space = engine, space
         self.location = None if location is None else _pair(location, where)
+        self.attributes = _texts(attributes, f"{where} attributes")
         self.threads = _at_most(_MOST_THREADS, f"{where} threads", threads)
         self.route = bool(route)
         self.others = None if others is None else checked_integer(f"{where} others", others, 0)
@@ -152,6 +162,7 @@ class Match(Acting):
         self.fields = self._fields()
         self.options = options
         self._folder: Path | None = None
+        self._expected: tuple[Schema, ...] = ()
         # What the file holds, and how it was when it was read.
         self._read: tuple[object, Listing, FilterColumns] | None = None
         try:
@@ -217,6 +228,33 @@ class Match(Acting):
             # It is to run here, and events are not to wait for the compiler.
             self.prepare()
 
+    def check_arrivals(self, schemas: Sequence[Schema | None]) -> None:
+        expected = [schema for schema in schemas if schema != SubscriptionChange.schema]
+        declared = [schema for schema in expected if schema is not None]
+        # Where any events may come, it is seen from those that do.
+        self._expected = tuple(declared) if len(declared) == len(expected) else ()
+        if not self._expected:
+            return
+        try:
+            many, columns = self._listed()
+        except SubscriptionError:
+            return  # what is malformed is told by ``check``
+        known, wrong = self._known(), []
+        for number, ask in asks(columns, self._place):
+            if what := known.lacks(ask):
+                wrong.append((number, f"{many.where(number)}: {what}"))
+        if wrong:
+            told = [what for _, what in sorted(wrong)[:_MOST_TOLD]]
+            more = [f"and {len(wrong) - _MOST_TOLD} more"] if len(wrong) > _MOST_TOLD else []
+            raise SubscriptionError("\n".join(told + more))
+
+    def _known(self) -> Known:
+        return Known(self._expected, self.attributes)
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        return self.location or LOCATIONS[self.space]
+
     def prepare(self) -> None:
         _compile(self.engine, self.space)
 
@@ -260,18 +298,16 @@ class Match(Acting):
             raise SubscriptionError(
                 f"{file}: its areas are on the {matcher.space}; expected space={matcher.space!r}"
             )
-        if saved:
-            many = Listing(self.given)
-            columns = columns_of_listed(many, self.space)
-        else:
-            many, columns = self._listed()
+        many, columns = self._listed()
         ids = numbered(many, self.limit, matcher)
         if len(many):
             matcher.subscribe_many(columns, ids)
         # It has served, and may be large.
         self._read = None
         ports = {id: port for id, port in zip(ids, many.ports, strict=True) if port}
-        return Book(matcher, ports, self.limit, ledger, self.tracker())
+        asked = Asked(titled("match", self.name), self._known(), self._place)
+        asked.subscribed(columns, np.array(ids, np.int32))
+        return Book(matcher, ports, self.limit, ledger, asked, self.tracker())
 
     def tracker(self) -> Tracker | None:
         """What compares each event with the one before; None if the stone does not track."""
@@ -283,14 +319,13 @@ class Match(Acting):
         )
 
     def _listed(self) -> tuple[Listing, FilterColumns]:
-        """What the graph subscribes, with what is in the file; a file that is as it was is not read again."""
-        many = Listing(self.given)
-        if self.file is None:
-            return many, columns_of_listed(many, self.space)
-        path = self._inside(self.file)
-        state = _state(path)
+        """What the graph subscribes, with what is in a file of text; what is as it was is not read again."""
+        path = None if self.file is None else self._inside(self.file)
+        state = None if path is None else _state(path)
         if self._read is None or self._read[0] != state:
-            many.read(path)
+            many = Listing(self.given)
+            if path is not None and not path.is_dir():
+                many.read(path)
             self._read = state, many, columns_of_listed(many, self.space)
         return self._read[1:]
 
@@ -304,6 +339,7 @@ class Match(Acting):
             "engine": self.engine,
             "space": self.space,
             "location": None if self.location is None else list(self.location),
+            "attributes": list(self.attributes),
             "threads": self.threads,
             "route": self.route,
             "others": self.others,
@@ -343,6 +379,16 @@ def _states(given: Sequence[str], where: str) -> tuple[str, ...]:
     if isinstance(given, str) or not given or not set(given) <= set(STATES):
         raise GraphError(f"{where} track_states {given!r}: expected a list of some of {names}")
     return tuple(state for state in STATES if state in given)
+
+
+def _texts(given: Iterable[str], where: str) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise GraphError(f"{where} {given!r}: expected a list of names")
+    names = tuple(given)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"{where}: {name!r}: expected the name of an attribute")
+    return names
 
 
 def _pair(location: Sequence[str], where: str) -> tuple[str, str]:

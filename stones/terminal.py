@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
@@ -131,9 +131,7 @@ class Terminal(Acting):
         if key is not None and not workers:
             raise GraphError(f"{where}: key {shown(key)}: expected workers=1 or more with a key")
         self.key = key
-        for schema in self._inputs.values():
-            if schema is not None:
-                self.check_arrival(schema)
+        self.check_arrivals(list(self._inputs.values()))
 
     def _take(self, key: str, schema: Schema | None, handler: Any) -> None:
         if key in self._inputs:
@@ -155,11 +153,13 @@ class Terminal(Acting):
     def check(self) -> None:
         self.handlers()
 
-    def check_arrival(self, schema: Schema) -> None:
+    def check_arrivals(self, schemas: Sequence[Schema | None]) -> None:
         # What its handler of raw events takes may lack the key.
-        problem = "" if self.key is None or RAW in self._inputs else key_problem(schema, self.key)
-        if problem:
-            raise GraphError(f"{titled('terminal', self.name)}: {problem}")
+        if self.key is None or RAW in self._inputs:
+            return
+        for schema in schemas:
+            if schema is not None and (problem := key_problem(schema, self.key)):
+                raise GraphError(f"{titled('terminal', self.name)}: {problem}")
 
     def handlers(self) -> dict[str, Handler]:
         """Its handlers by input; those that are named are imported.

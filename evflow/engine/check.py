@@ -268,7 +268,7 @@ def _checks(slot: Slot, topology: Topology) -> list[Callable[[], object]]:
     known = [schema for schema in slot.arrivals if schema is not None]
     fits = [partial(slot.fit, schema, topology.morphs) for schema in known]
     if isinstance(stone, Acting):
-        return [stone.check, *fits, *(partial(stone.check_arrival, schema) for schema in known)]
+        return [stone.check, *fits, partial(stone.check_arrivals, slot.arrivals)]
     if not isinstance(stone, Compiled):
         return []
     declared = next(iter(stone.inputs.values()))

@@ -358,6 +358,7 @@ class Logical(FieldType):
 
     Attributes:
         plain: True if a stored number is also accepted as a value.
+        numeric: True if constraints of a matcher see a number, and not a text.
         computable: True if functions may use a value as what it is kept as.
         word: the canonical text of a type without parameters.
         classes: the Python classes that values are of, where no other type has these.
@@ -370,6 +371,7 @@ class Logical(FieldType):
     classes: ClassVar[tuple[type, ...]] = ()
     spelling: ClassVar[str] = ""
     plain: ClassVar[bool] = False
+    numeric: ClassVar[bool] = False
     computable: ClassVar[bool] = True
 
     @property

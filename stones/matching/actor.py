@@ -62,6 +62,7 @@ class Matching(Actor):
             )
             self._tell(0, 0)
             return
+        self._book.asked.arrived(batch)
         # In parts, since what a batch matches may be much more than the batch.
         for start in range(0, len(batch), _MOST_EVENTS):
             whole = len(batch) <= _MOST_EVENTS

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import EvflowError, FlowError, SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns
+from evflow.stones.matching.asked import Asked
 from evflow.stones.matching.ledger import ALL, Entry, Ledger, Moved
 from evflow.stones.matching.packing import pack, unpack
 
@@ -36,6 +37,7 @@ class Book:
         ports: the port of each of these, by id; others have port 0.
         limit: ids must be below it.
         ledger: what has changed since, and is to be made again now; None keeps nothing.
+        asked: is told what is subscribed from now on.
         tracker: what is told which subscriptions end; None tracks nothing.
 
     Raises:
@@ -44,6 +46,7 @@ class Book:
     Attributes:
         matcher: the matcher.
         ledger: the ledger.
+        asked: what subscriptions ask of events.
         tracker: the tracker.
     """
 
@@ -53,9 +56,11 @@ class Book:
         ports: dict[int, int],
         limit: int,
         ledger: Ledger | None,
+        asked: Asked,
         tracker: Tracker | None = None,
     ) -> None:
         self.matcher = matcher
+        self.asked = asked
         self.tracker = tracker
         self._ports = np.zeros(1, np.int32)
         self._limit = limit
@@ -77,7 +82,7 @@ class Book:
             ids = np.array([entry.id for entry in there], np.int32)
             self._check_ids(ids)
             columns = unpack([entry.filters for entry in there if entry.filters is not None], self.space)
-            self.matcher.subscribe_many(columns, ids)
+            self.asked.subscribed(columns, self.matcher.subscribe_many(columns, ids))
         except SubscriptionError as error:
             raise FlowError(
                 f"what was subscribed while the stone ran does not fit it any more: {error}"
@@ -124,6 +129,7 @@ class Book:
             self.matcher.unsubscribe_many(found)
             raise
         self._set_ports(found, port_list)
+        self.asked.subscribed(columns, found)
         return found
 
     def put(self, columns: FilterColumns, ids: Sequence[int], ports: Sequence[int]) -> None:
@@ -138,7 +144,9 @@ class Book:
         columns.check(self.space)
         self._note(ids, ports, columns)
         self._end([id for id in ids if id in self.matcher])
-        self._set_ports(self.matcher.subscribe_many(columns, ids), ports)
+        found = self.matcher.subscribe_many(columns, ids)
+        self._set_ports(found, ports)
+        self.asked.subscribed(columns, found)
 
     def remove(self, ids: Sequence[int]) -> None:
         """Ends subscriptions.

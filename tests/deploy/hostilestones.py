@@ -87,8 +87,8 @@ class Angry(Acting):
     def check(self) -> None:
         Anger.at("check")
 
-    def check_arrival(self, schema: Any) -> None:
-        Anger.at("check_arrival")
+    def check_arrivals(self, schemas: Any) -> None:
+        Anger.at("check_arrivals")
 
     def controls(self, call: Any) -> Any:
         return Anger.at("controls")

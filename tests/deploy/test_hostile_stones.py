@@ -24,7 +24,7 @@ KIND, EVERY = "tests.deploy.hostilestones:Angry", "tests.flow.ownstones:Every"
 
 STONE = [
     "__init__", "from_settings", "settings", "inputs", "emits", "imports", "files", "reads", "asks",
-    "keep_in", "prepare", "check", "check_arrival", "open",
+    "keep_in", "prepare", "check", "check_arrivals", "open",
 ]  # fmt: skip
 ACTOR = [
     "receive", "wake", "full", "busy", "draining", "pause", "resume", "at_work", "failure", "answer", "mark",

@@ -17,6 +17,7 @@ import evflow as ev
 from evflow.engine.snapshot import restore, take
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.matcher import Matcher
+from evflow.stones.matching.asked import Asked, Known
 from evflow.stones.matching.book import Book
 from evflow.stones.matching.ledger import Entry, Ledger, Moved, unpack
 from evflow.stones.matching.packing import pack
@@ -45,6 +46,10 @@ def own() -> Matcher:
     return matcher
 
 
+def asked() -> Asked:
+    return Asked("match", Known([], []), ("x", "y"))
+
+
 def matched(book: Book) -> list[list[int]]:
     matches = book.matcher.match_batch(EVENTS)
     return [sorted(matches[n].tolist()) for n in range(len(matches))]
@@ -68,7 +73,7 @@ def make(book: Book, change: tuple[Any, ...]) -> None:
 def test_a_file_holds_what_any_changes_have_led_to(given_changes: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kept"
-        book = Book(own(), {1: 9}, 100, Ledger(path))
+        book = Book(own(), {1: 9}, 100, Ledger(path), asked())
         for change in given_changes:
             try:
                 make(book, change)
@@ -76,10 +81,10 @@ def test_a_file_holds_what_any_changes_have_led_to(given_changes: list[tuple[Any
                 continue
         packed = book.pack()
         book.close()
-        again = Book(own(), {1: 9}, 100, Ledger(path))
+        again = Book(own(), {1: 9}, 100, Ledger(path), asked())
         moved = Ledger(Path(folder) / "elsewhere")
         moved.take(*unpack(packed or b""))
-        elsewhere = Book(own(), {1: 9}, 100, moved)
+        elsewhere = Book(own(), {1: 9}, 100, moved, asked())
         for other in (again, elsewhere):
             assert matched(other) == matched(book)
             known = np.array([id for id in range(6) if id in book.matcher], np.int32)
@@ -146,6 +151,8 @@ def packed(content: dict[str, Any]) -> bytes:
 def test_a_snapshot_that_is_malformed_changes_nothing(number: int, tmp_path: Path) -> None:
     class Rec(ev.Event):
         kind: int
+        x: float = 0.0
+        y: float = 0.0
 
     g = ev.Graph()
     (

@@ -29,6 +29,7 @@ class Nanoseconds(Logical, Number):
     __slots__ = ()
 
     plain = True
+    numeric = True
     letter64: ClassVar[str]
     expected: ClassVar[str]
 

@@ -32,6 +32,7 @@ class _Exact(Logical):
 
     classes = (decimal.Decimal,)
     spelling = "ev.Decimal[digits, behind_point]"
+    numeric = True
     computable = False
     precision: int
     scale: int
