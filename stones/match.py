@@ -18,6 +18,7 @@ from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
 from evflow.stones.matching.actor import CHANGES, EVENTS, Matching
 from evflow.stones.matching.asked import Asked, Known, asks
+from evflow.stones.matching.bar import timed, tracking
 from evflow.stones.matching.book import Book
 from evflow.stones.matching.changes import SubscriptionChange
 from evflow.stones.matching.ledger import Ledger
@@ -301,7 +302,8 @@ class Match(Acting):
         many, columns = self._listed()
         ids = numbered(many, self.limit, matcher)
         if len(many):
-            matcher.subscribe_many(columns, ids)
+            with timed(f"{titled('match', self.name)}: took in {len(many):,} subscriptions"):
+                matcher.subscribe_many(columns, ids)
         # It has served, and may be large.
         self._read = None
         ports = {id: port for id, port in zip(ids, many.ports, strict=True) if port}
@@ -324,9 +326,13 @@ class Match(Acting):
         state = None if path is None else _state(path)
         if self._read is None or self._read[0] != state:
             many = Listing(self.given)
-            if path is not None and not path.is_dir():
-                many.read(path)
-            self._read = state, many, columns_of_listed(many, self.space)
+            if path is None or path.is_dir():
+                columns = columns_of_listed(many, self.space)
+            else:
+                with timed(f"{titled('match', self.name)}: read {path}"), tracking(path) as track:
+                    many.read(path, track)
+                    columns = columns_of_listed(many, self.space, track)
+            self._read = state, many, columns
         return self._read[1:]
 
     def settings(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from evflow.errors import SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns
-from evflow.matching.columns.shapes import columns_of_texts
+from evflow.matching.columns.shapes import Track, columns_of_texts, untracked
 from evflow.matching.model import Filter, Subscription
 from evflow.matching.text import parse_subscription
 from evflow.outside import Malformed, from_json, shown
@@ -79,8 +79,12 @@ class Listing:
         place = self._places[number]
         return place if isinstance(place, str) else f"{self._path}, line {place}"
 
-    def read(self, path: Path) -> None:
+    def read(self, path: Path, track: Track = untracked) -> None:
         """Adds the subscriptions of a file of text.
+
+        Args:
+            path: the file.
+            track: is told of long loops.
 
         Raises:
             SubscriptionError: it cannot be read, or a line is malformed; names the line.
@@ -90,7 +94,7 @@ class Listing:
             lines = path.read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise SubscriptionError(f"subscriptions of {path} cannot be read: {error}") from None
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(track(lines, "lines read"), 1):
             text = line.strip()
             if text.startswith("{"):
                 try:
@@ -182,14 +186,19 @@ def numbered(many: Listing, limit: int, known: Collection[int] = ()) -> list[int
     return found
 
 
-def columns_of_listed(many: Listing, space: str) -> FilterColumns:
+def columns_of_listed(many: Listing, space: str, track: Track = untracked) -> FilterColumns:
     """Subscriptions as columns, checked.
+
+    Args:
+        many: the subscriptions.
+        space: where areas must be.
+        track: is told of long loops.
 
     Raises:
         SubscriptionError: one is malformed; it says where it stands.
     """
     try:
-        columns = columns_of_texts(many.texts)
+        columns = columns_of_texts(many.texts, track)
     except SubscriptionError:
         for number, text in enumerate(many.texts):
             try:

@@ -9,7 +9,7 @@ is the parser's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -48,6 +48,14 @@ _COLUMNS = {
 
 Ints = NDArray[np.int64]
 
+Track = Callable[[Sequence[str], str], Iterable[str]]
+"""Gives the texts of a long loop, and may show how far the loop is; it is told what the loop does."""
+
+
+def untracked(items: Sequence[str], what: str) -> Iterable[str]:
+    """The ``Track`` that shows nothing."""
+    return items
+
 
 class _Group:
     """Texts of one shape: their numbers in the list, and what stands in the places, text after text."""
@@ -64,11 +72,12 @@ class _Piece(NamedTuple):
     rows: Ints
 
 
-def columns_of_texts(texts: Sequence[str]) -> FilterColumns:
+def columns_of_texts(texts: Sequence[str], track: Track = untracked) -> FilterColumns:
     """The columns of subscriptions given as texts; see ``FilterColumns.from_subscriptions``.
 
     Args:
         texts: the texts.
+        track: is told of long loops.
 
     Raises:
         SubscriptionError: one is malformed; it names the first, counted from 0.
@@ -78,7 +87,7 @@ def columns_of_texts(texts: Sequence[str]) -> FilterColumns:
         >>> print(len(columns), columns.to_subscriptions()[7])
         1000 temp > 7 and kind == 'k7'
     """
-    groups = _grouped(texts)
+    groups = _grouped(texts, track)
     alone: list[int] = []
     pieces = []
     for shape, mixed in groups.items():
@@ -89,11 +98,11 @@ def columns_of_texts(texts: Sequence[str]) -> FilterColumns:
             else:
                 pieces.append(piece)
     if not pieces:
-        return FilterColumns.from_subscriptions(texts)
+        return FilterColumns.from_subscriptions(track(texts, "parsed"))
     alone.sort()
     try:
         if alone:
-            rest = FilterColumns.from_subscriptions([texts[row] for row in alone])
+            rest = FilterColumns.from_subscriptions(track([texts[row] for row in alone], "parsed"))
             pieces.append(_Piece(rest, np.array(alone)))
         columns = _joined(pieces, len(texts))
         columns.check()
@@ -103,12 +112,12 @@ def columns_of_texts(texts: Sequence[str]) -> FilterColumns:
     return columns
 
 
-def _grouped(texts: Sequence[str]) -> dict[str, _Group]:
+def _grouped(texts: Sequence[str], track: Track) -> dict[str, _Group]:
     groups: dict[str, _Group] = {}
     split, whole = _LITERAL.split, "".join(texts)
     # In names in backquotes and strings with escapes something may only look like a literal.
     odd = any(character in whole for character in _ODD) or max(map(len, texts), default=0) > LONGEST
-    for row, text in enumerate(texts):
+    for row, text in enumerate(track(texts, "looked through")):
         if odd and (len(text) > LONGEST or any(character in text for character in _ODD)):
             shape, literals = text, []
         else:
