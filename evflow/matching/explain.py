@@ -66,7 +66,7 @@ class Explanation:
     """Why an event satisfies a subscription, or why not; ``str`` writes it for people.
 
     Attributes:
-        id: of the subscription.
+        id: of the subscription: its text if it has one.
         filters: what became of each of its filters.
 
     Example:
@@ -82,7 +82,7 @@ class Explanation:
             exists urgent: fails, the event has no urgent
     """
 
-    id: int
+    id: int | str
     filters: tuple[FilterExplanation, ...]
 
     @property
@@ -91,7 +91,7 @@ class Explanation:
         return any(part.holds for part in self.filters)
 
     def __str__(self) -> str:
-        lines = [f"subscription {self.id} {'matches' if self.holds else 'does not match'}"]
+        lines = [f"subscription {self.id!r} {'matches' if self.holds else 'does not match'}"]
         if not self.filters:
             lines.append("  it has no filters, so no event satisfies it")
         for number, part in enumerate(self.filters):
@@ -100,12 +100,15 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explained(event: Any, ids: NDArray[np.int32], kept: Kept, known: Vocabulary) -> list[Explanation]:
+def explained(
+    event: Any, ids: NDArray[np.int32], texts: list[str | None], kept: Kept, known: Vocabulary
+) -> list[Explanation]:
     """Why an event satisfies subscriptions or does not.
 
     Args:
         event: the event.
         ids: the subscriptions.
+        texts: their ids where these are texts, else None.
         kept: what they say.
         known: names, strings and the space.
 
@@ -120,7 +123,7 @@ def explained(event: Any, ids: NDArray[np.int32], kept: Kept, known: Vocabulary)
     true, inside = (column.tolist() for column in engine.tests(rows))
     seen = _Seen(event, rows, known)
     found, row, number = [], 0, 0
-    for id, subscription in zip(ids.tolist(), subscriptions, strict=True):
+    for id, name, subscription in zip(ids.tolist(), texts, subscriptions, strict=True):
         parts = []
         for part in subscription.filters:
             reasons = []
@@ -131,7 +134,7 @@ def explained(event: Any, ids: NDArray[np.int32], kept: Kept, known: Vocabulary)
                 reasons.append(Reason(part.area, inside[number], seen.place(filters.centre[number])))
             parts.append(FilterExplanation(part, tuple(reasons)))
             number += 1
-        found.append(Explanation(id, tuple(parts)))
+        found.append(Explanation(id if name is None else name, tuple(parts)))
     return found
 
 

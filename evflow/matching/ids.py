@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.mapped import mapped
+from evflow.matching.textids import TextIds, numbers_of
 
 LARGEST = 2**31 - 2
 """The largest id; memory is proportional to the largest in use."""
@@ -34,6 +35,7 @@ class Ids:
         filters: int32, one an id.
         constraints: int32, one an id.
         count: how many ids are in use.
+        texts: those that the user knows by texts.
     """
 
     def __init__(self) -> None:
@@ -41,6 +43,7 @@ class Ids:
         self.filters = np.zeros(_BLOCK, np.int32)
         self.constraints = np.zeros(_BLOCK, np.int32)
         self.count = 0
+        self.texts = TextIds()
         self._used = np.zeros(1, np.int32)
         self._moving = np.zeros(1, np.int32)
         self._look()
@@ -52,7 +55,7 @@ class Ids:
 
     def __contains__(self, id: object) -> bool:
         if not isinstance(id, int | np.integer) or isinstance(id, bool):
-            return False
+            return isinstance(id, str) and id in self.texts
         return bool(0 <= id < len(self.areas) and self.areas[id])
 
     def all(self) -> Int32s:
@@ -63,7 +66,7 @@ class Ids:
     def nbytes(self) -> int:
         """Bytes of memory, about."""
         arrays = self.areas.nbytes + self.filters.nbytes + self.constraints.nbytes
-        return arrays + sum(len(bits) + 130 for bits in self._some.values())
+        return arrays + sum(len(bits) + 130 for bits in self._some.values()) + self.texts.nbytes
 
     def next(self) -> int:
         """The smallest free id.
@@ -107,12 +110,12 @@ class Ids:
         return ids.astype(np.int32)
 
     def known(self, given: Any, repeats: bool = True) -> Int32s:
-        """Ids as the user gave them, of subscriptions that are there.
+        """Ids as the user gave them, integers or texts, of subscriptions that are there, as integers.
 
         Raises:
             SubscriptionError: one is not there, or twice where that makes no sense.
         """
-        ids = _as_ids(given)
+        ids = _as_ids(numbers_of(given, self.texts))
         inside = (ids >= 0) & (ids < len(self.areas))
         if inside.all():
             inside = self.areas[ids] != 0
@@ -157,6 +160,7 @@ class Ids:
 
     def remove(self, ids: Int32s) -> None:
         """Marks ids that are taken as free."""
+        self.texts.remove(ids.tolist() if len(self.texts) else [])
         if self._some:
             for id in ids[self.areas[ids] == SOME].tolist():
                 del self._some[id]
@@ -173,7 +177,7 @@ class Ids:
             return False
         return bool(areas == ALL or (areas == SOME and self._some[id][which]))
 
-    def moves(self, id: int) -> bool:
+    def moves(self, id: int | str) -> bool:
         """Whether this is for certain an id of which all filters have an area; quicker than ``has_area``."""
         if type(id) is not int or not 0 <= id < len(self._view):
             return False
@@ -205,6 +209,7 @@ class Ids:
         """Writes all this to files in ``folder``."""
         for name in ("areas", "filters", "constraints"):
             np.save(folder / f"id_{name}.npy", getattr(self, name))
+        self.texts.save(folder)
         np.save(folder / "id_some.npy", np.array(list(self._some), np.int64))
         np.save(folder / "id_some_filters.npy", np.frombuffer(b"".join(self._some.values()), np.uint8))
 
@@ -212,6 +217,7 @@ class Ids:
         """Takes what ``save`` wrote, mapped copy-on-write."""
         for name in ("areas", "filters", "constraints"):
             setattr(self, name, mapped(folder / f"id_{name}.npy"))
+        self.texts.load(folder)
         blocks = self.areas.reshape(-1, _BLOCK)
         self._used = (blocks != 0).sum(axis=1, dtype=np.int32)
         self._moving = (blocks == ALL).sum(axis=1, dtype=np.int32)
@@ -230,7 +236,8 @@ def _as_ids(given: Any) -> NDArray[np.int64]:
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise SubscriptionError(
-            f"ids: expected whole numbers in one dimension, found {array.dtype}, shape {array.shape}"
+            "ids: expected whole numbers, or texts alone, in one dimension, found "
+            f"{array.dtype}, shape {array.shape}"
         )
     if array.dtype == np.uint64 and int(array.max()) > LARGEST:
         raise SubscriptionError(f"id {int(array.max())}: expected 0 to {LARGEST}")

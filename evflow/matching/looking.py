@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.encoding.values import Vocabulary
@@ -42,7 +42,26 @@ class Looking:
             ids = self._ids.all()
         yield from ids.tolist()
 
-    def __getitem__(self, id: int) -> Subscription:
+    def texts(self, ids: ArrayLike) -> list[str | None]:
+        """The texts that ids were given as when they were subscribed.
+
+        Args:
+            ids: integers, as matches have them.
+
+        Returns:
+            One each, None for an id that has no text.
+
+        Example:
+            >>> from evflow.matching import Matcher
+            >>> matcher = Matcher("reference")
+            >>> _ = matcher.subscribe("temp > 30", "alice/7"), matcher.subscribe("wind > 2")
+            >>> matcher.texts(sorted(matcher.match({"temp": 31, "wind": 3})))
+            ['alice/7', None]
+        """
+        with self._guard.reading():
+            return self._ids.texts.of(np.asarray(ids, np.int64).reshape(-1).tolist())
+
+    def __getitem__(self, id: int | str) -> Subscription:
         """What was subscribed under an id, with its areas where they are now.
 
         Args:
@@ -135,9 +154,9 @@ class Looking:
     def explain(self, event: Any) -> list[Explanation]: ...
 
     @overload
-    def explain(self, event: Any, id: int) -> Explanation: ...
+    def explain(self, event: Any, id: int | str) -> Explanation: ...
 
-    def explain(self, event: Any, id: int | None = None) -> list[Explanation] | Explanation:
+    def explain(self, event: Any, id: int | str | None = None) -> list[Explanation] | Explanation:
         """Why an event satisfies a subscription, or why it does not.
 
         Args:
@@ -162,9 +181,11 @@ class Looking:
                 temp > 30: fails, temp is '31', a string and not a number
                 within(3, 4, 5): holds, the event is at (0, 0), 5 from the centre
         """
-        found = np.sort(self.match(event)).tolist() if id is None else [id]
+        found: list[Any] = np.sort(self.match(event)).tolist() if id is None else [id]
         with self._guard.writing():
             if id is None:
                 found = [one for one in found if one in self._ids]
-            explanations = explained(event, self._ids.known(found), self._kept, self._known)
+            ids = self._ids.known(found)
+            texts = self._ids.texts.of(ids.tolist())
+            explanations = explained(event, ids, texts, self._kept, self._known)
         return explanations if id is None else explanations[0]

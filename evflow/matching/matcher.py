@@ -37,6 +37,7 @@ from evflow.matching.rows import EventRows
 from evflow.matching.space import LOCATIONS, space_of
 from evflow.matching.stats import Stats
 from evflow.matching.strings import Strings
+from evflow.matching.textids import texts_of
 from evflow.matching.waiting import ALONE, WaitingMoves
 
 Int32s = NDArray[np.int32]
@@ -124,16 +125,17 @@ class Matcher(Looking):
     def __contains__(self, id: object) -> bool:
         return id in self._ids
 
-    def subscribe(self, subscription: str | Filter | Subscription, id: int | None = None) -> int:
+    def subscribe(self, subscription: str | Filter | Subscription, id: int | str | None = None) -> int:
         """Takes in a subscription.
 
         Args:
             subscription: a text, a filter or several.
             id: what matches will call it, 0 to 2**31 - 2; by default the smallest that is free. Memory is
-                proportional to the largest in use.
+                proportional to the largest in use. A text, of 1 to 255 bytes of UTF-8, is another name of
+                the smallest that is free: every method takes it, and ``texts`` gives it back.
 
         Returns:
-            The id.
+            The id, an integer.
 
         Raises:
             SubscriptionError: the subscription is malformed, or the id in use.
@@ -141,8 +143,9 @@ class Matcher(Looking):
         columns = FilterColumns.from_subscriptions([as_subscription(subscription)])
         columns.check(self.space)
         with self._guard.writing():
-            ids = self._ids.free([self._ids.next() if id is None else id])
-            self._enter(columns, ids)
+            texts = self._ids.texts.free([id]) if isinstance(id, str) else None
+            ids = self._ids.free([self._ids.next() if id is None or texts else id])
+            self._enter(columns, ids, texts)
         return int(ids[0])
 
     def subscribe_many(self, subscriptions: Any, ids: ArrayLike | None = None) -> Int32s:
@@ -151,25 +154,29 @@ class Matcher(Looking):
         Args:
             subscriptions: a list of texts, filters and subscriptions, ``FilterColumns``, or a table of
                 pyarrow (``FilterColumns.from_arrow``).
-            ids: one each; by default those that the columns hold, else the smallest that are free.
+            ids: one each, integers or texts; by default those that the columns hold, else the smallest that
+                are free.
 
         Returns:
-            int32: the ids, in the order of the subscriptions.
+            int32: the ids as integers, in the order of the subscriptions.
 
         Raises:
             SubscriptionError: a subscription is malformed, or an id in use; names it.
         """
         columns = columns_of(subscriptions, self._space)
         given = columns.ids if ids is None else ids
+        named = texts_of(given)
         with self._guard.writing():
             n = columns.subscriptions
-            chosen = self._ids.next_many(n) if given is None else self._ids.free(given)
+            texts = None if named is None else self._ids.texts.free(named)
+            count = n if texts is None else len(texts)
+            chosen = self._ids.next_many(count) if given is None or texts else self._ids.free(given)
             if len(chosen) != n:
                 raise SubscriptionError(f"{n} subscriptions and {len(chosen)} ids: expected one each")
-            self._enter(columns, chosen)
+            self._enter(columns, chosen, texts)
         return chosen
 
-    def _enter(self, columns: FilterColumns, ids: Int32s) -> None:
+    def _enter(self, columns: FilterColumns, ids: Int32s, texts: list[str] | None) -> None:
         counts = counts_of(columns)
         version = self._known.version
         filters = filters_of(columns, ids, self._known)
@@ -178,9 +185,11 @@ class Matcher(Looking):
         if len(filters):
             self._engine.add(filters)
         self._ids.add(ids, *counts)
+        if texts:
+            self._ids.texts.put(ids.tolist(), texts)
         self._kept.add(filters, columns)
 
-    def unsubscribe(self, id: int) -> None:
+    def unsubscribe(self, id: int | str) -> None:
         """Forgets a subscription; its id is free again.
 
         Args:
@@ -195,7 +204,7 @@ class Matcher(Looking):
         """Forgets many subscriptions, or none if one of them is not there.
 
         Args:
-            ids: integers, each once.
+            ids: integers or texts, each once.
 
         Raises:
             SubscriptionError: one is not there, or stands twice.
@@ -209,7 +218,7 @@ class Matcher(Looking):
             self._kept.remove(known)
 
     def move(
-        self, id: int, x: float, y: float, radius: float | None = None, *, filter: int | None = None
+        self, id: int | str, x: float, y: float, radius: float | None = None, *, filter: int | None = None
     ) -> None:
         """Gives the area of a subscription another centre.
 
@@ -232,7 +241,7 @@ class Matcher(Looking):
         guard = self._guard
         guard.enter_alone()
         try:
-            self._move_one(id, x, y, radius, filter)
+            id = self._move_one(id, x, y, radius, filter)
             number, reach = EVERY if filter is None else filter, KEPT if radius is None else radius
             self._note(ROW.pack(id, number, x, y, reach))
         finally:
@@ -250,7 +259,7 @@ class Matcher(Looking):
         """Gives the areas of many subscriptions other centres, or none if a number is wrong; see ``move``.
 
         Args:
-            ids: N subscriptions; one may stand several times, and the last counts.
+            ids: N subscriptions, by integers or texts; one may stand several times, and the last counts.
             x, y: N centres, or one for all.
             radius: N radii, or one for all; by default they stay.
             filters: N numbers of filters, -1 for all of a subscription that have an area; by default -1.

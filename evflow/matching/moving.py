@@ -51,8 +51,11 @@ class OneMove:
         self._place = self._centre.data.cast("B").cast("d")
         self._square = self._reach.data
 
-    def move(self, id: int, x: float, y: float, radius: float | None, which: int | None) -> None:
+    def move(self, id: int | str, x: float, y: float, radius: float | None, which: int | None) -> int:
         """Makes one move.
+
+        Returns:
+            The id as an integer.
 
         Raises:
             SubscriptionError: there is no such subscription or filter, it has no area, or a number is wrong.
@@ -72,8 +75,10 @@ class OneMove:
             else:
                 moved = self._quick(id, number, x, y, 0.0, reach)
             if moved:
-                return
-        self._engine.move(*self._checked(id, x, y, radius, which))
+                return id
+        number = self._ids.texts.number(id) if isinstance(id, str) else id
+        self._engine.move(*self._checked(number, x, y, radius, which))
+        return number
 
     def _number(self, which: Any) -> int:
         """The number of a filter, one that none has if it is wrong."""

@@ -58,7 +58,7 @@ class WaitingMoves:
         self._bounds = space.bounds
         self._most = MOST * ROW.size if hasattr(engine, "move_one") else 0
 
-    def add(self, id: int, x: float, y: float, radius: float | None, which: int | None) -> bool:
+    def add(self, id: Any, x: float, y: float, radius: float | None, which: int | None) -> bool:
         """Notes a move, unless too many wait or something may be wrong with it; whether it waits now."""
         first, second, third = self._bounds
         if not (

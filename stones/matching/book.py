@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import EvflowError, FlowError, SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns
+from evflow.matching.textids import texts_of
+from evflow.outside import shown
 from evflow.stones.matching.asked import Asked
 from evflow.stones.matching.ledger import ALL, Entry, Ledger, Moved
 from evflow.stones.matching.packing import pack, unpack
@@ -117,6 +119,7 @@ class Book:
             FlowError: it cannot be kept; nothing has changed.
         """
         port_list = self._port_list(ports, columns.subscriptions)
+        _refuse_texts(ids)
         ids = columns.ids if ids is None else ids
         if ids is not None:
             self._check_ids(np.asarray(ids))
@@ -155,6 +158,7 @@ class Book:
             SubscriptionError: there is no such subscription; nothing has changed.
             FlowError: it cannot be kept; nothing has changed.
         """
+        _refuse_texts(ids)
         seen: set[int] = set()
         for id in ids:
             if id not in self.matcher:
@@ -184,6 +188,7 @@ class Book:
             SubscriptionError: there is no such subscription or area; nothing has changed.
             FlowError: it cannot be kept, and holds until the node ends.
         """
+        _refuse_texts(ids)
         self.matcher.move_many(ids, x, y, radius, filters=filters)
         if self.ledger is not None:
             count = len(ids)
@@ -245,3 +250,9 @@ class Book:
             grown[: len(self._ports)] = self._ports
             self._ports = grown
         return self._ports
+
+
+def _refuse_texts(ids: Any) -> None:
+    """Refuses ids that are texts, which neither the ledger nor changes by events have."""
+    if texts := texts_of(ids):
+        raise SubscriptionError(f"id {shown(texts[0])}: expected a whole number; only a Matcher takes texts")

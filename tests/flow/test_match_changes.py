@@ -200,3 +200,16 @@ def test_changes_come_over_a_bridge() -> None:
         submit(flow, flight(1), flight(2))
         assert found(seen) == [(1, [5])]
         assert [letter.event.id for letter in flow.dead_letters()] == [6]
+
+
+def test_a_text_is_not_an_id_of_a_stone() -> None:
+    with matching("number == 1 and within(0, 0, 1)") as (flow, _):
+        alerts: Any = flow["alerts"]
+        for call in (
+            lambda: alerts.subscribe("number == 2", id="a"),
+            lambda: alerts.unsubscribe("a"),
+            lambda: alerts.move("a", 1.0, 1.0),
+        ):
+            with pytest.raises(ev.SubscriptionError, match="id 'a': expected a whole number; only a Matcher"):
+                call()
+        assert alerts.statistics().subscriptions == 1

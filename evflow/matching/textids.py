@@ -1,0 +1,142 @@
+"""Ids that are texts: names of the ids that the engines know, which are integers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evflow.errors import SubscriptionError
+from evflow.events.gather import starts_of
+from evflow.matching.literals import checked_text, shown
+from evflow.matching.mapped import mapped
+
+LONGEST = 255
+"""Bytes of UTF-8 that a text may have."""
+
+_FILES = ("id_text_data.npy", "id_text_lengths.npy", "id_text_numbers.npy")
+
+
+def texts_of(given: Any) -> list[str] | None:
+    """Ids as the user gave them, if they are texts; None if they are something else.
+
+    Args:
+        given: a list, a tuple or an array of numpy.
+
+    Raises:
+        SubscriptionError: some are texts and others are not.
+
+    Example:
+        >>> texts_of(["alice/7", "bob/1"]), texts_of([7, 1])
+        (['alice/7', 'bob/1'], None)
+    """
+    if isinstance(given, np.ndarray):
+        given = given.tolist() if given.dtype.kind in "UO" and given.ndim == 1 else ()
+    if not isinstance(given, list | tuple) or not given or not isinstance(given[0], str):
+        return None
+    for id in given:
+        if not isinstance(id, str):
+            raise SubscriptionError(f"ids: expected texts or whole numbers, not both, found {shown(id)}")
+    return list(given)
+
+
+class TextIds:
+    """Which integer each text stands for, and the other way around.
+
+    Example:
+        >>> texts = TextIds()
+        >>> texts.put([3], texts.free(["alice/7"]))
+        >>> texts.number("alice/7"), texts.of([3, 4])
+        (3, ['alice/7', None])
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._texts: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._numbers
+
+    def number(self, text: str) -> int:
+        """The integer that a text stands for.
+
+        Raises:
+            SubscriptionError: there is none.
+        """
+        found = self._numbers.get(text)
+        if found is None:
+            raise SubscriptionError(f"there is no subscription {shown(text)}")
+        return found
+
+    def of(self, ids: list[int]) -> list[str | None]:
+        """The text of each id, None where it has none."""
+        return [self._texts.get(id) for id in ids]
+
+    def free(self, given: list[str]) -> list[str]:
+        """Texts for new subscriptions, as plain ``str``.
+
+        Raises:
+            SubscriptionError: one is not a text that an id may be, is in use, or is given twice.
+        """
+        found: dict[str, None] = {}
+        for one in given:
+            text = checked_text(one, "id")
+            if not 0 < len(text.encode()) <= LONGEST:
+                raise SubscriptionError(
+                    f"id {shown(text)}: expected 1 to {LONGEST} bytes of UTF-8, found {len(text.encode())}"
+                )
+            if text in self._numbers:
+                raise SubscriptionError(f"id {shown(text)} is in use; unsubscribe it, or choose another")
+            if text in found:
+                raise SubscriptionError(f"id {shown(text)} stands twice; each may be given once")
+            found[text] = None
+        return list(found)
+
+    def put(self, ids: list[int], texts: list[str]) -> None:
+        """Notes texts that are free, one for each id."""
+        self._numbers.update(zip(texts, ids, strict=True))
+        self._texts.update(zip(ids, texts, strict=True))
+
+    def remove(self, ids: list[int]) -> None:
+        """Forgets the texts of ids, of those that have one."""
+        for id in ids if self._texts else ():
+            text = self._texts.pop(id, None)
+            if text is not None:
+                del self._numbers[text]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, about."""
+        return sum(len(text) + 250 for text in self._numbers)
+
+    def save(self, folder: Path) -> None:
+        """Writes all this to files in ``folder``, if there is something."""
+        if self._numbers:
+            pieces = [text.encode() for text in self._numbers]
+            lengths = np.array([len(piece) for piece in pieces], np.uint8)
+            columns = np.frombuffer(b"".join(pieces), np.uint8), lengths, list(self._numbers.values())
+            for name, column in zip(_FILES, columns, strict=True):
+                np.save(folder / name, np.asarray(column))
+
+    def load(self, folder: Path) -> None:
+        """Takes what ``save`` wrote."""
+        if (folder / _FILES[0]).exists():
+            data, lengths, numbers = (mapped(folder / name) for name in _FILES)
+            whole, ends = data.tobytes(), starts_of(lengths.astype(np.int64)).tolist()
+            texts = [whole[a:b].decode() for a, b in pairwise(ends)]
+            self.put(numbers.tolist(), texts)
+
+
+def numbers_of(given: Any, texts: TextIds) -> Any:
+    """Ids as integers where they are texts, else as they were given.
+
+    Raises:
+        SubscriptionError: there is no subscription of a text.
+    """
+    named = texts_of(given)
+    return given if named is None else np.array([texts.number(text) for text in named], np.int64)

@@ -1,0 +1,99 @@
+"""Ids that are texts: a dict says what a matcher has to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from evflow.errors import SubscriptionError
+from evflow.matching import Matcher
+
+WORDS = ["alice/7", "bob", "7", "é𝄞", " ", "x" * 255, "é" * 127, "a\0b"]
+
+
+def found(matcher: Matcher, value: int) -> list[str | None]:
+    return sorted(matcher.texts(matcher.match({"a": value})), key=str)
+
+
+@pytest.mark.parametrize("engine", ["reference", "index"])
+def test_what_texts_stand_for_is_what_a_dict_says(engine: str, tmp_path: Path) -> None:
+    for seed in range(4):
+        random, matcher, held = Random(seed), Matcher(engine, lookup=True), dict[str | None, int]()
+        matcher.subscribe("a > 1000", 3)
+        for step in range(40):
+            free = [word for word in WORDS if word not in held]
+            if free and random.random() < 0.6:
+                some = random.sample(free, random.randint(1, len(free)))
+                values = [random.randrange(5) for _ in some]
+                texts = [f"a == {value} and within({value}, 0, 1)" for value in values]
+                if len(some) == 1:
+                    matcher.subscribe(texts[0], some[0])
+                else:
+                    matcher.subscribe_many(texts, random.choice([some, tuple(some), np.array(some, object)]))
+                held |= dict(zip(some, values, strict=True))
+            elif held:
+                gone = random.sample(sorted(map(str, held)), random.randint(1, len(held)))
+                if len(gone) == 1:
+                    matcher.unsubscribe(gone[0])
+                else:
+                    matcher.unsubscribe_many(gone)
+                held = {word: value for word, value in held.items() if word not in gone}
+            if step % 10 == 9:
+                matcher.save(tmp_path / str(seed))
+                matcher = Matcher.load(tmp_path / str(seed))
+            assert len(matcher) == len(held) + 1
+            for word in WORDS:
+                assert (word in matcher) is (word in held)
+            for word, value in held.items():
+                assert str(matcher[str(word)]) == f"a == {value} and within({value}, 0, 1)"
+            for value in range(5):
+                event = {"a": value, "x": value, "y": 0}
+                wanted = sorted(str(word) for word in held if held[word] == value)
+                assert sorted(map(str, matcher.texts(matcher.match(event)))) == wanted
+                assert sorted(str(one.id) for one in matcher.explain(event)) == wanted
+            assert matcher.texts([3, 999]) == [None, None]
+
+
+@pytest.mark.parametrize("engine", ["reference", "index"])
+def test_areas_move_by_texts(engine: str) -> None:
+    matcher = Matcher(engine, lookup=True)
+    matcher.subscribe_many(["within(0, 0, 1)", "within(5, 5, 1) or a > 1"], ["one", "two"])
+    for _ in range(100):
+        matcher.move("one", 7.0, 7.0)
+    matcher.move_many(["two", "one"], [9, 8], [9, 8])
+    matcher.move("two", 9.0, 9.0, 2.0, filter=0)
+    assert matcher.texts(matcher.find(around=(8, 8))) == ["one", "two"]
+    assert str(matcher["two"]) == "within(9, 9, 2) or a > 1"
+    assert str(matcher.explain({"a": 2}, "two")).startswith("subscription 'two' matches")
+    with pytest.raises(SubscriptionError, match="has no area to move"):
+        matcher.move("two", 1.0, 1.0, filter=1)
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (["", "b"], "id '': expected 1 to 255 bytes of UTF-8, found 0"),
+        (["a", "é" * 128], "expected 1 to 255 bytes of UTF-8, found 256"),
+        (["a", "a"], "id 'a' stands twice"),
+        (["a", "used"], "id 'used' is in use"),
+        (["a", 3], "expected texts or whole numbers, not both, found 3"),
+        ([3, "a"], "expected whole numbers, or texts alone"),
+        (["a", "\ud800"], "lone surrogates"),
+        (["a"], "2 subscriptions and 1 ids"),
+        (["a", "b", "c"], "2 subscriptions and 3 ids"),
+    ],
+)
+def test_wrong_texts_change_nothing(ids: list[object], said: str) -> None:
+    matcher = Matcher("reference")
+    matcher.subscribe("a > 1", "used")
+    with pytest.raises(SubscriptionError, match=said):
+        matcher.subscribe_many(["a > 1", "a > 2"], ids)  # type: ignore[arg-type]
+    assert len(matcher) == 1 and "a" not in matcher
+    for call in (matcher.unsubscribe, matcher.__getitem__, lambda id: matcher.move(id, 1.0, 1.0)):
+        with pytest.raises(SubscriptionError, match="there is no subscription 'a'"):
+            call("a")
+    matcher.unsubscribe("used")
+    assert matcher.subscribe("a > 1", "used") == 0
