@@ -5,36 +5,55 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from evflow.matching.areas.columns import AreaColumns
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.engine import ENGINES, Matches
 from evflow.matching.explain import Explanation, FilterExplanation, Reason
-from evflow.matching.model import Circle, Constraint, Filter, GlobeCircle, Op, Subscription
+from evflow.matching.model import (
+    Box,
+    Circle,
+    Constraint,
+    Filter,
+    GlobeBox,
+    GlobeCircle,
+    GlobePolygon,
+    Op,
+    Polygon,
+    Subscription,
+)
 from evflow.matching.prepared import PreparedEvents
 from evflow.matching.stats import Stats
 from evflow.matching.text import parse_filter, parse_subscription
 
 if TYPE_CHECKING:
+    from evflow.matching.areas.overlap import overlaps
     from evflow.matching.matcher import Matcher
     from evflow.matching.tracking import Tracked, Tracker
 
 __all__ = [
     "ENGINES",
+    "AreaColumns",
+    "Box",
     "Circle",
     "Constraint",
     "Explanation",
     "Filter",
     "FilterColumns",
     "FilterExplanation",
+    "GlobeBox",
     "GlobeCircle",
+    "GlobePolygon",
     "Matcher",
     "Matches",
     "Op",
+    "Polygon",
     "PreparedEvents",
     "Reason",
     "Stats",
     "Subscription",
     "Tracked",
     "Tracker",
+    "overlaps",
     "parse_filter",
     "parse_subscription",
 ]
@@ -43,6 +62,7 @@ _LATER = {
     "Matcher": "evflow.matching.matcher",
     "Tracked": "evflow.matching.tracking",
     "Tracker": "evflow.matching.tracking",
+    "overlaps": "evflow.matching.areas.overlap",
 }
 
 

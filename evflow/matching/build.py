@@ -20,8 +20,8 @@ from typing import Any
 
 _HERE = Path(__file__).resolve().parent
 _KERNELS = (
-    *("globe", "kernels", "index.change", "index.dicts", "index.directory", "index.moving", "index.pool"),
-    *("index.purge", "index.scratch", "index.settle", "stays"),
+    *("areas.meeting", "globe", "kernels", "index.change", "index.dicts", "index.directory", "index.moving"),
+    *("index.pool", "index.purge", "index.scratch", "index.settle", "stays"),
 )
 """The modules that define kernels, or import those that do."""
 

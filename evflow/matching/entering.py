@@ -35,7 +35,7 @@ def columns_of(given: Any, space: Space) -> FilterColumns:
     if isinstance(given, FilterColumns):
         columns = given
     elif type(given).__module__.partition(".")[0] == "pyarrow":
-        columns = FilterColumns.from_arrow(given)
+        columns = FilterColumns.from_arrow(given, space.name)
     elif isinstance(given, Iterable):
         columns = _columns_of_many(given)
     else:
@@ -58,7 +58,7 @@ def _columns_of_many(given: Any) -> FilterColumns:
 
 
 def counts_of(columns: FilterColumns) -> tuple[Int32s, Int32s, NDArray[np.bool_]]:
-    """How many filters and constraints each subscription has, and which filters have an area."""
+    """How many filters and constraints each subscription has, and which filters have a circle."""
     located = np.zeros(len(columns), bool) if columns.x is None else ~np.isnan(columns.x)
     sizes = np.diff(columns.start)
     if columns.subscription is None:

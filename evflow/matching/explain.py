@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.choices import suggestion
+from evflow.matching.areas.columns import AreaColumns
+from evflow.matching.areas.overlap import overlaps
 from evflow.matching.derived import with_derived
 from evflow.matching.encoding.builder import Workspace
 from evflow.matching.encoding.encode import encode
@@ -18,6 +20,7 @@ from evflow.matching.encoding.values import Vocabulary, attributes_of
 from evflow.matching.kept import Kept
 from evflow.matching.literals import name_text, number_text, string_text
 from evflow.matching.model import Area, Constraint, Filter
+from evflow.matching.outlines import SHAPES
 from evflow.matching.reference import Reference
 from evflow.matching.rows import NUMBER, TEXT, EventRows
 from evflow.matching.space import EARTH_RADIUS
@@ -131,7 +134,10 @@ def explained(
                 reasons.append(Reason(constraint, true[row], seen.value(constraint)))
                 row += 1
             if part.area is not None:
-                reasons.append(Reason(part.area, inside[number], seen.place(filters.centre[number])))
+                shaped = isinstance(part.area, SHAPES)
+                holds = seen.inside(part.area) if shaped else inside[number]
+                told = seen.place(None if shaped else filters.centre[number])
+                reasons.append(Reason(part.area, holds, told))
             parts.append(FilterExplanation(part, tuple(reasons)))
             number += 1
         found.append(Explanation(id if name is None else name, tuple(parts)))
@@ -179,8 +185,14 @@ class _Seen:
             return f"{name} is {shown if len(shown) <= _LONGEST else f'{shown[:_LONGEST]}…'}"
         return f"{name} is there, neither a number nor a string"
 
-    def place(self, centre: NDArray[np.float64]) -> str:
-        """Where it happened, and how far from the centre of an area."""
+    def inside(self, area: Area) -> bool:
+        """Whether it happened in a box or a polygon."""
+        x, y = (coordinate(self._attributes, name) for name in self._known.location)
+        place = AreaColumns.points(x, y, self._known.space.name)
+        return bool(overlaps(place, AreaColumns.of([area]))[0])
+
+    def place(self, centre: NDArray[np.float64] | None) -> str:
+        """Where it happened, and how far from the centre of an area if that is a circle."""
         names = self._known.location
         x, y = (coordinate(self._attributes, name) for name in names)
         place = self._rows.place[0]
@@ -188,8 +200,10 @@ class _Seen:
             wrong = [name_text(name) for name, value in zip(names, (x, y), strict=True) if math.isnan(value)]
             there = f"it has no number {' and no number '.join(wrong)}" if wrong else f"({x}, {y}) is nowhere"
             return f"the event has no place: {there}"
-        away = math.dist(place.tolist(), centre.tolist())
         at = f"the event is at ({number_text(x)}, {number_text(y)})"
+        if centre is None:
+            return at
+        away = math.dist(place.tolist(), centre.tolist())
         if len(place) == 2:
             return f"{at}, {away:.6g} from the centre"
         metres = 2 * EARTH_RADIUS * math.asin(min(away / 2, 1.0))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import starts_of
+
 
 @dataclass(frozen=True, slots=True)
 class Filters:
@@ -36,3 +38,19 @@ class Filters:
 
     def __len__(self) -> int:
         return len(self.subscription)
+
+    def take(self, which: NDArray[np.intp]) -> Filters:
+        """Some of these filters, by number, in this order."""
+        lengths = np.diff(self.start)[which]
+        start = starts_of(lengths)
+        at = np.arange(start[-1]) + np.repeat(self.start[:-1][which] - start[:-1], lengths)
+        return Filters(
+            subscription=self.subscription[which],
+            start=start,
+            name=self.name[at],
+            op=self.op[at],
+            number=self.number[at],
+            text=self.text[at],
+            centre=self.centre[which],
+            reach=self.reach[which],
+        )

@@ -44,14 +44,9 @@ def sine_cosine(degrees: float) -> tuple[float, float]:
     return -s, -c
 
 
-@array_kernel(lambda: types.UniTuple(types.float64, 3)(types.float64, types.float64))
-def unit_vector(latitude: float, longitude: float) -> tuple[float, float, float]:
-    """The unit vector of a place in degrees; three times NaN if there is no such place.
-
-    Example:
-        >>> unit_vector(0.0, -270.0)
-        (0.0, 1.0, 0.0)
-    """
+@compiled
+def place_vector(latitude: float, longitude: float) -> tuple[float, float, float]:
+    """The unit vector of a place in degrees; three times NaN if there is no such place."""
     if not -90.0 <= latitude <= 90.0 or not -math.inf < longitude < math.inf:
         return math.nan, math.nan, math.nan
     if latitude == 90.0 or latitude == -90.0:
@@ -69,10 +64,21 @@ def unit_vector(latitude: float, longitude: float) -> tuple[float, float, float]
     return out * c + 0.0, out * s + 0.0, up + 0.0
 
 
+@array_kernel(lambda: types.UniTuple(types.float64, 3)(types.float64, types.float64))
+def unit_vector(latitude: float, longitude: float) -> tuple[float, float, float]:
+    """The unit vector of a place in degrees; three times NaN if there is no such place.
+
+    Example:
+        >>> unit_vector(0.0, -270.0)
+        (0.0, 1.0, 0.0)
+    """
+    return place_vector(latitude, longitude)
+
+
 @array_kernel(lambda: types.void(read(types.float64), read(types.float64), types.float64[:, ::1]))
 def unit_vectors(
     latitude: NDArray[np.float64], longitude: NDArray[np.float64], vectors: NDArray[np.float64]
 ) -> None:
     """Fills (N, 3) with the unit vectors of N places."""
     for i in range(len(latitude)):
-        vectors[i, 0], vectors[i, 1], vectors[i, 2] = unit_vector(latitude[i], longitude[i])
+        vectors[i, 0], vectors[i, 1], vectors[i, 2] = place_vector(latitude[i], longitude[i])

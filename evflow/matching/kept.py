@@ -22,6 +22,7 @@ from evflow.matching.model import Subscription
 from evflow.matching.moving import COLUMNS, EVERY, KEPT, ROW
 from evflow.matching.operators import NAMES_OTHER, TAKES_NOTHING
 from evflow.matching.reference import within
+from evflow.matching.shaped import Shaped
 
 _MOST = 4096 * ROW.size
 
@@ -36,6 +37,9 @@ class Kept:
 
     Args:
         known: names, strings and the space of the matcher.
+
+    Attributes:
+        shaped: what holds boxes and polygons; None as long as there are none.
     """
 
     def __init__(self, known: Vocabulary) -> None:
@@ -43,6 +47,7 @@ class Kept:
         # The centre is as it was given, on the globe in degrees, and the reach is the radius.
         self._held = Held(2)
         self._moves = bytearray()
+        self.shaped: Shaped | None = None
 
     def add(self, filters: Filters, columns: FilterColumns) -> None:
         """Takes subscriptions in.
@@ -128,7 +133,10 @@ class Kept:
         none = int(np.count_nonzero(used < 0))
         texts = [self._known.strings.bytes_of(number).decode() for number in used[none:].tolist()]
         x, y = held.centre[filters].T.copy()
+        area, areas = (None, None) if self.shaped is None else self.shaped.of(ids, owner)
         return FilterColumns(
+            area=area,
+            areas=areas,
             names=[name if isinstance(name, str) else "" for name in self._known.names.in_order()],
             texts=texts,
             start=start,

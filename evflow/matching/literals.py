@@ -14,6 +14,9 @@ WORDS = frozenset(
 )
 """The words of the language, in any case: an attribute of such a name is written in backquotes."""
 
+LIMIT = 2.0**128 - 2.0**104
+"""The largest coordinate and radius on the plane, whatever the sign: that of float32."""
+
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 _ESCAPES = {"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\0": r"\0"}
 _SHOWN = 60

@@ -15,12 +15,18 @@ from evflow.matching.guard import Guard
 from evflow.matching.ids import Ids
 from evflow.matching.kept import Kept
 from evflow.matching.model import Filter, Subscription
+from evflow.matching.outlines import SHAPES
 from evflow.matching.space import Space
 
 _PIECE = 1024
 """Subscriptions that ``items`` makes at once."""
 
 Int32s = NDArray[np.int32]
+
+
+def _shapes(subscription: Subscription) -> list[object]:
+    """The boxes and polygons of the filters of a subscription."""
+    return [part.area if isinstance(part.area, SHAPES) else None for part in subscription.filters]
 
 
 class Looking:
@@ -138,16 +144,21 @@ class Looking:
             columns.check(self._space.name)
         with self._guard.writing():
             ids = self._ids.all()
-            for held in (
-                None if name is None else self._kept.naming(name),
-                None if around is None else self._kept.around(*around),
-            ):
-                if held is not None:
-                    ids = np.intersect1d(ids, self._kept.owners(held), assume_unique=True)
+            if name is not None:
+                ids = np.intersect1d(ids, self._kept.owners(self._kept.naming(name)), assume_unique=True)
+            if around is not None:
+                found = self._kept.owners(self._kept.around(*around))
+                if self._kept.shaped is not None:
+                    found = np.union1d(found, self._kept.shaped.around(*around))
+                ids = np.intersect1d(ids, found, assume_unique=True)
             if columns is not None:
                 alike = self._ids.filters[ids] == len(columns)
                 alike &= self._ids.constraints[ids] == len(columns.name)
                 ids = self._kept.like(columns, ids[alike])
+                if self._kept.shaped is not None or columns.area is not None:
+                    wanted = _shapes(columns.to_subscriptions()[0])
+                    held = self._kept.subscriptions(ids)
+                    ids = ids[np.array([_shapes(one) == wanted for one in held], np.bool_)]
         return ids
 
     @overload

@@ -34,6 +34,7 @@ from evflow.matching.moving import EVERY, KEPT, ROW, OneMove, checked_moves
 from evflow.matching.names import Names
 from evflow.matching.prepared import PreparedEvents
 from evflow.matching.rows import EventRows
+from evflow.matching.shaped import Shaped, both, shaped_filters
 from evflow.matching.space import LOCATIONS, space_of
 from evflow.matching.stats import Stats
 from evflow.matching.strings import Strings
@@ -103,6 +104,8 @@ class Matcher(Looking):
         # Some find out while matching that their filters had better stand elsewhere.
         self._weigh = getattr(self._engine, "weigh", None)
         self._arranging = getattr(self._engine, "arranging", None)
+        # Subscriptions with boxes or polygons, once there are any.
+        self._shaped: Shaped | None = None
         self._counting = Lock()
         self._events = self._matches = 0
         self._note = self._kept.note
@@ -179,15 +182,36 @@ class Matcher(Looking):
     def _enter(self, columns: FilterColumns, ids: Int32s, texts: list[str] | None) -> None:
         counts = counts_of(columns)
         version = self._known.version
-        filters = filters_of(columns, ids, self._known)
+        filters = rest = filters_of(columns, ids, self._known)
+        if columns.area is not None and (shaped := shaped_filters(columns)).any():
+            assert columns.areas is not None
+            which = np.flatnonzero(shaped)
+            self._shapes().add(filters.take(which), columns.area[which], columns.areas)
+            counts[2][shaped] = False
+            rest = filters.take(np.flatnonzero(~shaped))
         if self._known.version != version:
             self._one.forget()
-        if len(filters):
-            self._engine.add(filters)
+        try:
+            if len(rest):
+                self._engine.add(rest)
+        except BaseException:
+            if self._shaped is not None:
+                self._shaped.remove(ids)
+            raise
         self._ids.add(ids, *counts)
         if texts:
             self._ids.texts.put(ids.tolist(), texts)
         self._kept.add(filters, columns)
+
+    def _shapes(self) -> Shaped:
+        """What holds subscriptions with boxes or polygons."""
+        if self._shaped is None:
+            dimensions = self._space.dimensions
+            self._shaped = Shaped(
+                self._known, lambda: _made(self.engine, self._strings, dimensions, self.options)
+            )
+            self._kept.shaped = self._shaped
+        return self._shaped
 
     def unsubscribe(self, id: int | str) -> None:
         """Forgets a subscription; its id is free again.
@@ -212,6 +236,11 @@ class Matcher(Looking):
         with self._guard.writing():
             known = self._ids.known(ids, repeats=False)
             held = known[self._ids.filters[known] > 0]
+            if self._shaped is not None:
+                slots = self._shaped.slots
+                own = np.array([id in slots for id in held.tolist()], np.bool_)
+                self._shaped.remove(held[own])
+                held = held[~own]
             if len(held):
                 self._engine.remove(held)
             self._ids.remove(known)
@@ -290,6 +319,8 @@ class Matcher(Looking):
             if self._names.derived:
                 rows = with_derived(rows, self._names, self._strings)
             ids: Int32s = self._match_one(rows) if self._match_one else self._engine.match(rows).ids
+            if self._shaped is not None:
+                ids = np.concatenate([ids, self._shaped.match_one(rows)])
         finally:
             guard.leave()
         with self._counting:
@@ -297,11 +328,16 @@ class Matcher(Looking):
             self._matches += len(ids)
         if self._arranging is not None and self._arranging.better:
             self._arrange()
+        if self._shaped is not None and self._shaped.better:
+            self._arrange()
         return ids
 
     def _arrange(self) -> None:
         with self._guard.writing():
-            self._engine.arrange()
+            if self._arranging is not None and self._arranging.better:
+                self._engine.arrange()
+            if self._shaped is not None:
+                self._shaped.arrange()
 
     def match_batch(self, batch: Any, threads: int | None = None) -> Matches:
         """The ids of the subscriptions that each of many events satisfies.
@@ -335,8 +371,10 @@ class Matcher(Looking):
             rows = batch if isinstance(batch, EventRows) else self._rows(batch, self._workspace)
             if self._weigh and len(rows) > 1 and self._weigh(rows):
                 return None
+            if self._shaped is not None and len(rows) > 1 and self._shaped.weigh(rows):
+                return None
             matches: Matches = self._engine.match(rows, threads)
-            return matches
+            return matches if self._shaped is None else both(matches, self._shaped.match(rows, threads))
         finally:
             guard.leave()
 
@@ -379,7 +417,9 @@ class Matcher(Looking):
         def save(folder: Path) -> None:
             self._ids.save(folder)
             self._strings.save(folder)
-            for name, part in (("engine", self._engine), ("kept", self._kept)):
+            parts: list[tuple[str, Any]] = [("engine", self._engine), ("kept", self._kept)]
+            parts += [] if self._shaped is None else [("shaped", self._shaped)]
+            for name, part in parts:
                 (folder / name).mkdir()
                 part.save(folder / name)
 
@@ -391,6 +431,7 @@ class Matcher(Looking):
                 "location": self.location,
                 "threads": self.threads,
                 "lookup": not isinstance(self._kept, Nothing),
+                "shaped": self._shaped is not None,
                 "names": self._names.in_order(),
             }
             saved.write(Path(path), content, save)
@@ -424,6 +465,8 @@ class Matcher(Looking):
             matcher._ids.load(arrays)
             matcher._engine.load(arrays / "engine")
             matcher._kept.load(arrays / "kept")
+            if content["shaped"]:
+                matcher._shapes().load(arrays / "shaped")
         except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError) as error:
             raise SubscriptionError(f"{path} holds a damaged matcher: {error!r}; save it again") from error
         return matcher
@@ -438,6 +481,8 @@ class Matcher(Looking):
                 "kept": self._kept.nbytes,
             }
             memory.update({f"engine.{what}": size for what, size in self._engine.memory().items()})
+            if self._shaped is not None:
+                memory.update(self._shaped.memory())
             describe = getattr(self._engine, "details", dict)
             return Stats(
                 self.engine,

@@ -22,12 +22,22 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from evflow.errors import SubscriptionError
-from evflow.matching.literals import checked_number, checked_text, name_text, number_text, shown, string_text
+from evflow.matching.literals import (
+    LIMIT,
+    checked_number,
+    checked_text,
+    name_text,
+    number_text,
+    shown,
+    string_text,
+)
 from evflow.matching.operators import Op
+from evflow.matching.outlines import SHAPES, Box, GlobeBox, GlobePolygon, Polygon
 from evflow.matching.patterns import searcher
 
 __all__ = [
-    "LIMIT", "Area", "Circle", "Constraint", "Filter", "GlobeCircle", "Op", "Subscription",
+    "LIMIT", "Area", "Box", "Circle", "Constraint", "Filter", "GlobeBox", "GlobeCircle", "GlobePolygon", "Op",
+    "Polygon", "Subscription",
 ]  # fmt: skip
 
 
@@ -205,10 +215,6 @@ class GlobeCircle:
         return f"within({centre}, {number_text(self.radius)} m)"
 
 
-LIMIT = 2.0**128 - 2.0**104
-"""The largest coordinate and radius on the plane, whatever the sign: that of float32."""
-
-
 def _check_radius(area: Circle | GlobeCircle) -> None:
     if area.radius < 0:
         raise SubscriptionError(
@@ -223,7 +229,7 @@ def _normal_longitude(degrees: float) -> float:
     return rest - 360.0 if rest >= 180.0 else rest + 360.0 if rest < -180.0 else rest
 
 
-Area = Circle | GlobeCircle
+Area = Circle | GlobeCircle | Box | GlobeBox | Polygon | GlobePolygon
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -245,9 +251,10 @@ class Filter:
 
     def __init__(self, constraints: Iterable[Constraint] = (), area: Area | None = None) -> None:
         object.__setattr__(self, "constraints", _all(constraints, Constraint, "a filter's constraints"))
-        if area is not None and not isinstance(area, (Circle, GlobeCircle)):
+        if area is not None and not isinstance(area, (Circle, GlobeCircle, *SHAPES)):
             raise SubscriptionError(
-                f"a filter's area: expected a Circle or GlobeCircle but found {shown(area)}"
+                "a filter's area: expected a Circle, Box, Polygon, GlobeCircle, GlobeBox or GlobePolygon but "
+                f"found {shown(area)}"
             )
         object.__setattr__(self, "area", area)
 

@@ -141,7 +141,7 @@ def _check_area(ids: Ids, id: int, which: int | None) -> None:
         raise SubscriptionError(f"filter {which}: expected a number from 0")
     if not ids.has_area(id, -1 if which is None else which):
         held = f"subscription {id}" if which is None else f"filter {which} of subscription {id}"
-        raise SubscriptionError(f"{held} has no area to move")
+        raise SubscriptionError(f"{held} has no area to move; only circles move")
 
 
 def _floats(what: str, given: Any, n: int) -> NDArray[np.float64]:

@@ -23,10 +23,10 @@ EARTH_RADIUS = 6_371_008.8
 LOCATIONS = {"plane": ("x", "y"), "globe": ("latitude", "longitude")}
 """The attributes that say where an event happened, by space, unless the matcher is told others."""
 
-_DEGREES = 90.0 / (math.pi * EARTH_RADIUS)
+METRE = 90.0 / (math.pi * EARTH_RADIUS)
 """Half the angle that a metre of the surface is."""
 
-_ALL = 5.0
+WHOLE = 5.0
 """More than the square of the longest chord of the unit sphere."""
 
 Floats = NDArray[np.float64]
@@ -157,16 +157,16 @@ class Globe(Space):
         if not 0 <= radius < math.inf:
             reach[0] = math.nan
             return
-        degrees = radius * _DEGREES
+        degrees = radius * METRE
         half = globe.unit_vector(degrees, 0.0)[2] if degrees < 90.0 else 0.0
-        reach[0] = (2.0 * half) * (2.0 * half) if degrees < 90.0 else _ALL
+        reach[0] = (2.0 * half) * (2.0 * half) if degrees < 90.0 else WHOLE
 
     def reaches(self, radius: Floats) -> Floats:
-        degrees = np.minimum(radius * _DEGREES, 90.0)
+        degrees = np.minimum(radius * METRE, 90.0)
         sines = np.empty((len(degrees), 3))
         # The third number of the vector at a latitude is the sine of that.
         globe.unit_vectors(np.ascontiguousarray(degrees), np.zeros(len(degrees)), sines)
-        return np.where(degrees >= 90.0, _ALL, (2.0 * sines[:, 2]) * (2.0 * sines[:, 2]))
+        return np.where(degrees >= 90.0, WHOLE, (2.0 * sines[:, 2]) * (2.0 * sines[:, 2]))
 
 
 def space_of(name: str) -> Space:

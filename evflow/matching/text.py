@@ -14,8 +14,19 @@ from itertools import product
 from math import prod
 
 from evflow.errors import SubscriptionError
+from evflow.matching.areas.wkt import polygon_of
 from evflow.matching.literals import shown
-from evflow.matching.model import Area, Circle, Constraint, Filter, GlobeCircle, Op, Subscription
+from evflow.matching.model import (
+    Area,
+    Box,
+    Circle,
+    Constraint,
+    Filter,
+    GlobeBox,
+    GlobeCircle,
+    Op,
+    Subscription,
+)
 from evflow.matching.operators import COMPARISONS, OPERATORS
 from evflow.matching.tokens import Token, misplaced, tokens
 
@@ -206,7 +217,9 @@ class _Parser:
         areas = [part for part in parts if part.area is not None]
         if len(areas) > 1:
             raise misplaced(
-                "a filter has one area: expected within once between two or", self.source, areas[1].area_at
+                "a filter has one area: expected within or inside once between two or",
+                self.source,
+                areas[1].area_at,
             )
         return _Part(constraints, areas[0].area, areas[0].area_at) if areas else _Part(constraints)
 
@@ -237,12 +250,15 @@ class _Parser:
                 self.expect(")", ") after the name")
             return [_Part((self.constraint(name, Op.EXISTS, None),))]
         if self.token.kind == "within":
-            return [self.area()]
+            return [self.area(self.circle)]
         if self.token.kind == "name":
+            # A word of the language only here.
+            if self.token.text.lower() == "inside" and self.tokens[self.next + 1].kind == "(":
+                return [self.area(self.shape)]
             return self.comparison()
         if self.token.kind in ("number", "string", "+", "-"):
             return self.reversed()
-        raise self.unexpected("an attribute, a value, exists, within, not or (", self.word_hint())
+        raise self.unexpected("an attribute, a value, exists, within, inside, not or (", self.word_hint())
 
     def parentheses(self, opening: Token) -> list[_Part]:
         self.depth += 1
@@ -362,12 +378,23 @@ class _Parser:
             found.append(self.compared(name, second))
         return self.several(found, every=True)
 
-    def area(self) -> _Part:
+    def area(self, read: Callable[[], Area]) -> _Part:
+        """An area: what follows its word and a parenthesis is read."""
         word = self.token
         if self.negated:
-            raise self.error("within has no opposite: not can only stand before conditions on attributes")
+            raise self.error(
+                f"{word.text.lower()} has no opposite: not can only stand before conditions on attributes"
+            )
         self.next += 1
-        self.expect("(", "( after within")
+        self.expect("(", f"( after {word.text.lower()}")
+        try:
+            return _Part((), read(), word.at)
+        except SubscriptionError as error:
+            if error.source:
+                raise
+            raise self.error(error.message, word) from None
+
+    def circle(self) -> Area:
         numbers = [self.number()]
         for _ in range(2):
             self.expect(",", "a comma, as in within(x, y, radius) or within(latitude, longitude, 50 km)")
@@ -376,13 +403,27 @@ class _Parser:
         if unit is not None and unit.text not in _METRES:
             raise self.error(f"expected m, km or mi but found {unit.text[:_SHOWN]}", unit)
         self.expect(")", "m, km, mi or )" if unit is None else ")")
-        try:
-            if unit is None:
-                return _Part((), Circle(*numbers), word.at)
-            latitude, longitude, radius = numbers
-            return _Part((), GlobeCircle(latitude, longitude, radius * _METRES[unit.text]), word.at)
-        except SubscriptionError as error:
-            raise self.error(error.message, word) from None
+        if unit is None:
+            return Circle(*numbers)
+        latitude, longitude, radius = numbers
+        return GlobeCircle(latitude, longitude, radius * _METRES[unit.text])
+
+    def shape(self) -> Area:
+        """A box by its four numbers, or a polygon as well-known text."""
+        text = self.accept("string")
+        numbers = [] if text is not None else [self.number()]
+        while numbers and len(numbers) < 4:
+            self.expect(
+                ",", "a comma, as in inside(x1, y1, x2, y2) or inside(south, west, north, east degrees)"
+            )
+            numbers.append(self.number())
+        unit = self.accept("name")
+        if unit is not None and unit.text.lower() != "degrees":
+            raise self.error(f"expected degrees but found {unit.text[:_SHOWN]}", unit)
+        self.expect(")", "degrees or )" if unit is None else ")")
+        if text is not None:
+            return polygon_of(str(text.value), "plane" if unit is None else "globe")
+        return Box(*numbers) if unit is None else GlobeBox(*numbers)
 
     def name(self) -> Token:
         if self.token.kind != "name":

@@ -2,7 +2,9 @@
 longest.
 
 A piece is a msgpack list of filters. A filter is a list: its area or nil, then name, operator and operand of
-each constraint in turn. An area is a list of three numbers, on the globe with a fourth element, "m".
+each constraint in turn. A circle is a list of three numbers, on the globe with a fourth element, "m". A box
+is a list of "box" or "globe box" and four numbers; a polygon one of "polygon" or "globe polygon" and its
+rings, each a list of coordinates.
 """
 
 from __future__ import annotations
@@ -11,11 +13,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgpack
+import numpy as np
 
 from evflow.errors import FlowError, SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.columns.content import NOWHERE, Content
+from evflow.matching.outlines import Box, GlobeBox, GlobePolygon, Polygon, Shape
 from evflow.outside import from_msgpack, shown
+
+_KINDS: dict[str, type[Shape]] = {
+    "box": Box,
+    "globe box": GlobeBox,
+    "polygon": Polygon,
+    "globe polygon": GlobePolygon,
+}
 
 
 def pack(columns: FilterColumns, space: str) -> list[bytes]:
@@ -34,7 +45,7 @@ def pack(columns: FilterColumns, space: str) -> list[bytes]:
     owners = range(count) if columns.subscription is None else columns.subscription.tolist()
     rows = _constraints(columns)
     starts = columns.start.tolist()
-    areas = _areas(columns, ["m"] if space == "globe" else [])
+    areas = _shapes(columns, _areas(columns, ["m"] if space == "globe" else []))
     found: list[list[list[Any]]] = [[] for _ in range(columns.subscriptions)]
     for number, owner in enumerate(owners):
         parts: list[Any] = [areas[number]]
@@ -62,6 +73,20 @@ def _areas(columns: FilterColumns, mark: list[str]) -> list[list[Any] | None]:
     return [[*circle, *mark] if circle[0] == circle[0] else None for circle in circles]
 
 
+def _shapes(columns: FilterColumns, areas: list[list[Any] | None]) -> list[list[Any] | None]:
+    """The same with boxes and polygons."""
+    if columns.area is None or columns.areas is None:
+        return areas
+    for number in np.flatnonzero(columns.area >= 0).tolist():
+        area = columns.areas[int(columns.area[number])]
+        name = next(name for name, kind in _KINDS.items() if isinstance(area, kind))
+        if isinstance(area, (Polygon, GlobePolygon)):
+            areas[number] = [name, *([c for corner in ring for c in corner] for ring in area.rings)]
+        else:
+            areas[number] = [name, *(getattr(area, part) for part in type(area).__slots__)]
+    return areas
+
+
 def unpack(pieces: Sequence[bytes], space: str) -> FilterColumns:
     """Subscriptions that ``pack`` made, as columns that are checked.
 
@@ -79,7 +104,10 @@ def unpack(pieces: Sequence[bytes], space: str) -> FilterColumns:
             for area, *flat in from_msgpack(piece):
                 parts = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
                 constraints = [(n, op, v if isinstance(v, str) else float(v)) for n, op, v in parts]
-                content.put(number, constraints, _circle(area, length))
+                if area and isinstance(area[0], str):
+                    content.put(number, constraints, shape=_shape(area, space))
+                else:
+                    content.put(number, constraints, _circle(area, length))
         columns = FilterColumns(**content.arguments(), count=len(pieces))
         columns.check(space)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
@@ -87,6 +115,19 @@ def unpack(pieces: Sequence[bytes], space: str) -> FilterColumns:
     except SubscriptionError as error:
         raise FlowError(f"subscriptions that were kept do not fit: {error}") from None
     return columns
+
+
+def _shape(area: list[Any], space: str) -> Shape:
+    """A box or polygon that was packed."""
+    kind, parts = _KINDS[area[0]], area[1:]
+    if kind.space != space:
+        raise SubscriptionError(
+            f"area {shown(area, 60)} is not where the stone's areas are; has its space changed?"
+        )
+    if not issubclass(kind, (Polygon, GlobePolygon)):
+        return kind(*parts)
+    rings = [list(zip(ring[::2], ring[1::2], strict=True)) for ring in parts]
+    return kind(rings[0], rings[1:])
 
 
 def _circle(area: Any, length: int) -> tuple[float, float, float]:

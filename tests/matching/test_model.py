@@ -143,7 +143,7 @@ def test_integer_is_held_exactly_or_refused(value: int) -> None:
         (lambda: Filter([HOT, 3]), "a filter's constraints: number 1 is no Constraint but 3 (int)"),
         (
             lambda: Filter([HOT], (3, 4, 5)),
-            "a filter's area: expected a Circle or GlobeCircle but found (3, 4",
+            "a filter's area: expected a Circle, Box, Polygon, GlobeCircle, GlobeBox or GlobePolygon",
         ),
         (lambda: Subscription(Filter()), "a subscription's filters: expected a list of Filter"),
         (lambda: Subscription([HOT]), "a subscription's filters: number 0 is no Filter but Constraint("),

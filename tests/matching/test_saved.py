@@ -117,7 +117,7 @@ DAMAGE: list[tuple[Any, str]] = [
     (lambda path: (path / "matcher.json").write_bytes(b"\xff"), "cannot be read"),
     (lambda path: (path / "matcher.json").write_text("[1]"), "describes no matcher"),
     (lambda path: described(path, kind="flow"), "describes no matcher"),
-    (lambda path: described(path, format=6), "format 6, this evflow reads 5; load it with the evflow that"),
+    (lambda path: described(path, format=7), "format 7, this evflow reads 6; load it with the evflow that"),
     (lambda path: described(path, engine="later"), "engine 'later'"),
     (lambda path: described(path, options={"depth": 1}), "depth"),
     (lambda path: described(path, names=None), "damaged"),

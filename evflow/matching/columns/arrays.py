@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.matching.areas.columns import AreaColumns
 from evflow.matching.literals import shown
 from evflow.matching.operators import OPERATORS, Op
 
@@ -23,6 +24,7 @@ KINDS: dict[str, type[np.generic]] = {
     "x": np.float64,
     "y": np.float64,
     "radius": np.float64,
+    "area": np.int64,
     "ids": np.int64,
 }
 """The type of each column."""
@@ -133,7 +135,7 @@ def intake(
 
     Args:
         constraints: what there is of each constraint: name, op, number, text.
-        filters: what there is of each filter: x, y, radius, subscription.
+        filters: what there is of each filter: x, y, radius, subscription, area; and areas.
     """
     made, dictionaries = _constraints(constraints, names, texts)
     shape = _common_shape(made, start)
@@ -228,6 +230,13 @@ def _filters(given: dict[str, Any], start: Any) -> dict[str, Any]:
         if held is not None:
             array = _array(held, field)
             made[field] = np.broadcast_to(array, (count,)) if array.ndim == 0 else array
+    if given["areas"] is not None or given["area"] is not None:
+        areas, area = given["areas"], given["area"]
+        if not isinstance(areas, AreaColumns):
+            raise SubscriptionError(f"areas: expected AreaColumns but found {shown(areas)}")
+        made["areas"] = areas
+        held = np.arange(count) if area is None else _array(area, "area")
+        made["area"] = np.broadcast_to(held, (count,)) if held.ndim == 0 else held
     if given["subscription"] is not None:
         of = column(given["subscription"], np.int64, "subscription")
         made["ids"], made["subscription"] = np.unique(of, return_inverse=True)

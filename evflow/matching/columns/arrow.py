@@ -10,18 +10,23 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.matching.areas.wkt import polygons_of
 from evflow.matching.columns.arrays import column
 from evflow.matching.operators import TAKES_NOTHING, Op
 
 _COLUMN = "constraints"
 _FIELDS = ("name", "op", "number", "text")
-_AREA = ("x", "y", "radius")
+_CIRCLE = ("x", "y", "radius")
 
 _Bools = NDArray[np.bool_]
 
 
-def read_filters(table: Any) -> dict[str, Any]:
+def read_filters(table: Any, space: str | None = None) -> dict[str, Any]:
     """The arguments of ``FilterColumns.from_arrays`` from a Table or RecordBatch.
+
+    Args:
+        table: the table.
+        space: "plane" or "globe"; what polygons are on.
 
     Raises:
         SubscriptionError: a column is missing or has another type, or a null stands where none may be.
@@ -39,15 +44,28 @@ def read_filters(table: Any) -> dict[str, Any]:
     if _COLUMN not in columns:
         raise SubscriptionError(f"the table has no column {_COLUMN}; it has {', '.join(columns) or 'none'}")
     found = _constraints(_chunked(columns[_COLUMN]))
-    for name in _AREA:
+    for name in _CIRCLE:
         if name in columns:
             numbers, present = _numbers(_chunked(columns[name]), name)
             found[name] = np.where(present, numbers, np.nan)
+    if "area" in columns:
+        found |= _polygons(_chunked(columns["area"]), space)
     if "subscription" in columns:
         of = _chunked(columns["subscription"])
         _refuse_row(_nulls(of), "subscription is null; expected an id")
         found["subscription"] = column(_to_numpy(of), np.int64, "subscription")
     return found
+
+
+def _polygons(texts: Any, space: str | None) -> dict[str, Any]:
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        raise SubscriptionError(f"area: expected polygons as well-known text (strings), found {texts.type}")
+    if space is None:
+        raise SubscriptionError("area: expected space='plane' or 'globe', to read polygons")
+    there = np.flatnonzero(~_nulls(texts))
+    area = np.full(len(texts), -1, np.int64)
+    area[there] = np.arange(len(there))
+    return {"area": area, "areas": polygons_of(texts.take(pa.array(there)).to_pylist(), space)}
 
 
 def _chunked(array: Any) -> Any:

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.matching.areas.columns import AreaColumns
 from evflow.matching.columns import arrays
 from evflow.matching.columns.check import check
 from evflow.matching.columns.content import Content
 from evflow.matching.literals import shown
-from evflow.matching.model import Circle, Constraint, Filter, GlobeCircle, Op, Subscription
+from evflow.matching.model import Area, Circle, Constraint, Filter, GlobeCircle, Op, Subscription
 from evflow.matching.text import parse_subscription
 
 
@@ -41,6 +42,8 @@ class FilterColumns:
         x, y, radius: float64, F, or all three None: the filter's area; NaN in ``x``: it has none. On the
             globe ``x`` is the latitude and ``y`` the longitude in degrees, and ``radius`` is in metres along
             the surface.
+        area: int64, F, or None: the filter's box or polygon, a number of ``areas``; -1: it has none.
+        areas: boxes and polygons; None where ``area`` is.
         space: "plane" or "globe": what the areas are on; None: on whatever the matcher's are.
         count: S; None is one more than the highest ``subscription``, which then must be less than F. A
             subscription without filters matches nothing.
@@ -72,6 +75,8 @@ class FilterColumns:
     x: NDArray[np.float64] | None = None
     y: NDArray[np.float64] | None = None
     radius: NDArray[np.float64] | None = None
+    area: NDArray[np.int64] | None = None
+    areas: AreaColumns | None = None
     space: str | None = None
     count: int | None = None
     ids: NDArray[np.int64] | None = None
@@ -148,7 +153,7 @@ class FilterColumns:
         taken: dict[str, Any] = {
             field: getattr(self, field)[at] for field in ("name", "op", "number", "text")
         }
-        for field in ("subscription", "x", "y", "radius"):
+        for field in ("subscription", "x", "y", "radius", "area"):
             held = getattr(self, field)
             taken[field] = None if held is None else held[order]
         return replace(self, start=start, **taken)
@@ -168,6 +173,8 @@ class FilterColumns:
         x: ArrayLike | None = None,
         y: ArrayLike | None = None,
         radius: ArrayLike | None = None,
+        area: ArrayLike | None = None,
+        areas: AreaColumns | None = None,
         space: str | None = None,
     ) -> FilterColumns:
         """Columns of arrays, without a Python loop over the constraints.
@@ -186,7 +193,9 @@ class FilterColumns:
             names, texts: the strings that ``name`` and ``text`` are indices of; None: those are strings.
             subscription: F: the id of a filter's subscription, any number from 0 to 2**31 - 2, in any order;
                 default: each filter is one, and the matcher chooses ids.
-            x, y, radius: F: the areas; NaN in ``x`` for none.
+            x, y, radius: F: circles; NaN in ``x`` for none.
+            area: F: boxes and polygons, by their number in ``areas``; -1 for none. Default: 0, 1, 2 …
+            areas: boxes and polygons.
             space: "plane" or "globe" if only matchers of that kind are to take them.
 
         Raises:
@@ -204,7 +213,7 @@ class FilterColumns:
         """
         made = arrays.intake(
             {"name": name, "op": op, "number": number, "text": text},
-            {"x": x, "y": y, "radius": radius, "subscription": subscription},
+            {"x": x, "y": y, "radius": radius, "subscription": subscription, "area": area, "areas": areas},
             start,
             names,
             texts,
@@ -221,7 +230,8 @@ class FilterColumns:
         such as ``"<="``, or an integer, an ``Op``), and the operand as ``number`` or as ``text``, of which
         one is null; both are for ``exists``. Strings may be dictionaries. The column ``subscription``
         (integer) is the id of the filter's subscription; without it each filter is one. ``x``, ``y`` and
-        ``radius`` are areas, null for none. Other columns are not read.
+        ``radius`` are circles, null for none; ``area`` holds polygons as well-known text (which needs the
+        extra ``shapes``), null for none. Other columns are not read.
 
         Args:
             table: a Table or RecordBatch of pyarrow.
@@ -242,7 +252,7 @@ class FilterColumns:
         """
         from evflow.matching.columns.arrow import read_filters
 
-        return cls.from_arrays(**read_filters(table), space=space)
+        return cls.from_arrays(**read_filters(table, space), space=space)
 
     @classmethod
     def from_subscriptions(cls, subscriptions: Iterable[str | Filter | Subscription]) -> FilterColumns:
@@ -286,7 +296,9 @@ class FilterColumns:
         value = None if op.holds is None else self.texts[text] if text >= 0 else float(self.number[at])
         return Constraint(self.names[self.name[at]], op, value)
 
-    def _area(self, number: int) -> Circle | GlobeCircle | None:
+    def _area(self, number: int) -> Area | None:
+        if self.area is not None and self.areas is not None and self.area[number] >= 0:
+            return self.areas[int(self.area[number])]
         if self.x is None or self.y is None or self.radius is None or np.isnan(self.x[number]):
             return None
         kind = GlobeCircle if self.space == "globe" else Circle

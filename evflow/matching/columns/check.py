@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.matching.areas.columns import BOX
 from evflow.matching.literals import checked_text
 from evflow.matching.model import LIMIT
 from evflow.matching.operators import KNOWN, TAKES_NOTHING, TAKES_STRING, Op
@@ -60,6 +61,7 @@ def _check_lengths(columns: FilterColumns) -> None:
         "x": columns.x,
         "y": columns.y,
         "radius": columns.radius,
+        "area": columns.area,
     }
     for field, held in of_filters.items():
         if held is not None and len(held) != len(columns):
@@ -176,6 +178,7 @@ def _check_areas(columns: FilterColumns, space: str | None) -> None:
     for given in (columns.space, space):
         if given is not None and not (isinstance(given, str) and given in _SPACES):
             raise SubscriptionError(f"space is {given!r}; expected 'plane' or 'globe'")
+    _check_shapes(columns, space)
     x, y, radius = columns.x, columns.y, columns.radius
     if x is None or y is None or radius is None:
         return
@@ -191,6 +194,33 @@ def _check_areas(columns: FilterColumns, space: str | None) -> None:
     if problems:
         at, what = min(problems, key=itemgetter(0))
         raise SubscriptionError(f"filter {at}: {what}")
+
+
+def _check_shapes(columns: FilterColumns, space: str | None) -> None:
+    area, areas = columns.area, columns.areas
+    if area is None and areas is None:
+        return
+    if area is None or areas is None:
+        raise SubscriptionError("boxes and polygons take area and areas, but only one of the two is given")
+    for at, what in _outside(area, -1, len(areas) - 1, "area", "a number of areas, or -1 for none"):
+        raise SubscriptionError(f"filter {at}: {what}")
+    there = np.flatnonzero(area >= 0)
+    for wanted in (columns.space, space):
+        if wanted is not None and wanted != areas.space and len(there):
+            unit = "with degrees" if wanted == "globe" else "without degrees"
+            raise SubscriptionError(
+                f"filter {there[0]}: its area is on the {areas.space}, expected on the {wanted}; "
+                f"write inside {unit}, or make the matcher with space='{areas.space}'"
+            )
+    round = there[areas.kind[area[there]] < BOX]
+    if len(round):
+        raise SubscriptionError(
+            f"filter {round[0]}: area is a point or a circle; expected boxes and polygons in areas, and "
+            "circles in x, y and radius"
+        )
+    if columns.x is not None and not np.isnan(columns.x[there]).all():
+        at = there[~np.isnan(columns.x[there])][0]
+        raise SubscriptionError(f"filter {at}: it has a circle and a box or polygon; expected one area")
 
 
 def _area_problems(

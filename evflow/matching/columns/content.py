@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from evflow.errors import SubscriptionError
-from evflow.matching.model import Filter, GlobeCircle
+from evflow.matching.areas.columns import AreaColumns, space_of_area
+from evflow.matching.model import Area, Circle, Filter, GlobeCircle
 
 NOWHERE = (np.nan, np.nan, np.nan)
 """The area of a filter that has none."""
@@ -31,6 +32,7 @@ class Content:
         self.rows: list[tuple[int, int, float, int]] = []
         self.subscription: list[int] = []
         self.areas: list[tuple[float, float, float]] = []
+        self.shapes: list[Area | None] = []
         self.space: str | None = None
 
     def add(self, subscription: int, part: Filter) -> None:
@@ -44,20 +46,26 @@ class Content:
             SubscriptionError: its area is not where those before it are, on the plane or on the globe.
         """
         constraints = [(one.name, one.op, one.value) for one in part.constraints]
-        self.put(subscription, constraints, self._area(part))
+        area = self._area(part)
+        if isinstance(area, tuple):
+            self.put(subscription, constraints, area)
+        else:
+            self.put(subscription, constraints, shape=area)
 
     def put(
         self,
         subscription: int,
         constraints: Iterable[tuple[str, int, float | str | None]],
         area: tuple[float, float, float] = NOWHERE,
+        shape: Area | None = None,
     ) -> None:
         """Takes in one filter by its parts, which are not checked.
 
         Args:
             subscription: the number of its subscription.
             constraints: name, operator and operand of each.
-            area: the two coordinates and the radius.
+            area: the two coordinates and the radius of a circle.
+            shape: a box or a polygon.
         """
         for name, op, value in constraints:
             number, text = 0.0, -1
@@ -69,21 +77,22 @@ class Content:
         self.start.append(len(self.rows))
         self.subscription.append(subscription)
         self.areas.append(area)
+        self.shapes.append(shape)
 
-    def _area(self, part: Filter) -> tuple[float, float, float]:
+    def _area(self, part: Filter) -> tuple[float, float, float] | Area:
         area = part.area
         if area is None:
             return NOWHERE
-        space = "globe" if isinstance(area, GlobeCircle) else "plane"
+        space = space_of_area(area)
         self.space = self.space or space
         if space != self.space:
             raise SubscriptionError(
                 f"its area is on the {space}, those before it on the {self.space}; a matcher has one space "
-                f"(write the radius with a unit, such as 50 km, for the globe)"
+                f"(write the radius with a unit, such as 50 km, or inside with degrees, for the globe)"
             )
         if isinstance(area, GlobeCircle):
             return (area.latitude, area.longitude, area.radius)
-        return (area.x, area.y, area.radius)
+        return (area.x, area.y, area.radius) if isinstance(area, Circle) else area
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of ``FilterColumns``."""
@@ -104,4 +113,10 @@ class Content:
         if self.space is None:
             return {}
         x, y, radius = np.array(self.areas, np.float64).reshape(-1, 3).T.copy()
-        return {"x": x, "y": y, "radius": radius, "space": self.space}
+        placed = {"x": x, "y": y, "radius": radius, "space": self.space}
+        shapes = [shape for shape in self.shapes if shape is not None]
+        if not shapes:
+            return placed
+        there = np.array([shape is not None for shape in self.shapes])
+        area = np.where(there, np.cumsum(there) - 1, -1)
+        return {**placed, "area": area, "areas": AreaColumns.of(shapes, self.space)}

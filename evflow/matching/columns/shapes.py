@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.matching.areas.columns import AreaColumns, joined
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.tokens import LONGEST
 
@@ -175,7 +176,7 @@ def _with_values(
 ) -> _Piece | None:
     """The template once for each row, with the row's values in place of the marks."""
     count, filters, constraints = len(rows), len(template), len(template.name)
-    table = {
+    table: dict[str, Any] = {
         field: np.tile(held, (count, 1))
         for field in ("name", "op", "number", "text", "x", "y", "radius")
         if (held := getattr(template, field)) is not None
@@ -235,6 +236,7 @@ def _joined(pieces: list[_Piece], count: int) -> FilterColumns:
     if len(spaces) > 1:
         raise SubscriptionError("some areas are on the plane and others on the globe")
     held: dict[str, list[NDArray[Any]]] = {}
+    areas: list[AreaColumns] = []
     for columns, rows in pieces:
         numbers = [names.setdefault(name, len(names)) for name in columns.names]
         words = [*(texts.setdefault(text, len(texts)) for text in columns.texts), -1]
@@ -246,6 +248,10 @@ def _joined(pieces: list[_Piece], count: int) -> FilterColumns:
             "text": np.array(words, np.int32)[columns.text],
             "subscription": rows if columns.subscription is None else rows[columns.subscription],
         }
+        if any(piece.columns.areas is not None for piece in pieces):
+            areas.append(AreaColumns.of(()) if columns.areas is None else columns.areas)
+            none = np.full(len(columns), -1) if columns.area is None else columns.area
+            made["area"] = np.where(none < 0, -1, none + sum(map(len, areas[:-1])))
         for field in ("x", "y", "radius") if spaces else ():
             area = getattr(columns, field)
             made[field] = np.full(len(columns), np.nan) if area is None else area
@@ -258,6 +264,7 @@ def _joined(pieces: list[_Piece], count: int) -> FilterColumns:
         texts=list(texts),
         start=start,
         space=next(iter(spaces), None),
+        areas=joined(areas, str(*spaces)) if areas else None,
         count=count,
         **whole,
     ).grouped()

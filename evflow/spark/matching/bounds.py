@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.matching.areas.columns import AreaColumns
 from evflow.matching.model import LIMIT
 from evflow.matching.space import EARTH_RADIUS
 
@@ -120,3 +121,30 @@ def _on_globe(latitude: Floats, longitude: Floats, radius: Floats) -> Boxes:
     low, high = np.column_stack([south[of], west]), np.column_stack([north[of], east])
     ends = np.array([90.0, 180.0])
     return Boxes(np.clip(low, -ends, ends), np.clip(high, -ends, ends), of)
+
+
+def boxes_of_shapes(areas: AreaColumns) -> Boxes:
+    """Boxes that hold boxes and polygons; on the globe one that goes over the antimeridian has several.
+
+    Args:
+        areas: boxes and polygons.
+
+    Example:
+        >>> boxes = boxes_of_shapes(AreaColumns.boxes(0, 170, 9, -170, space="globe"))
+        >>> boxes.low.round().tolist(), boxes.high.round().tolist()
+        ([[-0.0, 170.0], [-0.0, -180.0]], [[9.0, 180.0], [9.0, -170.0]])
+    """
+    low, high, of = areas.numbers[:, :2].copy(), areas.numbers[:, 2:].copy(), np.arange(len(areas))
+    if areas.space == "plane":
+        return Boxes(low, high, of)
+    high[:, 1] += np.where(high[:, 1] < low[:, 1], 360.0, 0.0)
+    # A pole has all longitudes, and the tiles of events at it are those of any.
+    pole = (high[:, 0] >= 90.0) | (low[:, 0] <= -90.0)
+    low[pole, 1], high[pole, 1] = -180.0, 180.0
+    low, high = low - _DEGREES, high + _DEGREES
+    turns = [np.array([0.0, turn]) for turn in (0.0, -360.0, 360.0)]
+    turned = [(low + turn, high + turn) for turn in turns]
+    lows, highs = (np.concatenate([pair[side] for pair in turned]) for side in (0, 1))
+    seen = np.flatnonzero((highs[:, 1] >= -180.0) & (lows[:, 1] <= 180.0))
+    ends = np.array([90.0, 180.0])
+    return Boxes(np.clip(lows[seen], -ends, ends), np.clip(highs[seen], -ends, ends), np.tile(of, 3)[seen])

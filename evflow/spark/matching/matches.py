@@ -234,7 +234,7 @@ def _index_of(given: Subscriptions) -> Index:
         count += len(piece.ids)
         nbytes += bytes_of(columns)
         names.update(columns.attributes)
-        areas = areas or columns.x is not None
+        areas = areas or columns.x is not None or columns.area is not None
     spark = given.frame.sparkSession
     shipped = ship(spark, given.settings, pieces)
     return Index(count, nbytes, given, shipped, frozenset(names), areas, session_name(spark))

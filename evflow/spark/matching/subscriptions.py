@@ -20,7 +20,7 @@ from evflow.errors import SparkError, SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.space import LOCATIONS
 from evflow.spark.columns.names import indices_of, quoted
-from evflow.spark.matching.bounds import Boxes, boxes_of
+from evflow.spark.matching.bounds import Boxes, boxes_of, boxes_of_shapes
 from evflow.spark.matching.options import Settings
 from evflow.spark.matching.tiles import Tiles
 from evflow.spark.rows import together
@@ -301,6 +301,12 @@ def chosen(piece: Piece, which: Int64s) -> Piece:
     for name in ("x", "y", "radius"):
         held = getattr(columns, name)
         taken[name] = None if held is None else held[filters]
+    if columns.area is not None and columns.areas is not None:
+        area = columns.area[filters]
+        there = np.flatnonzero(area >= 0)
+        taken["areas"] = columns.areas.take(area[there])
+        taken["area"] = np.full(len(filters), -1, np.int64)
+        taken["area"][there] = np.arange(len(there))
     taken["start"] = np.concatenate([[0], np.cumsum(sizes)])
     taken["subscription"] = np.repeat(np.arange(len(which)), lengths)
     return Piece(replace(columns, **taken, count=len(which)), piece.ids[which])
@@ -324,12 +330,22 @@ def _used(text: NDArray[np.int32], texts: Any) -> tuple[NDArray[np.int32], list[
 def _boxes_in(piece: Piece, space: str) -> Boxes:
     """The boxes of a piece's areas; each is of a filter."""
     x, y, radius = piece.columns.x, piece.columns.y, piece.columns.radius
+    none = np.zeros(0)
     if x is None or y is None or radius is None:
-        none = np.zeros(0)
-        return boxes_of(space, none, none, none)
-    there = np.flatnonzero(~np.isnan(x))
-    found = boxes_of(space, x[there], y[there], radius[there])
-    return Boxes(found.low, found.high, there[found.of])
+        found = boxes_of(space, none, none, none)
+    else:
+        there = np.flatnonzero(~np.isnan(x))
+        round = boxes_of(space, x[there], y[there], radius[there])
+        found = Boxes(round.low, round.high, there[round.of])
+    if piece.columns.area is None or piece.columns.areas is None:
+        return found
+    there = np.flatnonzero(piece.columns.area >= 0)
+    shaped = boxes_of_shapes(piece.columns.areas.take(piece.columns.area[there]))
+    return Boxes(
+        np.concatenate([found.low, shaped.low]),
+        np.concatenate([found.high, shaped.high]),
+        np.concatenate([found.of, there[shaped.of]]),
+    )
 
 
 def touched(piece: Piece, tiles: Tiles, space: str, wide: int) -> tuple[Int64s, Int64s, Int64s]:

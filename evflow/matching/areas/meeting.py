@@ -1,0 +1,306 @@
+"""The kernels that tell which areas overlap: pairs of two columns, and places that an index found near."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.matching.areas import flat, sphere
+from evflow.matching.areas.flat import holds_point
+from evflow.matching.globe import place_vector
+from evflow.matching.kernels import read
+from evflow.matching.native import array_kernel, compiled, types
+
+_POINT, _CIRCLE, _BOX, _POLYGON = 1, 2, 3, 4
+_LEAST = 1e-250
+_LIMIT = 2.0**128 - 2.0**104
+_ALL: Any = np.inf
+
+
+@compiled
+def _turned(longitude: Any) -> Any:
+    """The same meridian from -180 up to 180; every step is exact."""
+    if -180.0 <= longitude < 180.0:
+        return longitude
+    east = np.fmod(longitude, 360.0)
+    if east >= 180.0:
+        east -= 360.0
+    elif east < -180.0:
+        east += 360.0
+    return east
+
+
+@compiled
+def _small(number: float) -> float:
+    return 0.0 if abs(number) < _LEAST else number
+
+
+@compiled
+def _on_plane(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
+    """Whether two areas on the plane overlap; the kind of the first is not after that of the second."""
+    kind, second, a, b = one[0][i], other[0][j], one[1], other[1]
+    x, y = a[i, 0], a[i, 1]
+    if second <= _CIRCLE:
+        if not (abs(x) <= _LIMIT and abs(y) <= _LIMIT and abs(b[j, 0]) <= _LIMIT and abs(b[j, 1]) <= _LIMIT):
+            return False
+        dx, dy, radius = x - b[j, 0], y - b[j, 1], a[i, 2] + b[j, 2]
+        return bool(dx * dx + dy * dy <= radius * radius)
+    x1, y1, x2, y2 = b[j, 0], b[j, 1], b[j, 2], b[j, 3]
+    if kind == _POINT:
+        x, y = _small(x), _small(y)
+        if not (x1 <= x <= x2 and y1 <= y <= y2):
+            return False
+        return second == _BOX or holds_point(other, j, x, y, work)
+    if kind == _CIRCLE:
+        radius = a[i, 2]
+        dx, dy = x - min(max(x, x1), x2), y - min(max(y, y1), y2)
+        if not dx * dx + dy * dy <= radius * radius:
+            return False
+        return second == _BOX or flat.circle_polygon(other, j, x, y, radius, work)
+    if x1 > a[i, 2] or a[i, 0] > x2 or y1 > a[i, 3] or a[i, 1] > y2:
+        return False
+    if second == _BOX:
+        return True
+    if kind == _BOX:
+        return flat.polygon_box(other, j, 0.0, a[i, 0], a[i, 1], a[i, 2], a[i, 3], work)
+    return flat.polygons_meet(one, i, other, j, 0.0, work)
+
+
+@compiled
+def _at_pole(area: Any, i: int, pole: float) -> bool:
+    """Whether a point, box or polygon reaches a pole, 90 or -90."""
+    numbers = area[1]
+    if area[0][i] == _POINT:
+        return bool(numbers[i, 0] == pole)
+    return bool(numbers[i, 2] == pole) if pole > 0.0 else bool(numbers[i, 0] == pole)
+
+
+@compiled
+def _in_box(box: Any, j: int, longitude: float) -> bool:
+    """Whether a longitude from -180 up to 180 is one of a box."""
+    west, east = box[1][j, 1], box[1][j, 3]
+    if west > east:
+        return bool(longitude >= west or longitude <= east)
+    return bool(west <= longitude <= east or (longitude == -180.0 and east == 180.0))
+
+
+@compiled
+def _in_polygon(area: Any, j: int, latitude: float, longitude: float, work: Any) -> bool:
+    """Whether a polygon holds a place, at its longitude or a turn from it."""
+    numbers = area[1]
+    if not numbers[j, 0] <= latitude <= numbers[j, 2]:
+        return False
+    for turn in (-360.0, 0.0, 360.0):
+        at = longitude + turn
+        if numbers[j, 1] <= at <= numbers[j, 3] and holds_point(area, j, latitude, at, work):
+            return True
+    return False
+
+
+@compiled
+def _ranges_meet(west: float, east: float, other_west: float, other_east: float) -> bool:
+    """Whether longitudes from -180 to 180 overlap, where 180 is -180."""
+    if west <= other_east and other_west <= east:
+        return True
+    return (east == 180.0 and other_west == -180.0) or (other_east == 180.0 and west == -180.0)
+
+
+@compiled
+def _box_polygon(box: Any, i: int, area: Any, j: int, west: float, east: float, work: Any) -> bool:
+    """Whether the part of a box between two longitudes and a polygon overlap."""
+    numbers = area[1]
+    south, north = box[1][i, 0], box[1][i, 2]
+    for turn in (-360.0, 0.0, 360.0):
+        apart = numbers[j, 1] + turn > east or numbers[j, 3] + turn < west
+        if not apart and flat.polygon_box(area, j, turn, south, west, north, east, work):
+            return True
+    return False
+
+
+@compiled
+def _with_circle(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
+    """Whether a circle on the globe and a box or polygon overlap."""
+    numbers = one[1]
+    latitude, longitude = numbers[i, 0], _turned(numbers[i, 1])
+    centre, reach = place_vector(latitude, longitude), sphere.reach_of(numbers[i, 2])
+    bounds = other[1]
+    south, north = bounds[j, 0], bounds[j, 2]
+    if other[0][j] == _BOX:
+        west, east = bounds[j, 1], bounds[j, 3]
+        if west <= east:
+            return sphere.circle_range(latitude, longitude, reach, centre, south, west, north, east)
+        return sphere.circle_range(
+            latitude, longitude, reach, centre, south, west, north, 180.0
+        ) or sphere.circle_range(latitude, longitude, reach, centre, south, -180.0, north, east)
+    return _in_polygon(other, j, latitude, longitude, work) or sphere.circle_rings(
+        other, j, reach, centre, work
+    )
+
+
+@compiled
+def _on_globe(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
+    """Whether two areas on the globe overlap; the kind of the first is not after that of the second."""
+    kind, second, a, b = one[0][i], other[0][j], one[1], other[1]
+    if not -90.0 <= a[i, 0] <= 90.0 or not -_ALL < a[i, 1] < _ALL:
+        return False
+    if second <= _CIRCLE:
+        if not -90.0 <= b[j, 0] <= 90.0 or not -_ALL < b[j, 1] < _ALL:
+            return False
+        centre = place_vector(b[j, 0], b[j, 1])
+        return sphere.chord(a[i, 0], a[i, 1], centre) <= sphere.reach_of(a[i, 2] + b[j, 2])
+    if kind == _CIRCLE:
+        return _with_circle(one, i, other, j, work)
+    for pole in (-90.0, 90.0):
+        if _at_pole(one, i, pole) and _at_pole(other, j, pole):
+            return True
+    south, north = b[j, 0], b[j, 2]
+    if kind == _POINT:
+        latitude, longitude = _small(a[i, 0]), _small(_turned(a[i, 1]))
+        if not south <= latitude <= north:
+            return False
+        if second == _BOX:
+            return _in_box(other, j, longitude)
+        return _in_polygon(other, j, latitude, longitude, work)
+    if south > a[i, 2] or a[i, 0] > north:
+        return False
+    if kind == _BOX:
+        west, east = a[i, 1], a[i, 3]
+        if second == _BOX:
+            other_west, other_east = b[j, 1], b[j, 3]
+            if west > east and other_west > other_east:
+                return True
+            if west > east:
+                return _ranges_meet(west, 180.0, other_west, other_east) or _ranges_meet(
+                    -180.0, east, other_west, other_east
+                )
+            if other_west > other_east:
+                return _ranges_meet(west, east, other_west, 180.0) or _ranges_meet(
+                    west, east, -180.0, other_east
+                )
+            return _ranges_meet(west, east, other_west, other_east)
+        if west <= east:
+            return _box_polygon(one, i, other, j, west, east, work)
+        return _box_polygon(one, i, other, j, west, 180.0, work) or _box_polygon(
+            one, i, other, j, -180.0, east, work
+        )
+    for turn in (-720.0, -360.0, 0.0, 360.0, 720.0):
+        apart = b[j, 1] + turn > a[i, 3] or b[j, 3] + turn < a[i, 1]
+        if not apart and flat.polygons_meet(one, i, other, j, turn, work):
+            return True
+    return False
+
+
+@compiled
+def meet(globe: int, one: Any, i: int, other: Any, j: int, work: Any) -> bool:
+    """Whether two areas overlap."""
+    if globe:
+        if one[0][i] <= other[0][j]:
+            return _on_globe(one, i, other, j, work)
+        return _on_globe(other, j, one, i, work)
+    if one[0][i] <= other[0][j]:
+        return _on_plane(one, i, other, j, work)
+    return _on_plane(other, j, one, i, work)
+
+
+def _columns() -> tuple[Any, ...]:
+    """The types of the columns of areas."""
+    whole, real = read(types.int64), read(types.float64, 2)
+    return read(types.uint8), real, whole, whole, whole, real
+
+
+def _pairs_signature() -> Any:
+    whole = read(types.int64)
+    return types.void(
+        types.int64, *_columns(), *_columns(), whole, whole, types.float64[::1], types.uint8[::1]
+    )
+
+
+@array_kernel(_pairs_signature)
+def pairs_meet(
+    globe: int,
+    kind: NDArray[np.uint8], numbers: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64],
+    rings: NDArray[np.int64], corners: NDArray[np.float64],
+    kind2: NDArray[np.uint8], numbers2: NDArray[np.float64], first2: NDArray[np.int64],
+    last2: NDArray[np.int64], rings2: NDArray[np.int64], corners2: NDArray[np.float64],
+    left: NDArray[np.int64], right: NDArray[np.int64], work: NDArray[np.float64], out: NDArray[np.uint8],
+) -> None:  # fmt: skip
+    """Writes 1 for each pair of areas that overlap, else 0.
+
+    Args:
+        globe: 1 on the globe, 0 on the plane.
+        kind, numbers, first, last, rings, corners: the first areas: see ``AreaColumns``; first and last are
+            where the rings of an area start and end.
+        kind2, numbers2, first2, last2, rings2, corners2: the second areas.
+        left, right: the number of the first and of the second area of each pair.
+        work: to work in.
+        out: one each pair.
+    """
+    one = (kind, numbers, first, last, rings, corners)
+    other = (kind2, numbers2, first2, last2, rings2, corners2)
+    for pair in range(len(left)):
+        out[pair] = 1 if meet(globe, one, left[pair], other, right[pair], work) else 0
+
+
+def _found_signature() -> Any:
+    whole = read(types.int64)
+    return types.void(
+        types.int64, *_columns(), *_columns(), whole, read(types.int32), types.float64[::1], types.uint8[::1]
+    )
+
+
+@array_kernel(_found_signature)
+def found_meet(
+    globe: int,
+    kind: NDArray[np.uint8], numbers: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64],
+    rings: NDArray[np.int64], corners: NDArray[np.float64],
+    kind2: NDArray[np.uint8], numbers2: NDArray[np.float64], first2: NDArray[np.int64],
+    last2: NDArray[np.int64], rings2: NDArray[np.int64], corners2: NDArray[np.float64],
+    offsets: NDArray[np.int64], found: NDArray[np.int32], work: NDArray[np.float64], out: NDArray[np.uint8],
+) -> None:  # fmt: skip
+    """Writes 1 for each area that was found for a place and holds it, or that is none; else 0.
+
+    Args:
+        globe: 1 on the globe, 0 on the plane.
+        kind, numbers, first, last, rings, corners: N places, as columns of points.
+        kind2, numbers2, first2, last2, rings2, corners2: the areas.
+        offsets: N + 1: where the areas found for each place start and end.
+        found: their numbers.
+        work: to work in.
+        out: one for each that was found.
+    """
+    one = (kind, numbers, first, last, rings, corners)
+    other = (kind2, numbers2, first2, last2, rings2, corners2)
+    for place in range(len(offsets) - 1):
+        for at in range(offsets[place], offsets[place + 1]):
+            area = found[at]
+            out[at] = 1 if kind2[area] == 0 or meet(globe, one, place, other, area, work) else 0
+
+
+@array_kernel(
+    lambda: types.void(
+        read(types.int64), read(types.int32), read(types.uint8), read(types.float64),
+        types.int64, types.int64, types.float64[:, ::1],
+    )
+)  # fmt: skip
+def located(
+    start: NDArray[np.int64], name: NDArray[np.int32], kind: NDArray[np.uint8], number: NDArray[np.float64],
+    first: int, second: int, places: NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Writes the numbers that events have for two attributes to the first columns of ``places``.
+
+    Args:
+        start, name, kind, number: the events; see ``EventRows``.
+        first, second: the attributes.
+        places: (N, 4): NaN where an event has no number.
+    """
+    for event in range(len(start) - 1):
+        places[event, 0] = np.nan
+        places[event, 1] = np.nan
+        for at in range(start[event], start[event + 1]):
+            if kind[at] == 1:
+                if name[at] == first:
+                    places[event, 0] = number[at]
+                elif name[at] == second:
+                    places[event, 1] = number[at]

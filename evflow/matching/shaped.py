@@ -1,0 +1,350 @@
+"""Subscriptions with boxes or polygons: an engine finds which an event may satisfy, and a kernel decides.
+
+Each of their filters is a subscription of its own to an engine, its *slot*, with circles that cover the
+area in its place (``areas.cover``). So any engine finds the few slots that an event may satisfy; of these the
+kernel tests box or polygon exactly, and what is left are filters that the event satisfies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.events.gather import starts_of
+from evflow.matching.areas.columns import POINT, AreaColumns, spans
+from evflow.matching.areas.cover import cover
+from evflow.matching.areas.exact import WORK
+from evflow.matching.areas.meeting import found_meet, located, pairs_meet
+from evflow.matching.areas.overlap import arrays
+from evflow.matching.columns.bulk import FilterColumns
+from evflow.matching.encoding.values import Vocabulary
+from evflow.matching.engine import Matches
+from evflow.matching.filters import Filters
+from evflow.matching.held import with_room
+from evflow.matching.mapped import mapped
+from evflow.matching.native import HAS_CODE
+from evflow.matching.rows import EventRows
+
+Int32s = NDArray[np.int32]
+Ints = NDArray[np.int64]
+
+_COLUMNS = ("owner", "several", "kind", "numbers", "first", "last", "rings", "corners")
+_OF_SLOTS = _COLUMNS[:6]
+_NO_RINGS, _NO_CORNERS, _NO_IDS = np.zeros(1, np.int64), np.zeros((0, 2)), np.zeros(0, np.int32)
+
+
+class Shaped:
+    """The subscriptions of a matcher that have a box or a polygon in one of their filters, with all of these.
+
+    Args:
+        known: names and the space of the matcher.
+        make: makes an engine.
+
+    Attributes:
+        slots: id of a subscription → the numbers of its filters here, in their order.
+    """
+
+    def __init__(self, known: Vocabulary, make: Callable[[], Any]) -> None:
+        self._known = known
+        self._engine = make()
+        self._match_one = getattr(self._engine, "match_one", None)
+        self._weigh = getattr(self._engine, "weigh", None)
+        self._arranging = getattr(self._engine, "arranging", None)
+        self.slots: dict[int, Ints] = {}
+        self._free: list[int] = []
+        self._used = self._rings_used = self._corners_used = self._dead = 0
+        self._owner = np.empty(0, np.int32)
+        self._several = np.empty(0, np.uint8)
+        self._kind = np.empty(0, np.uint8)
+        self._numbers = np.empty((0, 4))
+        self._first, self._last = np.empty(0, np.int64), np.empty(0, np.int64)
+        # A ring has one more number than corners begin: rings of polygons do not follow each other.
+        self._rings = np.empty(0, np.int64)
+        self._corners = np.empty((0, 2))
+        # On the globe engines get vectors, and boxes and polygons need degrees.
+        self._globe = known.space.name == "globe"
+        self._location = known.names.intern(known.location) if self._globe else np.zeros(2, np.int32)
+
+    def __len__(self) -> int:
+        """How many filters there are."""
+        return self._used - len(self._free)
+
+    def add(self, filters: Filters, area: Ints, areas: AreaColumns) -> None:
+        """Takes subscriptions in, with all their filters.
+
+        Args:
+            filters: as an engine would get them; those with boxes and polygons have no area.
+            area: one a filter: the number of its box or polygon, -1 for none.
+            areas: the boxes and polygons.
+        """
+        count, used = len(filters), self._used
+        slots = self._taken(count)
+        with_shape = np.flatnonzero(area >= 0)
+        found = areas.take(area[with_shape])
+        covered = cover(found, self._known.space)
+        # Filters in their order, each as often as it has circles.
+        times = np.ones(count, np.int64)
+        times[with_shape] = np.bincount(covered.of, minlength=len(found))
+        row = np.repeat(np.arange(count), times)
+        made = replace(filters.take(row), subscription=slots[row].astype(np.int32))
+        of_shape = np.flatnonzero((area >= 0)[row])
+        made.centre[of_shape], made.reach[of_shape] = covered.centre, covered.reach
+        try:
+            self._engine.add(made)
+        except BaseException:
+            self._used = used
+            self._free += slots[slots < used].tolist()
+            raise
+        self._keep(slots, filters.subscription, with_shape, found)
+
+    def _taken(self, count: int) -> Ints:
+        """Numbers for so many filters, those first that are free again."""
+        again = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        behind = np.arange(self._used, self._used + count - len(again))
+        self._used += len(behind)
+        return np.concatenate([np.array(again, np.int64), behind])
+
+    def _keep(self, slots: Ints, owner: Int32s, with_shape: Ints, areas: AreaColumns) -> None:
+        for name in _OF_SLOTS:
+            setattr(self, f"_{name}", with_room(getattr(self, f"_{name}"), self._used))
+        self._owner[slots] = owner
+        begins = np.flatnonzero(np.diff(owner, prepend=-1))
+        counts = np.diff(np.append(begins, len(owner)))
+        self._several[slots] = np.repeat(counts, counts) > 1
+        for begin, length in zip(begins.tolist(), counts.tolist(), strict=True):
+            self.slots[int(owner[begin])] = slots[begin : begin + length]
+        self._kind[slots] = 0
+        self._numbers[slots] = 0.0
+        self._first[slots] = self._last[slots] = self._rings_used
+        of_shape = slots[with_shape]
+        self._kind[of_shape], self._numbers[of_shape] = areas.kind, areas.numbers
+        self._first[of_shape] = self._rings_used + areas.start[:-1]
+        self._last[of_shape] = self._rings_used + areas.start[1:]
+        # The end of the last ring is written over by the first of the next polygons, which is the same.
+        end, corner = self._rings_used + len(areas.rings), self._corners_used + len(areas.corners)
+        self._rings, self._corners = with_room(self._rings, end), with_room(self._corners, corner)
+        self._rings[self._rings_used : end] = areas.rings + self._corners_used
+        self._corners[self._corners_used : corner] = areas.corners
+        self._rings_used, self._corners_used = end - 1, corner
+
+    def remove(self, ids: Int32s) -> None:
+        """Forgets subscriptions; those that are not here are passed by."""
+        gone = [self.slots.pop(id) for id in ids.tolist() if id in self.slots]
+        if not gone:
+            return
+        slots = np.concatenate(gone)
+        self._engine.remove(slots.astype(np.int32))
+        self._owner[slots] = -1
+        self._dead += int((self._rings[self._last[slots]] - self._rings[self._first[slots]]).sum())
+        self._last[slots] = self._first[slots]
+        self._kind[slots] = 0
+        self._free += slots.tolist()
+        if 2 * self._dead > self._corners_used:
+            self._compact()
+
+    def _compact(self) -> None:
+        """Gives the memory of corners back that no filter has any more."""
+        held = self._all()
+        self._first[: self._used], self._last[: self._used] = held.start[:-1], held.start[1:]
+        self._rings, self._corners = held.rings, held.corners
+        self._rings_used, self._corners_used, self._dead = len(held.rings) - 1, len(held.corners), 0
+
+    def _all(self) -> AreaColumns:
+        return self.areas(np.arange(self._used))
+
+    def areas(self, slots: Ints) -> AreaColumns:
+        """The boxes and polygons of filters; of one that has none a point."""
+        counts = self._last[slots] - self._first[slots]
+        ring = spans(self._first[slots], counts)
+        lengths = self._rings[ring + 1] - self._rings[ring]
+        return AreaColumns(
+            space=self._known.space.name,
+            kind=self._kind[slots],
+            numbers=self._numbers[slots],
+            start=starts_of(counts),
+            rings=starts_of(lengths),
+            corners=self._corners[spans(self._rings[ring], lengths)],
+        )
+
+    def of(self, ids: Int32s, owner: NDArray[np.intp]) -> tuple[Ints, AreaColumns]:
+        """The boxes and polygons of subscriptions.
+
+        Args:
+            ids: subscriptions.
+            owner: which of ``ids`` each of their filters belongs to, in order.
+
+        Returns:
+            One a filter: the number of its area in the columns, or -1; and the columns.
+        """
+        shape = np.full(len(owner), -1, np.int64)
+        begins = np.searchsorted(owner, np.arange(len(ids)))
+        for number, id in enumerate(ids.tolist()):
+            slots = self.slots.get(id)
+            if slots is not None:
+                shape[begins[number] : begins[number] + len(slots)] = slots
+        chosen = np.flatnonzero(shape >= 0)
+        chosen = chosen[self._kind[shape[chosen]] > 0]
+        found = self.areas(shape[chosen])
+        made = np.full(len(owner), -1, np.int64)
+        made[chosen] = np.arange(len(chosen))
+        return made, found
+
+    def around(self, x: float, y: float) -> Int32s:
+        """The ids of subscriptions that have a box or a polygon that holds a place."""
+        slots = np.flatnonzero(self._kind[: self._used] > 0)
+        if not len(slots):
+            return np.zeros(0, np.int32)
+        areas = self.areas(slots)
+        place = AreaColumns.points(x, y, areas.space)
+        out, none = np.zeros(len(slots), np.uint8), np.zeros(len(slots), np.int64)
+        with np.errstate(all="ignore"):
+            pairs_meet(
+                int(self._globe),
+                *arrays(place),
+                *arrays(areas),
+                none,
+                np.arange(len(slots)),
+                np.empty(WORK),
+                out,
+            )
+        return np.unique(self._owner[slots[out.view(np.bool_)]])
+
+    def match(self, events: EventRows, threads: int = 1) -> Matches:
+        """What these events satisfy; each id once an event."""
+        near = self._engine.match(events, threads)
+        if not len(near.ids):
+            return Matches(near.offsets, near.ids)
+        kept = self._holding(events, near.offsets, near.ids)
+        slots = near.ids[kept]
+        ids, offsets = self._owner[slots], starts_of(kept.astype(np.int64))[near.offsets]
+        if self._several[slots].any():
+            return _once(offsets, ids)
+        return Matches(offsets, ids)
+
+    def match_one(self, events: EventRows) -> Int32s:
+        """The ids that the only event of the rows satisfies, each once."""
+        one = self._match_one
+        near = one(events) if one else self._engine.match(events).ids
+        if not len(near):
+            return _NO_IDS
+        slots = near[self._holding(events, np.array([0, len(near)]), near)]
+        ids = self._owner[slots]
+        return np.unique(ids) if len(ids) > 1 and self._several[slots].any() else ids
+
+    def _holding(self, events: EventRows, offsets: Ints, slots: Int32s) -> NDArray[np.bool_]:
+        """Which of the filters that may hold the place of an event do."""
+        count = len(events)
+        numbers, none = np.zeros((count, 4)), np.zeros(count, np.int64)
+        self._locate(events, numbers)
+        places = np.full(count, POINT, np.uint8), numbers, none, none, _NO_RINGS, _NO_CORNERS
+        held = (self._kind, self._numbers, self._first, self._last, self._rings, self._corners)
+        out, work = np.empty(len(slots), np.uint8), np.empty(WORK)
+        if HAS_CODE:
+            found_meet(int(self._globe), *places, *held, offsets, slots, work, out)
+        else:
+            with np.errstate(all="ignore"):
+                found_meet(int(self._globe), *places, *held, offsets, slots, work, out)
+        return out.view(np.bool_)
+
+    def _locate(self, events: EventRows, numbers: NDArray[np.float64]) -> None:
+        """Writes where events happened, in two numbers."""
+        if not self._globe:
+            numbers[:, :2] = events.place
+            return
+        first, second = self._location.tolist()
+        located(
+            np.ascontiguousarray(events.start),
+            np.ascontiguousarray(events.name),
+            np.ascontiguousarray(events.kind),
+            np.ascontiguousarray(events.number),
+            first,
+            second,
+            numbers,
+        )
+
+    def weigh(self, events: EventRows) -> bool:
+        """Whether ``arrange`` should be called before these events are matched."""
+        return bool(self._weigh is not None and self._weigh(events))
+
+    def arrange(self) -> None:
+        """Lets the engine arrange its filters anew, if events cost less then."""
+        if self._arranging is not None and self._arranging.better:
+            self._engine.arrange()
+
+    @property
+    def better(self) -> bool:
+        """Whether events would cost less if ``arrange`` was called."""
+        return self._arranging is not None and bool(self._arranging.better)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by what for."""
+        held = {f"shapes.engine.{what}": size for what, size in self._engine.memory().items()}
+        columns = sum(getattr(self, f"_{name}").nbytes for name in _COLUMNS)
+        return {**held, "shapes": columns + 200 * len(self.slots)}
+
+    def save(self, folder: Path) -> None:
+        """Writes all this to files in ``folder``."""
+        self._compact()
+        order = [(id, slot) for id, slots in self.slots.items() for slot in slots.tolist()]
+        np.save(folder / "order.npy", np.array(order, np.int64).reshape(-1, 2))
+        sizes = dict.fromkeys(_OF_SLOTS, self._used)
+        sizes |= {"rings": self._rings_used + 1, "corners": self._corners_used}
+        for name, size in sizes.items():
+            np.save(folder / f"{name}.npy", getattr(self, f"_{name}")[:size])
+        (folder / "engine").mkdir()
+        self._engine.save(folder / "engine")
+
+    def load(self, folder: Path) -> None:
+        """Takes what ``save`` wrote, mapped copy-on-write."""
+        for name in _COLUMNS:
+            setattr(self, f"_{name}", mapped(folder / f"{name}.npy"))
+        self._used, self._corners_used = len(self._owner), len(self._corners)
+        self._rings_used = len(self._rings) - 1
+        self._free = np.flatnonzero(self._owner < 0).tolist()
+        order = np.load(folder / "order.npy", allow_pickle=False)
+        begins = np.flatnonzero(np.diff(order[:, 0], prepend=-1))
+        for piece in np.split(order, begins[1:]) if len(order) else []:
+            self.slots[int(piece[0, 0])] = piece[:, 1].copy()
+        self._engine.load(folder / "engine")
+
+
+def both(one: Matches, other: Matches) -> Matches:
+    """What events satisfy of two matchings of the same events, which have no id in common.
+
+    Example:
+        >>> first = Matches(np.array([0, 1, 1]), np.array([7], np.int32))
+        >>> second = Matches(np.array([0, 1, 2]), np.array([8, 9], np.int32))
+        >>> both(first, second).ids
+        array([7, 8, 9], dtype=int32)
+    """
+    if not len(other.ids):
+        return one
+    ids = np.empty(len(one.ids) + len(other.ids), np.int32)
+    ids[np.arange(len(one.ids)) + np.repeat(other.offsets[:-1], np.diff(one.offsets))] = one.ids
+    ids[np.arange(len(other.ids)) + np.repeat(one.offsets[1:], np.diff(other.offsets))] = other.ids
+    return Matches(one.offsets + other.offsets, ids)
+
+
+def _once(offsets: Ints, ids: Int32s) -> Matches:
+    """Each id once an event."""
+    event = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    pairs = np.unique((event << 32) | ids)
+    counts = np.bincount(pairs >> 32, minlength=len(offsets) - 1)
+    return Matches(starts_of(counts), (pairs & 0xFFFFFFFF).astype(np.int32))
+
+
+def shaped_filters(columns: FilterColumns) -> NDArray[np.bool_]:
+    """Which filters belong to subscriptions that have a box or a polygon in one of their filters."""
+    if columns.area is None:
+        return np.zeros(len(columns), np.bool_)
+    has = columns.area >= 0
+    if columns.subscription is None:
+        return has
+    of = np.zeros(columns.subscriptions, np.bool_)
+    of[columns.subscription[has]] = True
+    return of[columns.subscription]
