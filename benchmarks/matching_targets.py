@@ -17,6 +17,7 @@ from matching_goals import Goal, Size, matches, per_match
 from matching_measure import PASSES, Loaded, least, loaded, peer_checked, peer_cost, ungrouped
 from matching_peers import Content, available
 from matching_report import Report, text
+from matching_shapes import shapes
 from matching_workloads import Workload, starts
 
 import evflow as ev
@@ -288,6 +289,7 @@ PARTS: dict[str, Callable[[Size], list[Goal]]] = {
     "content": content,
     "located": located,
     "hard": hard,
+    "shapes": shapes,
     "wide": wide,
     "one-by-one": one_by_one,
     "files": files,
@@ -299,6 +301,7 @@ TITLES = {
     "content": "content",
     "located": "content and location, beside the trees",
     "hard": "sets that are hard on purpose",
+    "shapes": "boxes and polygons, beside shapely's tree",
     "wide": "wide events",
     "one-by-one": "single events from Python",
     "files": "files, and ten million filters",
