@@ -23,6 +23,7 @@ from evflow.errors import (
     RemoteError,
     SchemaError,
     SparkError,
+    StagingError,
     SubscriptionError,
     UnwrittenError,
 )
@@ -97,6 +98,7 @@ __all__ = [
     "Schema",
     "SchemaError",
     "SparkError",
+    "StagingError",
     "SparkSink",
     "SparkSource",
     "Split",

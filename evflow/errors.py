@@ -11,7 +11,8 @@
     ├── RemoteError         what a handler on another node raised, of a class that is not known here
     ├── SubscriptionError   a subscription of the matcher
     ├── DeviceError         a GPU
-    └── SparkError          a Spark job that reads or writes events, its options, or what Spark needs
+    ├── SparkError          a Spark job that reads or writes events, its options, or what Spark needs
+    └── StagingError        a variable, step or store of staged output
 
 A message names the thing, what was expected, what was found, and what to do.
 """
@@ -31,6 +32,7 @@ __all__ = [
     "RemoteError",
     "SchemaError",
     "SparkError",
+    "StagingError",
     "SubscriptionError",
     "UnwrittenError",
 ]
@@ -202,6 +204,10 @@ class DeviceError(EvflowError):
 
 class SparkError(EvflowError):
     """A Spark job cannot read or write events: a wrong option, lost rows, or Spark or Java is missing."""
+
+
+class StagingError(EvflowError):
+    """Output cannot be staged: a variable, block, step, budget or store is not what it should be."""
 
 
 _EXCERPT = 100

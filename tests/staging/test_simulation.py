@@ -1,0 +1,223 @@
+"""The staging area in simulated worlds, and faults planted into it that these worlds must find."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evflow.net.node.arena import FreeList
+from evflow.staging import area, gathering, schedulers, sending
+from evflow.staging.area import Decided, Root, StagingNode
+from evflow.staging.gathering import Gathering, Part
+from evflow.staging.messages import Dropped, Hello, Safe
+from evflow.staging.pulling import Pulling
+from evflow.staging.sending import Sending
+from tests.examples import tried
+from tests.staging.world import Failure, World
+
+Patch = pytest.MonkeyPatch
+
+
+def test_nothing_is_lost_changed_or_stuck() -> None:
+    for seed in range(tried(20)):
+        World(seed).run()
+
+
+def test_worlds_see_everything_happen() -> None:
+    seen = sum((World(seed).run() for seed in range(1000, 1008)), World(999).tally)
+    events = "safe gone committed waits spilled cuts".split()
+    assert all(seen[event] for event in [*events, "nodes killed", "roots killed"])
+
+
+def tells_safe_before_the_commit(patch: Patch) -> None:
+    real = Root.next
+
+    def next(self: Root, now: float) -> Any:
+        found = real(self, now)
+        if isinstance(found, Part):
+            self.outbox.extend((node, Decided(found.step, "")) for node in self._nodes)
+        return found
+
+    patch.setattr(Root, "next", next)
+
+
+def tells_all_ranks_safe(patch: Patch) -> None:
+    real = StagingNode.decided
+    patch.setattr(StagingNode, "decided", lambda self, told: real(self, told._replace(missing=())))
+
+
+def believes_every_copy(patch: Patch) -> None:
+    real = Pulling.moved
+    patch.setattr(Pulling, "moved", lambda self, piece, valid: real(self, piece, True))
+
+
+def overwrites_without_a_word(patch: Patch) -> None:
+    def release(self: Sending, step: int) -> None:
+        held = self.held.pop(step)
+        if not held.spilled:
+            self._slots.append(held.ready.slot)
+            self._free.give(held.ready.start, held.size)
+
+    patch.setattr(Sending, "_release", release)
+    believes_every_copy(patch)
+
+
+def forgets_the_budget(patch: Patch) -> None:
+    real = FreeList.take
+    patch.setattr(FreeList, "take", lambda self, length: real(self, length) or sending.TABLE)
+
+
+def settles_no_offsets(patch: Patch) -> None:
+    patch.setattr(gathering.Block, "moved", lambda self, rows: self)
+
+
+def forgets_rows_of_earlier_children(patch: Patch) -> None:
+    real = Part.append
+
+    def append(self: Part, other: Part) -> None:
+        self.rows = {}
+        real(self, other)
+
+    patch.setattr(Part, "append", append)
+
+
+def announces_nothing_again(patch: Patch) -> None:
+    real = Sending.connected
+
+    def connected(self: Sending) -> None:
+        real(self)
+        first = self.outbox.popleft()
+        self.outbox.clear()
+        assert isinstance(first, Hello)
+        self.outbox.append(Hello(first.version, first.rank, first.writers, first.variables, first.last, ()))
+
+    patch.setattr(Sending, "connected", connected)
+
+
+def tells_a_new_node_of_no_open_step(patch: Patch) -> None:
+    real = Root.joined
+
+    def joined(self: Root, node: str, now: float) -> None:
+        real(self, node, now)
+        self.outbox.clear()
+
+    patch.setattr(Root, "joined", joined)
+
+
+def tells_no_other_node_of_a_step(patch: Patch) -> None:
+    patch.setattr(area, "Opened", lambda step: Decided(-1, "nothing"))
+
+
+def waits_for_the_dead(patch: Patch) -> None:
+    real = Gathering.lost
+    patch.setattr(
+        Gathering, "lost", lambda self, child, now, offers=True: real(self, child, now + 1e9, offers)
+    )
+
+
+def does_not_disturb_the_dead(patch: Patch) -> None:
+    real = StagingNode.lost
+
+    def lost(self: StagingNode, rank: int, now: float) -> None:
+        phases = dict(self.pulling.phases)
+        real(self, rank, now)
+        self.pulling.phases.update(phases)
+
+    patch.setattr(StagingNode, "lost", lost)
+
+
+def commits_what_comes_late(patch: Patch) -> None:
+    real = Root.committed
+
+    def committed(self: Root) -> None:
+        real(self)
+        self._newest = -1
+
+    patch.setattr(Root, "committed", committed)
+
+
+def forgets_what_is_committed(patch: Patch) -> None:
+    real = Root.__init__
+
+    def init(self: Root, variables: Any, nodes: Any, incomplete: Any, patience: float, done: Any) -> None:
+        real(self, variables, nodes, incomplete, patience, {})
+
+    patch.setattr(Root, "__init__", init)
+
+
+def leaves_out_a_piece(patch: Patch) -> None:
+    real = Pulling._cut
+    count = itertools.count()
+
+    def cut(self: Pulling, transfer: Any, now: float) -> Any:
+        piece = real(self, transfer, now)
+        return piece._replace(size=0) if next(count) % 50 == 49 else piece
+
+    patch.setattr(Pulling, "_cut", cut)
+
+
+def pulls_only_what_fits(patch: Patch) -> None:
+    real = Pulling.next
+
+    def next(self: Pulling, behind: Any, now: float) -> Any:
+        if self.used > self.memory // 4 and not any(t.begun and t.left for t in self.transfers.values()):
+            return schedulers.Hold("full")
+        return real(self, behind, now)
+
+    patch.setattr(Pulling, "next", next)
+
+
+def drops_without_a_word(patch: Patch) -> None:
+    real = StagingNode.receive
+
+    def receive(self: StagingNode, rank: int, message: Any, source: Any, now: float) -> bool:
+        return not isinstance(message, Dropped) and real(self, rank, message, source, now)
+
+    patch.setattr(StagingNode, "receive", receive)
+    patch.setattr(Gathering, "withdrawn", lambda self, child, step: None)
+
+
+def frees_what_was_not_decided(patch: Patch) -> None:
+    real = Sending.connected
+
+    def connected(self: Sending) -> None:
+        for step in [step for step, held in self.held.items() if held.announced]:
+            self.receive(Safe(step))
+            break
+        real(self)
+
+    patch.setattr(Sending, "connected", connected)
+
+
+FAULTS: dict[Callable[[Patch], None], int] = {
+    tells_safe_before_the_commit: 2,
+    tells_all_ranks_safe: 96,
+    believes_every_copy: 86,
+    overwrites_without_a_word: 86,
+    forgets_the_budget: 1,
+    settles_no_offsets: 37,
+    forgets_rows_of_earlier_children: 37,
+    announces_nothing_again: 3,
+    tells_a_new_node_of_no_open_step: 138,
+    tells_no_other_node_of_a_step: 22,
+    waits_for_the_dead: 80,
+    does_not_disturb_the_dead: 124,
+    commits_what_comes_late: 127,
+    forgets_what_is_committed: 46,
+    leaves_out_a_piece: 1,
+    pulls_only_what_fits: 3,
+    drops_without_a_word: 47,
+    frees_what_was_not_decided: 2,
+}
+"""Each with a seed that finds it, so that the search is short as long as the worlds stay the same."""
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_planted_fault_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    with pytest.raises((Failure, KeyError, IndexError, ValueError)):
+        for seed in (FAULTS[plant], *range(400)):
+            World(seed).run()

@@ -1,0 +1,477 @@
+"""The staging area in a simulated world: writers, nodes and a root, with a clock, delays, tears and deaths.
+
+What must hold is checked all the time: a step that a writer is told to be safe is in the store with its
+bytes, what is committed is what the writers had, and no writer has more bytes than its budget. At the end
+nothing may wait.
+
+    python -m tests.staging.world 100      runs a hundred seeds, and prints what happened
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from evflow.staging.area import Announced, Decided, Opened, Root, StagingNode
+from evflow.staging.gathering import Part
+from evflow.staging.messages import VERSION, FromWriter, Hello, Ready, ToWriter, decode, encode, layout
+from evflow.staging.model import Variable, by_name, whole_shape
+from evflow.staging.pulling import Piece
+from evflow.staging.schedulers import All, AvoidCongestion, ConstantDrain, InOrder, RateLimit, Scheduler
+from evflow.staging.sending import TABLE, Sending
+
+VARIABLES = (Variable("field", "f8", (24, 6)), Variable("rows", "i4", (None, 3)))
+
+
+class Failure(AssertionError):
+    """Something is not as it must be."""
+
+
+def rows_of(rank: int, step: int) -> int:
+    """How many rows of the open variable a writer has."""
+    return (rank * 7 + step * 3) % 5
+
+
+def content(name: str, rank: int, step: int, shape: tuple[int, ...], offset: int) -> np.ndarray[Any, Any]:
+    """What a writer has in a step: told by nothing else."""
+    start = 1000 * step + offset * shape[1] if name == "field" else 1000 * step + 100 * rank
+    return np.arange(start, start + shape[0] * shape[1]).reshape(shape)
+
+
+class Store:
+    """Committed steps; outlives the root."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.steps: dict[int, tuple[int, ...]] = {}
+
+    def commit(self, part: Part) -> None:
+        """Checks a step against what its writers had."""
+        step = part.step
+        if step <= max(self.steps, default=-1):
+            raise Failure(f"step {step} is committed behind {max(self.steps)}")
+        for variable in VARIABLES:
+            blocks = {
+                rank: (block, data)
+                for rank, own in part.blocks.items()
+                for block, data in zip(own, part.data[rank], strict=True)
+                if block.variable == variable.name
+            }
+            found = np.full(whole_shape(variable, [b for b, _ in blocks.values()]), -1, variable.dtype)
+            for block, data in blocks.values():
+                there = tuple(slice(o, o + n) for o, n in zip(block.offset, block.shape, strict=True))
+                found[there] = block.view(data)
+            there_are = [rank for rank in range(self.world.writers) if rank not in part.missing]
+            if variable.open:
+                rows = [content("rows", r, step, (rows_of(r, step), 3), 0) for r in there_are]
+                expected = np.concatenate([np.zeros((0, 3)), *rows])
+            else:
+                expected = np.full((24, 6), -1.0)
+                size = 24 // self.world.writers
+                for r in there_are:
+                    expected[r * size : (r + 1) * size] = content("field", r, step, (size, 6), r * size)
+            if not np.array_equal(found, expected):
+                raise Failure(f"step {step}: {variable.name} is not what the writers had")
+        self.steps[step] = part.missing
+
+
+class Connection:
+    """A connection in both directions: messages arrive in order, or never once it is cut."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.open = world, True
+        self._last = {True: 0.0, False: 0.0}
+
+    def send(self, forth: bool, deliver: Callable[[], None]) -> None:
+        """Delivers later."""
+        world = self.world
+        self._last[forth] = max(self._last[forth], world.now + world.random.random() * 0.02)
+        world.at(self._last[forth], lambda: deliver() if self.open else None)
+
+
+class Writer:
+    """One process of the application."""
+
+    def __init__(self, world: World, rank: int, budget: int) -> None:
+        self.world, self.rank, self.budget = world, rank, budget
+        self.done = self.step = 0
+        self.connection: Connection | None = None
+        self.alive = False
+        self.start(-1)
+
+    def start(self, last: int) -> None:
+        """Begins, perhaps again: with new memory."""
+        self.memory = np.zeros(self.budget, np.uint8)
+        table = self.memory[:TABLE].view(np.int64)
+        hello = Hello(VERSION, self.rank, self.world.writers, VARIABLES, last, ())
+        self.sending = Sending(hello, self.budget, self.world.full, 2000, table)
+        self.files: dict[int, np.ndarray[Any, Any]] = {}
+        self.step, self.alive, self.life = last + 1, True, self.world.number()
+        self.work(self.life)
+
+    def kill(self) -> None:
+        self.alive = False
+        self.disconnect()
+        self.world.tally["writers killed"] += 1
+        if self.world.random.random() < 0.6:
+            self.world.later(3, lambda: self.start(self.sending.safe))
+
+    def disconnect(self) -> None:
+        if self.connection is not None:
+            self.connection.open, rank = False, self.rank
+            node = self.world.nodes[self.world.node_of[rank]]
+            self.connection = None
+            self.sending.disconnected()
+            self.world.later(0.1, partial(node.lost, rank, node.life))
+
+    def work(self, life: int) -> None:
+        """One look at what there is to do."""
+        if not self.alive or life != self.life:
+            return
+        world = self.world
+        if self.step >= world.steps:
+            self.sending.leave()
+        elif world.random.random() < 0.3:
+            self.write()
+        if world.random.random() < 0.2:
+            self.sending.table[0] ^= 1
+        if self.step >= world.steps:
+            self.sending.table[0] = 0
+        self.flush()
+        self.check()
+        if self.sending.held or self.step < world.steps or not self.sending._left:
+            world.later(0.06, lambda: self.work(life))
+        else:
+            self.done = 1
+
+    def write(self) -> None:
+        world, rank, step = self.world, self.rank, self.step
+        size = 24 // world.writers
+        blocks = (
+            VARIABLES[0].block((size, 6), (rank * size, 0)),
+            VARIABLES[1].block((rows_of(rank, step), 3)),
+        )
+        if world.skips and world.random.random() < 0.05:
+            self.step += 1  # it has no part in this one
+            return
+        held = self.sending.begin(step, step / 2, blocks)
+        if held is None:
+            if not self.sending.why():
+                raise Failure("a writer waits without a reason")
+            world.tally["waits"] += 1
+            return
+        memory = self.memory
+        if held.spilled:
+            memory = self.files[step] = np.zeros(held.size, np.uint8)
+            world.tally["spilled"] += 1
+        for block, start in zip(blocks, layout(blocks)[0], strict=True):
+            block.view(memory, held.ready.start + start)[...] = content(
+                block.variable, rank, step, block.shape, block.offset[0]
+            )
+        if world.skips and world.random.random() < 0.03:
+            self.sending.abandon(step)
+        else:
+            self.sending.announce(step)
+        self.step += 1
+
+    def flush(self) -> None:
+        """Sends what is to be sent; connects before, if it has to."""
+        node = self.world.nodes[self.world.node_of[self.rank]]
+        if self.connection is None and node.life and self.world.random.random() < 0.3:
+            self.connection = Connection(self.world)
+            self.sending.connected()
+        while self.connection is not None and self.sending.outbox:
+            message = self.sending.outbox.popleft()
+            spilled = isinstance(message, Ready) and message.slot < 0
+            source = self.files.get(message.step) if spilled else self.memory
+            self.connection.send(
+                True, partial(node.receive, self, self.connection, encode(message), source, node.life)
+            )
+
+    def receive(self, data: bytes) -> None:
+        message = decode(data, ToWriter)
+        fates = len(self.sending.fates)
+        self.sending.receive(message)
+        for step, reason in itertools.islice(self.sending.fates, fates, None):
+            self.world.tally["gone" if reason else "safe"] += 1
+            missing = self.world.store.steps.get(step)
+            if not reason and (missing is None or self.rank in missing):
+                raise Failure(f"rank {self.rank} was told that step {step} is safe, and it is not")
+
+    def check(self) -> None:
+        """The budget."""
+        held = sorted((h.ready.start, h.size) for h in self.sending.held.values() if not h.spilled)
+        if TABLE + sum(size for _, size in held) > self.budget or self.sending.used > self.budget:
+            raise Failure(f"rank {self.rank} has more than its budget")
+        if any(a + n > b for (a, n), (b, _) in itertools.pairwise(held)):
+            raise Failure(f"two steps of rank {self.rank} are in one place")
+
+
+class Node:
+    """A staging node, which may die."""
+
+    def __init__(self, world: World, name: str, ranks: tuple[int, ...]) -> None:
+        self.world, self.name, self.ranks = world, name, ranks
+        self.life = 0
+        self.start()
+
+    def start(self) -> None:
+        world = self.world
+        self.life = world.number()
+        self.machine = StagingNode(
+            by_name(VARIABLES), self.ranks, world.writers, world.scheduler(), 100, 1500, world.patience
+        )
+        self.link = Connection(world)
+        self.link.send(True, partial(world.root_joined, self.name))
+        self.connected: dict[int, tuple[Connection, Writer]] = {}
+        self.work(self.life)
+
+    def kill(self) -> None:
+        if not self.life:
+            return
+        self.world.tally["nodes killed"] += 1
+        self.life, self.link.open = 0, False
+        self.world.later(0.1, partial(self.world.root_lost, self.name))
+        for writer in self.world.processes:
+            if writer.rank in self.ranks and writer.connection is not None:
+                writer.connection.open, writer.connection = False, None
+                writer.sending.disconnected()
+        self.world.later(2, self.start)
+
+    def lost(self, rank: int, life: int) -> None:
+        if life == self.life and self.life and not (rank in self.connected and self.connected[rank][0].open):
+            self.connected.pop(rank, None)
+            self.machine.lost(rank, self.world.now)
+
+    def receive(self, writer: Writer, connection: Connection, data: bytes, source: Any, life: int) -> None:
+        if life != self.life:
+            return
+        message = decode(data, FromWriter)
+        if isinstance(message, Hello):
+            refused = self.machine.hello(message, self.world.now)
+            if refused:
+                raise Failure(refused)
+            self.connected[writer.rank] = (connection, writer)
+        else:
+            table = (
+                None
+                if isinstance(message, Ready) and message.slot < 0
+                else writer.memory[:TABLE].view(np.int64)
+            )
+            self.machine.receive(writer.rank, message, (source, table), self.world.now)
+
+    def work(self, life: int) -> None:
+        if life != self.life:
+            return
+        world, machine = self.world, self.machine
+        for rank, (_, writer) in self.connected.items():
+            machine.pulling.phases[rank] = bool(writer.sending.table[0])
+        for _ in range(world.random.randint(1, 6)):
+            piece = machine.next(world.now)
+            if not isinstance(piece, Piece):
+                break
+            self.copy(piece)
+        hold = machine.gather(world.now)
+        machine.tell(hold.reason if hold else "")
+        while machine.up:
+            self.link.send(True, partial(world.root_receive, self.name, machine.up.popleft()))
+        while machine.outbox:
+            rank, message = machine.outbox.popleft()
+            if rank in self.connected:
+                connection, writer = self.connected[rank]
+                connection.send(False, partial(writer.receive, encode(message)))
+        world.later(0.03, lambda: self.work(life))
+
+    def copy(self, piece: Piece) -> None:
+        """Copies in two halves, between which anything may happen."""
+        transfer = piece.transfer
+        if not transfer.data:
+            transfer.data = [np.zeros(block.nbytes, np.uint8) for block in transfer.ready.blocks]
+        memory, table = transfer.source
+        slot, life = transfer.ready.slot, self.life
+        half = piece.size // 2
+
+        def part(start: int, stop: int) -> None:
+            if piece.size:
+                transfer.data[piece.block][piece.offset + start : piece.offset + stop] = memory[
+                    piece.start + start : piece.start + stop
+                ]
+
+        def end() -> None:
+            if life == self.life:
+                part(half, piece.size)
+                self.machine.moved(piece, table is None or table[slot] == transfer.ready.generation)
+
+        part(0, half)
+        self.world.later(0.05, end)
+
+    def hear(self, message: Opened | Decided) -> None:
+        if isinstance(message, Opened):
+            self.machine.opened(message.step, self.world.now)
+        else:
+            self.machine.decided(message)
+
+
+class World:
+    """One run.
+
+    Args:
+        seed: of all chance.
+        deaths: whether anything dies.
+    """
+
+    def __init__(self, seed: int, deaths: bool = True) -> None:
+        self.random = random = Random(seed)
+        self.now, self._queue, self._count = 0.0, [], itertools.count(1)
+        self.tally: Counter[str] = Counter()
+        self.writers, self.steps = random.choice((1, 2, 3, 4, 6)), random.randint(3, 12)
+        self.full = random.choice(("block", "drop oldest", "spill"))
+        self.incomplete = random.choice(("drop", "fill"))
+        # Whether writers leave steps out, and how long the others wait for one that is not there.
+        self.skips, self.patience = random.random() < 0.5, random.choice((1.0, 30.0))
+        self.store = Store(self)
+        count = random.randint(1, min(3, self.writers))
+        cuts = sorted(random.sample(range(1, self.writers), count - 1))
+        groups = [range(a, b) for a, b in itertools.pairwise([0, *cuts, self.writers])]
+        self.node_of = {rank: f"node {k}" for k, group in enumerate(groups) for rank in group}
+        self._kind = random.randrange(6)
+        self.root: Root | None = None
+        self._groups = {f"node {k}": tuple(group) for k, group in enumerate(groups)}
+        self.start_root()
+        self.nodes: dict[str, Node] = {}
+        self.nodes |= {name: Node(self, name, group) for name, group in self._groups.items()}
+        self.processes = [
+            Writer(self, rank, TABLE + random.choice((1400, 2600))) for rank in range(self.writers)
+        ]
+        if deaths:
+            writer, node = self._kill_writer, self._kill_node
+            kinds = (writer, writer, node, node, self._cut, self._kill_root)
+            for _ in range(random.randint(0, 6)):
+                self.at(random.random() * 6, random.choice(kinds))
+
+    def scheduler(self) -> Scheduler:
+        kinds = (
+            Scheduler(), ConstantDrain(2), AvoidCongestion(), InOrder(), RateLimit(20_000.0),
+            All(InOrder(("rank", "step")), AvoidCongestion(), ConstantDrain(1)),
+        )  # fmt: skip
+        return kinds[self._kind]
+
+    def number(self) -> int:
+        """Another one each time."""
+        return next(self._count)
+
+    def at(self, when: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (when, next(self._count), call))
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.at(self.now + self.random.random() * seconds, call)
+
+    # --- deaths
+
+    def _kill_node(self) -> None:
+        self.random.choice(list(self.nodes.values())).kill()
+
+    def _kill_writer(self) -> None:
+        writer = self.random.choice(self.processes)
+        if writer.alive and not writer.done:
+            writer.kill()
+
+    def _cut(self) -> None:
+        self.random.choice(self.processes).disconnect()
+        self.tally["cuts"] += 1
+
+    def _kill_root(self) -> None:
+        """Nodes begin anew with their root."""
+        self.tally["roots killed"] += 1
+        self.start_root()
+        for node in self.nodes.values():
+            node.kill()
+
+    # --- the root
+
+    def start_root(self) -> None:
+        self.root = Root(
+            by_name(VARIABLES), self._groups, self.incomplete, 1.5 * self.patience, dict(self.store.steps)
+        )
+        self._root_life = self.number()
+        self._root_work(self._root_life)
+
+    def root_joined(self, name: str) -> None:
+        self.root.joined(name, self.now)
+
+    def root_lost(self, name: str) -> None:
+        if not self.nodes[name].life:
+            self.root.lost(name, self.now)
+
+    def root_receive(self, name: str, message: Announced | Part) -> None:
+        self.root.receive(name, message, self.now)
+
+    def _root_work(self, life: int) -> None:
+        if life != self._root_life:
+            return
+        root = self.root
+        found = root.next(self.now)
+        if isinstance(found, Part):
+            self.later(0.1, partial(self._written, found, life))
+        while root.outbox:
+            name, message = root.outbox.popleft()
+            node = self.nodes[name]
+            if node.life:
+                node.link.send(False, partial(node.hear, message))
+        self.later(0.03, lambda: self._root_work(life))
+
+    def _written(self, part: Part, life: int) -> None:
+        if life == self._root_life:
+            self.store.commit(part)
+            # A root may die between the commit and saying so.
+            self.later(0.05, lambda: self.root.committed() if life == self._root_life else None)
+
+    # --- the run
+
+    def run(self) -> Counter[str]:
+        """Runs until nothing waits.
+
+        Raises:
+            Failure: something is not as it must be.
+        """
+        while any(writer.alive and not writer.done for writer in self.processes) or self.now < 8:
+            self.now, _, call = heapq.heappop(self._queue)
+            call()
+            if self.now > 120:
+                why = [w.sending.why() for w in self.processes if w.alive and w.sending.held]
+                raise Failure(f"still waiting: {why}")
+        if (
+            not self.skips
+            and self.full != "drop oldest"
+            and self.patience > 20
+            and not self.tally["writers killed"]
+        ):
+            expected = dict.fromkeys(range(self.steps), ())
+            if self.store.steps != expected:
+                raise Failure(f"expected all of {self.steps} steps, whole; found {self.store.steps}")
+            self.tally["complete"] += 1
+        self.tally["committed"] = len(self.store.steps)
+        return self.tally
+
+
+def main() -> None:
+    total: Counter[str] = Counter()
+    for seed in range(int(sys.argv[1])):
+        try:
+            total += World(seed).run()
+        except BaseException:
+            print("seed", seed)
+            raise
+    print(dict(total))
+
+
+if __name__ == "__main__":
+    main()
