@@ -1,0 +1,179 @@
+"""Committed steps in HDF5 and Zarr: what is read is what was written, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import xarray
+
+from evflow.disk import OwnFile
+from evflow.errors import StagingError
+from evflow.staging import Variable
+from evflow.staging.gathering import Part
+from evflow.staging.model import by_name
+from evflow.staging.stores import open_store
+
+HEAT = Variable("heat", "f8", (4, 6), ("y", "x"), {"units": "K"})
+COUNT = Variable("count", "i4", (4,), ("y",))
+VARIABLES = by_name((HEAT, COUNT))
+KINDS = pytest.mark.parametrize("name", ["run.h5", "run.zarr"])
+
+
+def heat(step: int) -> np.ndarray[Any, Any]:
+    return np.arange(24.0).reshape(4, 6) + 100 * step
+
+
+def part(step: int, ranks: tuple[int, ...] = (0, 1)) -> Part:
+    """A step of two writers, each with two rows."""
+    made = Part(step, {step / 10}, missing=tuple({0, 1} - set(ranks)))
+    for rank in ranks:
+        rows = slice(2 * rank, 2 * rank + 2)
+        made.blocks[rank] = (HEAT.block((2, 6), (2 * rank, 0)), COUNT.block((2,), (2 * rank,)))
+        made.data[rank] = [heat(step)[rows].copy(), np.array([rank, step], "<i4")]
+    return made
+
+
+def opened(path: Path) -> xarray.Dataset:
+    engine = "h5netcdf" if path.suffix == ".h5" else "zarr"
+    with xarray.open_dataset(path, engine=engine) as found:
+        return found.load()
+
+
+@KINDS
+def test_xarray_reads_what_was_committed(tmp_path: Path, name: str) -> None:
+    store = open_store(tmp_path / name, VARIABLES)
+    for step in (0, 5, 7):
+        store.commit(part(step))
+    found = opened(tmp_path / name)
+    assert found.heat.dims == ("step", "y", "x")
+    assert found.step.values.tolist() == [0, 5, 7]
+    assert found.time.values.tolist() == [0.0, 0.5, 0.7]
+    assert np.array_equal(found.heat.values, np.array([heat(step) for step in (0, 5, 7)]))
+    assert found["count"].values.tolist() == [[0, step, 1, step] for step in (0, 5, 7)]
+    assert found.heat.attrs["units"] == "K"
+    store.close()
+
+
+@KINDS
+def test_a_missing_part_is_filled_and_noted(tmp_path: Path, name: str) -> None:
+    store = open_store(tmp_path / name, VARIABLES)
+    store.commit(part(3, (1,)))
+    store.close()
+    found = opened(tmp_path / name)
+    assert np.isnan(found.heat.values[0, :2]).all()
+    assert np.array_equal(found.heat.values[0, 2:], heat(3)[2:])
+    assert found["count"].values[0, :2].tolist() == [-(2**31)] * 2
+    again = open_store(tmp_path / name, VARIABLES)
+    assert again.done == {3: (0,)}
+    again.close()
+
+
+@KINDS
+def test_steps_are_whole_wherever_a_commit_is_cut_off(tmp_path: Path, name: str) -> None:
+    class Cut(BaseException):
+        pass
+
+    store = open_store(tmp_path / name, VARIABLES)
+    store.commit(part(1))
+    replace, seen = os.replace, []
+    for cut in range(0, 20, 4):
+        left = cut
+
+        def cut_off(*arguments: Any) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Cut
+            replace(*arguments)
+
+        # What a kill leaves is copied, and read as a reader and as the next committer find it.
+        with mock.patch("os.replace", cut_off), suppress(Cut):
+            store.commit(part(2))
+        copy = tmp_path / f"cut{cut}"
+        copy.mkdir()
+        for path in tmp_path.glob("run*"):
+            if not path.name.endswith("-lock"):
+                (shutil.copytree if path.is_dir() else shutil.copy)(path, copy / path.name)
+        seen.append(opened(copy / name).step.values.tolist())
+        again = open_store(copy / name, VARIABLES)
+        assert list(again.done) == seen[-1]
+        if seen[-1] == [1]:
+            again.commit(part(2))
+        again.close()
+        found = opened(copy / name)
+        assert found.step.values.tolist() == [1, 2]
+        assert np.array_equal(found.heat.values, np.array([heat(1), heat(2)]))
+        if seen[-1] == [1, 2]:
+            break
+    store.close()
+    assert seen == [[1]] * (len(seen) - 1) + [[1, 2]]
+    assert len(seen) > 1
+
+
+@KINDS
+def test_a_store_of_other_variables_is_refused_and_left_alone(tmp_path: Path, name: str) -> None:
+    open_store(tmp_path / name, VARIABLES).close()
+    with pytest.raises(StagingError, match="expected the variables"):
+        open_store(tmp_path / name, by_name((HEAT,)))
+
+
+@KINDS
+def test_a_store_has_one_committer(tmp_path: Path, name: str) -> None:
+    store = open_store(tmp_path / name, VARIABLES)
+    impatient = partial(OwnFile, patience=0)
+    kind = {"run.h5": "hdf5", "run.zarr": "zarr"}[name]
+    with mock.patch(f"evflow.staging.stores.{kind}.OwnFile", impatient), pytest.raises(BlockingIOError):
+        open_store(tmp_path / name, VARIABLES)
+    store.close()
+
+
+def test_rows_of_an_open_variable_are_in_the_file_of_each_step(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    rows = Variable("rows", "i2", (None, 2))
+    made = Part(4, {0.0}, {0: (rows.block((1, 2)),), 1: (rows.block((2, 2)).moved(1),)})
+    made.data = {0: [np.array([[1, 2]], "<i2")], 1: [np.array([[3, 4], [5, 6]], "<i2")]}
+    store = open_store(tmp_path / "run.h5", by_name((rows,)))
+    store.commit(made)
+    store.close()
+    with h5py.File(tmp_path / "run.steps" / "0.h5") as file:
+        assert file["rows"][:].tolist() == [[[1, 2], [3, 4], [5, 6]]]
+    with pytest.raises(StagingError, match="Zarr needs a shape without None"):
+        open_store(tmp_path / "run.zarr", by_name((rows,)))
+
+
+def test_another_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StagingError, match=r"ends in \.h5 or \.zarr"):
+        open_store(tmp_path / "run.nc", VARIABLES)
+
+
+@KINDS
+def test_a_step_that_the_disk_has_no_room_for_succeeds_later(tmp_path: Path, name: str) -> None:
+    large = by_name((Variable("large", "f8", (500, 200)),))
+
+    def made(step: int) -> Part:
+        block = large["large"].block((500, 200))
+        return Part(step, {0.0}, {0: (block,)}, {0: [np.full(block.shape, float(step))]})
+
+    store = open_store(tmp_path / name, large)
+    store.commit(made(0))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, before[1]))
+    try:
+        for _ in range(2):
+            with pytest.raises(OSError, match="too large"):
+                store.commit(made(1))
+            assert opened(tmp_path / name).step.values.tolist() == [0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    store.commit(made(1))
+    store.close()
+    assert opened(tmp_path / name).large.values[:, 7, 7].tolist() == [0, 1]
