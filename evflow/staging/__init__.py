@@ -1,20 +1,25 @@
 """Output without waiting: steps of a simulation are staged, put together and committed while it goes on.
 
-``sending``, ``pulling``, ``gathering`` and ``area`` are state machines without sockets or files.
+``Writer`` is the place to start; ``docs/staging.md`` tells the rest.
 """
 
 from __future__ import annotations
 
 from evflow.staging.model import Block, Variable
 from evflow.staging.schedulers import All, AvoidCongestion, ConstantDrain, InOrder, RateLimit, Scheduler
+from evflow.staging.stage import Committed, Stage
+from evflow.staging.writer import Writer
 
 __all__ = [
     "All",
     "AvoidCongestion",
     "Block",
+    "Committed",
     "ConstantDrain",
     "InOrder",
     "RateLimit",
     "Scheduler",
+    "Stage",
     "Variable",
+    "Writer",
 ]

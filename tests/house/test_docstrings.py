@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-MODULES = ("evflow", "evflow.echo", "evflow.errors", "evflow.matching", "evflow.spark", "evflow.stone")
+MODULES = (
+    "evflow", "evflow.echo", "evflow.errors", "evflow.matching", "evflow.spark", "evflow.staging",
+    "evflow.stone",
+)  # fmt: skip
 """The modules whose ``__all__`` says what is public; those of Spark load PySpark only on use."""
 
 GIVEN = (

@@ -1,0 +1,358 @@
+"""A staging node's thread: sockets of writers, copies out of their memory, and commits in a thread beside
+it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evflow.disk import AGAIN, Lock, advice
+from evflow.errors import StagingError
+from evflow.staging.area import Opened, Root, StagingNode
+from evflow.staging.gathering import Part
+from evflow.staging.messages import MOST_BYTES, FromWriter, Hello, Ready, Refused, decode, encode
+from evflow.staging.pulling import Piece
+from evflow.staging.schedulers import Hold
+from evflow.staging.stores import Store
+
+NODE = "node"
+"""What the only node is called."""
+
+_TURN = 0.002
+"""Seconds of copying between two looks at the sockets; also between two looks at what an application does."""
+
+_IDLE = 0.5
+_QUIET = 0.1
+"""Seconds between two reasons that are told: each wakes a thread of every application."""
+
+_FLAG = struct.Struct("<q")
+_log = logging.getLogger("evflow.staging")
+
+
+class Source:
+    """What steps are read from: a writer's memory, or a file; open as long as something refers to it.
+
+    Args:
+        file: its descriptor.
+        table: whether it begins with a table, as a writer's memory does.
+    """
+
+    def __init__(self, file: int, table: bool) -> None:
+        self._file, self._table = file, table
+
+    def flag(self, slot: int) -> int:
+        """An entry of the table; 0 if there is none."""
+        data = b""
+        with contextlib.suppress(OSError):
+            data = os.pread(self._file, 8, 8 * slot) if self._table else b""
+        return int(_FLAG.unpack(data)[0]) if len(data) == 8 else 0
+
+    def read(self, into: Any, start: int) -> bool:
+        """Fills a buffer with the bytes from ``start`` on. False if they are not there."""
+        try:
+            return os.preadv(self._file, [into], start) == len(into)
+        except OSError:
+            return False
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+
+class Connection:
+    """A connection to a writer.
+
+    Attributes:
+        rank: of the writer; -1 until its hello.
+        memory: of the writer.
+    """
+
+    def __init__(self, made: socket.socket) -> None:
+        self.socket, self.rank = made, -1
+        self.memory: Source | None = None
+
+
+class Serving:
+    """Serves writers until ``close``.
+
+    Args:
+        path: where to listen.
+        node: pulls.
+        root: decides.
+        store: has the committed steps.
+        told: called in any thread when ``committed`` or ``why`` may have changed.
+
+    Attributes:
+        committed: steps that were committed and nobody has taken out yet: number and time.
+        why: what the oldest step waits for, in words; "" if there is none.
+        failure: why it has ended; None if it has not.
+
+    Raises:
+        OSError: it cannot listen there.
+    """
+
+    def __init__(
+        self, path: Path, node: StagingNode, root: Root, store: Store, told: Callable[[], None]
+    ) -> None:
+        self._path, self._node, self._root, self._store, self._told = path, node, root, store, told
+        self.committed: deque[tuple[int, float]] = deque()
+        self.why = ""
+        self.failure: BaseException | None = None
+        self._lock = Lock(path.with_name(f"{path.name}-lock"))
+        # What a killed process has left; nothing else is taken away.
+        if path.is_socket():
+            path.unlink()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        self._socket.bind(str(path))
+        os.chmod(path, 0o600)
+        self._socket.listen(128)
+        self._connections: dict[int, Connection] = {}
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._poll.register(self._bell, select.POLLIN)
+        self._closing = False
+        self._trouble = ""
+        self._quiet = 0.0
+        self._parts: deque[Part] = deque()
+        self._work = threading.Semaphore(0)
+        self._written: deque[Part] = deque()
+        root.joined(NODE, time.monotonic())
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(body,), name=f"evflow-staging-{name}", daemon=True)
+            for name, body in (("pull", self._run), ("commit", self._commit))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Ends it; what is not committed stays with the writers."""
+        self._closing = True
+        self._ring()
+        self._work.release()
+        for thread in self._threads:
+            thread.join()
+        for connection in self._connections.values():
+            connection.socket.close()
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+        os.close(self._bell)
+        self._store.close()
+        self._lock.close()
+
+    def _ring(self) -> None:
+        os.eventfd_write(self._bell, 1)
+
+    def _guarded(self, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except BaseException as error:  # noqa: BLE001  whoever drains hears of it
+            _log.error("staging at %s has ended", self._path, exc_info=True)
+            self.failure = error
+            self._told()
+
+    # --- committing
+
+    def _commit(self) -> None:
+        while True:
+            self._work.acquire()
+            if self._closing:
+                return
+            part = self._parts.popleft()
+            while not self._closing:
+                try:
+                    self._store.commit(part)
+                except OSError as error:
+                    if not self._trouble:
+                        _log.error(
+                            "step %d cannot be written: %s; evflow tries again each second", part.step, error
+                        )
+                    self._trouble = f"step {part.step} cannot be written: {error}; {advice(error)}"
+                    self._ring()
+                    time.sleep(AGAIN)
+                    continue
+                self._trouble = ""
+                self._written.append(part)
+                self._ring()
+                break
+
+    # --- the loop
+
+    def _run(self) -> None:
+        wait = 0.0
+        while not self._closing:
+            for file, _ in self._poll.poll(wait * 1000):
+                if file == self._bell:
+                    os.eventfd_read(self._bell)
+                elif file == self._socket.fileno():
+                    self._accept()
+                else:
+                    self._read(self._connections[file])
+            while self._written:
+                part = self._written.popleft()
+                self._root.committed()
+                self.committed.append((part.step, next(iter(part.times))))
+                self._told()
+            hold = self._copy()
+            wait = self._pass_on(hold)
+
+    def _copy(self) -> Hold | None:
+        """Copies pieces for a while. Why there is no other piece; None if there may be one."""
+        end = time.monotonic() + _TURN
+        while True:
+            for connection in self._connections.values():
+                if connection.memory is not None:
+                    self._node.pulling.phases[connection.rank] = bool(connection.memory.flag(0))
+            now = time.monotonic()
+            piece = self._node.next(now)
+            if not isinstance(piece, Piece):
+                return piece or Hold("")
+            transfer = piece.transfer
+            if not transfer.data:
+                transfer.data = [np.empty(block.nbytes, np.uint8) for block in transfer.ready.blocks]
+            valid = not piece.size or transfer.source.read(
+                transfer.data[piece.block][piece.offset : piece.offset + piece.size], piece.start
+            )
+            slot = transfer.ready.slot
+            # Looked at when the copy is complete: the writer changes it before it writes there.
+            self._node.moved(
+                piece, valid and (slot < 0 or transfer.source.flag(slot) == transfer.ready.generation)
+            )
+            if now >= end:
+                return None
+
+    def _pass_on(self, pulling: Hold | None) -> float:
+        """Lets node, root and writers tell each other what there is; gives the seconds to wait then."""
+        now = time.monotonic()
+        node, root = self._node, self._root
+        gathering = node.gather(now)
+        while node.up:
+            root.receive(NODE, node.up.popleft(), now)
+        found = root.next(now)
+        if isinstance(found, Part):
+            self._parts.append(found)
+            self._work.release()
+        while root.outbox:
+            message = root.outbox.popleft()[1]
+            if isinstance(message, Opened):
+                node.opened(message.step, now)
+            else:
+                node.decided(message)
+        reasons = [
+            self._trouble,
+            *(hold.reason for hold in (pulling, gathering, found) if isinstance(hold, Hold)),
+        ]
+        why = next(filter(None, reasons), "it is being pulled" if pulling is None else "")
+        if why != self.why and (now >= self._quiet or not why):
+            self.why, self._quiet = why, now + _QUIET
+            node.tell(why)
+            self._told()
+        by_rank = {connection.rank: connection for connection in self._connections.values()}
+        while node.outbox:
+            rank, told = node.outbox.popleft()
+            if rank in by_rank:
+                self._send(by_rank[rank], encode(told))
+        if pulling is None or isinstance(found, Part):
+            return 0.0
+        due = [hold.until for hold in (pulling, gathering) if hold is not None and hold.until is not None]
+        # Nothing tells when an application ends its communication phase.
+        looks = _TURN if any(node.pulling.phases.values()) and pulling.reason else _IDLE
+        if why != self.why:
+            looks = min(looks, _QUIET)
+        return max(0.0, min([looks, *(until - now for until in due)]))
+
+    # --- connections
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            made, _ = self._socket.accept()
+            made.setblocking(False)
+            credentials = made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            user = struct.unpack("3i", credentials)[1]
+            if user != os.geteuid():
+                _log.warning("staging at %s: a process of user %d is refused", self._path, user)
+                made.close()
+                return
+            self._connections[made.fileno()] = Connection(made)
+            self._poll.register(made, select.POLLIN)
+
+    def _read(self, connection: Connection) -> None:
+        for _ in range(64):
+            try:
+                data, files, flags, _ = socket.recv_fds(
+                    connection.socket, MOST_BYTES, 4, socket.MSG_CMSG_CLOEXEC
+                )
+            except BlockingIOError:
+                return
+            except OSError:
+                data, files, flags = b"", [], 0
+            if not data:
+                self._end(connection)
+                return
+            try:
+                self._take(connection, data, files, flags)
+            except StagingError as error:
+                _log.warning("staging at %s: %s; its connection is ended", self._path, error)
+                self._send(connection, encode(Refused(str(error)[:2000])))
+                self._end(connection)
+                return
+            finally:
+                for file in files:
+                    os.close(file)
+
+    def _take(self, connection: Connection, data: bytes, files: list[int], flags: int) -> None:
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise StagingError("a message is too long")
+        message, now = decode(data, FromWriter), time.monotonic()
+        rank = connection.rank
+        if isinstance(message, Hello) and rank < 0:
+            if len(files) != 1:
+                raise StagingError("a hello without memory")
+            for other in [other for other in self._connections.values() if other.rank == message.rank]:
+                # It may have ended, and nobody has looked yet.
+                self._read(other)
+                if other.socket.fileno() in self._connections:
+                    raise StagingError(f"rank {message.rank} is connected already")
+            refused = self._node.hello(message, now)
+            if refused:
+                raise StagingError(refused)
+            connection.rank, connection.memory = (
+                message.rank,
+                Source(fcntl.fcntl(files[0], fcntl.F_DUPFD_CLOEXEC), True),
+            )
+            return
+        if rank < 0:
+            raise StagingError("expected a hello first")
+        source = connection.memory
+        if isinstance(message, Ready) and message.slot < 0:
+            if len(files) != 1:
+                raise StagingError(f"rank {rank}: a step in a file without the file")
+            source = Source(fcntl.fcntl(files[0], fcntl.F_DUPFD_CLOEXEC), False)
+        self._node.receive(rank, message, source, now)
+
+    def _send(self, connection: Connection, data: bytes) -> None:
+        try:
+            connection.socket.send(data, socket.MSG_NOSIGNAL)
+        except OSError:
+            # Gone, or it has not looked at 100 messages and more: it hears all of it when it connects again.
+            self._end(connection)
+
+    def _end(self, connection: Connection) -> None:
+        if self._connections.pop(connection.socket.fileno(), None) is None:
+            return
+        self._poll.unregister(connection.socket)
+        connection.socket.close()
+        if connection.rank >= 0:
+            self._node.lost(connection.rank, time.monotonic())

@@ -1,0 +1,370 @@
+"""The application's side: steps are written into memory of a fixed size, and a staging node takes them from
+there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import mmap
+import os
+import select
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from evflow.closing import Closing
+from evflow.errors import StagingError
+from evflow.net.node.arena import SEALS
+from evflow.staging.messages import MOST_BYTES, VERSION, Hello, Ready, ToWriter, decode, encode, layout
+from evflow.staging.model import MOST_WRITERS, Block, Variable, by_name, check_block
+from evflow.staging.sending import TABLE, Full, Sending
+
+__all__ = ["Writer"]
+
+_PAUSE = 0.05
+"""Seconds between two attempts to connect."""
+
+T = TypeVar("T")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Writer(Closing):
+    """Writes the steps of one process of an application, and never waits for a disk.
+
+    Its memory is one anonymous file, which ends with the last process that has it open. A thread sleeps until
+    the staging node says something. A fork of the process must not use the writer.
+
+    Args:
+        at: the path at which the staging node listens (``Stage(listen=)``); it may begin to do so later.
+        rank: which of the writers this is, from 0.
+        writers: how many there are.
+        variables: what all of them write.
+        budget: bytes of memory that the writer takes, 4096 for itself included; never more.
+        full: what becomes of a step for which there is no room: "block" waits; "drop oldest" gives up the
+            oldest steps that are not safe yet; "spill" writes it to a file in ``spill``.
+        spill: the folder for such files; they have no name, and end with the processes that use them.
+        disk: bytes that may be in such files at a time.
+
+    Raises:
+        StagingError: a setting is wrong.
+
+    Example:
+        >>> import tempfile
+        >>> from evflow import staging
+        >>> heat = staging.Variable("heat", "f8", (4, 3))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     writer = staging.Writer(f"{folder}/socket", 0, 1, [heat], budget=1 << 16)
+        ...     with writer.step(0, [heat.block((4, 3))]) as arrays:
+        ...         arrays["heat"][...] = 1.5
+        ...     print(writer.why())
+        ...     writer.close(timeout=0)
+        step 0 of rank 0 is not safe yet: no staging node is connected
+    """
+
+    def __init__(
+        self,
+        at: str | Path,
+        rank: int,
+        writers: int,
+        variables: Iterable[Variable],
+        *,
+        budget: int,
+        full: Full = "block",
+        spill: str | Path | None = None,
+        disk: int = 1 << 40,
+    ) -> None:
+        self._variables = by_name(variables)
+        if not (isinstance(writers, int) and 1 <= writers <= MOST_WRITERS and isinstance(rank, int)):
+            raise StagingError(f"writer: writers {writers!r}: expected 1 to {MOST_WRITERS}")
+        if not 0 <= rank < writers:
+            raise StagingError(f"writer: rank {rank}: expected 0 to {writers - 1}")
+        if not isinstance(budget, int) or budget <= TABLE:
+            raise StagingError(f"writer: budget {budget!r}: expected bytes, more than {TABLE}")
+        if full not in ("block", "drop oldest", "spill") or (full == "spill") != (spill is not None):
+            what = f"writer: full {full!r}, spill {spill!r}"
+            raise StagingError(f"{what}: expected 'block', 'drop oldest', or 'spill' with a folder")
+        self._at, self._spill = str(at), None if spill is None else Path(spill)
+        self._file = os.memfd_create("evflow-staging", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self._file, budget)
+        fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
+        self._memory = mmap.mmap(self._file, budget)
+        self._table = np.frombuffer(self._memory, np.int64, TABLE // 8)
+        hello = Hello(VERSION, rank, writers, tuple(self._variables.values()), -1, ())
+        self._sending = Sending(hello, budget, full, disk, self._table)
+        self._spilled: dict[int, int] = {}
+        self._socket: socket.socket | None = None
+        self._closed = False
+        self._lock = threading.Condition()
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._run, name=f"evflow-writer-{rank}", daemon=True)
+        self._thread.start()
+
+    # --- steps
+
+    @contextlib.contextmanager
+    def step(
+        self, number: int, blocks: Sequence[Block], *, time: float = 0.0, timeout: float | None = None
+    ) -> Iterator[dict[str, Array]]:
+        """Gives arrays to write a step into, in the place from which it is pulled; it is complete at the end
+        of the ``with`` block, and given up if that raises.
+
+        Do not write to the arrays afterwards. They hold whatever was there before, so write every element.
+
+        Args:
+            number: of the step; it rises from step to step. All writers give a step the same number.
+            blocks: at most one of each variable, as ``Variable.block`` makes them.
+            time: of the simulation; all writers give a step the same.
+            timeout: seconds to wait for room; None for ever. Only ``full="drop oldest"`` never waits.
+
+        Returns:
+            name of the variable → array of the shape of its block.
+
+        Raises:
+            StagingError: a block is not one of these variables, the number does not rise, the step is larger
+                than the budget, there was no room in time (the error says why), or the staging node refuses
+                the writer.
+            OSError: a file cannot be written to ``spill``.
+        """
+        with self._lock:
+            self._check(number, blocks)
+            held = self._wait(lambda: self._sending.begin(number, float(time), tuple(blocks)), timeout)
+        try:
+            memory: Any = self._memory
+            if held.spilled:
+                with tempfile.TemporaryFile(dir=self._spill) as file:
+                    # All of it now: writing to a mapped file on a full disk would end the process.
+                    os.posix_fallocate(file.fileno(), 0, held.size)
+                    memory = mmap.mmap(file.fileno(), held.size)
+                    self._spilled[number] = os.dup(file.fileno())
+            places = layout(held.ready.blocks)[0]
+            yield {
+                block.variable: block.view(memory, held.ready.start + start)
+                for block, start in zip(held.ready.blocks, places, strict=True)
+            }
+        except BaseException:
+            with self._lock:
+                self._sending.abandon(number)
+                if number in self._spilled:
+                    os.close(self._spilled.pop(number))
+            raise
+        with self._lock:
+            self._sending.announce(number)
+            self._send()
+
+    def write(
+        self,
+        number: int,
+        arrays: Mapping[str, tuple[Array, Sequence[int]]],
+        *,
+        time: float = 0.0,
+        timeout: float | None = None,
+    ) -> None:
+        """Copies arrays into a step, and completes it.
+
+        Args:
+            number: as of ``step``.
+            arrays: name of the variable → a block of it, and its offset in the global array.
+            time: as of ``step``.
+            timeout: as of ``step``.
+
+        Raises:
+            StagingError: as of ``step``; an array has another dtype than its variable.
+            OSError: as of ``step``.
+
+        Example:
+            >>> import numpy as np
+            >>> from evflow import staging
+            >>> heat = staging.Variable("heat", "f8", (4, 3))
+            >>> writer = staging.Writer("none", 0, 1, [heat], budget=1 << 16)
+            >>> writer.write(0, {"heat": (np.ones((2, 3)), (2, 0))})
+            >>> writer.used
+            4160
+            >>> writer.close(timeout=0)
+        """
+        blocks = [
+            Block(name, tuple(map(int, offset)), array.shape, array.dtype.str[1:])
+            for name, (array, offset) in arrays.items()
+        ]
+        with self.step(number, blocks, time=time, timeout=timeout) as places:
+            for name, (array, _) in arrays.items():
+                places[name][...] = array
+
+    def _check(self, number: int, blocks: Sequence[Block]) -> None:
+        if self._closed:
+            raise StagingError(f"rank {self._sending.hello.rank}: the writer is closed")
+        names = [block.variable for block in blocks]
+        for name in names:
+            if name not in self._variables or names.count(name) > 1:
+                raise StagingError(
+                    f"step {number}: block of {name!r}: expected at most one of each of "
+                    f"{', '.join(self._variables)}"
+                )
+        for block in blocks:
+            check_block(self._variables[block.variable], block)
+
+    @contextlib.contextmanager
+    def communicating(self) -> Iterator[None]:
+        """Marks a communication phase of the application: ``AvoidCongestion`` pulls nothing from it
+        meanwhile."""
+        self._table[0] = 1
+        try:
+            yield
+        finally:
+            self._table[0] = 0
+
+    # --- what becomes of them
+
+    @property
+    def safe(self) -> int:
+        """The newest step that is known to be on the disk, with the part of this writer; -1 if none."""
+        return self._sending.safe
+
+    @property
+    def used(self) -> int:
+        """Bytes of the budget that are in use, 4096 for the writer itself included."""
+        return self._sending.used
+
+    def fates(self) -> list[tuple[int, str]]:
+        """What became of steps since the last call: number and reason; "" for one that is safe."""
+        with self._lock:
+            found = list(self._sending.fates)
+            self._sending.fates.clear()
+            return found
+
+    def why(self) -> str:
+        """What waits, and for what, in words; "" if nothing does."""
+        with self._lock:
+            return self._sending.why()
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Waits until each step is safe or gone; ``fates`` says which.
+
+        Args:
+            timeout: seconds; None for ever.
+
+        Raises:
+            StagingError: it was not in time; says why.
+        """
+        with self._lock:
+            self._wait(lambda: None if self._sending.held else True, timeout)
+
+    def close(self, timeout: float | None = 10.0) -> None:
+        """Ends the writer: there are no more steps. Closing twice does nothing.
+
+        Args:
+            timeout: seconds to wait for steps that are not safe yet; None for ever.
+
+        Raises:
+            StagingError: some step was not safe in time. If it was announced to a staging node that lives,
+                that still commits it.
+        """
+        if self._closed:
+            return
+        with self._lock:
+            self._sending.leave()
+            self._send()
+        try:
+            if timeout != 0:
+                self.drain(timeout)
+        finally:
+            self._closed = True
+            os.eventfd_write(self._bell, 1)
+            self._thread.join()
+            self._hang_up()
+            for file in (self._file, self._bell, *self._spilled.values()):
+                os.close(file)
+
+    # --- the connection
+
+    def _wait(self, ready: Callable[[], T | None], timeout: float | None) -> T:
+        """What ``ready`` gives, once that is not None; the lock is held."""
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        # Who waits for room is not disturbed.
+        phase = int(self._table[0])
+        try:
+            while (found := ready()) is None:
+                self._table[0] = 0
+                # A step that was dropped to make room is told before more is.
+                self._send()
+                if self._sending.refused or time.monotonic() >= end:
+                    raise StagingError(self._sending.why())
+                self._lock.wait(None if timeout is None else end - time.monotonic())
+        finally:
+            self._table[0] = phase
+        return found
+
+    def _run(self) -> None:
+        """Connects, sends what could not be sent at once, and takes what the staging node says."""
+        while not self._closed:
+            with self._lock:
+                if self._socket is None:
+                    self._connect()
+                self._send()
+                connection, more = self._socket, bool(self._sending.outbox)
+            poll = select.poll()
+            poll.register(self._bell, select.POLLIN)
+            if connection is not None:
+                poll.register(connection, select.POLLIN | (select.POLLOUT if more else 0))
+            poll.poll(_PAUSE * 1000 if connection is None else None)
+            with self._lock:
+                if connection is not None:
+                    self._receive()
+                self._lock.notify_all()
+
+    def _receive(self) -> None:
+        while self._socket is not None:
+            try:
+                data = self._socket.recv(MOST_BYTES + 1)
+                if not data:
+                    raise ConnectionResetError
+                self._sending.receive(decode(data, ToWriter))
+            except BlockingIOError:
+                break
+            except (OSError, StagingError):
+                self._hang_up()
+        for step in self._spilled.keys() - self._sending.held.keys():
+            os.close(self._spilled.pop(step))
+
+    def _connect(self) -> None:
+        if self._sending.refused:
+            return
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        made.setblocking(False)
+        try:
+            made.connect(self._at)
+        except OSError:
+            made.close()
+            return
+        self._socket = made
+        self._sending.connected()
+
+    def _send(self) -> None:
+        outbox = self._sending.outbox
+        while self._socket is not None and outbox:
+            message = outbox[0]
+            files = [self._file] if isinstance(message, Hello) else []
+            if isinstance(message, Ready) and message.slot < 0:
+                files = [self._spilled[message.step]]
+            try:
+                socket.send_fds(self._socket, [encode(message)], files, socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                os.eventfd_write(self._bell, 1)
+                return
+            except OSError:
+                self._hang_up()
+                return
+            outbox.popleft()
+
+    def _hang_up(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+            self._sending.disconnected()
