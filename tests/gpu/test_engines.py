@@ -20,6 +20,7 @@ from tests.examples import tried
 from tests.gpu.fibers import POISON
 from tests.gpu.standin import ORDERS, StandIn
 from tests.gpu.workload import Workload, answers, differences
+from tests.matching.drawn_areas import drawn, drawn_events, satisfied
 from tests.matching.play import Play
 
 ENGINES: dict[str, dict[str, Any]] = {"ccm": {}, "clcb": {}, "clcb-grid": {"batch": 3, "slots": 3}}
@@ -51,6 +52,22 @@ def test_calls_of_hypothesis_give_what_the_oracle_says(
 ) -> None:
     standin.configure(order=order, deferred=deferred)
     Play(random, partial(Matcher, engine, **ENGINES[engine])).run(4)
+
+
+@every_engine
+@pytest.mark.parametrize("space", ["plane", "globe"])
+def test_boxes_and_polygons_are_matched_as_fractions_say(standin: StandIn, engine: str, space: str) -> None:
+    chance = Random(3)
+    matcher = Matcher(engine, space=space, **ENGINES[engine])
+    held = dict(enumerate(drawn(chance, space) for _ in range(30)))
+    matcher.subscribe_many(list(held.values()))
+    for gone in ([], [3, 5, 8]):
+        matcher.unsubscribe_many(gone)
+        held = {id: one for id, one in held.items() if id not in gone}
+        events = drawn_events(chance, space, 20)
+        found = matcher.match_batch(events)
+        expected = [satisfied(held, event, space) for event in events]
+        assert [sorted(found[n].tolist()) for n in range(20)] == expected
 
 
 @every_engine

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from evflow.errors import SparkError, SubscriptionError
 from evflow.spark.matching import broadcast, explain, index, match, matches
+from tests.matching.drawn_areas import LOCATION, drawn, drawn_events, satisfied
 from tests.spark.oracle import Wish, pairs, text
 
 if TYPE_CHECKING:
@@ -157,6 +159,23 @@ def test_circles_in_metres_give_the_pairs_that_sql_gives(spark: SparkSession) ->
     assert len(expected) > 500
     assert found(match(events, circles)) == expected
     assert found(match(events, circles, plan="tiles", partitions=2, tile_memory=1000)) == expected
+
+
+@pytest.mark.parametrize("space", ["plane", "globe"])
+def test_boxes_and_polygons_are_matched_by_both_plans_as_fractions_say(
+    spark: SparkSession, space: str
+) -> None:
+    chance = Random(4)
+    held = {id: drawn(chance, space) for id in range(60)}
+    events = drawn_events(chance, space, 150)
+    names = ["a", "kind", *LOCATION[space]]
+    columns = {name: [event.get(name) for event in events] for name in names}
+    frame = spark.createDataFrame(pa.table({"id": range(150), **columns}))
+    texts = spark.createDataFrame(pa.table({"id": list(held), "subscription": list(map(str, held.values()))}))
+    expected = sorted((n, id) for n, event in enumerate(events) for id in satisfied(held, event, space))
+    assert found(match(frame, texts, space=space)) == expected
+    tight = {"plan": "tiles", "partitions": 2, "memory": 3_000, "tile_memory": 1000}
+    assert found(match(frame, texts, space=space, **tight)) == expected
 
 
 def test_globe_with_columns_structs_decimals_and_several_ids_is_matched_by_both_plans(
