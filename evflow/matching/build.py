@@ -20,10 +20,15 @@ from typing import Any
 
 _HERE = Path(__file__).resolve().parent
 _KERNELS = (
-    *("areas.meeting", "globe", "kernels", "index.change", "index.dicts", "index.directory", "index.moving"),
-    *("index.pool", "index.purge", "index.scratch", "index.settle", "stays"),
+    *(
+        f"matching.{name}"
+        for name in (
+            *("areas.meeting", "globe", "kernels", "index.change", "index.dicts", "index.directory"),
+            *("index.moving", "index.pool", "index.purge", "index.scratch", "index.settle", "stays"),
+        )
+    ),
 )
-"""The modules that define kernels, or import those that do."""
+"""The modules of evflow that define kernels, or import those that do."""
 
 _C_LIBRARY = ("floor", "fmod", "memcmp", "memcpy", "memmove", "memset")
 """What LLVM may call besides what the code itself does."""
@@ -175,7 +180,7 @@ def _translated() -> tuple[str, list[str]]:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     for module in _KERNELS:
-        importlib.import_module(f"evflow.matching.{module}")
+        importlib.import_module(f"evflow.{module}")
     from evflow.matching import native
 
     numba = native.numba()
@@ -219,9 +224,9 @@ def _optimised(text: str, target: str) -> tuple[bytes, list[str]]:
 
 
 def _sources() -> list[str]:
-    """The files of this package that were read for it."""
+    """The files that were read for it, by their paths below evflow."""
     files = {Path(module.__file__ or "") for module in list(sys.modules.values()) if _is_ours(module)}
-    return sorted(str(path.resolve().relative_to(_HERE)) for path in {*files, Path(__file__)})
+    return sorted(str(path.resolve().relative_to(_HERE.parent)) for path in {*files, Path(__file__)})
 
 
 def _is_ours(module: Any) -> bool:

@@ -28,6 +28,7 @@ _log = logging.getLogger("evflow.matching")
 
 # The package may be in an archive; a script that has no package uses this module too.
 _HERE: Traversable = resources.files(__package__) if __package__ else Path(__file__).parent
+_ALL: Traversable = resources.files("evflow") if __package__ else Path(__file__).parents[1]
 FOLDER = _HERE / "machine"
 """Where the files are."""
 
@@ -48,7 +49,7 @@ class Header(TypedDict):
     Attributes:
         platform: the system and the processor's family that it is for.
         target: the processor, by LLVM's name.
-        sources: the files that it was made of, below the package, each with the checksum of its contents.
+        sources: the files that it was made of, below evflow, each with the checksum of its contents.
         functions: the kernels, by module and name.
         symbols: what it calls of Python and of the C library.
         versions: of numba and LLVM, which made it.
@@ -77,12 +78,12 @@ def targets() -> Mapping[str, tuple[str, ...]]:
 
 
 def sources(names: list[str]) -> dict[str, str]:
-    """The checksums of files of this folder.
+    """The checksums of files.
 
     Args:
-        names: their paths below it.
+        names: their paths below evflow.
     """
-    return {name: hashlib.sha256((_HERE / name).read_bytes()).hexdigest() for name in names}
+    return {name: hashlib.sha256((_ALL / name).read_bytes()).hexdigest() for name in names}
 
 
 @cache

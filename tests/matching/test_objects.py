@@ -133,7 +133,7 @@ def test_a_file_that_ends_too_soon_is_refused(folder: Path, caplog: pytest.LogCa
 
 def test_code_of_other_sources_is_refused(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     for path in folder.iterdir():
-        rewritten(path, lambda header: header["sources"].update({"index/keys.py": "another"}))
+        rewritten(path, lambda header: header["sources"].update({"matching/index/keys.py": "another"}))
     assert "sources have changed" in refused(folder, caplog)
 
 
