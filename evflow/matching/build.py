@@ -27,6 +27,7 @@ _KERNELS = (
             *("index.moving", "index.pool", "index.purge", "index.scratch", "index.settle", "stays"),
         )
     ),
+    *(f"tiles.kernels.{name}" for name in ("state", "tables", "tile", "zones")),
 )
 """The modules of evflow that define kernels, or import those that do."""
 
@@ -230,7 +231,7 @@ def _sources() -> list[str]:
 
 
 def _is_ours(module: Any) -> bool:
-    return getattr(module, "__name__", "").startswith("evflow.matching")
+    return getattr(module, "__name__", "").startswith(("evflow.matching", "evflow.tiles.kernels"))
 
 
 def files() -> Iterator[tuple[str, bytes]]:

@@ -1,0 +1,98 @@
+"""A client, without sockets: what it has published and subscribed to, and which matches it has seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from evflow.tiles.kernels import tables
+from evflow.tiles.messages import GONE, MOVE, SUBSCRIPTION, Message, Outbox, Place, Rows, words
+from evflow.tiles.store import Attributes, Contents, Entities, Seen
+
+__all__ = ["Client"]
+
+
+class Client:
+    """What a client does with messages.
+
+    Args:
+        place: its number, by which others know it.
+        frontend: where it is connected.
+        seen: of how many matches it remembers the keys, to drop those that come again.
+
+    Attributes:
+        copies: matches that came again.
+    """
+
+    def __init__(self, place: Place, frontend: Place, *, seen: int = 1 << 20) -> None:
+        self.place, self.frontend = place, frontend
+        self.copies = 0
+        self._home, self._number = 0, 0
+        self._seen, self._latest, self._contents = Seen(seen), Entities(), Contents()
+        self._unacknowledged: dict[int, Message] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that it sent is acknowledged."""
+        return not self._unacknowledged
+
+    def send(self, rows: Rows, contents: dict[int, Attributes] | None = None) -> Outbox:
+        """Sends moves.
+
+        Args:
+            rows: ids, versions, kinds, flags, zones and contents; the rest is filled in.
+            contents: the attribute sets that the moves name and that were not named before.
+        """
+        self._contents.learn(contents or {})
+        rows = rows.copy()
+        rows["home"], rows["issuer"] = self._home, self.place.group
+        subscriptions = rows[rows["flags"] & SUBSCRIPTION > 0]
+        self._latest.room(len(subscriptions))
+        tables.keep(words(subscriptions), self._latest.table, self._latest.held, self._latest.count)
+        return self._sent(rows, contents or {})
+
+    def _sent(self, rows: Rows, contents: dict[int, Attributes]) -> Outbox:
+        self._number += 1
+        message = Message("moves", rows, self._number, contents)
+        self._unacknowledged[self._number] = message
+        return [(self.frontend, message)]
+
+    def moved_to(self, frontend: Place) -> Outbox:
+        """Connects to another Frontend, or again: sends what was not acknowledged, and where matches go now.
+
+        Args:
+            frontend: which.
+        """
+        self.frontend = frontend
+        self._home += 1
+        connected = np.zeros(1, MOVE)
+        connected["home"] = self._home
+        outbox: Outbox = [(frontend, Message("moved", connected))]
+        for number, message in self._unacknowledged.items():
+            rows = message.rows.copy()
+            rows["home"] = self._home
+            self._unacknowledged[number] = replace(message, rows=rows, contents=self._contents.of(rows))
+            outbox.append((frontend, self._unacknowledged[number]))
+        held = self._latest.rows
+        held = held[held["flags"] & GONE == 0]
+        held["home"] = self._home
+        return [*outbox, *(self._sent(held, self._contents.of(held)) if len(held) else [])]
+
+    def receive(self, sender: Place, message: Message) -> tuple[Rows, Outbox]:
+        """Takes a message.
+
+        Args:
+            sender: who sent it.
+            message: ``ack``, ``matches`` or ``refused`` of the Frontend.
+
+        Returns:
+            The matches that have not come before, and what is to be sent.
+        """
+        if message.kind == "matches":
+            fresh = self._seen.fresh(message.rows)
+            self.copies += len(fresh) - int(fresh.sum())
+            return message.rows[fresh], [(sender, Message("ack", number=message.number))]
+        if message.kind == "ack" and sender == self.frontend:
+            self._unacknowledged.pop(message.number, None)
+        return message.rows[:0], []

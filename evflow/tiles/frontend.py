@@ -1,0 +1,255 @@
+"""The Frontend (algorithm 1): between clients and the replicas of the State and Tile Managers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.errors import EvflowError
+from evflow.tiles.layout import Layout, split
+from evflow.tiles.messages import BOX, GONE, MATCH, Message, Outbox, Place, Rows
+from evflow.tiles.store import Contents, Seen
+
+__all__ = ["Frontend"]
+
+
+@dataclass(slots=True)
+class _Request:
+    """A message of a client.
+
+    Attributes:
+        client: who sent it.
+        number: its number.
+        left: groups that have not acknowledged their part.
+    """
+
+    client: Place
+    number: int
+    left: int
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A message to a group of State Managers.
+
+    Attributes:
+        group: the group.
+        message: the message.
+        waiting: the replicas that have not acknowledged it.
+        request: what it is a part of.
+    """
+
+    group: int
+    message: Message
+    waiting: set[Place]
+    request: _Request
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """A message of a Tile Manager.
+
+    Attributes:
+        left: clients that have not acknowledged their matches.
+        stayed: matches whose clients have gone.
+    """
+
+    left: int
+    stayed: list[Rows] = field(default_factory=list)
+
+
+class Frontend:
+    """A Frontend without sockets: messages in, messages out.
+
+    A client's message is acknowledged once every State Manager that lives and is concerned has it; a Tile
+    Manager's once the clients have.
+
+    Args:
+        place: where it is.
+        layout: the grid and the rings.
+        life: how often it was started before.
+        most_tiles: the tiles that a zone may touch.
+        copies: of how many matches the keys are remembered, to drop those that come again.
+
+    Attributes:
+        copies: matches that came again.
+    """
+
+    def __init__(
+        self, place: Place, layout: Layout, *, life: int = 0, most_tiles: int = 4096, copies: int = 1 << 20
+    ) -> None:
+        self.place, self.layout = place, layout
+        self.contents, self.copies = Contents(), 0
+        self._sender, self._most_tiles = (life & 0xFFFF) << 16 | place.group, most_tiles
+        self._number = life << 40
+        self._down: set[Place] = set()
+        self._under_way: dict[int, _UnderWay] = {}
+        self._seen = Seen(copies, 5)
+        self._is_replicated = any(len(hosts) > 1 for hosts in layout.tiles.groups.values())
+        self._clients: dict[int, dict[int, tuple[Message, tuple[Place, int]]]] = {}
+        self._matches: dict[tuple[Place, int], _Delivery] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits for an acknowledgement."""
+        return not (self._under_way or self._matches)
+
+    def disconnect(self, client: Place) -> Outbox:
+        """A client has gone, or connects anew: the Tile Managers keep what it has not acknowledged.
+
+        Args:
+            client: who.
+        """
+        held = self._clients.pop(client.group, {})
+        return [done for message, origin in held.values() for done in self._settled(origin, message.rows)]
+
+    def down(self, place: Place) -> Outbox:
+        """Somebody has died: a State Manager, for which nothing waits any more.
+
+        Args:
+            place: where.
+        """
+        self._down.add(place)
+        return [done for number in list(self._under_way) for done in self._acknowledged(place, number)]
+
+    def receive(self, sender: Place, message: Message) -> Outbox:
+        """Takes a message.
+
+        Args:
+            sender: who sent it.
+            message: ``moves``, ``moved`` and ``ack`` of clients, ``ack`` and ``hello`` of State Managers,
+                ``matches`` of Tile Managers.
+        """
+        if message.kind == "moves":
+            return self._route(sender, message)
+        if message.kind == "moved":
+            return self._connected(sender, message)
+        if message.kind == "matches":
+            return self._deliver(sender, message)
+        if message.kind == "ack" and sender.role == "client":
+            return self._taken(sender, message.number)
+        if message.kind == "ack":
+            return self._acknowledged(sender, message.number)
+        return self._greeted(sender) if message.kind == "hello" else []
+
+    def _greeted(self, state: Place) -> Outbox:
+        """A State Manager has started again: it gets what its group has not acknowledged."""
+        self._down.discard(state)
+        outbox = Outbox()
+        for sent in self._under_way.values():
+            if sent.group == state.group:
+                sent.waiting.add(state)
+                outbox.append((state, sent.message))
+        return [*outbox, (state, Message("welcome"))]
+
+    def _route(self, client: Place, message: Message) -> Outbox:
+        outbox = Outbox()
+        rows = message.rows.copy()
+        self._clients.setdefault(client.group, {})
+        rows["issuer"], rows["sender"] = client.group, self._senders(rows)
+        rows["grid"], rows["tile"] = self.layout.grid.version, -1
+        good = self._is_good(rows)
+        try:
+            self.contents.learn(message.contents)
+        except EvflowError:
+            good[:] = False
+        if not good.all():
+            outbox.append((client, Message("refused", message.rows[~good], message.number)))
+            rows = rows[good]
+        parts = split(rows, self.layout.states.owners(rows["id"]))
+        if not parts:
+            return [*outbox, (client, Message("ack", number=message.number))]
+        request = _Request(client, message.number, len(parts))
+        for group, part in parts:
+            self._number += 1
+            replicas = self.layout.replicas("state", group)
+            sent = Message("moves", part, self._number, self._named(part, message))
+            waiting = {place for place in replicas if place not in self._down}
+            self._under_way[self._number] = _UnderWay(group, sent, waiting, request)
+            outbox += [(place, sent) for place in replicas]
+        return outbox
+
+    def _senders(self, rows: Rows) -> NDArray[np.int64]:
+        return rows["home"].astype(np.int64) << 32 | self._sender
+
+    def _connected(self, client: Place, message: Message) -> Outbox:
+        """A client has connected anew: the Tile Managers send here what it has not acknowledged."""
+        outbox, rows = self.disconnect(client), message.rows.copy()
+        self._clients[client.group] = {}
+        rows["issuer"], rows["sender"] = client.group, self._senders(rows)
+        groups = self.layout.tiles.groups
+        places = [place for group in groups for place in self.layout.replicas("tile", group)]
+        return outbox + [(place, Message("moved", rows)) for place in places]
+
+    def _named(self, rows: Rows, message: Message) -> dict[int, tuple[tuple[str, object], ...]]:
+        return self.contents.of(rows) if message.contents else {}
+
+    def _is_good(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which moves may be taken: the others have numbers that are none, or too many tiles."""
+        zone, kind = rows["zone"], rows["kind"]
+        a, b, c, d = zone[:, 0], zone[:, 1], zone[:, 2], zone[:, 3]
+        with np.errstate(invalid="ignore"):
+            circle = (kind == 0) & (np.abs(a) <= 90) & (np.abs(b) <= 180) & (c >= 0) & (c < math.inf)
+            box = (kind == BOX) & (a >= -90) & (a <= c) & (c <= 90) & (np.abs(b) <= 180)
+            box &= (b <= d) & (d - b <= 360)
+            known = (rows["id"] >= 0) & (rows["id"] < 1 << 62) & (rows["version"] >= 0)
+        gone = rows["flags"] & GONE > 0
+        good: NDArray[np.bool_] = known & (circle | box | gone)
+        # What is deleted has no zone, but goes through the same arithmetic.
+        rows["zone"][gone], rows["kind"][gone] = 0.0, 0
+        rows["zone"][~good] = 0.0
+        found: NDArray[np.bool_] = good & (self.layout.grid.counts(rows) <= self._most_tiles)
+        return found
+
+    def _acknowledged(self, state: Place, number: int) -> Outbox:
+        sent = self._under_way.get(number)
+        if sent is None or state not in sent.waiting:
+            return []
+        sent.waiting.discard(state)
+        if sent.waiting:
+            return []
+        del self._under_way[number]
+        sent.request.left -= 1
+        if sent.request.left:
+            return []
+        return [(sent.request.client, Message("ack", number=sent.request.number))]
+
+    def _deliver(self, manager: Place, message: Message) -> Outbox:
+        outbox, origin = Outbox(), (manager, message.number)
+        rows = message.rows
+        if self._is_replicated:
+            fresh = self._seen.fresh(rows)
+            self.copies += len(fresh) - int(fresh.sum())
+            rows = rows if fresh.all() else rows[fresh]
+        parts = split(rows, rows["issuer"])
+        if not parts:
+            return [(manager, Message("ack", number=message.number))]
+        self._matches[origin] = _Delivery(len(parts))
+        for issuer, part in parts:
+            held = self._clients.get(issuer)
+            if held is None:
+                outbox += self._settled(origin, part)
+                continue
+            self._number += 1
+            held[self._number] = Message("matches", part, self._number), origin
+            outbox.append((Place("client", issuer), held[self._number][0]))
+        return outbox
+
+    def _taken(self, client: Place, number: int) -> Outbox:
+        held = self._clients.get(client.group, {}).pop(number, None)
+        return [] if held is None else self._settled(held[1])
+
+    def _settled(self, origin: tuple[Place, int], stayed: Rows | None = None) -> Outbox:
+        """One client less that matches of a Tile Manager wait for."""
+        delivery = self._matches[origin]
+        delivery.left -= 1
+        if stayed is not None:
+            delivery.stayed.append(stayed)
+        if delivery.left:
+            return []
+        del self._matches[origin]
+        rows = np.concatenate(delivery.stayed) if delivery.stayed else np.empty(0, MATCH)
+        return [(origin[0], Message("ack", rows, origin[1]))]

@@ -1,0 +1,95 @@
+"""What a State Manager does with moves."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.matching.kernels import read
+from evflow.matching.native import array_kernel, types
+from evflow.tiles.kernels.fields import (
+    GONE_COUNT,
+    ID,
+    ISSUER,
+    LATE,
+    OUT,
+    REFUSED,
+    TILE,
+    USED,
+    WORD,
+    Floats,
+    Words,
+)
+from evflow.tiles.kernels.tables import copy, find, newness
+from evflow.tiles.kernels.zones import fill, in_zone, span_of
+
+
+@array_kernel(
+    lambda: types.int64(
+        read(types.int64, 2),
+        types.int64,
+        types.int64[:, ::1],
+        types.int64[:, ::1],
+        read(types.float64),
+        read(types.int32),
+        types.int64[::1],
+        types.int64[:, ::1],
+        types.int64[::1],
+    )
+)
+def advance(
+    rows: Words,
+    start: int,
+    table: Words,
+    held: Words,
+    borders: Floats,
+    guess: NDArray[np.int32],
+    count: Words,
+    out: Words,
+    scratch: Words,
+) -> int:
+    """A State Manager takes moves, and says for each which tiles its entity leaves, enters or keeps.
+
+    Algorithm 2. ``scratch`` has room for the tiles of two zones. Returns the row at which it stopped.
+    """
+    made = 0
+    for i in range(start, len(rows)):
+        row = rows[i]
+        key = row[ID] << 1 | row[WORD] >> 8 & 1
+        at = find(table, key)
+        slot = table[at, 1]
+        known = slot != -1
+        gone, was = row[WORD] >> 9 & 1, 1
+        if known:
+            old = held[slot]
+            if row[ISSUER] != old[ISSUER]:
+                count[REFUSED] += 1
+                continue
+            if newness(row, old) <= 0:
+                count[LATE] += 1
+                continue
+            was = old[WORD] >> 9 & 1
+        left = fill(held[slot], borders, guess, scratch, 0) if not was else 0
+        right = fill(row, borders, guess, scratch, left) if not gone else left
+        if made + right > len(out):
+            count[OUT] = made
+            return i
+        if not known:
+            slot = count[USED]
+            count[USED] += 1
+            table[at, 0], table[at, 1] = key, slot
+        count[GONE_COUNT] += gone - (was if known else 0)
+        spanned = span_of(row, borders, guess)
+        for k in range(left):
+            if gone or not in_zone(scratch[k], row, spanned, borders):
+                copy(row, out[made])
+                out[made, WORD] |= 2 << 8
+                out[made, TILE] = scratch[k]
+                made += 1
+        for k in range(left, right):
+            copy(row, out[made])
+            out[made, TILE] = scratch[k]
+            made += 1
+        copy(row, held[slot])
+    count[OUT] = made
+    return len(rows)

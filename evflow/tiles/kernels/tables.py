@@ -1,0 +1,113 @@
+"""Hash tables of 64-bit keys in arrays, which the caller has made large enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.matching.kernels import read
+from evflow.matching.native import array_kernel, compiled, types
+from evflow.tiles.kernels.fields import ID, MOVE_WORDS, USED, VERSION, WORD, I, U, Words
+
+
+@compiled
+def mixed(key: int) -> Any:
+    """A hash of 64 bits, distinct for distinct keys (splitmix64's finalizer, Steele and others 2014)."""
+    h = U(key) + U(0x9E3779B97F4A7C15)
+    h = (h ^ (h >> U(30))) * U(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> U(27))) * U(0x94D049BB133111EB)
+    return h ^ (h >> U(31))
+
+
+@compiled
+def find(table: Words, key: int) -> int:
+    """Where a key stands in a table, or where it would."""
+    mask = len(table) - 1
+    at: int = I(mixed(key) & U(mask))
+    while table[at, 1] != -1 and table[at, 0] != key:
+        at = (at + 1) & mask
+    return at
+
+
+@array_kernel(lambda: types.void(read(types.int64), types.int64, types.int64[:, ::1]))
+def enter(keys: Words, first: int, table: Words) -> None:
+    """Enters keys in a table, with numbers from ``first`` on."""
+    for i in range(len(keys)):
+        at = find(table, keys[i])
+        table[at, 0], table[at, 1] = keys[i], first + i
+
+
+@array_kernel(lambda: types.void(read(types.int64), read(types.int32), types.int32[::1]))
+def owners(keys: Words, slots: NDArray[np.int32], groups: NDArray[np.int32]) -> None:
+    """The group of each key: that of the slot which the low bits of its hash name."""
+    mask = U(len(slots) - 1)
+    for i in range(len(keys)):
+        groups[i] = slots[I(mixed(keys[i]) & mask)]
+
+
+@compiled
+def _holds(table: Words, key: Words, width: int, hashed: Any) -> tuple[bool, int]:
+    mask = len(table) - 1
+    at = I(hashed & U(mask))
+    while table[at, 0] != -1:
+        same = True
+        for k in range(width):
+            same &= table[at, k] == key[k]
+        if same:
+            return True, at
+        at = (at + 1) & mask
+    return False, at
+
+
+@array_kernel(
+    lambda: types.void(
+        read(types.int64, 2), types.int64, types.int64[:, ::1], read(types.int64, 2), types.uint8[::1]
+    )
+)
+def fresh(rows: Words, width: int, present: Words, past: Words, new: NDArray[np.uint8]) -> None:
+    """Marks matches whose first words are in neither of two sets, and enters them in the present one."""
+    for i in range(len(rows)):
+        h = mixed(rows[i, 0])
+        for k in range(1, width):
+            h = mixed(I(h ^ U(rows[i, k])))
+        held, at = _holds(past, rows[i], width, h)
+        if not held:
+            held, at = _holds(present, rows[i], width, h)
+            for k in range(width):
+                present[at, k] = rows[i, k]
+        new[i] = not held
+
+
+@compiled
+def newness(row: Words, held: Words) -> int:
+    """1 if a move is newer than what is held, 0 if it is the same, -1 if it is older."""
+    if row[VERSION] != held[VERSION]:
+        return 1 if row[VERSION] > held[VERSION] else -1
+    home, other = row[WORD] >> 32 & 0xFFFFFFFF, held[WORD] >> 32 & 0xFFFFFFFF
+    return 0 if home == other else (1 if home > other else -1)
+
+
+@compiled
+def copy(source: Words, target: Words) -> None:
+    """Copies a move."""
+    for k in range(MOVE_WORDS):
+        target[k] = source[k]
+
+
+@array_kernel(
+    lambda: types.void(read(types.int64, 2), types.int64[:, ::1], types.int64[:, ::1], types.int64[::1])
+)
+def keep(rows: Words, table: Words, held: Words, count: Words) -> None:
+    """Keeps the newest move of each entity."""
+    for i in range(len(rows)):
+        row = rows[i]
+        key = row[ID] << 1 | row[WORD] >> 8 & 1
+        at = find(table, key)
+        if table[at, 1] == -1:
+            table[at, 0], table[at, 1] = key, count[USED]
+            count[USED] += 1
+        elif newness(row, held[table[at, 1]]) < 0:
+            continue
+        copy(row, held[table[at, 1]])

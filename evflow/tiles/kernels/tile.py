@@ -1,0 +1,403 @@
+"""What a Tile Manager does with moves.
+
+The zones of a tile lie in blocks of 32, publications apart from subscriptions, as float32 with room for
+rounding; what may be near enough by these is compared exactly.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.matching.globe import sine_cosine, vector_of
+from evflow.matching.kernels import read
+from evflow.matching.native import array_kernel, bits_of, compiled, float_of, types
+from evflow.matching.space import EARTH_RADIUS
+from evflow.tiles.kernels.fields import (
+    BLOCK,
+    BLOCKS,
+    CENTRE,
+    CONTENT,
+    COVER,
+    FREE,
+    GONE_COUNT,
+    ID,
+    ISSUER,
+    LATE,
+    LISTS,
+    NUMBER,
+    OUT,
+    REHOMED,
+    SENDER,
+    TILE,
+    TILES,
+    USED,
+    VERSION,
+    WORD,
+    ZONE,
+    Floats,
+    I,
+    Words,
+    X,
+)
+from evflow.tiles.kernels.tables import copy, find, mixed, newness
+from evflow.tiles.kernels.zones import boxes_meet, circle_meets_box, in_zone, span_of, tile_id
+
+_INFINITY = np.float32(np.inf)
+_HALF = 90.0 / (math.pi * EARTH_RADIUS)
+
+
+@compiled
+def _locate(held: Words) -> None:
+    """Writes middle and covering radius of what is held."""
+    a, b, c, d = float_of(held[6]), float_of(held[7]), float_of(held[8]), float_of(held[9])
+    cover: float = min(c, 2.0 * EARTH_RADIUS)
+    is_box = held[WORD] & 255 == 1
+    x, y, z = vector_of((a + c) / 2.0, (b + d) / 2.0) if is_box else vector_of(a, b)
+    if is_box:
+        cover = 0.0
+        for corner in (a, c):
+            u, v, w = vector_of(corner, b)
+            chord = math.sqrt((u - x) * (u - x) + (v - y) * (v - y) + (w - z) * (w - z))
+            cover = max(cover, EARTH_RADIUS * chord)
+        if d - b > 180.0:
+            cover = 2.0 * EARTH_RADIUS
+    held[X], held[X + 1], held[X + 2] = bits_of(x), bits_of(y), bits_of(z)
+    held[COVER] = bits_of(cover)
+
+
+@compiled
+def _put(
+    held: Words, tile: Words, places: NDArray[np.float32], block: int, at: int
+) -> tuple[float, float, float, float]:
+    """Writes where a zone is to a block, in metres from the middle of the tile, with room for rounding."""
+    x = (float_of(held[X]) - float_of(tile[CENTRE])) * EARTH_RADIUS
+    y = (float_of(held[X + 1]) - float_of(tile[CENTRE + 1])) * EARTH_RADIUS
+    z = (float_of(held[X + 2]) - float_of(tile[CENTRE + 2])) * EARTH_RADIUS
+    away = abs(x) + abs(y) + abs(z)
+    reach = (float_of(held[COVER]) + away * 2.0**-21 + 0.001) * (1.0 + 2.0**-20)
+    places[block, 0, at], places[block, 1, at], places[block, 2, at] = x, y, z
+    places[block, 3, at] = reach
+    return x, y, z, reach
+
+
+@compiled
+def overlap(one: Words, other: Words) -> bool:
+    """Whether the zones of two that are held have a place in common."""
+    first, second = one[WORD] & 255, other[WORD] & 255
+    a, b, c, d = float_of(one[6]), float_of(one[7]), float_of(one[8]), float_of(one[9])
+    e, f, g, h = float_of(other[6]), float_of(other[7]), float_of(other[8]), float_of(other[9])
+    if first == 0 and second == 0:
+        half = (c + g) * _HALF
+        if half >= 90.0:
+            return True
+        chord = 2.0 * sine_cosine(half)[0]
+        x = float_of(one[X]) - float_of(other[X])
+        y = float_of(one[X + 1]) - float_of(other[X + 1])
+        z = float_of(one[X + 2]) - float_of(other[X + 2])
+        return x * x + y * y + z * z <= chord * chord
+    if first == 0:
+        return circle_meets_box(a, b, c, e, f, g, h, 0.0)
+    if second == 0:
+        return circle_meets_box(e, f, g, a, b, c, d, 0.0)
+    return boxes_meet(a, b, c, d, e, f, g, h)
+
+
+@compiled
+def chosen(tile: int, one: Words, other: Words, borders: Floats, guess: NDArray[np.int32]) -> bool:
+    """Whether a tile has the least hash of the tiles that two zones share (section III.C)."""
+    n = len(borders) - 1
+    top, bottom, west, east = span_of(one, borders, guess)
+    if top == bottom and west == east:
+        return True
+    high, low, left, right = span_of(other, borders, guess)
+    if high == low and left == right:
+        return True
+    mine = mixed(tile)
+    for y in range(max(top, high), min(bottom, low) + 1):
+        for x in range(west, east + 1):
+            shared = tile_id(y, x, n)
+            if (
+                mixed(shared) < mine
+                and in_zone(shared, one, (top, bottom, west, east), borders)
+                and in_zone(shared, other, (high, low, left, right), borders)
+            ):
+                return False
+    return True
+
+
+@compiled
+def _covers(pub: int, sub: int, contents: Words, ends: Words, attributes: NDArray[np.int64]) -> bool:
+    """Whether the attributes of a subscription are among those of a publication."""
+    if sub == 0 or pub == sub:
+        return True
+    if pub == 0:
+        return False
+    p, s = contents[find(contents, pub), 1], contents[find(contents, sub), 1]
+    if p < 0 or s < 0:
+        return False
+    at = ends[p - 1] if p else 0
+    for k in range(ends[s - 1] if s else 0, ends[s]):
+        while at < ends[p] and attributes[at] < attributes[k]:
+            at += 1
+        if at == ends[p] or attributes[at] != attributes[k]:
+            return False
+    return True
+
+
+@compiled
+def _position(slot: int, head: int, count: int, slots: NDArray[np.int32], nexts: Words) -> tuple[int, int]:
+    """Block and place of an entity in a list; (-1, 0) if it is not in it."""
+    block, left = head, (count - 1) % BLOCK + 1 if count else 0
+    while block != -1:
+        for at in range(left):
+            if slots[block, at] == slot:
+                return block, at
+        block, left = nexts[block], BLOCK
+    return -1, 0
+
+
+@compiled
+def _append(
+    tile: Words, side: int, places: NDArray[np.float32], slots: NDArray[np.int32], nexts: Words, count: Words
+) -> tuple[int, int]:
+    """A new place in a list of a tile."""
+    number = tile[2 * side + 1]
+    at = number % BLOCK
+    if at == 0:
+        block = count[FREE]
+        if block != -1:
+            count[FREE] = nexts[block]
+        else:
+            block = count[BLOCKS]
+            count[BLOCKS] += 1
+        nexts[block] = tile[2 * side]
+        tile[2 * side] = block
+        for k in range(BLOCK):
+            places[block, 0, k] = _INFINITY
+    tile[2 * side + 1] = number + 1
+    return tile[2 * side], at
+
+
+@compiled
+def _remove(
+    tile: Words,
+    side: int,
+    block: int,
+    at: int,
+    places: NDArray[np.float32],
+    slots: NDArray[np.int32],
+    nexts: Words,
+    count: Words,
+) -> None:
+    """Takes a place out of a list: the last one moves there."""
+    head, last = tile[2 * side], (tile[2 * side + 1] - 1) % BLOCK
+    slots[block, at] = slots[head, last]
+    for k in range(4):
+        places[block, k, at] = places[head, k, last]
+    places[head, 0, last] = _INFINITY
+    tile[2 * side + 1] -= 1
+    if last == 0:
+        tile[2 * side] = nexts[head]
+        nexts[head] = count[FREE]
+        count[FREE] = head
+
+
+@compiled
+def _matched(pub: Words, sub: Words, out: Words) -> None:
+    out[0], out[1] = pub[ID], pub[VERSION]
+    out[2], out[3] = sub[ID], sub[VERSION]
+    out[4], out[5] = sub[SENDER], sub[ISSUER]
+    out[6] = pub[WORD] & 255
+    for k in range(4):
+        out[7 + k] = pub[ZONE + k]
+
+
+@compiled
+def _found(tile: Words, number: int, borders: Floats) -> None:
+    """Writes an empty tile."""
+    n = len(borders) - 1
+    y, x = (number - n * n) // n, number & (n - 1)
+    latitude = (borders[y] + borders[y + 1]) / 2.0
+    u, v, w = vector_of(latitude, (x + 0.5) * 360.0 / n - 180.0)
+    tile[0] = tile[2] = -1
+    tile[1] = tile[3] = 0
+    tile[CENTRE], tile[CENTRE + 1], tile[CENTRE + 2] = bits_of(u), bits_of(v), bits_of(w)
+    tile[NUMBER] = number
+
+
+@array_kernel(
+    lambda: types.int64(
+        read(types.int64, 2),
+        types.int64,
+        types.int64[:, ::1],
+        types.int64[:, ::1],
+        types.int64[:, ::1],
+        types.int64[:, ::1],
+        types.float32[:, :, ::1],
+        types.int32[:, ::1],
+        types.int64[::1],
+        read(types.float64),
+        read(types.int32),
+        read(types.int64, 2),
+        read(types.int64),
+        read(types.int64),
+        types.int64[::1],
+        types.int64[:, ::1],
+        types.int64[::1],
+    )
+)
+def match(
+    rows: Words,
+    start: int,
+    table: Words,
+    held: Words,
+    numbers: Words,
+    tiles: Words,
+    places: NDArray[np.float32],
+    slots: NDArray[np.int32],
+    nexts: Words,
+    borders: Floats,
+    guess: NDArray[np.int32],
+    contents: Words,
+    ends: Words,
+    attributes: Words,
+    count: Words,
+    out: Words,
+    rehomed: Words,
+) -> int:
+    """A Tile Manager takes moves of its tiles, and writes the matches that they make.
+
+    Algorithm 3. What is silent makes none. ``rehomed`` gets the rows of subscriptions whose client is
+    connected elsewhere now. Returns the row at which it stopped.
+    """
+    made = 0
+    for i in range(start, len(rows)):
+        row = rows[i]
+        side, gone, silent = row[WORD] >> 8 & 1, row[WORD] >> 9 & 1, row[WORD] >> 10 & 1
+        at = find(numbers, row[TILE])
+        number = numbers[at, 1]
+        if number == -1:
+            number = count[LISTS]
+            count[LISTS] += 1
+            numbers[at, 0], numbers[at, 1] = row[TILE], number
+            _found(tiles[number], row[TILE], borders)
+        tile = tiles[number]
+        if made + tile[3 - 2 * side] > len(out):
+            count[OUT] = made
+            return i
+        key = row[ID] << 1 | side
+        at = find(table, key)
+        slot = table[at, 1]
+        order = 1
+        if slot == -1:
+            slot = count[USED]
+            count[USED] += 1
+            table[at, 0], table[at, 1] = key, slot
+            held[slot, TILES], held[slot, SENDER] = 0, row[SENDER]
+            count[GONE_COUNT] += 1
+        else:
+            order = newness(row, held[slot])
+        if order < 0:
+            count[LATE] += 1
+            continue
+        mine = held[slot]
+        if side and mine[SENDER] != row[SENDER]:
+            rehomed[count[REHOMED]] = i
+            count[REHOMED] += 1
+            mine[SENDER] = row[SENDER]
+        block, at = _position(slot, tile[2 * side], tile[2 * side + 1], slots, nexts)
+        if gone:
+            if order > 0:
+                # The zone stays until the next move brings another: by it the tiles here can be found.
+                mine[VERSION] = row[VERSION]
+                mine[WORD] = mine[WORD] & 0xFFFFFFFF | row[WORD] >> 32 << 32
+                mine[ID] = row[ID]
+            if block != -1:
+                _remove(tile, side, block, at, places, slots, nexts, count)
+                mine[TILES] -= 1
+                if mine[TILES] == 0:
+                    count[GONE_COUNT] += 1
+            continue
+        # A deletion of the same version may have come before, hence also where it is the same.
+        copy(row, mine)
+        _locate(mine)
+        if block == -1:
+            block, at = _append(tile, side, places, slots, nexts, count)
+            slots[block, at] = slot
+            if mine[TILES] == 0:
+                count[GONE_COUNT] -= 1
+            mine[TILES] += 1
+        x, y, z, reach = _put(mine, tile, places, block, at)
+        if silent:
+            continue
+        px, py, pz, pr = np.float32(x), np.float32(y), np.float32(z), np.float32(reach)
+        other = tile[2 - 2 * side]
+        while other != -1:
+            near = 0
+            for k in range(BLOCK):
+                dx = places[other, 0, k] - px
+                dy = places[other, 1, k] - py
+                dz = places[other, 2, k] - pz
+                r = places[other, 3, k] + pr
+                near += I(dx * dx + dy * dy + dz * dz <= r * r)
+            if near:
+                for k in range(BLOCK):
+                    dx = places[other, 0, k] - px
+                    dy = places[other, 1, k] - py
+                    dz = places[other, 2, k] - pz
+                    r = places[other, 3, k] + pr
+                    if dx * dx + dy * dy + dz * dz <= r * r:
+                        theirs = held[slots[other, k]]
+                        pub, sub = (theirs, mine) if side else (mine, theirs)
+                        if (
+                            _covers(pub[CONTENT], sub[CONTENT], contents, ends, attributes)
+                            and overlap(pub, sub)
+                            and chosen(row[TILE], pub, sub, borders, guess)
+                        ):
+                            _matched(pub, sub, out[made])
+                            made += 1
+            other = nexts[other]
+    count[OUT] = made
+    return len(rows)
+
+
+@array_kernel(
+    lambda: types.void(
+        read(types.uint8),
+        types.int64[:, ::1],
+        types.int64[:, ::1],
+        types.float32[:, :, ::1],
+        types.int32[:, ::1],
+        types.int64[::1],
+        types.int64[::1],
+    )
+)
+def forget(
+    which: NDArray[np.uint8],
+    held: Words,
+    tiles: Words,
+    places: NDArray[np.float32],
+    slots: NDArray[np.int32],
+    nexts: Words,
+    count: Words,
+) -> None:
+    """Takes some of the entities that are held out of all tiles."""
+    for number in range(count[LISTS]):
+        tile = tiles[number]
+        for side in range(2):
+            block, at = tile[2 * side], (tile[2 * side + 1] - 1) % BLOCK
+            # From the last to the first: what moves to a place was looked at before.
+            while block != -1:
+                following = nexts[block]
+                while at >= 0:
+                    slot = slots[block, at]
+                    if which[slot]:
+                        _remove(tile, side, block, at, places, slots, nexts, count)
+                        held[slot, TILES] -= 1
+                        if held[slot, TILES] == 0:
+                            count[GONE_COUNT] += 1
+                    at -= 1
+                block, at = following, BLOCK - 1

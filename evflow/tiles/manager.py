@@ -1,0 +1,209 @@
+"""The Tile Manager (algorithm 3): tiles as columns, matched a batch at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evflow.tiles.kernels import fields, tables, tile
+from evflow.tiles.layout import Layout, split
+from evflow.tiles.messages import MATCH, Message, Outbox, Place, Rows, words
+from evflow.tiles.store import Contents, Entities, grown, table_of
+
+__all__ = ["TileManager"]
+
+
+class TileManager:
+    """A replica of a group of Tile Managers, without sockets: messages in, messages out.
+
+    It keeps the matches that it sent until the Frontend has acknowledged them, which this does once the
+    client has. If the client connects to another Frontend, they are sent there.
+
+    Args:
+        place: where it is.
+        layout: the grid and the rings.
+        life: how often it was started before; one that was restarted catches up with the State Managers.
+        most: matches that it keeps at most; older ones are counted as ``lost``.
+        gone: entities without tiles here, whose versions it remembers, at most.
+
+    Attributes:
+        entities: the zones that it holds.
+        lost: matches that it gave up, because nobody acknowledged them.
+    """
+
+    def __init__(
+        self, place: Place, layout: Layout, *, life: int = 0, most: int = 1 << 22, gone: int = 1 << 16
+    ) -> None:
+        self.place, self.layout = place, layout
+        self.entities, self.contents = Entities(fields.HELD_WORDS), Contents()
+        self.lost = 0
+        self._most, self._gone = most, gone
+        self._numbers, self._tiles = table_of(0), np.zeros((0, 8), np.int64)
+        self._places = np.zeros((0, 4, fields.BLOCK), np.float32)
+        self._slots, self._nexts = np.zeros((0, fields.BLOCK), np.int32), np.zeros(0, np.int64)
+        self._number = life << 40
+        self._kept: dict[int, Rows] = {}
+        self._moved: dict[int, int] = {}
+        self._keeps = 0
+        self._room = 1024
+        self._missing = set(layout.states.groups) if life else set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it counts as a replica: the State Managers of its replica number have told it all."""
+        return not self._missing
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Entities, moves that came late, matches that are not acknowledged, matches given up."""
+        count = self.entities.count
+        live = len(self.entities) - int(count[fields.GONE_COUNT])
+        return {"live": live, "late": int(count[fields.LATE]), "kept": self._keeps, "lost": self.lost}
+
+    def start(self) -> Outbox:
+        """Begins to catch up, after a restart."""
+        groups = self.layout.states.groups
+        return [(Place("state", group, self.place.replica), Message("hello")) for group in groups]
+
+    def receive(self, sender: Place, message: Message) -> Outbox:
+        """Takes a message.
+
+        Args:
+            sender: who sent it.
+            message: ``moves`` and ``sync`` of State Managers, ``ack`` and ``moved`` of Frontends.
+        """
+        if message.kind == "moved":
+            return self._follow(message.rows)
+        if message.kind == "ack":
+            return self._settle(message)
+        if message.kind == "sync":
+            self._forget(sender.group)
+            self._missing.discard(sender.group)
+        elif sender.group in self._missing:
+            # What its replica will tell once it has caught up has this in it.
+            return []
+        self.contents.learn(message.contents)
+        return self._match(message.rows)
+
+    def down(self, place: Place) -> Outbox:
+        """Somebody has died: what a State Manager told grows old, and is forgotten until it is told anew.
+
+        Args:
+            place: where.
+        """
+        if place.role == "state" and place.replica == self.place.replica:
+            self._missing.add(place.group)
+            self._forget(place.group)
+        return []
+
+    def _match(self, rows: Rows) -> Outbox:
+        store, grid, contents = self.entities, self.layout.grid, self.contents
+        self._make_room(len(rows))
+        rehomed = np.empty(len(rows), np.int64)
+        store.count[fields.REHOMED] = 0
+        taken, outbox, given = 0, Outbox(), words(rows)
+        while taken < len(rows):
+            before, out = taken, np.empty(self._room, MATCH)
+            taken = tile.match(
+                given,
+                taken,
+                *(
+                    store.table,
+                    store.held,
+                    self._numbers,
+                    self._tiles,
+                    self._places,
+                    self._slots,
+                    self._nexts,
+                ),
+                *(grid.borders, grid.guess, contents.table, contents.ends, contents.attributes),
+                *(store.count, words(out), rehomed),
+            )
+            outbox += self._send(out[: store.count[fields.OUT]])
+            if taken < len(rows):
+                self._room *= 2 if taken - before < len(rows) // 4 else 1
+        if store.count[fields.REHOMED]:
+            outbox += self._follow(rows[rehomed[: store.count[fields.REHOMED]]])
+        return outbox
+
+    def _make_room(self, more: int) -> None:
+        store = self.entities
+        if store.count[fields.GONE_COUNT] > self._gone + len(store) // 4:
+            self._purge()
+        store.room(more)
+        tiles = int(store.count[fields.LISTS]) + more
+        self._tiles = grown(self._tiles, tiles)
+        if 2 * tiles > len(self._numbers):
+            self._numbers = table_of(2 * tiles)
+            tables.enter(self._tiles[: tiles - more, fields.NUMBER].copy(), 0, self._numbers)
+        blocks = int(store.count[fields.BLOCKS]) + more
+        self._places, self._slots = grown(self._places, blocks), grown(self._slots, blocks)
+        self._nexts = grown(self._nexts, blocks)
+
+    def _purge(self) -> None:
+        """Drops what has no tile here any more."""
+        store = self.entities
+        kept = store.held[: len(store), fields.TILES] > 0
+        self._slots = (np.cumsum(kept) - 1).astype(np.int32)[np.minimum(self._slots, len(store) - 1)]
+        store.keep(kept)
+        store.count[fields.GONE_COUNT] = 0
+
+    def _forget(self, group: int) -> None:
+        """Takes the entities of a group of State Managers out of all tiles."""
+        store = self.entities
+        ids = store.held[: len(store), fields.ID].copy()
+        which = (self.layout.states.owners(ids) == group).astype(np.uint8)
+        tile.forget(which, store.held, self._tiles, self._places, self._slots, self._nexts, store.count)
+
+    def _send(self, rows: Rows) -> Outbox:
+        """Matches for Frontends, kept until these acknowledge them."""
+        outbox = Outbox()
+        np.maximum(rows["sender"], self._connected(rows), out=rows["sender"])
+        for frontend, part in split(rows, rows["sender"] & 0xFFFF):
+            self._number += 1
+            self._keep(self._number, part)
+            outbox.append((Place("frontend", frontend), Message("matches", part, self._number)))
+        while self._keeps > self._most:
+            lost = self._kept.pop(next(iter(self._kept)))
+            self._keeps -= len(lost)
+            self.lost += len(lost)
+        return outbox
+
+    def _keep(self, number: int, rows: Rows) -> None:
+        if len(rows):
+            self._kept[number] = rows
+            self._keeps += len(rows)
+
+    def _settle(self, message: Message) -> Outbox:
+        """A Frontend has acknowledged matches, but those whose clients have gone."""
+        rows = self._kept.pop(message.number, None)
+        if rows is None:
+            return []
+        self._keeps -= len(rows)
+        if not len(message.rows):
+            return []
+        # What was sent elsewhere meanwhile is kept under another number.
+        left = message.rows[np.isin(message.rows["issuer"], rows["issuer"])]
+        moved = self._connected(left) > left["sender"]
+        self._keep(message.number, left[~moved])
+        return self._send(left[moved])
+
+    def _follow(self, moves: Rows) -> Outbox:
+        """Sends matches that were not acknowledged to where their clients are connected now."""
+        for issuer, sender in zip(moves["issuer"].tolist(), moves["sender"].tolist(), strict=True):
+            self._moved[issuer] = max(sender, self._moved.get(issuer, sender))
+        again = []
+        for number, rows in list(self._kept.items()):
+            moved = self._connected(rows) > rows["sender"]
+            if moved.any():
+                again.append(rows[moved])
+                self._keeps -= len(self._kept.pop(number))
+                self._keep(number, rows[~moved])
+        return self._send(np.concatenate(again)) if again else []
+
+    def _connected(self, matches: Rows) -> NDArray[np.int64]:
+        """Where the clients of matches are known to be connected; -1 for those that stay where they are."""
+        senders = np.full(len(matches), -1, np.int64)
+        for issuer in set(matches["issuer"].tolist()) & self._moved.keys() if self._moved else ():
+            senders[matches["issuer"] == issuer] = self._moved[issuer]
+        return senders

@@ -1,0 +1,116 @@
+"""What the roles say to one another: batches of rows, as structured arrays whose every row is whole words.
+
+Kernels read a row as 64-bit words, so the order and the widths of these fields are theirs too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "BOX",
+    "CIRCLE",
+    "GONE",
+    "MATCH",
+    "MOVE",
+    "SILENT",
+    "SUBSCRIPTION",
+    "Message",
+    "Outbox",
+    "Place",
+    "Rows",
+]
+
+Rows = NDArray[np.void]
+"""Rows of ``MOVE`` or ``MATCH``, (N,)."""
+
+CIRCLE, BOX = 0, 1
+"""Kinds of zones: latitude, longitude, radius in metres; south, west, north, east (this may exceed 180)."""
+
+SUBSCRIPTION, GONE, SILENT = 1, 2, 4
+"""Flags of a move: of a subscription, not of a publication; a deletion; a copy that triggers no match."""
+
+MOVE = np.dtype(
+    [
+        ("id", "<i8"),
+        ("version", "<i8"),
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("grid", "<u2"),
+        ("home", "<u4"),
+        ("content", "<i8"),
+        ("issuer", "<i8"),
+        ("sender", "<i8"),
+        ("zone", "<f8", (4,)),
+        ("tile", "<i8"),
+    ]
+)
+"""The state of a publication or subscription: what a client, a Frontend and a State Manager send.
+
+``home`` counts how often its client has connected anew; ``sender`` is where matches go: ``home``, and in 16
+bits each the life and the number of the Frontend. ``content`` is the number of a set of attributes, ``tile``
+the tile that a State Manager tells.
+"""
+
+MATCH = np.dtype(
+    [
+        ("pub", "<i8"),
+        ("pub_version", "<i8"),
+        ("sub", "<i8"),
+        ("sub_version", "<i8"),
+        ("sender", "<i8"),
+        ("issuer", "<i8"),
+        ("kind", "<i8"),
+        ("zone", "<f8", (4,)),
+    ]
+)
+"""A match: its key (the first four), where its client is connected, the client, the publication's zone."""
+
+
+def words(rows: Rows) -> NDArray[np.int64]:
+    """The same memory as 64-bit words, (N, words of a row).
+
+    Args:
+        rows: contiguous rows of ``MOVE`` or ``MATCH``.
+    """
+    return rows.view(np.int64).reshape(len(rows), rows.dtype.itemsize // 8)
+
+
+class Place(NamedTuple):
+    """Where a process is in the layout.
+
+    Attributes:
+        role: ``frontend``, ``state``, ``tile`` or ``client``.
+        group: the number of its replica group; of a Frontend or client its own number.
+        replica: its number in the group.
+    """
+
+    role: str
+    group: int
+    replica: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What goes over a link at once. Links keep the order; there is none between links.
+
+    Attributes:
+        kind: ``moves``, ``matches``, ``ack``, ``refused``, ``moved``,
+            ``hello``, ``welcome``, ``ask``, ``snapshot``, ``sync``.
+        rows: of ``MOVE`` or ``MATCH``.
+        number: of the message on its link, where it is acknowledged; or the number that is.
+        contents: attribute sets that the receiver may not know, by number.
+    """
+
+    kind: str
+    rows: Rows = field(default_factory=lambda: np.empty(0, MOVE))
+    number: int = 0
+    contents: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+
+
+Outbox = list[tuple[Place, Message]]
+"""What a role wants to be sent, in this order."""

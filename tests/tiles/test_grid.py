@@ -1,0 +1,100 @@
+"""The tiles of zones, against every tile of a coarse map."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evflow.errors import GraphError
+from evflow.tiles.grid import Grid
+from tests.tiles.rows import moves
+from tests.tiles.world import Box, Circle, gap, tile_box
+
+LATITUDES = st.one_of(st.floats(-90, 90), st.sampled_from([-90.0, -85.1, 0.0, 85.06, 90.0]))
+LONGITUDES = st.one_of(st.floats(-180, 180), st.sampled_from([-180.0, -135.0, 0.0, 179.99]))
+RADII = st.one_of(st.floats(0, 3e5), st.floats(0, 2.1e7), st.sampled_from([0.0, 50.0, 1e7]))
+CIRCLES = st.builds(Circle, LATITUDES, LONGITUDES, RADII)
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> Box:
+    south, north = sorted([draw(LATITUDES), draw(LATITUDES)])
+    west = draw(LONGITUDES)
+    return Box(south, west, north, west + draw(st.floats(0, 360)))
+
+
+ZONES = st.one_of(CIRCLES, boxes())
+
+
+@given(ZONES, st.integers(0, 4))
+def test_a_zone_has_exactly_the_tiles_that_it_touches(zone: Circle | Box, zoom: int) -> None:
+    n = 1 << zoom
+    found = Grid(zoom).tiles(moves([zone]))[1].tolist()
+    assert len(set(found)) == len(found)
+    for row in range(n):
+        for column in range(n):
+            away = gap(zone, tile_box(zoom, row, column))
+            if isinstance(zone, Box):
+                # A tile has its northern and its western border.
+                box = tile_box(zoom, row, column)
+                inside = (box.west - zone.west) % 360, (zone.west - box.west) % 360
+                away = (
+                    0.0
+                    if away < 0 and 0.0 in (zone.south - box.north, zone.north - box.south, *inside)
+                    else away
+                )
+                away = 0.0 if away > 0 and (zone.east - box.west) % 360 < 1e-9 else away
+                away = 0.0 if away < 0 and (zone.west - box.east) % 360 < 1e-9 else away
+            # Beyond a quarter of the globe sines round to metres of the same.
+            if abs(away) > (1e-4 if isinstance(zone, Box) or zone.radius < 9e6 else 1.0):
+                assert (n * n + row * n + column in found) == (away < 0), (row, column, away)
+
+
+@given(ZONES, ZONES, st.integers(0, 8))
+def test_zones_that_overlap_share_a_tile(one: Circle | Box, other: Circle | Box, zoom: int) -> None:
+    rows = moves([one, other])
+    grid = Grid(zoom)
+    if grid.counts(rows).sum() < 100_000:
+        zone, tile = grid.tiles(rows)
+        shared = set(tile[zone == 0].tolist()) & set(tile[zone == 1].tolist())
+        assert shared or gap(one, other) > -1e-6
+
+
+def test_the_grid_is_that_of_web_maps() -> None:
+    # OpenStreetMap's own example: slippy map tile names, zoom 10, for the place of Berlin's tower.
+    rows = moves([Circle(52.520833, 13.409444, 0.0), Circle(-33.8568, 151.2153, 0.0)])
+    for zoom in (0, 1, 10, 15, 20):
+        n, expected = 1 << zoom, []
+        for row in rows:
+            latitude, longitude = math.radians(row["zone"][0]), row["zone"][1]
+            x = math.floor((longitude + 180) / 360 * n)
+            y = math.floor((1 - math.asinh(math.tan(latitude)) / math.pi) / 2 * n)
+            expected.append(n * n + y * n + x)
+        assert Grid(zoom).tiles(rows)[1].tolist() == expected
+
+
+def test_borders_are_those_of_mercator() -> None:
+    borders = Grid(12).borders
+    rows = 1 << 12
+    expected = np.degrees(np.arctan(np.sinh(np.pi * (1 - 2 * np.arange(1, rows) / rows))))
+    assert np.allclose(borders[1:-1], expected, rtol=0, atol=1e-11)
+    assert (borders[0], borders[-1]) == (90, -90) and (np.diff(borders) < 0).all()
+
+
+def test_a_grid_by_metres_has_the_nearest_zoom() -> None:
+    assert [Grid.of_metres(metres).zoom for metres in (1222, 1e-3, 4e7, 1700, 1800)] == [15, 20, 0, 15, 14]
+
+
+@pytest.mark.parametrize("zoom", [-1, 21, 1.5, "2"])
+def test_a_wrong_zoom_is_refused(zoom: object) -> None:
+    with pytest.raises(GraphError, match="expected an integer from 0 to 20"):
+        Grid(zoom)  # type: ignore[arg-type]
+
+
+def test_a_wrong_width_is_refused() -> None:
+    with pytest.raises(GraphError, match="expected a positive number"):
+        Grid.of_metres(math.nan)
