@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.globe import sine_cosine, vector_of
+from evflow.matching.globe import place_vector, sine_cosine
 from evflow.matching.kernels import read
 from evflow.matching.native import array_kernel, bits_of, compiled, float_of, types
 from evflow.matching.space import EARTH_RADIUS
@@ -55,11 +55,11 @@ def _locate(held: Words) -> None:
     a, b, c, d = float_of(held[6]), float_of(held[7]), float_of(held[8]), float_of(held[9])
     cover: float = min(c, 2.0 * EARTH_RADIUS)
     is_box = held[WORD] & 255 == 1
-    x, y, z = vector_of((a + c) / 2.0, (b + d) / 2.0) if is_box else vector_of(a, b)
+    x, y, z = place_vector((a + c) / 2.0, (b + d) / 2.0) if is_box else place_vector(a, b)
     if is_box:
         cover = 0.0
         for corner in (a, c):
-            u, v, w = vector_of(corner, b)
+            u, v, w = place_vector(corner, b)
             chord = math.sqrt((u - x) * (u - x) + (v - y) * (v - y) + (w - z) * (w - z))
             cover = max(cover, EARTH_RADIUS * chord)
         if d - b > 180.0:
@@ -221,7 +221,7 @@ def _found(tile: Words, number: int, borders: Floats) -> None:
     n = len(borders) - 1
     y, x = (number - n * n) // n, number & (n - 1)
     latitude = (borders[y] + borders[y + 1]) / 2.0
-    u, v, w = vector_of(latitude, (x + 0.5) * 360.0 / n - 180.0)
+    u, v, w = place_vector(latitude, (x + 0.5) * 360.0 / n - 180.0)
     tile[0] = tile[2] = -1
     tile[1] = tile[3] = 0
     tile[CENTRE], tile[CENTRE + 1], tile[CENTRE + 2] = bits_of(u), bits_of(v), bits_of(w)
