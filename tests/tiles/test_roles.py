@@ -67,16 +67,21 @@ class System:
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_an_update_takes_the_messages_that_section_iv_says(r: int) -> None:
     system = System(r)
-    near = [Circle(46.5, 6.6 + k * 1e-4, 50.0) for k in range(5)]
-    system.send(moves(near, range(1, 6), subscriptions=True))
-    border = Circle(46.5, math.floor(6.6 * 32768 / 360) * 360 / 32768, 60.0)
-    before = GRID.tiles(moves([near[0]]))[1]
-    system.send(moves([near[0]], [9]))
+    # Two tiles meet here: what lies across is matched in both, and told by one.
+    border = math.floor(6.6 * 32768 / 360) * 360 / 32768
+    system.send(
+        moves([Circle(46.5, border + k * 1e-4, 50.0) for k in range(5)], range(1, 6), subscriptions=True)
+    )
+    before, after = (
+        moves([Circle(46.5, border + 0.005, 50.0)], [9]),
+        moves([Circle(46.5, border, 60.0)], [9], 1),
+    )
+    system.send(before)
     system.rows.clear()
-    system.send(moves([border], [9], 1))
-    t, d = len(GRID.tiles(moves([border]))[1]), len(set(before) - set(GRID.tiles(moves([border]))[1]))
+    system.send(after)
+    t, d = len(GRID.tiles(after)[1]), len(set(GRID.tiles(before)[1]) - set(GRID.tiles(after)[1]))
     m = len([match for match in system.matches if match[1] == 1])
-    assert t == 2
+    assert (t, m) == (2, 5)
     assert system.rows["moves to frontend"] == 1
     assert system.rows["moves to state"] == r
     assert system.rows["moves to tile"] == r * (t + d)
