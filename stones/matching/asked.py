@@ -26,6 +26,9 @@ _log = logging.getLogger("evflow.matching")
 
 _NUMBER, _TEXT, _OTHER = 1, 2, 4
 _ANY = _NUMBER | _TEXT | _OTHER
+KEY = _NUMBER | _TEXT
+"""What the key of an event may be."""
+_WANTED = {_NUMBER: "a number", _TEXT: "a string", KEY: "a number or a string"}
 
 _MOST_SCHEMAS = 64
 """Schemas that are looked at; where more come, nothing is told any more."""
@@ -36,7 +39,7 @@ _DEEPEST = 3
 
 
 class Ask(NamedTuple):
-    """Something that a constraint asks of events.
+    """Something that a constraint, or the key of tracking, asks of events.
 
     Attributes:
         name: an attribute that they are to have.
@@ -112,8 +115,7 @@ class Known:
         if ask.other and not self._kinds(ask.name) & self._kinds(ask.other) & (_NUMBER | _TEXT):
             return f"two attributes of these types do not compare: {self._types(ask.name, ask.other)}"
         if not ask.other and not self._kinds(ask.name) & ask.kinds:
-            wanted = "a number" if ask.kinds == _NUMBER else "a string"
-            return f"expected {wanted}, found {self._types(ask.name)}"
+            return f"expected {_WANTED[ask.kinds]}, found {self._types(ask.name)}"
         return ""
 
     def _kinds(self, name: str) -> int:

@@ -157,3 +157,9 @@ def test_values_are_of_the_kinds_that_types_promise() -> None:
     with g.run() as flow:
         submit(flow, ship)
     assert found == [[0, 1, 2, 3, 4]]
+
+
+def test_a_key_that_no_event_has_or_that_is_not_one_is_refused() -> None:
+    assert refused(track="name") == refused(track="at.x") == refused(track="call", attributes=["call"]) == ""
+    assert "track: Ship has no nane (did you mean 'name'?)" in refused(track="nane")
+    assert "track: expected a number or a string, found flags of Ship" in refused(track="flags")
