@@ -127,6 +127,22 @@ def short_kernel(function: Function) -> Function:
     return _kernel(function, lambda: _plain_signature(function), nogil=False)
 
 
+class _OnFirstCall:
+    """A kernel that numba compiles, for its only signature, when it is called for the first time."""
+
+    def __init__(self, made: Any, signature: Callable[[], Any]) -> None:
+        self.py_func, self._made, self._signature = made.py_func, made, signature
+        self._compiled = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not self._compiled:
+            # Of threads that come at once, all but the first find it done.
+            self._made.compile(self._signature())
+            self._made.disable_compile()
+            self._compiled = True
+        return self._made(*arguments)
+
+
 def array_kernel(signature: Callable[[], Any]) -> Callable[[Function], Function]:
     """A kernel that takes arrays, for one signature; it may not make any. Without a compiler it is Python.
 
@@ -139,8 +155,7 @@ def array_kernel(signature: Callable[[], Any]) -> Callable[[Function], Function]
             return function
         made: Any = _kernel(function, signature, nogil=True)
         if hasattr(made, "disable_compile") and objects.FORCED != "build":
-            made.compile(signature())
-            made.disable_compile()
+            made = _OnFirstCall(made, signature)
         return cast(Function, made)
 
     return decorated
