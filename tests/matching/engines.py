@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,13 +54,20 @@ def cases(engine: str) -> list[Case]:
 
 CASES = [case for engine in ENGINES if there(engine) for case in cases(engine)]
 
-_FIRST = {case.engine: case for case in reversed(CASES)}
 
-every_engine = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=str(case), marks=[pytest.mark.slow] * (case != _FIRST[case.engine]))
-        for case in CASES
-    ],
-)
-"""A test of every engine; numba compiles kernels for most further options, so that these are slow."""
+def _each(cases: Iterable[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "case",
+        [
+            # numba compiles its kernels in each process.
+            pytest.param(case, id=str(case), marks=[pytest.mark.slow] * (case.engine == "two-phase"))
+            for case in cases
+        ],
+    )
+
+
+every_engine = _each(CASES)
+"""A test of every engine with all of its options."""
+
+each_engine = _each({case.engine: case for case in CASES}.values())
+"""A test of every engine once."""

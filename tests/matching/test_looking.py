@@ -26,7 +26,7 @@ from evflow.matching import (
 )
 from tests.matching.oracle import Oracle, answer, flat, holds
 
-ENGINES = ["reference", *(["index", "two-phase"] if importlib.util.find_spec("numba") else [])]
+ENGINES = ["reference", "index", *(["two-phase"] if importlib.util.find_spec("numba") else [])]
 
 
 def value(random: Random) -> Any:
@@ -93,7 +93,18 @@ class Both:
             self.oracle.move(id, x, y, radius, filter)
 
 
-@pytest.fixture(params=[(engine, space) for engine in ENGINES for space in ("plane", "globe")], ids=str)
+def _slow(engine: str) -> list[pytest.MarkDecorator]:
+    """numba compiles the kernels of two-phase."""
+    return [pytest.mark.slow] * (engine == "two-phase")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param((engine, space), marks=_slow(engine), id=f"{engine} {space}")
+        for engine in ENGINES
+        for space in ("plane", "globe")
+    ]
+)
 def both(request: pytest.FixtureRequest) -> Iterator[Both]:
     made = Both(*request.param, seed=7)
     for count in (60, 1, 1, 0):
@@ -278,7 +289,7 @@ def test_a_matcher_that_keeps_nothing_says_so_and_takes_less_memory(tmp_path: Pa
                 look(matcher)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [pytest.param(engine, marks=_slow(engine)) for engine in ENGINES])
 def test_moves_of_many_with_numbers_for_all_are_seen(engine: str) -> None:
     matcher = Matcher(engine, lookup=True)
     matcher.subscribe_many(["within(0, 0, 1)", "a > 1 or within(2, 2, 2)", "within(0, 0, 9)"])

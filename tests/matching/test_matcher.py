@@ -349,7 +349,7 @@ def checkout() -> Path:
 @pytest.mark.parametrize("texts", [["1", "2"], [b"1", b"2"], np.array(["1", "2"], object)])
 def test_coordinates_that_are_texts_are_no_place(texts: Any) -> None:
     """In columns as in events one by one."""
-    matcher = Matcher("two-phase")
+    matcher = Matcher("reference")
     matcher.subscribe("within(0, 0, 5)")
     for x, expected in ((np.array(texts), []), (np.array([1, 2]), [0]), (np.array([1.0, 2], object), [0])):
         found = matcher.match_batch({"x": x, "y": np.array([1.0, 2.0])})

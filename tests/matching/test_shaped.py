@@ -27,14 +27,11 @@ from evflow.matching import (
 )
 from evflow.stones.matching.packing import pack, unpack
 from tests.matching.drawn_areas import drawn, drawn_events, satisfied
-from tests.matching.engines import CASES, Case
-
-# What differs between variants of an engine is not how they are asked.
-ENGINES = [case for n, case in enumerate(CASES) if case.engine not in [one.engine for one in CASES[:n]]]
+from tests.matching.engines import Case, each_engine
 
 
 @pytest.mark.parametrize("space", ["plane", "globe"])
-@pytest.mark.parametrize("case", ENGINES, ids=str)
+@each_engine
 def test_engines_find_what_fractions_say(case: Case, space: str, tmp_path: Path) -> None:
     chance = random.Random(7)
     matcher = Matcher(case.engine, space=space, lookup=True, **case.options)

@@ -53,7 +53,8 @@ def test_what_texts_stand_for_is_what_a_dict_says(engine: str, tmp_path: Path) -
                 event = {"a": value, "x": value, "y": 0}
                 wanted = sorted(str(word) for word in held if held[word] == value)
                 assert sorted(map(str, matcher.texts(matcher.match(event)))) == wanted
-                assert sorted(str(one.id) for one in matcher.explain(event)) == wanted
+                if step % 10 == 9:
+                    assert sorted(str(one.id) for one in matcher.explain(event)) == wanted
             assert matcher.texts([3, 999]) == [None, None]
 
 

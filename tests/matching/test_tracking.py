@@ -15,7 +15,7 @@ from evflow.errors import SchemaError, SubscriptionError
 from evflow.matching import Matcher, Matches, Tracked, Tracker, stays
 from evflow.matching.native import KERNELS
 from tests.examples import tried
-from tests.matching.engines import CASES, Case
+from tests.matching.engines import Case, each_engine
 
 Rows = list[tuple[list[int], list[int], list[int]]]
 
@@ -122,7 +122,7 @@ def test_memory_that_keys_no_longer_need_is_used_again() -> None:
     assert sizes[-1] == sizes[10]
 
 
-@pytest.mark.parametrize("case", {case.engine: case for case in CASES}.values(), ids=str)
+@each_engine
 def test_things_that_move_are_tracked_behind_every_engine(case: Case) -> None:
     random = np.random.default_rng(7)
     matcher, tracker, oracle = Matcher(case.engine, **case.options), Tracker(), Oracle(100)

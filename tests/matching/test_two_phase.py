@@ -25,6 +25,8 @@ BOTH = [(one, two) for one in PHASE1 for two in PHASE2]
 
 both = pytest.mark.parametrize(("phase1", "phase2"), BOTH)
 
+pytestmark = pytest.mark.slow  # numba compiles the kernels
+
 
 def columns(*constraints: tuple[int, str, float | str]) -> tuple[Any, ...]:
     """Name, test, number and text of constraints, and the strings."""
