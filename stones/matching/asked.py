@@ -71,8 +71,13 @@ def asks(columns: FilterColumns, location: tuple[str, str]) -> Iterator[tuple[in
         found, at = np.unique([columns.name[rows], text[rows]], axis=1, return_index=True)
         for (name, other), row in zip(found.T.tolist(), rows[at].tolist(), strict=True):
             yield _owner(columns, row), Ask(columns.names[name], _ANY, columns.texts[other])
-    if columns.x is not None and not np.isnan(columns.x).all():
-        number = _subscription(columns, int(np.isnan(columns.x).argmin()))
+    located = np.zeros(len(columns), np.bool_)
+    if columns.x is not None:
+        located |= ~np.isnan(columns.x)
+    if columns.area is not None:
+        located |= columns.area >= 0
+    if located.any():
+        number = _subscription(columns, int(located.argmax()))
         yield from ((number, Ask(name, _NUMBER)) for name in location)
 
 

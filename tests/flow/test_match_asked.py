@@ -81,6 +81,8 @@ def test_what_some_event_may_have_is_taken(text: str) -> None:
         ("tons == name", "do not compare: tons of Ship, i64 and name of Ship, str"),
         ("raw == raw", "do not compare"),
         ("within(1, 2, 3)", "Ship has no x"),
+        ("inside(1, 2, 3, 4)", "Ship has no x"),
+        ("inside(1, 2, 3, 4) and tons > 3 or tons < 2", "Ship has no y"),
     ],
 )
 def test_what_no_event_has_is_refused_with_the_graph(text: str, said: str) -> None:
