@@ -126,8 +126,8 @@ def _shape(area: list[Any], space: str) -> Shape:
         )
     if not issubclass(kind, (Polygon, GlobePolygon)):
         return kind(*parts)
-    rings = [list(zip(ring[::2], ring[1::2], strict=True)) for ring in parts]
-    return kind(rings[0], rings[1:])
+    shell, *holes = [list(zip(ring[::2], ring[1::2], strict=True)) for ring in parts]
+    return kind(shell, holes)
 
 
 def _circle(area: Any, length: int) -> tuple[float, float, float]:

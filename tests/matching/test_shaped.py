@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -224,6 +225,13 @@ def test_kept_changes_have_shapes() -> None:
         assert again.to_subscriptions() == many
     with pytest.raises(FlowError, match="is not where the stone's areas are"):
         unpack(pack(FilterColumns.from_subscriptions(["inside(0, 0, 1, 1)"]), "plane"), "globe")
+    corners = [0, 0, 1, 0, 0, 1]
+    for area in (
+        ["polygon"], ["polygon", 5], ["polygon", []], ["polygon", corners[1:]], ["polygon", corners, []],
+        ["box"], ["box", 0, 0, 1], ["box", 0, 0, 1, None], ["moon", 1], [[]], {}, 5,
+    ):  # fmt: skip
+        with pytest.raises(FlowError, match="subscriptions that were kept"):
+            unpack([msgpack.packb([[area]])], "plane")
 
 
 def test_a_stone_takes_shapes_of_the_graph_by_call_and_by_event(tmp_path: Path) -> None:
