@@ -124,7 +124,9 @@ class Tracker:
         Raises:
             SchemaError: a key is missing, NaN, neither text nor number, or too long; names its row. Or there
                 are more or fewer keys than events. Nothing has changed.
+            SubscriptionError: ``matches`` has offsets that do not fit its ids, or a number that is not an id.
         """
+        _check(matches)
         words, state = keys_of_column(keys)
         if (state != GOOD).any():
             row = int(np.argmax(state != GOOD))
@@ -220,8 +222,11 @@ class Tracker:
 
         Args:
             ids: integers.
+
+        Raises:
+            SubscriptionError: one is not an id.
         """
-        given = np.asarray(ids, np.int64)
+        given = _checked(np.asarray(ids))
         if not len(given) or not len(self):
             return
         if (top := int(given.max()) + 1) > len(self._ended):
@@ -306,6 +311,33 @@ class Tracker:
         fresh.track_words(words, Matches(offsets, ids.astype(np.int32)))
         fresh._state[stays.FORGOTTEN] += forgotten
         vars(self).update(vars(fresh))
+
+
+def _checked(ids: NDArray[Any]) -> Int64s:
+    """Ids as the user gave them."""
+    if not ids.size:
+        return np.empty(0, np.int64)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise SubscriptionError(
+            f"ids: expected whole numbers in one dimension, found {ids.dtype}, shape {ids.shape}"
+        )
+    least, most = int(ids.min()), int(ids.max())
+    if least < 0 or most > LARGEST:
+        raise SubscriptionError(f"id {least if least < 0 else most}: expected 0 to {LARGEST}")
+    return ids.astype(np.int64, copy=False)
+
+
+def _check(matches: Matches) -> None:
+    """Refuses what would lead out of arrays."""
+    if not isinstance(matches, Matches):
+        raise SubscriptionError(
+            f"matches: expected Matches, as Matcher.match_batch gives it, found {shown(matches)}"
+        )
+    offsets, ids = np.asarray(matches.offsets), np.asarray(matches.ids)
+    _checked(ids)
+    rising = offsets.ndim == 1 and offsets.dtype.kind in "iu" and len(offsets) > 0
+    if not (rising and offsets[0] == 0 and offsets[-1] == ids.size and (offsets[1:] >= offsets[:-1]).all()):
+        raise SubscriptionError(f"offsets of matches: expected offsets that rise from 0 to {ids.size}")
 
 
 def _ordered(counts: Int64s, ids: Int32s) -> Int32s:

@@ -206,6 +206,64 @@ def test_wrong_keys_are_refused_and_change_nothing(keys: Any, words: str) -> Non
         tracker.inside(None)  # type: ignore[arg-type]
 
 
+def test_keys_are_the_same_that_are_equal_as_numbers() -> None:
+    for one, other in (
+        (5, 5.0),
+        (True, 1),
+        (0.0, -0.0),
+        (1 << 63, 2.0**63),
+        (2.0**63 + 2048, (1 << 63) + 2048),
+    ):
+        tracker = Tracker()
+        tracker.track([one], matches_of([[1]]))
+        assert tracker.track([other], matches_of([[1]])).inside[0].tolist() == [1]
+    for one, other in (
+        ((1 << 53) + 1, 2.0**53),
+        ((1 << 63) + 1, 2.0**63),
+        (2.0**64, (1 << 64) - 1),
+        (5, "5"),
+    ):
+        tracker = Tracker()
+        tracker.track([one], matches_of([[1]]))
+        assert tracker.inside(other).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("offsets", "ids", "words"),
+    [
+        ([0, 5], [1], "offsets of matches: expected offsets that rise from 0 to 1"),
+        ([0, 2, 1], [1], "offsets of matches"),
+        ([1, 1], [1], "offsets of matches"),
+        ([0.0, 1.0], [1], "offsets of matches"),
+        ([], [], "offsets of matches"),
+        ([0, 1], [-5], "id -5: expected 0 to 2147483646"),
+        ([0, 1], [(1 << 31) - 1], "id 2147483647: expected"),
+        ([0, 1], [1.5], "ids: expected whole numbers in one dimension, found float64"),
+        ([0, 1], [[1]], "ids: expected whole numbers in one dimension"),
+    ],
+)
+def test_matches_that_lead_out_of_arrays_are_refused(offsets: Any, ids: Any, words: str) -> None:
+    tracker = Tracker()
+    tracker.track(["a"], matches_of([[1]]))
+    with pytest.raises(SubscriptionError, match=words):
+        tracker.track(["a"], Matches(np.array(offsets), np.array(ids)))
+    with pytest.raises(SubscriptionError, match="matches: expected Matches, as"):
+        tracker.track(["a"], [[1]])  # type: ignore[arg-type]
+    assert tracker.inside("a").tolist() == [1]
+
+
+def test_only_ids_end() -> None:
+    tracker = Tracker()
+    tracker.track(["a"], matches_of([[1]]))
+    for ids in ([-1], [1 << 40], [1.0], ["a"], [[1]], 1, None):
+        with pytest.raises(SubscriptionError, match="expected"):
+            tracker.end(ids)  # type: ignore[arg-type]
+    assert tracker.inside("a").tolist() == [1]
+    tracker.end([])
+    tracker.end(np.array([1], np.uint8))
+    assert tracker.inside("a").tolist() == []
+
+
 def test_a_wrong_limit_is_refused() -> None:
     for limit in (0, -1, 1.5, True, (1 << 30) + 1):
         with pytest.raises(SubscriptionError, match=f"limit {limit}: expected a whole number of keys from 1"):

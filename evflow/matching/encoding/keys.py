@@ -146,6 +146,9 @@ def _of_numbers(values: NDArray[Any], state: NDArray[np.uint8]) -> Words:
     words[:, 1] = np.where(whole, reals, 0.0).astype(np.int64)
     words[~whole, 0] = _REAL
     words[~whole, 1] = reals[~whole].view(np.int64)
+    large = (reals >= _LIMIT) & (reals < 2 * _LIMIT)
+    words[large, 0] = _LARGE
+    words[large, 1] = reals[large].astype(np.uint64).view(np.int64)
     return words
 
 
