@@ -264,6 +264,29 @@ def test_columns_hold_areas_of_all_kinds() -> None:
     assert overlaps(columns, columns, (pairs[0], pairs[1])).tolist() == expected
 
 
+def columns_of(**changed: Any) -> AreaColumns:
+    """A triangle in its internal form, with some of it changed."""
+    held = AreaColumns.of([Polygon(triangle)])
+    fields = ("space", "kind", "numbers", "start", "rings", "corners")
+    given = {field: getattr(held, field) for field in fields} | changed
+    if len(given["rings"]) == 1:
+        given |= {"start": np.zeros(2, np.int64), "corners": np.zeros((0, 2))}
+    elif given["rings"][-1] == 3:
+        given["corners"] = held.corners[:3]
+    return AreaColumns(**given)
+
+
+def test_columns_are_counted_from_their_end_too() -> None:
+    columns = AreaColumns.of([Polygon(triangle), Box(0, 0, 4, 3)])
+    assert columns[-2] == columns[0] == Polygon(triangle)
+    assert list(columns) == [columns[0], columns[1]]
+    for number in (2, -3):
+        with pytest.raises(IndexError):
+            columns[number]
+    assert len(AreaColumns.polygons([], [0])) == len(columns.take([])) == 0
+    assert AreaColumns.points(1, 2).numbers.tolist() == [[1, 2, 0, 0]]
+
+
 def test_a_place_that_is_none_is_in_nothing() -> None:
     box = AreaColumns.boxes(-LIMIT, -LIMIT, LIMIT, LIMIT)
     places = AreaColumns.points([math.nan, math.inf, 0, -LIMIT], [0, 0, math.nan, LIMIT])
@@ -302,6 +325,25 @@ def test_a_place_that_is_none_is_in_nothing() -> None:
         (lambda: AreaColumns.polygons([(0, 0), (1, 0), (0, 0)], [0, 3]), "ring 0: expected three corners"),
         (lambda: AreaColumns.polygons([(0, 0), (1, 0), (0, 0)], [0, 4]), "rings: expected offsets"),
         (lambda: AreaColumns.of([Box(0, 0, 1, 1), GlobeBox(0, 0, 1, 1)]), "area 1: it is on the globe"),
+        (lambda: AreaColumns.of(Box(0, 0, 1, 1)), "areas: expected a list of areas but found Box"),
+        (lambda: AreaColumns.polygons([("a", "b")], [0, 1]), "corners: expected two columns of numbers"),
+        (lambda: AreaColumns.polygons([(1, 2), (3,)], [0, 2]), "corners: expected two columns of numbers"),
+        (lambda: AreaColumns.polygons(np.zeros((4, 2, 2)), [0, 4]), "found shape (4, 2, 2)"),
+        (lambda: AreaColumns.circles(0, math.nan, 1), "area 0: [0.0, nan, 1.0, 0.0] are not the numbers"),
+        (lambda: AreaColumns.boxes(0, 0, 1, 1).take([1]), "expected the numbers of 1 areas, found 1 to 1"),
+        (lambda: AreaColumns.boxes(0, 0, 1, 1).take([-1]), "found -1 to -1"),
+        (lambda: AreaColumns.boxes(0, 0, 1, 1).take([0.7]), "expected the numbers of areas but found [0.7]"),
+        (
+            lambda: AreaColumns.boxes(0, 0, 1, 1).take([True]),
+            "expected the numbers of areas but found [True]",
+        ),
+        (lambda: overlaps(AreaColumns.of([]), AreaColumns.of([]), 5), "pairs as two columns of integers"),
+        (lambda: overlaps(AreaColumns.of([]), AreaColumns.of([]), ([0],)), "pairs as two columns"),
+        (lambda: columns_of(kind=[1]), "kind: expected an array of numpy but found [1] (list)"),
+        (lambda: columns_of(rings=np.zeros(1, np.int64)), "area 0: expected rings of polygons"),
+        (lambda: columns_of(kind=np.array([3], np.uint8)), "area 0: expected rings of polygons"),
+        (lambda: columns_of(rings=np.array([0, 3])), "ring 0: expected three corners or more"),
+        (lambda: columns_of(rings=np.array([0, 9])), "rings: expected offsets that rise from 0 to 4"),
         (lambda: overlaps(Box(0, 0, 1, 1), GlobeBox(0, 0, 1, 1)), "an area is on the plane, the other on"),
         (lambda: overlaps(3, Box(0, 0, 1, 1)), "expected an area or AreaColumns but found 3"),
         (lambda: overlaps(AreaColumns.points([1, 2], 0), AreaColumns.points([1, 2, 3], 0)), "2 areas and 3"),

@@ -24,6 +24,7 @@ Ints = NDArray[np.int64]
 
 _SPACES = ("plane", "globe")
 _NONE: Any = np.zeros(1, np.int64)
+_SHORT = "ring {}: expected three corners or more, and the first again"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -59,7 +60,10 @@ class AreaColumns:
 
     def __post_init__(self) -> None:
         _checked_space(self.space)
-        n = len(self.kind)
+        for field in ("kind", "numbers", "start", "rings", "corners"):
+            if not isinstance(held := getattr(self, field), np.ndarray):
+                raise SubscriptionError(f"{field}: expected an array of numpy but found {shown(held)}")
+        n = len(self.kind) if self.kind.ndim else 0
         types = {
             "kind": np.uint8,
             "numbers": np.float64,
@@ -76,12 +80,20 @@ class AreaColumns:
         _offsets(self.start, len(self.rings) - 1, "start")
         if n and int(self.kind.max()) > POLYGON:
             raise SubscriptionError(f"kind: expected at most {POLYGON} but found {self.kind.max()}")
+        odd = (self.kind == POLYGON) != (np.diff(self.start) > 0)
+        if odd.any():
+            raise SubscriptionError(
+                f"area {int(odd.argmax())}: expected rings of polygons, and of them alone"
+            )
+        if (short := np.diff(self.rings) < 4).any():
+            raise SubscriptionError(_SHORT.format(int(short.argmax())))
 
     def __len__(self) -> int:
         return len(self.kind)
 
     def __getitem__(self, number: int) -> Area:
         """An area as an object; that of a point is a circle of radius 0."""
+        number = range(len(self))[number]
         globe, kind = self.space == "globe", int(self.kind[number])
         numbers = self.numbers[number].tolist()
         if kind in (POINT, CIRCLE):
@@ -100,11 +112,14 @@ class AreaColumns:
         Args:
             which: integers, M: the numbers.
 
+        Raises:
+            SubscriptionError: one is not the number of an area.
+
         Example:
             >>> AreaColumns.of([Box(0, 0, 4, 3), Circle(3, 4, 5)]).take([1])[0]
             Circle(x=3.0, y=4.0, radius=5.0)
         """
-        chosen = np.asarray(which, np.int64)
+        chosen = _numbers(which, len(self))
         counts = np.diff(self.start)[chosen]
         ring = spans(self.start[:-1][chosen], counts)
         lengths = np.diff(self.rings)[ring]
@@ -132,9 +147,7 @@ class AreaColumns:
             >>> AreaColumns.points([1.0, 2.0], 3.0).numbers[:, :2].tolist()
             [[1.0, 3.0], [2.0, 3.0]]
         """
-        numbers = _columns(space, x=x, y=y)
-        numbers[:, 2:] = 0.0
-        return _whole(space, POINT, numbers)
+        return _whole(space, POINT, _columns(space, x=x, y=y))
 
     @classmethod
     def circles(cls, x: ArrayLike, y: ArrayLike, radius: ArrayLike, space: str = "plane") -> AreaColumns:
@@ -158,7 +171,6 @@ class AreaColumns:
         _refuse(~(good & (numbers[:, 2] >= 0)), numbers, "not the numbers of a circle")
         if space == "globe":
             numbers[:, 1] = normal(numbers[:, 1])
-        numbers[:, 3] = 0.0
         return _whole(space, CIRCLE, numbers)
 
     @classmethod
@@ -210,11 +222,15 @@ class AreaColumns:
             inside('POLYGON ((0 0, 4 0, 0 3, 0 0))')
         """
         _checked_space(space)
-        held = np.array(corners, np.float64, ndmin=2)
+        try:
+            held = np.array(corners, np.float64)
+        except (TypeError, ValueError) as error:
+            raise SubscriptionError(f"corners: expected two columns of numbers: {error}") from None
+        held = held if held.size else held.reshape(0, 2)
+        if held.ndim != 2 or held.shape[1] != 2:
+            raise SubscriptionError(f"corners: expected two columns but found shape {held.shape}")
         ends = _offsets(rings, len(held), "rings")
         begins = np.arange(len(ends)) if start is None else _offsets(start, len(ends) - 1, "start")
-        if held.shape[1] != 2:
-            raise SubscriptionError(f"corners: expected two columns but found shape {held.shape}")
         most = (90.0, 360.0) if space == "globe" else (LIMIT,) * 2
         wrong = ~(np.abs(held) <= most).all(axis=1)
         if wrong.any():
@@ -222,9 +238,7 @@ class AreaColumns:
             raise SubscriptionError(f"corner {at}: expected finite coordinates, found {held[at].tolist()}")
         short = np.diff(ends) < 4
         if short.any():
-            raise SubscriptionError(
-                f"ring {int(short.argmax())}: expected three corners or more, and the first again"
-            )
+            raise SubscriptionError(_SHORT.format(int(short.argmax())))
         if (held[ends[:-1]] != held[ends[1:] - 1]).any():
             at = int((held[ends[:-1]] != held[ends[1:] - 1]).any(axis=1).argmax())
             raise SubscriptionError(f"ring {at}: expected its first corner once more at its end")
@@ -259,6 +273,8 @@ class AreaColumns:
         Raises:
             SubscriptionError: one is not an area, or elsewhere than the others.
         """
+        if not isinstance(areas, Iterable):
+            raise SubscriptionError(f"areas: expected a list of areas but found {shown(areas)}")
         given = list(areas)
         for number, area in enumerate(given):
             on = space_of_area(area)
@@ -354,7 +370,7 @@ def _checked_space(space: str) -> str:
 
 
 def _columns(space: str, **given: ArrayLike) -> Floats:
-    """Columns of numbers, one for all or one each, as (N, 4); what is not given is not filled."""
+    """Columns of numbers, one for all or one each, as (N, 4); what is not given is 0."""
     _checked_space(space)
     try:
         held = np.broadcast_arrays(*(np.atleast_1d(np.asarray(one, np.float64)) for one in given.values()))
@@ -364,7 +380,7 @@ def _columns(space: str, **given: ArrayLike) -> Floats:
         ) from None
     if held[0].ndim != 1:
         raise SubscriptionError(f"{', '.join(given)}: expected one dimension but found shape {held[0].shape}")
-    numbers = np.empty((len(held[0]), 4))
+    numbers = np.zeros((len(held[0]), 4))
     numbers[:, : len(held)] = np.stack(held, axis=1)
     return numbers
 
@@ -384,6 +400,20 @@ def _whole(space: str, kind: int, numbers: Floats) -> AreaColumns:
         rings=_NONE,
         corners=np.zeros((0, 2)),
     )
+
+
+def _numbers(given: ArrayLike, count: int) -> Ints:
+    """The numbers of some of so many areas."""
+    found = np.asarray(given)
+    if not found.size:
+        return np.zeros(0, np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise SubscriptionError(f"expected the numbers of areas but found {shown(given)}")
+    if int(found.min()) < 0 or int(found.max()) >= count:
+        raise SubscriptionError(
+            f"expected the numbers of {count} areas, found {found.min()} to {found.max()}"
+        )
+    return found.astype(np.int64)
 
 
 def _offsets(given: ArrayLike, last: int, what: str) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -125,6 +126,8 @@ def _chosen(
         all_of = np.arange(count)
         none = np.zeros(count, np.int64)
         return (none if n == 1 else all_of), (none if m == 1 else all_of)
+    if not isinstance(pairs, Sequence | np.ndarray) or len(pairs) != 2:
+        raise SubscriptionError("overlaps: expected pairs as two columns of integers")
     left, right = (np.asarray(column) for column in pairs)
     for column, areas in ((left, first), (right, second)):
         if column.ndim != 1 or (column.dtype.kind not in "iu" and column.size):
