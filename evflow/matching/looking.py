@@ -8,6 +8,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from evflow.errors import SubscriptionError
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.explain import Explanation, explained
@@ -57,6 +58,9 @@ class Looking:
         Returns:
             One each, None for an id that has no text.
 
+        Raises:
+            SubscriptionError: one is not a whole number.
+
         Example:
             >>> from evflow.matching import Matcher
             >>> matcher = Matcher("reference")
@@ -64,8 +68,11 @@ class Looking:
             >>> matcher.texts(sorted(matcher.match({"temp": 31, "wind": 3})))
             ['alice/7', None]
         """
+        numbers = np.asarray(ids)
+        if numbers.size and numbers.dtype.kind not in "iu":
+            raise SubscriptionError(f"ids: expected whole numbers, found {numbers.dtype}")
         with self._guard.reading():
-            return self._ids.texts.of(np.asarray(ids, np.int64).reshape(-1).tolist())
+            return self._ids.texts.of(numbers.reshape(-1).tolist())
 
     def __getitem__(self, id: int | str) -> Subscription:
         """What was subscribed under an id, with its areas where they are now.

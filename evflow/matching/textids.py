@@ -23,7 +23,7 @@ def texts_of(given: Any) -> list[str] | None:
     """Ids as the user gave them, if they are texts; None if they are something else.
 
     Args:
-        given: a list, a tuple or an array of numpy.
+        given: a list, a tuple, an array of numpy, a column of pandas or pyarrow.
 
     Raises:
         SubscriptionError: some are texts and others are not.
@@ -32,8 +32,9 @@ def texts_of(given: Any) -> list[str] | None:
         >>> texts_of(["alice/7", "bob/1"]), texts_of([7, 1])
         (['alice/7', 'bob/1'], None)
     """
-    if isinstance(given, np.ndarray):
-        given = given.tolist() if given.dtype.kind in "UO" and given.ndim == 1 else ()
+    if hasattr(given, "__array__"):
+        held = np.asarray(given)
+        given = held.tolist() if held.dtype.kind in "UOT" and held.ndim == 1 else ()
     if not isinstance(given, list | tuple) or not given or not isinstance(given[0], str):
         return None
     for id in given:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +72,29 @@ def test_areas_move_by_texts(engine: str) -> None:
     assert str(matcher.explain({"a": 2}, "two")).startswith("subscription 'two' matches")
     with pytest.raises(SubscriptionError, match="has no area to move"):
         matcher.move("two", 1.0, 1.0, filter=1)
+
+
+def test_columns_of_any_library_are_ids() -> None:
+    pa = pytest.importorskip("pyarrow")
+    pandas = pytest.importorskip("pandas")
+    texts, matcher = ["x", "ü"], Matcher("reference")
+    for ids in (
+        (*texts,), np.array(texts), np.array(texts, object), np.array(texts, np.dtypes.StringDType()),
+        pandas.Series(texts), pandas.Index(texts), pandas.Series(texts, dtype="category"),
+        pa.array(texts), pa.chunked_array([texts]),
+    ):  # fmt: skip
+        found = matcher.subscribe_many(["a > 1", "a > 2"], ids)
+        assert matcher.texts(found) == texts
+        matcher.unsubscribe_many(ids)
+        assert len(matcher) == 0
+    with pytest.raises(SubscriptionError, match="not both, found None"):
+        matcher.subscribe_many(["a > 1", "a > 2"], pa.array(["x", None]))
+
+
+@pytest.mark.parametrize("ids", [["x"], None, [0.5], [True], [1 << 70], "x"])
+def test_only_numbers_have_texts(ids: Any) -> None:
+    with pytest.raises(SubscriptionError, match="ids: expected whole numbers, found"):
+        Matcher("reference").texts(ids)
 
 
 @pytest.mark.parametrize(
