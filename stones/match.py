@@ -384,7 +384,8 @@ def _at_most(most: int, what: str, value: object) -> int:
 def _states(given: Sequence[str], where: str) -> tuple[str, ...]:
     """States in their order, each once."""
     names = ", ".join(STATES)
-    if isinstance(given, str) or not given or not set(given) <= set(STATES):
+    good = isinstance(given, Sequence) and not isinstance(given, str)
+    if not good or not given or not all(state in STATES for state in given):
         raise GraphError(f"{where} track_states {given!r}: expected a list of some of {names}")
     return tuple(state for state in STATES if state in given)
 

@@ -15,6 +15,7 @@ from evflow.matching.explain import Explanation, explained
 from evflow.matching.guard import Guard
 from evflow.matching.ids import Ids
 from evflow.matching.kept import Kept
+from evflow.matching.literals import shown
 from evflow.matching.model import Filter, Subscription
 from evflow.matching.outlines import SHAPES
 from evflow.matching.space import Space
@@ -28,6 +29,15 @@ Int32s = NDArray[np.int32]
 def _shapes(subscription: Subscription) -> list[object]:
     """The boxes and polygons of the filters of a subscription."""
     return [part.area if isinstance(part.area, SHAPES) else None for part in subscription.filters]
+
+
+def _place(around: object) -> tuple[float, float]:
+    """A place as the user gave it; NaN is none."""
+    try:
+        x, y = np.asarray(around).astype(np.float64, casting="same_kind").tolist()
+    except (TypeError, ValueError, OverflowError):
+        raise SubscriptionError(f"around: expected two numbers, found {shown(around)}") from None
+    return x, y
 
 
 class Looking:
@@ -134,7 +144,8 @@ class Looking:
             int32: the ids, ascending.
 
         Raises:
-            SubscriptionError: ``like`` is malformed, or the matcher keeps none to look at.
+            SubscriptionError: ``like`` is malformed, ``around`` is not two numbers, or the matcher keeps none
+                to look at.
 
         Example:
             >>> from evflow.matching import Matcher
@@ -145,6 +156,7 @@ class Looking:
             >>> matcher.find(like="temp > 30").tolist()
             [0]
         """
+        place = None if around is None else _place(around)
         columns = None
         if like is not None:
             columns = FilterColumns.from_subscriptions([as_subscription(like)])
@@ -153,10 +165,10 @@ class Looking:
             ids = self._ids.all()
             if name is not None:
                 ids = np.intersect1d(ids, self._kept.owners(self._kept.naming(name)), assume_unique=True)
-            if around is not None:
-                found = self._kept.owners(self._kept.around(*around))
+            if place is not None:
+                found = self._kept.owners(self._kept.around(*place))
                 if self._kept.shaped is not None:
-                    found = np.union1d(found, self._kept.shaped.around(*around))
+                    found = np.union1d(found, self._kept.shaped.around(*place))
                 ids = np.intersect1d(ids, found, assume_unique=True)
             if columns is not None:
                 alike = self._ids.filters[ids] == len(columns)

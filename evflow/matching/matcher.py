@@ -467,7 +467,7 @@ class Matcher(Looking):
             matcher._kept.load(arrays / "kept")
             if content["shaped"]:
                 matcher._shapes().load(arrays / "shaped")
-        except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OSError, EOFError) as error:
             raise SubscriptionError(f"{path} holds a damaged matcher: {error!r}; save it again") from error
         return matcher
 

@@ -179,6 +179,8 @@ def test_keys_beyond_the_limit_are_forgotten_and_told_once(caplog: pytest.LogCap
         ({"track": ""}, "track '': expected the name"),
         ({"track_states": "enter"}, "track_states 'enter': expected a list of some of enter, inside, leave"),
         ({"track_states": ()}, r"track_states \(\)"),
+        ({"track_states": 5}, "track_states 5: expected a list"),
+        ({"track_states": [["enter"]]}, r"track_states \[\['enter'\]\]"),
         ({"track_states": ["exit"]}, r"track_states \['exit'\]"),
         ({"track_limit": 0}, "track_limit 0"),
         ({"track_limit": 1 << 31}, "track_limit 2147483648: expected at most 1073741824"),

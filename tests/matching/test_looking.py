@@ -182,6 +182,17 @@ def test_subscriptions_are_found_by_a_place_in_their_areas(both: Both) -> None:
         assert found == sorted(found)
 
 
+@pytest.mark.parametrize("around", [("a", 0), (1,), (0, 0, 0), 5, (None, 0), "ab", [[0, 0]], (1j, 0)])
+def test_a_place_is_two_numbers(around: Any) -> None:
+    for text in ("within(0, 0, 1)", "inside(0, 0, 1, 1)"):
+        matcher = Matcher("reference", lookup=True)
+        matcher.subscribe(text)
+        with pytest.raises(SubscriptionError, match="around: expected two numbers, found"):
+            matcher.find(around=around)
+        assert matcher.find(around=(float("nan"), 0)).tolist() == []
+        assert matcher.find(around=np.array([0, 1])).tolist() == [0]  # type: ignore[arg-type]
+
+
 def test_subscriptions_are_found_by_their_equals(both: Both) -> None:
     both.move(10, single=True)
     for one in [*both.expected.values(), parse_subscription("elsewhere == 'new'"), Subscription([])]:
