@@ -134,6 +134,19 @@ def test_columns_of_arrays_tables_and_texts_are_the_same() -> None:
     assert sorted(second.match({"x": 3, "y": 1}).tolist()) == [2, 3]
 
 
+def test_polygons_of_a_table_are_named_by_their_rows() -> None:
+    def columns(*area: str | None) -> FilterColumns:
+        kind = pa.list_(pa.struct({"name": pa.string(), "op": pa.string(), "number": pa.float64()}))
+        table = pa.table({"constraints": pa.array([[]] * len(area), kind), "area": pa.array(area)})
+        return FilterColumns.from_arrow(table, space="plane")
+
+    assert [str(one) for one in columns(None, None).to_subscriptions()] == ["true", "true"]
+    with pytest.raises(SubscriptionError, match="polygon 2: expected POLYGON"):
+        columns(None, "POLYGON ((0 0, 4 0, 0 3, 0 0))", "POLYGON ((nan 0, 4 0, 0 3, nan 0))")
+    with pytest.raises(SubscriptionError, match="polygon 1: it is empty"):
+        columns(None, "POLYGON EMPTY")
+
+
 def test_many_texts_with_few_shapes_keep_them() -> None:
     texts = [f"a > {n}" for n in range(9)]
     texts[3:3] = ["inside(0, 0, 1, 1)", "a > 7 and inside(5, 5, 6, 6)"]

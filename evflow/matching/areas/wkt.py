@@ -46,22 +46,25 @@ def polygon_of(text: str, space: str) -> Polygon | GlobePolygon:
     return made
 
 
-def polygons_of(texts: Sequence[str], space: str) -> AreaColumns:
+def polygons_of(texts: Sequence[str], space: str, rows: Sequence[int] | None = None) -> AreaColumns:
     """Many polygons given as well-known text, without a loop over them.
 
     Args:
         texts: ``POLYGON`` or ``MULTIPOLYGON`` each; on the globe the longitude stands first.
         space: "plane" or "globe".
+        rows: what errors call each, by number; None: they are counted from 0.
 
     Raises:
         SubscriptionError: one is none; names it. Or shapely is not installed.
     """
     shapely = _shapely()
     held = np.array(texts, object)
-    found = shapely.from_wkt(held, on_invalid="ignore")
+    rows = range(len(texts)) if rows is None else rows
+    with np.errstate(all="ignore"):  # shapely warns of numbers that are none, in what is refused below
+        found = shapely.from_wkt(held, on_invalid="ignore")
     for number in np.flatnonzero(~np.isin(shapely.get_type_id(found), _KINDS)).tolist():
         raise SubscriptionError(
-            f"polygon {number}: expected POLYGON ((x y, x y, x y, x y)) or MULTIPOLYGON but found "
+            f"polygon {rows[number]}: expected POLYGON ((x y, x y, x y, x y)) or MULTIPOLYGON but found "
             f"{shown(texts[number])}"
         )
     for wrong, what in (
@@ -69,7 +72,7 @@ def polygons_of(texts: Sequence[str], space: str) -> AreaColumns:
         (shapely.has_z(found), "it has a third coordinate"),
     ):
         if wrong.any():
-            raise SubscriptionError(f"polygon {int(wrong.argmax())}: {what}")
+            raise SubscriptionError(f"polygon {rows[int(wrong.argmax())]}: {what}")
     # Where all are of one part, each still is a list of parts.
     parts, owner = shapely.get_parts(found, return_index=True)
     _, corners, (rings, start) = (

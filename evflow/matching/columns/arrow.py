@@ -58,14 +58,16 @@ def read_filters(table: Any, space: str | None = None) -> dict[str, Any]:
 
 
 def _polygons(texts: Any, space: str | None) -> dict[str, Any]:
-    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+    of_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
+    if not (of_text or pa.types.is_null(texts.type)):
         raise SubscriptionError(f"area: expected polygons as well-known text (strings), found {texts.type}")
     if space is None:
         raise SubscriptionError("area: expected space='plane' or 'globe', to read polygons")
     there = np.flatnonzero(~_nulls(texts))
     area = np.full(len(texts), -1, np.int64)
     area[there] = np.arange(len(there))
-    return {"area": area, "areas": polygons_of(texts.take(pa.array(there)).to_pylist(), space)}
+    rows = there.tolist()
+    return {"area": area, "areas": polygons_of(texts.take(pa.array(there)).to_pylist(), space, rows)}
 
 
 def _chunked(array: Any) -> Any:
