@@ -195,6 +195,8 @@ def test_columns_of_any_library_are_keys() -> None:
         ([1 << 64, 1], "key 0 is a text of more"),
         (["a"], "1 keys for 2 events: expected one each"),
         ("ab", "column keys"),
+        ({"a": 1}, "column keys.a: expected a column, found 1"),
+        ({"a": ["x", "y"]}, "key 0 is neither a text nor a number"),
     ],
 )
 def test_wrong_keys_are_refused_and_change_nothing(keys: Any, words: str) -> None:

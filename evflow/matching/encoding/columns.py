@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from evflow.matching.encoding.values import (
     unmasked,
 )
 from evflow.matching.rows import EventRows
+from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.schema.types import TEXT as TEXT_FIELD
 from evflow.schema.values import Misfit
@@ -133,6 +134,10 @@ def _column(name: str, given: Any) -> Column:
     except Misfit as error:
         raise SchemaError(f"column {name}: {error}") from None
     values = column.values
+    if isinstance(values, Mapping):
+        for field, held in values.items():
+            if not isinstance(held, Sized):
+                raise SchemaError(f"column {name}.{field}: expected a column, found {shown(held)}")
     if isinstance(values, np.ndarray) and values.dtype.names is not None:
         return Column({field: values[field] for field in values.dtype.names}, column.present)
     binary = "binary" in str(getattr(given, "type", getattr(given, "dtype", "")))
