@@ -307,10 +307,31 @@ class Shaped:
         self._rings_used = len(self._rings) - 1
         self._free = np.flatnonzero(self._owner < 0).tolist()
         order = np.load(folder / "order.npy", allow_pickle=False)
+        self._check(order)
         begins = np.flatnonzero(np.diff(order[:, 0], prepend=-1))
         for piece in np.split(order, begins[1:]) if len(order) else []:
             self.slots[int(piece[0, 0])] = piece[:, 1].copy()
         self._engine.load(folder / "engine")
+
+    def _check(self, order: Ints) -> None:
+        """Refuses numbers that would lead a kernel out of the arrays.
+
+        Raises:
+            ValueError: there are some.
+        """
+        rings, ends = self._rings, (self._first, self._last)
+        slots = order[:, 1]
+        whole = (
+            len(rings) > 0
+            and 0 <= int(rings[0]) <= int(rings[-1]) <= len(self._corners)
+            and bool((rings[1:] >= rings[:-1]).all())
+            and all(0 <= int(end.min(initial=0)) <= int(end.max(initial=0)) < len(rings) for end in ends)
+            and bool((self._first <= self._last).all())
+            and np.array_equal(np.sort(slots), np.flatnonzero(self._owner >= 0))
+            and np.array_equal(self._owner[slots], order[:, 0])
+        )
+        if not whole:
+            raise ValueError("boxes and polygons do not fit each other")
 
 
 def both(one: Matches, other: Matches) -> Matches:

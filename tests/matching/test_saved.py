@@ -12,7 +12,8 @@ import pytest
 import evflow
 from evflow.errors import SubscriptionError
 from evflow.matching.matcher import Matcher
-from evflow.matching.model import Subscription
+from evflow.matching.model import Filter, Subscription
+from evflow.matching.outlines import Polygon
 from tests.matching.engines import Case, every_engine
 
 SUBSCRIPTIONS: list[Any] = [
@@ -134,6 +135,23 @@ def test_a_folder_that_is_not_whole_is_refused(damage: Any, message: str, tmp_pa
     filled(Case("reference")).save(tmp_path)
     damage(tmp_path)
     with pytest.raises(SubscriptionError, match=message):
+        Matcher.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["order", "owner", "first", "last", "rings"])
+@pytest.mark.parametrize("value", [-9, 1 << 30])
+def test_shapes_that_lead_out_of_arrays_are_refused(name: str, value: int, tmp_path: Path) -> None:
+    matcher = Matcher("reference")
+    matcher.subscribe_many([Filter(area=Polygon([(0, 0), (n + 1, 0), (0, 3)])) for n in range(40)])
+    matcher.unsubscribe(20)
+    matcher.save(tmp_path)
+    assert Matcher.load(tmp_path).match({"x": 0, "y": 0}).size == 39
+    file = arrays(tmp_path) / "shaped" / f"{name}.npy"
+    held = np.load(file)
+    held[-1 if held.ndim == 1 else (-1, 1)] = value
+    # The header, and the numbers behind it of which a sum is kept, are as they were.
+    np.save(file, held)
+    with pytest.raises(SubscriptionError, match="boxes and polygons do not fit each other"):
         Matcher.load(tmp_path)
 
 
