@@ -4,7 +4,6 @@ it."""
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import select
@@ -198,7 +197,8 @@ class Serving:
                     os.eventfd_read(self._bell)
                 elif file == self._socket.fileno():
                     self._accept()
-                else:
+                elif file in self._connections:
+                    # One before it may have ended it.
                     self._read(self._connections[file])
             while self._written:
                 part = self._written.popleft()
@@ -298,10 +298,11 @@ class Serving:
                 return
             except OSError:
                 data, files, flags = b"", [], 0
-            if not data:
-                self._end(connection)
-                return
             try:
+                # Cut off: no descriptor is left for a file. A writer connects again, and tells it again.
+                if not data or flags & socket.MSG_CTRUNC:
+                    self._end(connection)
+                    return
                 self._take(connection, data, files, flags)
             except StagingError as error:
                 _log.warning("staging at %s: %s; its connection is ended", self._path, error)
@@ -313,14 +314,14 @@ class Serving:
                     os.close(file)
 
     def _take(self, connection: Connection, data: bytes, files: list[int], flags: int) -> None:
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        if flags & socket.MSG_TRUNC:
             raise StagingError("a message is too long")
         message, now = decode(data, FromWriter), time.monotonic()
         rank = connection.rank
         if isinstance(message, Hello) and rank < 0:
             if len(files) != 1:
                 raise StagingError("a hello without memory")
-            for other in [other for other in self._connections.values() if other.rank == message.rank]:
+            for other in [other for other in self._connections.values() if other.rank == message.rank >= 0]:
                 # It may have ended, and nobody has looked yet.
                 self._read(other)
                 if other.socket.fileno() in self._connections:
@@ -328,10 +329,7 @@ class Serving:
             refused = self._node.hello(message, now)
             if refused:
                 raise StagingError(refused)
-            connection.rank, connection.memory = (
-                message.rank,
-                Source(fcntl.fcntl(files[0], fcntl.F_DUPFD_CLOEXEC), True),
-            )
+            connection.rank, connection.memory = message.rank, Source(files.pop(), True)
             return
         if rank < 0:
             raise StagingError("expected a hello first")
@@ -339,7 +337,7 @@ class Serving:
         if isinstance(message, Ready) and message.slot < 0:
             if len(files) != 1:
                 raise StagingError(f"rank {rank}: a step in a file without the file")
-            source = Source(fcntl.fcntl(files[0], fcntl.F_DUPFD_CLOEXEC), False)
+            source = Source(files.pop(), False)
         self._node.receive(rank, message, source, now)
 
     def _send(self, connection: Connection, data: bytes) -> None:
