@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from evflow.errors import StagingError
@@ -76,6 +77,7 @@ class StagingNode:
         piece: bytes that it pulls at a time, at most.
         memory: bytes of steps that it may hold; the oldest step is pulled even beyond that.
         patience: seconds that a step waits for a writer that is not connected.
+        done: step → ranks that are missing in it, of the steps that are committed already.
 
     Attributes:
         outbox: messages to writers, with their ranks.
@@ -92,8 +94,10 @@ class StagingNode:
         piece: int,
         memory: int,
         patience: float,
+        done: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
     ) -> None:
         self._variables, self._writers = variables, writers
+        self._done = dict(done)
         self.pulling = Pulling(scheduler, piece, memory)
         self.gathering = Gathering({rank: (rank,) for rank in ranks}, patience)
         self._ranks = frozenset(ranks)
@@ -102,6 +106,8 @@ class StagingNode:
         # Steps that the root has the part of, and has not decided.
         self._given: set[int] = set()
         self._asking: dict[int, set[int]] = {}
+        # Steps that writers told of with their hello: only these may have been committed with their bytes.
+        self._again: dict[int, frozenset[int]] = {}
         self._told: dict[int, str] = {}
 
     # --- writers
@@ -125,6 +131,7 @@ class StagingNode:
         held = [step for step in {*hello.held, *pulled} if step not in self._given]
         self.gathering.joined(rank, hello.last, held, now)
         self._asking[rank] = set(hello.held)
+        self._again[rank] = frozenset(hello.held)
         self._told.pop(rank, None)
         self.up.extend(Announced(step) for step in sorted(held))
         return ""
@@ -174,8 +181,13 @@ class StagingNode:
             raise StagingError(
                 f"step {step} of rank {rank} has {size} bytes: the stage has memory for {most}"
             )
-        self._asking[rank].add(step)
         self.gathering.passed(rank, step)
+        if step in self._done and step not in self._again[rank] and rank not in self._done[step]:
+            self.outbox.append(
+                (rank, Gone(step, f"step {step} was in the store before rank {rank} announced it"))
+            )
+            return False
+        self._asking[rank].add(step)
         if step in self._given or self.gathering.has(rank, step):
             return False
         self.gathering.announced(rank, step, now)
@@ -229,6 +241,8 @@ class StagingNode:
     def decided(self, decision: Decided) -> None:
         """The root has decided on a step; the writers that hold it hear of it."""
         step = decision.step
+        if not decision.reason:
+            self._done[step] = decision.missing
         self._given.discard(step)
         self.gathering.close(step)
         self.pulling.release(step)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from evflow.errors import StagingError
@@ -90,7 +91,7 @@ class Sending:
         self._slots = list(range(MOST_STEPS, 0, -1))
         self._last = hello.last
         self._newest = hello.last
-        self._connected = False
+        self._connected = self._met = False
         self._left = False
         self._waits = ""
         self._told = ""
@@ -187,10 +188,12 @@ class Sending:
         """There is a new connection: whoever is there knows nothing."""
         self._connected, self._told = True, ""
         self.outbox.clear()
-        hello = self.hello
         ready = [held.ready for held in self.held.values() if held.announced]
-        held = tuple(one.step for one in ready)
-        self.outbox.append(Hello(hello.version, hello.rank, hello.writers, hello.variables, self._last, held))
+        # Before the first connection nobody has heard of any step, so none of them can be committed.
+        held = tuple(one.step for one in ready) if self._met else ()
+        last = self._last if self._met else self.hello.last
+        self._met = True
+        self.outbox.append(msgspec.structs.replace(self.hello, last=last, held=held))
         self.outbox.extend(ready)
         if self._left:
             self.outbox.append(Bye())

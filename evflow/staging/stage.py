@@ -142,13 +142,20 @@ class _Stage(Actor):
         super().__init__(context)
         ranks = range(stone.writers)
         scheduler = scheduler_of(stone.scheduler.plain())
-        node = StagingNode(
-            stone.variables, ranks, stone.writers, scheduler, stone.piece, stone.memory, stone.patience
-        )
         try:
             store = open_store(stone.store, stone.variables)
         except OSError as error:
             raise StagingError(f"store {stone.store} cannot be opened: {error}") from None
+        node = StagingNode(
+            stone.variables,
+            ranks,
+            stone.writers,
+            scheduler,
+            stone.piece,
+            stone.memory,
+            stone.patience,
+            store.done,
+        )
         root = Root(stone.variables, {NODE: ranks}, stone.incomplete, stone.patience, store.done)
         try:
             self._serving = Serving(stone.listen, node, root, store, context.wake)

@@ -284,6 +284,27 @@ def test_settings_describe_the_stage(tmp_path: Path) -> None:
             Stage.from_settings(stage.settings() | settings)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_step_of_an_earlier_run_is_not_safe_for_a_later_one(tmp_path: Path, first: bool) -> None:
+    there = "step 1 was in the store before rank 0 announced it"
+    for run, fate in ((0, ""), (1, there)):
+        made = [Writer(tmp_path / "socket", rank, 2, [HEAT], budget=PLENTY) for rank in range(2)]
+        graph, _ = staged(tmp_path)
+        if first:
+            for rank, writer in enumerate(made):
+                write(writer, rank, 1)
+        with graph.run():
+            if not first:
+                for rank, writer in enumerate(made):
+                    write(writer, rank, 1)
+            for rank, writer in enumerate(made):
+                write(writer, rank, 2 + run)
+            for writer in made:
+                writer.close(20)
+            assert made[0].fates() == [(1, fate), (2 + run, "")]
+    check(tmp_path / "run.h5", [1, 2, 3])
+
+
 @pytest.mark.slow
 def test_what_a_killed_writer_has_announced_is_committed(tmp_path: Path, writers: list[Writer]) -> None:
     graph, _ = staged(tmp_path, patience=0.1)
