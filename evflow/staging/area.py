@@ -28,6 +28,7 @@ from evflow.staging.messages import (
     Safe,
     ToWriter,
     Waits,
+    same,
 )
 from evflow.staging.model import Variable, check_block, trouble_with
 from evflow.staging.pulling import Piece, Pulling
@@ -122,7 +123,8 @@ class StagingNode:
                 f"rank {hello.rank} of {hello.writers}: expected a rank of {shown(sorted(self._ranks))} "
                 f"of {self._writers}"
             )
-        if hello.variables != ours:
+        # As bytes: an attribute that is NaN is not equal to itself.
+        if same(hello.variables) != same(ours):
             return f"expected the variables {shown(ours, 400)}, found {shown(hello.variables, 400)}"
         if len(hello.held) > MOST_HELD:
             return f"expected at most {MOST_HELD} steps, found {len(hello.held)}"

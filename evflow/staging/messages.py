@@ -137,6 +137,11 @@ def decode(data: bytes, kinds: Any) -> Any:
         raise StagingError(f"expected a message of staging, found {shown(error)}") from None
 
 
+def same(variables: tuple[Variable, ...]) -> bytes:
+    """Bytes that are equal if variables are declared alike, an attribute that is NaN included."""
+    return msgspec.msgpack.encode(variables, order="deterministic")
+
+
 def layout(blocks: tuple[Block, ...]) -> tuple[list[int], int]:
     """Where blocks begin behind the start of their step, and how many bytes the step takes."""
     starts, size = [], 0

@@ -23,6 +23,7 @@ __all__ = ["Block", "Variable"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _TAKEN = ("step", "time")
+_TAKEN_ATTRIBUTES = ("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS")
 _DTYPES = {
     f"{kind}{width}" for kind, widths in {"i": "1248", "u": "1248", "f": "48"}.items() for width in widths
 }
@@ -44,6 +45,22 @@ def check_name(what: str, name: object) -> str:
             f"{what} {shown(name, 80)}: expected 1 to 64 letters, digits and _, beginning with a letter"
         )
     return name
+
+
+def _plain(what: str, name: str, value: Any) -> str | int | float:
+    """The value of an attribute, as Python has it."""
+    if name in _TAKEN_ATTRIBUTES:
+        raise StagingError(f"{what}: attribute {name}: HDF5 has {name} of its own; choose another name")
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str) and "\0" not in value and not any("\ud800" <= c <= "\udfff" for c in value):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63:
+        return int(value)
+    raise StagingError(
+        f"{what}: attribute {name}: expected a text or a number, without NUL and of 64 bits at most, "
+        f"found {shown(value)}"
+    )
 
 
 class Variable(msgspec.Struct, frozen=True, array_like=True):
@@ -101,11 +118,8 @@ class Variable(msgspec.Struct, frozen=True, array_like=True):
             )
         for name in (*names, *self.attributes):
             check_name(f"{what}: dimension or attribute", name)
-        for name, value in self.attributes.items():
-            if not isinstance(value, str | int | float):
-                raise StagingError(
-                    f"{what}: attribute {name}: expected a text or a number, found {shown(value)}"
-                )
+        attributes = {name: _plain(what, name, value) for name, value in self.attributes.items()}
+        msgspec.structs.force_setattr(self, "attributes", attributes)
         msgspec.structs.force_setattr(self, "dimensions", names)
 
     @property

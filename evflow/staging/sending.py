@@ -113,6 +113,9 @@ class Sending:
             raise StagingError(f"{what}: the staging node has refused this writer: {self.refused}")
         if step <= self._newest or step >= 1 << 62:
             raise StagingError(f"{what}: expected a number above {self._newest}")
+        for other, held in self.held.items():
+            if not held.announced:
+                raise StagingError(f"{what}: expected step {other} to be complete before")
         size = max(layout(blocks)[1], LINE)
         most = max(self.budget - TABLE, self.disk if self.full == "spill" else 0)
         if size > most:
@@ -234,4 +237,8 @@ class Sending:
             there = self._told or "the staging node has not answered yet"
             why = there if self._connected else "no staging node is connected"
             reasons.append(f"step {oldest} of rank {self.hello.rank} is not safe yet: {why}")
+        elif self.held:
+            reasons.append(
+                f"step {min(self.held)} of rank {self.hello.rank} is being written by the application"
+            )
         return "; ".join(reasons)

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import math
 import mmap
+import operator
 import os
 import select
 import socket
@@ -22,6 +23,7 @@ import numpy as np
 from evflow.closing import Closing
 from evflow.errors import StagingError
 from evflow.net.node.arena import SEALS
+from evflow.outside import shown
 from evflow.staging.messages import MOST_BYTES, VERSION, Hello, Ready, ToWriter, decode, encode, layout
 from evflow.staging.model import MOST_WRITERS, Block, Variable, by_name, check_block
 from evflow.staging.sending import TABLE, Full, Sending
@@ -91,13 +93,16 @@ class Writer(Closing):
         if full not in ("block", "drop oldest", "spill") or (full == "spill") != (spill is not None):
             what = f"writer: full {full!r}, spill {spill!r}"
             raise StagingError(f"{what}: expected 'block', 'drop oldest', or 'spill' with a folder")
+        if not 0 < len(os.fsencode(at)) <= 100 or "\0" in str(at):
+            raise StagingError(f"writer: at {shown(str(at), 200)}: expected a path of 1 to 100 bytes")
         self._at, self._spill = str(at), None if spill is None else Path(spill)
+        hello = Hello(VERSION, rank, writers, tuple(self._variables.values()), -1, ())
+        encode(hello)
         self._file = os.memfd_create("evflow-staging", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._file, budget)
         fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
         self._memory = mmap.mmap(self._file, budget)
         self._table = np.frombuffer(self._memory, np.int64, TABLE // 8)
-        hello = Hello(VERSION, rank, writers, tuple(self._variables.values()), -1, ())
         self._sending = Sending(hello, budget, full, disk, self._table)
         self._spilled: dict[int, int] = {}
         self._socket: socket.socket | None = None
@@ -128,14 +133,16 @@ class Writer(Closing):
             name of the variable → array of the shape of its block.
 
         Raises:
-            StagingError: a block is not one of these variables, the number does not rise, the step is larger
-                than the budget, there was no room in time (the error says why), or the staging node refuses
+            StagingError: a block is not one of these variables, the number does not rise, the time is not
+                finite, the step before is not complete, the writer is closed, the step is larger than the
+                budget, there was no room in time (the error says why), or the staging node refuses
                 the writer.
             OSError: a file cannot be written to ``spill``.
         """
+        number, time = self._numbers(number, time)
         with self._lock:
             self._check(number, blocks)
-            held = self._wait(lambda: self._sending.begin(number, float(time), tuple(blocks)), timeout)
+            held = self._wait(lambda: self._sending.begin(number, time, tuple(blocks)), timeout)
         try:
             memory: Any = self._memory
             if held.spilled:
@@ -156,6 +163,7 @@ class Writer(Closing):
                     os.close(self._spilled.pop(number))
             raise
         with self._lock:
+            self._check(number, ())
             self._sending.announce(number)
             self._send()
 
@@ -196,6 +204,18 @@ class Writer(Closing):
         with self.step(number, blocks, time=time, timeout=timeout) as places:
             for name, (array, _) in arrays.items():
                 places[name][...] = array
+
+    def _numbers(self, number: Any, time: Any) -> tuple[int, float]:
+        try:
+            found = operator.index(number), float(time)
+        except (TypeError, ValueError):
+            found = (-1, math.nan)
+        if not math.isfinite(found[1]):
+            raise StagingError(
+                f"step {shown(number)}: expected an integer as its number and a finite time, "
+                f"found the time {shown(time)}"
+            )
+        return found
 
     def _check(self, number: int, blocks: Sequence[Block]) -> None:
         if self._closed:
@@ -281,6 +301,7 @@ class Writer(Closing):
             self._hang_up()
             for file in (self._file, self._bell, *self._spilled.values()):
                 os.close(file)
+            self._spilled.clear()
 
     # --- the connection
 
@@ -296,7 +317,9 @@ class Writer(Closing):
                 self._send()
                 if self._sending.refused or time.monotonic() >= end:
                     raise StagingError(self._sending.why())
-                self._lock.wait(None if timeout is None else end - time.monotonic())
+                self._lock.wait(min(end - time.monotonic(), threading.TIMEOUT_MAX))
+                if self._closed:
+                    raise StagingError(f"rank {self._sending.hello.rank}: the writer is closed")
         finally:
             self._table[0] = phase
         return found

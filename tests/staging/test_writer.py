@@ -1,0 +1,89 @@
+"""What a writer is asked for and cannot do is told at once, and costs nothing else."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evflow.errors import StagingError
+from evflow.staging import Variable, Writer
+from tests.node.processes import wait_for
+from tests.staging.test_stage import read, staged
+
+FEW = Variable("few", "f8", (4,), (), {"missing_value": math.nan, "scale": np.float64(2)})
+ONES = {"few": (np.ones(4), (0,))}
+
+
+def test_numbers_and_times_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
+    graph, _ = staged(tmp_path, variables=[FEW])
+    made = [Writer(tmp_path / "socket", rank, 2, [FEW], budget=1 << 16) for rank in range(2)]
+    number: Any
+    with graph.run():
+        for number in (1.5, "1", None, -1):
+            with pytest.raises(StagingError, match="number"):
+                made[0].write(number, ONES)
+        for time in (math.nan, math.inf):
+            with pytest.raises(StagingError, match="time"):
+                made[0].write(0, ONES, time=time)
+        made[0].write(np.int64(3), {"few": (np.ones(2), (0,))}, time=np.float32(0.5), timeout=math.inf)
+        made[1].write(3, {"few": (np.arange(2, dtype=">f8"), (np.int64(2),))}, time=0.5)
+        for writer in made:
+            writer.drain(20)
+            assert writer.fates() == [(3, "")]
+            writer.close()
+    assert read(tmp_path / "run.h5").few.values.tolist() == [[1, 1, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"flag": True}, {"far": 1 << 63}, {"text": "a\0b"}, {"text": "\ud800"}, {"DIMENSION_LIST": "x"}],
+)
+def test_attributes_that_no_store_can_have_are_refused(attributes: Any) -> None:
+    with pytest.raises(StagingError, match="attribute"):
+        Variable("few", "f8", (4,), (), attributes)
+
+
+def test_a_writer_that_could_never_connect_is_not_made(tmp_path: Path) -> None:
+    for at in ("x" * 200, "a\0b", ""):
+        with pytest.raises(StagingError, match="expected a path"):
+            Writer(at, 0, 1, [FEW], budget=1 << 16)
+    long = Variable("few", "f8", (4,), (), {"note": "x" * 200_000})
+    with pytest.raises(StagingError, match="at most 131072 bytes"):
+        Writer(tmp_path / "socket", 0, 1, [long], budget=1 << 16)
+
+
+def test_a_wait_ends_when_the_writer_is_closed(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "socket", 0, 1, [FEW], budget=4096 + 64)
+    writer.write(0, ONES)
+    found: list[str] = []
+
+    def waits() -> None:
+        try:
+            writer.write(1, ONES)
+        except StagingError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=waits, daemon=True)
+    thread.start()
+    wait_for(lambda: "step 1" in writer.why(), "the wait")
+    writer.close(timeout=0)
+    thread.join(20)
+    assert found == ["rank 0: the writer is closed"]
+
+
+def test_a_step_in_hand_holds_back_the_next_and_is_named(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "socket", 0, 1, [FEW], budget=1 << 16)
+    with writer.step(0, [FEW.block((4,))]):
+        assert writer.why() == "step 0 of rank 0 is being written by the application"
+        with pytest.raises(StagingError, match="step 0 of rank 0 is being written"):
+            writer.drain(0.01)
+        with pytest.raises(StagingError, match="step 1 of rank 0: expected step 0 to be complete before"):
+            writer.write(1, ONES)
+    writer.write(1, ONES)
+    with pytest.raises(StagingError, match="the writer is closed"), writer.step(2, [FEW.block((4,))]):
+        writer.close(timeout=0)
