@@ -177,3 +177,32 @@ def test_a_step_that_the_disk_has_no_room_for_succeeds_later(tmp_path: Path, nam
     store.commit(made(1))
     store.close()
     assert opened(tmp_path / name).large.values[:, 7, 7].tolist() == [0, 1]
+
+
+@KINDS
+@pytest.mark.parametrize("stem", ["50%", "a%b", "%", "é漢 #?*["])
+def test_the_name_of_a_store_may_have_any_characters(tmp_path: Path, name: str, stem: str) -> None:
+    path = tmp_path / name.replace("run", stem)
+    store = open_store(path, VARIABLES)
+    store.commit(part(1))
+    store.commit(part(2))
+    store.close()
+    assert np.array_equal(opened(path).heat.values, np.array([heat(1), heat(2)]))
+
+
+@KINDS
+def test_what_is_not_a_store_is_refused_and_left_alone(tmp_path: Path, name: str) -> None:
+    store = open_store(tmp_path / name, VARIABLES)
+    store.commit(part(1))
+    store.close()
+    path = tmp_path / name
+    # Steps without what joins them: somebody has removed that, and may want other variables now.
+    whole = path if path.is_file() else path / "zarr.json"
+    for junk in (None, "", "{", "[]", '{"attributes": []}'):
+        whole.unlink(missing_ok=True)
+        if junk is not None:
+            whole.write_text(junk)
+        before = {found: found.stat().st_mtime_ns for found in tmp_path.rglob("*") if found.is_file()}
+        with pytest.raises((StagingError, OSError)):
+            open_store(path, by_name((COUNT,)))
+        assert {found: found.stat().st_mtime_ns for found in before} == before

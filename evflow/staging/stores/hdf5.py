@@ -45,6 +45,11 @@ class Hdf5Store:
             self._new = self._folder / ".new"
             self._new.unlink(missing_ok=True)
             if not path.exists():
+                if (self._folder / "0.h5").exists():
+                    raise StagingError(
+                        f"store {path}: its steps are in {self._folder}, and {path.name} is missing; "
+                        f"remove {self._folder}, or choose another store"
+                    )
                 self._join()
             with h5py.File(path) as file:
                 check_described(path, file.attrs.get("evflow"), variables)
@@ -112,7 +117,8 @@ class Hdf5Store:
         source.select_all()
         made = h5p.create(h5p.DATASET_CREATE)
         made.set_fill_value(fill_value(np.dtype(f"<{dtype}")))
-        made.set_virtual(space, f"{self._folder.name}/%b.h5".encode(), name.encode(), source)
+        folder = self._folder.name.replace("%", "%%")
+        made.set_virtual(space, f"{folder}/%b.h5".encode(), name.encode(), source)
         kind = h5t.py_create(np.dtype(f"<{dtype}"), logical=True)
         return h5py.Dataset(h5d.create(file.id, name.encode(), kind, h5s.create_simple(whole, most), made))
 

@@ -20,10 +20,12 @@ import zarr
 
 from evflow.disk import OwnFile
 from evflow.errors import StagingError
+from evflow.outside import shown
 from evflow.staging.gathering import Part
 from evflow.staging.model import Variable, whole_shape
 from evflow.staging.stores import check_described, described, places, publish, sync
 
+_ASIDE = ".zarr.json.new"
 _ALL_CHUNKS: Any = {"write_empty_chunks": True}
 
 
@@ -48,6 +50,10 @@ class ZarrStore:
         self._own = OwnFile(path)
         try:
             if not self._file.exists():
+                if {found.name for found in path.iterdir()} - {_ASIDE, self._new.name}:
+                    raise StagingError(
+                        f"store {path}: it has files, and no zarr.json; remove it, or choose another store"
+                    )
                 self._write({}, {})
             group = json.loads(self._file.read_text())
             check_described(path, group.get("attributes", {}).get("evflow"), variables)
@@ -56,8 +62,10 @@ class ZarrStore:
             self._copy()
             steps: Any = zarr.open_array(path / "step", mode="r")[:] if self._metadata else ()
             self.done = {int(step): tuple(self._missing.get(str(step), ())) for step in steps}
-        except BaseException:
+        except BaseException as error:
             self._own.close()
+            if isinstance(error, ValueError | KeyError | AttributeError | TypeError):
+                raise StagingError(f"store {path}: not a store of evflow: {shown(error)}") from None
             raise
 
     def commit(self, part: Part) -> None:
@@ -96,7 +104,7 @@ class ZarrStore:
     def _copy(self) -> None:
         """Brings the metadata of each array up to that of the group, for readers that look at one array."""
         for name, metadata in self._metadata.items():
-            made = self._path / ".zarr.json.new"
+            made = self._path / _ASIDE
             made.write_text(json.dumps(metadata))
             os.replace(made, self._path / name / "zarr.json")
 
@@ -132,7 +140,7 @@ class ZarrStore:
             "attributes": {"evflow": described(self._variables), "missing": missing},
             "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": metadata},
         }  # fmt: skip
-        made = self._path / ".zarr.json.new"
+        made = self._path / _ASIDE
         made.write_text(json.dumps(group))
         publish(made, self._file)
 
