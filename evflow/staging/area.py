@@ -38,6 +38,8 @@ from evflow.staging.sending import MOST_STEPS
 MOST_HELD = 1 << 16
 """Steps of a writer that may wait at a staging node."""
 
+_LISTED = 10
+
 Incomplete = Literal["drop", "fill"]
 
 
@@ -344,12 +346,24 @@ class Root:
         fills = self._incomplete == "fill" and bool(part.blocks)
         what = f"step {part.step} is not committed: "
         if part.missing and not fills:
-            return f"{what}it lacks the part of rank {', '.join(map(str, part.missing))}"
+            return f"{what}it lacks the part of rank {_listed(part.missing)}"
         if len(part.times) > 1:
-            return f"{what}its writers give it the times {', '.join(map(repr, sorted(part.times)))}"
+            return f"{what}its writers give it the times {_listed(sorted(part.times))}"
+        sizes: dict[str, tuple[int, str]] = {}
         for name, variable in self._variables.items():
+            if variable.open:
+                own = (part.rows.get(name, 0), name)
+                dimension = variable.dimensions[0]
+                size, first = sizes.setdefault(dimension, own)
+                if size != own[0]:
+                    return (
+                        f"{what}{dimension}: expected one size, found {size} ({first}) and {own[0]} ({name})"
+                    )
             blocks = {
-                rank: block for rank, own in part.blocks.items() for block in own if block.variable == name
+                rank: block
+                for rank, blocks_ in part.blocks.items()
+                for block in blocks_
+                if block.variable == name
             }
             if found := trouble_with(variable, blocks, gaps=fills):
                 return what + found
@@ -366,3 +380,9 @@ class Root:
     def _decide(self, decision: Decided) -> None:
         self.gathering.close(decision.step)
         self.outbox.extend((node, decision) for node in self._nodes)
+
+
+def _listed(values: Sequence[float]) -> str:
+    """The first of some numbers: a reason has to fit into a message."""
+    more = f" and {len(values) - _LISTED} more" if len(values) > _LISTED else ""
+    return ", ".join(map(repr, values[:_LISTED])) + more

@@ -191,6 +191,8 @@ def check_block(variable: Variable, block: Block) -> Block:
         rows = block.shape[0] if variable.open else variable.shape[0]
         whole = (rows, *variable.shape[1:])
         fits = all(o + n <= (w or 0) for o, n, w in zip(block.offset, block.shape, whole, strict=True))
+        # Of an open variable: nobody else has a part of its rows.
+        fits = fits and (not variable.open or block.shape[1:] == variable.shape[1:])
     if not fits or block.dtype != variable.dtype or (not variable.open and 0 in block.shape):
         raise StagingError(
             f"variable {variable.name}: expected a block of {variable.dtype} within {variable.shape}, found "
