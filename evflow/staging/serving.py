@@ -110,13 +110,18 @@ class Serving:
         self.why = ""
         self.failure: BaseException | None = None
         self._lock = Lock(path.with_name(f"{path.name}-lock"))
-        # What a killed process has left; nothing else is taken away.
-        if path.is_socket():
-            path.unlink()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self._socket.bind(str(path))
-        os.chmod(path, 0o600)
-        self._socket.listen(128)
+        try:
+            # What a killed process has left; nothing else is taken away.
+            if path.is_socket() and _left(path):
+                path.unlink()
+            self._socket.bind(str(path))
+            os.chmod(path, 0o600)
+            self._socket.listen(128)
+        except OSError:
+            self._socket.close()
+            self._lock.close()
+            raise
         self._connections: dict[int, Connection] = {}
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
@@ -354,3 +359,15 @@ class Serving:
         connection.socket.close()
         if connection.rank >= 0:
             self._node.lost(connection.rank, time.monotonic())
+
+
+def _left(path: Path) -> bool:
+    """Whether nobody listens at a socket any more."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as tried:
+        tried.setblocking(False)
+        try:
+            tried.connect(str(path))
+        except OSError as error:
+            # Other errors are those of a socket of another kind, or with many who wait.
+            return isinstance(error, ConnectionRefusedError)
+    return False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from evflow.errors import EvflowError, StagingError
 from evflow.events.batch import EventBatch
+from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.schema.types import f64, i64
 from evflow.staging.area import Incomplete, Root, StagingNode
@@ -89,8 +91,10 @@ class Stage(Acting):
         if writers > MOST_WRITERS:
             raise StagingError(f"{what}: writers {writers}: expected at most {MOST_WRITERS}")
         self.listen, self.store = Path(listen), Path(store)
-        if len(str(self.listen).encode()) > 100:
-            raise StagingError(f"{what}: listen {self.listen}: expected a path of at most 100 bytes")
+        if not self.listen.name or len(os.fsencode(self.listen)) > 100 or "\0" in str(self.listen):
+            raise StagingError(
+                f"{what}: listen {shown(str(listen), 200)}: expected a path of at most 100 bytes"
+            )
         if self.store.suffix not in (".h5", ".zarr"):
             raise StagingError(f"{what}: store {self.store}: expected a name that ends in .h5 or .zarr")
         if scheduler is None:

@@ -275,14 +275,62 @@ def test_rows_of_writers_stand_in_the_order_of_ranks(tmp_path: Path) -> None:
     assert read(tmp_path / "run.steps" / "0.h5")["rows"].values[0].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
+def test_open_variables_of_one_dimension_have_as_many_rows(tmp_path: Path) -> None:
+    names = Variable("names", "i4", (None,), ("rows_0",))
+    graph, _ = staged(tmp_path, variables=[ROWS, names])
+    made = [Writer(tmp_path / "socket", rank, 2, [ROWS, names], budget=PLENTY) for rank in range(2)]
+    with graph.run():
+        for step, count in enumerate((3, 2)):
+            for writer in made:
+                rows = {"rows": (np.zeros((2, 2), "i4"), (0, 0)), "names": (np.zeros(count, "i4"), (0,))}
+                writer.write(step, rows)
+        for writer in made:
+            writer.close(20)
+            why = "step 0 is not committed: rows_0: expected one size, found 4 (rows) and 6 (names)"
+            assert writer.fates() == [(0, why), (1, "")]
+
+
+def test_rows_of_open_variables_are_whole(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "socket", 0, 1, [ROWS], budget=PLENTY)
+    for shape in ((1 << 39, 0), (5, 1)):
+        with pytest.raises(StagingError, match="expected a block of i4 within"):
+            ROWS.block(shape)
+    writer.close()
+
+
+def test_many_missing_ranks_are_told_in_few_words(tmp_path: Path) -> None:
+    graph = ev.Graph("run")
+    ranks = 20_000
+    stage = Stage([HEAT], ranks, tmp_path / "socket", tmp_path / "run.h5", patience=0, name="stage")
+    graph.add(stage) >> ev.Terminal(print)
+    with graph.run(), Writer(tmp_path / "socket", 0, ranks, [HEAT], budget=PLENTY) as writer:
+        write(writer, 0, 0)
+        writer.drain(60)
+        ((_, reason),) = writer.fates()
+    assert reason.endswith("it lacks the part of rank 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 19989 more")
+
+
+def test_a_socket_on_which_another_program_listens_is_left_alone(tmp_path: Path) -> None:
+    graph, _ = staged(tmp_path)
+    for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+        with socket.socket(socket.AF_UNIX, kind) as other:
+            other.bind(str(tmp_path / "socket"))
+            other.listen()
+            with pytest.raises(ev.EvflowError, match="Address already in use"):
+                graph.run()
+        assert (tmp_path / "socket").is_socket()
+        with graph.run():
+            pass
+
+
 def test_settings_describe_the_stage(tmp_path: Path) -> None:
     graph, _ = staged(tmp_path, scheduler=All(InOrder(("rank", "step")), RateLimit(5)))
     stage = graph.stones["stage"]
     assert Stage.from_settings(stage.settings()).settings() == stage.settings()
     for settings, what in (
         ({"store": "run.nc"}, "ends in"), ({"incomplete": "no"}, "incomplete"), ({"patience": -1}, "seconds"),
-        ({"listen": "x" * 101}, "100 bytes"), ({"scheduler": ["Fast"]}, "scheduler"),
-        ({"piece": 1}, "piece"),
+        ({"listen": "x" * 101}, "100 bytes"), ({"listen": ""}, "100 bytes"),
+        ({"scheduler": ["Fast"]}, "scheduler"), ({"piece": 1}, "piece"),
     ):  # fmt: skip
         with pytest.raises(ev.EvflowError, match=what):
             Stage.from_settings(stage.settings() | settings)
