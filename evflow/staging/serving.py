@@ -20,6 +20,7 @@ import numpy as np
 
 from evflow.disk import AGAIN, Lock, advice
 from evflow.errors import StagingError
+from evflow.forked import leave_to_parent
 from evflow.staging.area import Opened, Root, StagingNode
 from evflow.staging.gathering import Part
 from evflow.staging.messages import MOST_BYTES, FromWriter, Hello, Ready, Refused, decode, encode
@@ -140,6 +141,13 @@ class Serving:
         ]
         for thread in self._threads:
             thread.start()
+        leave_to_parent(self)
+
+    def forsake(self) -> None:
+        """In a fork: nobody may wait for it when the parent has ended."""
+        self._socket.close()
+        for connection in self._connections.values():
+            connection.socket.close()
 
     def close(self) -> None:
         """Ends it; what is not committed stays with the writers."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from evflow.closing import Closing
 from evflow.errors import StagingError
+from evflow.forked import leave_to_parent, renew
 from evflow.net.node.arena import SEALS
 from evflow.outside import shown
 from evflow.staging.messages import MOST_BYTES, VERSION, Hello, Ready, ToWriter, decode, encode, layout
@@ -42,7 +43,8 @@ class Writer(Closing):
     """Writes the steps of one process of an application, and never waits for a disk.
 
     Its memory is one anonymous file, which ends with the last process that has it open. A thread sleeps until
-    the staging node says something. A fork of the process must not use the writer.
+    the staging node says something. In a fork of the process the writer is closed;
+    arrays of a step that is being written are the parent's there too.
 
     Args:
         at: the path at which the staging node listens (``Stage(listen=)``); it may begin to do so later.
@@ -111,6 +113,15 @@ class Writer(Closing):
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name=f"evflow-writer-{rank}", daemon=True)
         self._thread.start()
+        leave_to_parent(self)
+
+    def forsake(self) -> None:
+        """In a fork: memory and connection are the parent's, whose end must be seen at once."""
+        renew(self._lock)
+        self._closed = True
+        self._table = self._sending.table = self._table.copy()
+        if self._socket is not None:
+            self._socket.close()
 
     # --- steps
 

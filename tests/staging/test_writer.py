@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -87,3 +90,39 @@ def test_a_step_in_hand_holds_back_the_next_and_is_named(tmp_path: Path) -> None
     writer.write(1, ONES)
     with pytest.raises(StagingError, match="the writer is closed"), writer.step(2, [FEW.block((4,))]):
         writer.close(timeout=0)
+
+
+def sockets() -> set[str]:
+    """Those that this process has open."""
+    links = [Path("/proc/self/fd", file) for file in os.listdir("/proc/self/fd")]
+    return {found for link in links if link.is_symlink() and "socket:" in (found := os.readlink(link))}
+
+
+def test_a_fork_leaves_the_writer_to_its_parent(tmp_path: Path) -> None:
+    before = sockets()
+    graph, _ = staged(tmp_path, variables=[FEW])
+    made = [Writer(tmp_path / "socket", rank, 2, [FEW], budget=1 << 16) for rank in range(2)]
+    with graph.run():
+        made[1].write(0, {"few": (np.ones(2), (2,))})
+        wait_for(lambda: "rank 0 has not announced" in made[1].why(), "both connections")
+        with made[0].step(0, [FEW.block((2,))]) as arrays:
+            mine = sockets() - before
+            fork = os.fork()
+            if not fork:
+                signal.alarm(20)
+                code = 1
+                with contextlib.suppress(BaseException):
+                    # As where an error ends all "with" blocks of the fork.
+                    made[0].close()
+                    made[0]._sending.abandon(0)
+                    with pytest.raises(StagingError, match="closed"):
+                        made[0].write(1, ONES)
+                    # Else nobody would notice when the parent is killed.
+                    code = len(sockets() & mine)
+                os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == 0
+            arrays["few"][...] = 1
+        for writer in made:
+            writer.drain(20)
+            assert writer.fates() == [(0, "")]
+            writer.close()
