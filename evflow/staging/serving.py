@@ -320,6 +320,11 @@ class Serving:
             except StagingError as error:
                 _log.warning("staging at %s: %s; its connection is ended", self._path, error)
                 self._send(connection, encode(Refused(str(error)[:2000])))
+                # The system would throw the reason away if the connection ended with messages unread.
+                with contextlib.suppress(OSError):
+                    connection.socket.shutdown(socket.SHUT_RD)
+                    while connection.socket.recv(1):
+                        pass
                 self._end(connection)
                 return
             finally:

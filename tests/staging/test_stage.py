@@ -249,12 +249,11 @@ def test_hostile_writers_are_refused_and_disturb_nobody(tmp_path: Path, writers:
                 made.connect(str(tmp_path / "socket"))
                 made.settimeout(20)
                 socket.send_fds(made, [messages[0]], [null.fileno()] * files)
-                for message in messages[1:]:
-                    made.send(message)
+                # It may be refused already.
+                with contextlib.suppress(BrokenPipeError):
+                    for message in messages[1:]:
+                        made.send(message)
                 if messages[0]:
-                    with contextlib.suppress(ConnectionResetError):
-                        # What was not read any more resets the connection; the refusal is behind that.
-                        made.recv(0)
                     assert isinstance(decode(made.recv(1 << 17), ToWriter), Refused)
         # One that promises bytes which are not there holds up its own step only.
         for rank, writer in enumerate(writers):
