@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from evflow.errors import EvflowError, FlowError, GraphError
+from evflow.later import Later
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +40,7 @@ __all__ = [
     "Context",
     "Entrance",
     "Held",
+    "Later",
     "Leaving",
     "Passing",
     "Stone",
@@ -409,7 +411,7 @@ class Actor:
             question: plain data, as msgpack has it. It may come twice.
 
         Returns:
-            Plain data, 8 MiB at most.
+            Plain data, 8 MiB at most; or a ``Later``, which gets the answer when there is one.
 
         Raises:
             EvflowError: it cannot; whoever asked gets it.

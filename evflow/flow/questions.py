@@ -12,6 +12,7 @@ from evflow.choices import choices
 from evflow.errors import EvflowError, FlowError
 from evflow.net.link.control import Answers, Asker, Reply, UnansweredError
 from evflow.outside import shown
+from evflow.stone import Later
 
 if TYPE_CHECKING:
     from evflow.engine.engine import Engine
@@ -66,7 +67,11 @@ class Questions:
             raise FlowError(f"there is no stone {shown(stone)} on this node{there}")
         if slot.actor is None or not isinstance(question, dict):
             raise FlowError(f"stone {stone!r} is a {slot.stone.kind}, which takes no questions")
-        reply(slot.actor.answer(question))
+        answer = slot.actor.answer(question)
+        if isinstance(answer, Later):
+            answer.tell(reply)
+        else:
+            reply(answer)
 
     def ask(
         self,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import evflow as ev
-from evflow.stone import Acting, Actor, Context
+from evflow.stone import Acting, Actor, Context, Later
 from tests.engine.rig import Rig
 from tests.node.processes import wait_for
 
@@ -53,6 +53,7 @@ class CountingActor(Actor):
         self.stone = stone
         self.at = stone.start
         self.woken = 0
+        self.later = Later()
 
     def wake(self, now: float) -> float | None:
         self.woken += 1
@@ -71,6 +72,12 @@ class CountingActor(Actor):
             self.context.wake()
         if question.get("home"):
             return list(self.context.home)
+        if question.get("later"):
+            return self.later
+        if "now" in question:
+            self.later.give(question["now"])
+            self.later.give("too late")
+            self.later = Later()
         if question.get("wrong"):
             raise ev.GraphError("that is wrong")
         return {"at": self.at, "woken": self.woken}
@@ -374,6 +381,23 @@ def test_questions_are_answered_or_refused_with_the_stones_own_error() -> None:
         flow.ask(there.contact, "count", {}, timeout=0.3)
     with near.run() as flow, pytest.raises(ev.FlowError, match="has no node"):
         flow.ask(there.contact, "count", {})
+
+
+def test_a_question_may_be_answered_later() -> None:
+    there = ev.Node("there", listen="tcp://127.0.0.1:0")
+    far = ev.Graph("far")
+    with far.on("there"):
+        far.add(Counting(20, name="count")) >> ev.Terminal(print)
+    with far.run(node=there), _asking() as flow:
+        said: list[object] = []
+        question = {"later": True}
+        asker = threading.Thread(target=lambda: said.append(flow.ask(there.contact, "count", question)))
+        asker.start()
+        asker.join(0.2)
+        assert said == []
+        flow.ask(there.contact, "count", {"now": [1, 2]})
+        asker.join(10)
+        assert said == [[1, 2]]
 
 
 def test_nobody_takes_what_a_stone_emits_by_itself_for_what_has_just_come() -> None:
