@@ -1,0 +1,283 @@
+"""The stone of a host, and the graph of all hosts."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evflow.errors import EvflowError
+from evflow.events.batch import EventBatch
+from evflow.graph.graph import Graph
+from evflow.schema import Schema
+from evflow.stone import Acting, Actor, Context, Later
+from evflow.stones.bridge import Bridge
+from evflow.tiles.grid import Grid
+from evflow.tiles.messages import Place
+from evflow.tiles.plan import Plan
+from evflow.tiles.roles import Roles
+from evflow.tiles.wire import ENVELOPE, Gathering, batch_of, parts
+
+__all__ = ["Host", "graph"]
+
+_GONE = 10.0
+"""Seconds after which a client that asks for nothing has gone."""
+
+_MOST_ANSWER = 4 << 20
+
+
+class Host(Acting):
+    """The roles that one host plays: it takes what other hosts send, and answers clients.
+
+    ``graph`` makes one for each host and the bridges between them.
+
+    Args:
+        plan: all hosts and their roles: the fields of ``Plan``.
+        host: the position of this one among the hosts, which are in order of their names.
+        silence: seconds without a sign of life after which the others take a host for dead.
+        name: the stone's name.
+        on: the node it is placed on.
+
+    Raises:
+        GraphError: hosts cannot be grouped so.
+
+    Example:
+        >>> plan = {"frontends": ["a"], "states": ["a"], "tiles": ["a"], "replicas": 1, "zoom": 15}
+        >>> Host(plan, 0).settings()["host"]
+        0
+    """
+
+    kind = "tiles host"
+    linked_ports = "free"
+    entrance = True
+    wakes = True
+
+    def __init__(
+        self,
+        plan: Mapping[str, Any],
+        host: int,
+        *,
+        silence: float = 3.0,
+        name: str | None = None,
+        on: str | None = None,
+    ) -> None:
+        super().__init__(name=name, on=on)
+        hosts = {role: tuple(plan[role]) for role in ("frontends", "states", "tiles")}
+        self.plan = Plan(**hosts, replicas=plan["replicas"], zoom=plan["zoom"])
+        self.host, self.silence = host, silence
+
+    @property
+    def inputs(self) -> Mapping[str, Schema | None]:
+        return {"input": ENVELOPE}
+
+    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
+        return (ENVELOPE,)
+
+    def settings(self) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            "plan": {
+                "frontends": list(plan.frontends),
+                "states": list(plan.states),
+                "tiles": list(plan.tiles),
+                "replicas": plan.replicas,
+                "zoom": plan.zoom,
+            },
+            "host": self.host,
+            "silence": self.silence,
+        }
+
+    def prepare(self) -> None:
+        self.plan.layout.grid.guess  # noqa: B018  takes a moment
+
+    def open(self, context: Context) -> Actor:
+        return _HostActor(context, self)
+
+
+class _Client:
+    """A client's exchange with its Frontend.
+
+    Attributes:
+        parts: of messages for it, in order.
+        waits: what it has asked that is not answered yet.
+        until: when it is to hear that there is nothing.
+        gathering: its messages.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[dict[str, Any]] = []
+        self.waits: Later | None = None
+        self.until = 0.0
+        self.gathering = Gathering()
+
+
+class _HostActor(Actor):
+    """Runs the roles of a host.
+
+    Args:
+        context: see ``Actor``.
+        stone: the description.
+    """
+
+    def __init__(self, context: Context, stone: Host) -> None:
+        super().__init__(context)
+        self._name = context.home[1]
+        self._clients: dict[int, _Client] = {}
+        self.roles = Roles(
+            stone.plan,
+            stone.host,
+            lambda: secrets.randbits(62) | 1,
+            time.monotonic(),
+            silence=stone.silence,
+            contact=context.home[0],
+        )
+
+    def receive(self, batch: EventBatch, input: str) -> None:
+        now = time.monotonic()
+        for position, view in enumerate(batch):
+            try:
+                self.roles.receive(view, now)
+            except EvflowError as error:
+                self.context.fault(batch.slice(position, position + 1), error)
+        self._flush()
+
+    def wake(self, now: float) -> float | None:
+        now = time.monotonic()
+        due = min([self.roles.tick(now), *(c.until for c in self._clients.values() if c.waits is not None)])
+        for number, session in list(self.roles.sessions.items()):
+            if now - session.heard > _GONE:
+                self.roles.disconnect(number)
+        for number, client in list(self._clients.items()):
+            if number not in self.roles.sessions:
+                self._dismiss(number)
+            elif client.waits is not None and now > client.until:
+                self._tell(client)
+        self._flush()
+        self.context.attributes.update(self.roles.told)
+        return due
+
+    def _flush(self) -> None:
+        """Sends what the roles have to say, to hosts and to clients."""
+        outbox, self.roles.outbox = self.roles.outbox, []
+        by_host = defaultdict(list)
+        for at, sent in outbox:
+            by_host[at].append(sent)
+        for at, envelopes in by_host.items():
+            self.context.emit(batch_of(envelopes), at)
+        for number, session in self.roles.sessions.items():
+            if session.outbox:
+                client = self._clients[number]
+                while session.outbox:
+                    client.parts += parts(session.outbox.popleft())
+                if client.waits is not None:
+                    self._tell(client)
+
+    def _dismiss(self, number: int) -> None:
+        client = self._clients.pop(number)
+        if client.waits is not None:
+            client.waits.give(EvflowError("not connected any more; connect again"))
+
+    def _tell(self, client: _Client) -> None:
+        """Answers a client with what there is for it, at most ``_MOST_ANSWER`` bytes."""
+        size = taken = 0
+        for part in client.parts:
+            size += len(part["rows"]) + len(part.get("contents", b""))
+            if taken and size > _MOST_ANSWER:
+                break
+            taken += 1
+        told, client.parts = client.parts[:taken], client.parts[taken:]
+        waits, client.waits = client.waits, None
+        assert waits is not None
+        waits.give({"messages": told})
+
+    def answer(self, question: dict[str, Any]) -> Any:
+        """What a client asks; see ``evflow.tiles.connection``.
+
+        Args:
+            question: ``client`` (its number) and one of ``connect``, ``messages`` (parts of what it sends),
+                ``take`` (it wants what there is for it, within so many seconds), ``leave``.
+        """
+        number = question.get("client")
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 62:
+            raise EvflowError(f"client {number!r}: expected a number below 2**62")
+        now, roles = time.monotonic(), self.roles
+        if question.get("connect"):
+            place: Place = roles.connect(number, now)
+            if number in self._clients:
+                self._dismiss(number)
+            self._clients[number] = _Client()
+            return {"frontend": place.group, "hosts": roles.contacts}
+        if question.get("leave"):
+            roles.disconnect(number)
+            self.context.wake()
+            return {}
+        roles.session(number, now)
+        client = self._clients[number]
+        if "messages" in question:
+            for message in client.gathering.take(question["messages"]):
+                roles.say(number, message)
+            self.context.wake()
+            return {}
+        later, patience = Later(), question.get("take")
+        if not isinstance(patience, int | float) or not 0 <= patience < 60:
+            raise EvflowError(f"take {patience!r}: expected seconds from 0 to 60")
+        if client.waits is not None:
+            client.waits.give({"messages": []})
+        client.waits, client.until = later, now + patience
+        if client.parts:
+            self._tell(client)
+        return later
+
+
+def graph(
+    hosts: Sequence[str],
+    *,
+    replicas: int = 1,
+    metres: float = 1222.0,
+    frontends: Sequence[str] | None = None,
+    states: Sequence[str] | None = None,
+    tiles: Sequence[str] | None = None,
+    silence: float = 3.0,
+    name: str = "tiles",
+) -> Graph:
+    """The graph of a system of tiles, to be deployed.
+
+    Args:
+        hosts: names of nodes, each of which plays all roles unless the next arguments say otherwise.
+        replicas: r: how many hosts have each entity and each tile; any r - 1 of them may die.
+        metres: how wide tiles are at the equator, about.
+        frontends: the hosts that clients may connect to.
+        states: the hosts of State Managers, a multiple of ``replicas``.
+        tiles: the hosts of Tile Managers, a multiple of ``replicas``.
+        silence: seconds without a sign of life after which a host counts as dead.
+        name: the graph's name, which is that of the deployment.
+
+    Raises:
+        GraphError: hosts cannot be grouped so.
+
+    Example:
+        >>> sorted(graph(["a", "b"], replicas=2).stones)
+        ['a', 'a to b', 'b', 'b to a']
+    """
+    roles = {"frontends": frontends, "states": states, "tiles": tiles}
+    plan: dict[str, Any] = {role: list(hosts if named is None else named) for role, named in roles.items()}
+    plan |= {"replicas": replicas, "zoom": Grid.of_metres(metres).zoom}
+    made = Graph(name)
+    names = Host(plan, 0).plan.hosts
+    for at, host in enumerate(names):
+        placed = made.add(Host(plan, at, silence=silence, name=host, on=host))
+        for other, peer in enumerate(names):
+            if other != at:
+                way = Bridge(
+                    peer,
+                    f"{name}/{peer}",
+                    delivery="at_most_once",
+                    policy="drop oldest",
+                    limit=256 << 20,
+                    name=f"{host} to {peer}",
+                    on=host,
+                )
+                placed[other] >> way
+    return made
