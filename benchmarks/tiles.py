@@ -1,17 +1,29 @@
-"""What a move costs each role of ``evflow.tiles`` alone: one process, no sockets, one replica.
+"""What a move costs in ``evflow.tiles``: each role alone, or all of them over processes.
 
 Entities at 20 km/h, 100 a km², circles of 50 m, tiles of 1222 m, a move every 10 s; the share k publishes.
-Thread CPU time, so that other load counts little.
+
+Without ``--processes`` one process and no sockets: thread CPU time, so that other load counts little. With
+``--processes`` daemons on this machine, one for Frontend and State Manager each and the others for Tile
+Managers, or each with all roles where there are replicas. This program is the client; its CPU is in the sum.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
+from evflow import tiles
 from evflow.tiles import MOVE, Client, Frontend, Grid, Layout, Place, Ring, StateManager, TileManager
 
 STEP = 20 / 3.6 * 10
@@ -40,7 +52,16 @@ def main() -> None:
     parser.add_argument("--entities", type=int, default=200_000)
     parser.add_argument("--batch", type=int, default=5000)
     parser.add_argument("--moves", type=int, default=600_000)
+    parser.add_argument("--processes", type=int, default=0, help="daemons; 0: no sockets")
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=0, help="moves a second; 0: as many as go")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--window", type=int, default=50_000, help="moves under way")
+    parser.add_argument("--k", type=float, default=0.5)
     options = parser.parse_args()
+    if options.processes:
+        over_processes(options)
+        return
     print(
         "k    "
         + "".join(f"{name:>10}" for name in ("client", "frontend", "state", "tile", "all"))
@@ -94,6 +115,131 @@ def measure(k: float, options: argparse.Namespace) -> None:
         f"{k:<5}" + "".join(f"{cost:10.0f}" for cost in (*costs, sum(costs))),
         f"; {rows['moves to tile'] / count:.2f} to tiles, {rows['matches to client'] / count:.2f} matches",
     )
+
+
+@contextmanager
+def daemons(names: list[str], folder: Path) -> Iterator[dict[str, tuple[str, int]]]:
+    """Daemons as processes: contact and process id by name."""
+    found, running = {}, []
+    try:
+        for name in names:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                contact = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+            options = ["--listen", contact, "--storage", str(folder / name), "--allow", "evflow.tiles.stone"]
+            with (folder / f"{name}.log").open("w") as log:
+                command = [sys.executable, "-m", "evflow", "node", name, *options]
+                running.append(subprocess.Popen(command, stdout=log, stderr=log))
+            found[name] = contact, running[-1].pid
+        yield found
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait(20)
+
+
+def spent(pid: int | str) -> tuple[float, float]:
+    """CPU seconds and resident MiB of a process."""
+    parts = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    return (int(parts[11]) + int(parts[12])) / tick, int(parts[21]) * page / 2**20
+
+
+class Arrivals:
+    """Counts matches, and how long after the move that triggered them they came."""
+
+    def __init__(self) -> None:
+        self.sent: dict[int, float] = {}
+        self.count = 0
+        self.latencies: list[tuple[float, int]] = []
+
+    def __call__(self, rows: np.ndarray) -> None:
+        now = time.monotonic()
+        self.count += len(rows)
+        versions, counts = np.unique(np.maximum(rows["pub_version"], rows["sub_version"]), return_counts=True)
+        for version, count in zip(versions.tolist(), counts.tolist(), strict=True):
+            # The call that sent it may not have returned yet.
+            self.latencies.append((now - self.sent.get(version, now), count))
+
+    def settle(self) -> None:
+        """Waits until none have come for a second."""
+        before = -1
+        while before != self.count:
+            before = self.count
+            time.sleep(1)
+
+    def quantiles(self) -> str:
+        if not self.latencies:
+            return "no matches"
+        times, counts = (np.array(column) for column in zip(*sorted(self.latencies), strict=True))
+        share = np.cumsum(counts) / counts.sum()
+        at = [times[np.searchsorted(share, q)] for q in (0.5, 0.9, 0.99, 1 - 1e-12)]
+        return "p50 {:.1f}, p90 {:.1f}, p99 {:.1f}, max {:.1f} ms".format(*(1000 * t for t in at))
+
+
+def over_processes(options: argparse.Namespace) -> None:
+    names = [f"h{number}" for number in range(options.processes)]
+    roles: dict[str, list[str]] = {}
+    if options.replicas == 1 and len(names) > 2:
+        roles = {"frontends": names[:1], "states": names[1:2], "tiles": names[2:]}
+    graph = tiles.graph(names, replicas=options.replicas, **roles)
+    random, arrivals = np.random.default_rng(1), Arrivals()
+    with tempfile.TemporaryDirectory() as folder, daemons(names, Path(folder)) as running:
+        time.sleep(2)
+        contacts = {name: contact for name, (contact, _) in running.items()}
+        with (
+            graph.deploy(contacts),
+            tiles.connect(
+                f"{contacts['h0']}/tiles/h0", arrivals, window=options.window, patience=20
+            ) as client,
+        ):
+            entities = fleet(options.entities, options.k, random)
+            for flag, call in ((0, client.publish), (1, client.subscribe)):
+                part = entities[entities["flags"] == flag]
+                call(part["id"], part["zone"][:, :3])
+            client.drain(300)
+            arrivals.settle()
+            arrivals.latencies.clear()
+            pids = [os.getpid(), *(pid for _, pid in running.values())]
+            before, begin, count = [spent(pid)[0] for pid in pids], time.monotonic(), arrivals.count
+            sent = drive(client, arrivals, entities, options, random)
+            client.drain(300)
+            took = time.monotonic() - begin
+            cpu = [spent(pid)[0] - at for pid, at in zip(pids, before, strict=True)]
+            arrivals.settle()
+            matches = arrivals.count - count
+            print(f"{options.entities} entities, k {options.k}, r {options.replicas}, {len(names)} daemons")
+            print(f"{sent / took:.0f} moves/s, {matches / took:.0f} matches/s, {arrivals.quantiles()}")
+            each = ", ".join(f"{seconds / took:.2f}" for seconds in cpu)
+            print(f"cores: client and daemons {each}; MiB {[round(spent(pid)[1]) for pid in pids]}")
+            print(f"copies {client.copies}, refused {client.refused}")
+
+
+def drive(
+    client: tiles.Connection,
+    arrivals: Arrivals,
+    entities: np.ndarray,
+    options: argparse.Namespace,
+    random: np.random.Generator,
+) -> int:
+    """Moves entities for some seconds; returns how many moves that were."""
+    begin, sent = time.monotonic(), 0
+    while True:
+        moved(entities, random)
+        order = random.permutation(len(entities))
+        for start in range(0, len(order), options.batch):
+            part = entities[order[start : start + options.batch]]
+            for flag in (0, 1):
+                some = part[part["flags"] == flag]
+                if options.rate:
+                    time.sleep(max(0.0, begin + sent / options.rate - time.monotonic()))
+                now = time.monotonic()
+                if now - begin > options.seconds:
+                    return sent
+                version = client.move(some["id"], some["zone"][:, :3], subscriptions=bool(flag))
+                arrivals.sent[version] = now
+                sent += len(some)
 
 
 if __name__ == "__main__":
