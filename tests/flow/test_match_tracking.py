@@ -103,7 +103,7 @@ def test_events_without_a_key_are_dead_letters_with_the_reason(route: bool) -> N
         flow["events"].submit(Note("c", 4), attrs={"carrier": "LH"})
         flow.drain()
         assert told(seen) == [(4, [0], [], [])]
-    with matching("number > 0", track="word") as (flow, seen):
+    with matching("number > 0", track="word", attributes=["word"]) as (flow, seen):
         submit(flow, Note("a", 1))
         assert flow.dead_letters()[0].reason.endswith("(did you mean 'words'?)")
     with matching("number > 0", track="words") as (flow, seen):
