@@ -5,8 +5,12 @@ Location-based Publish-Subscribe). ``graph`` makes what is deployed, ``connect``
 docs/tiles.md.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from evflow.tiles.client import Client
-from evflow.tiles.connection import Connection, connect
 from evflow.tiles.frontend import Frontend
 from evflow.tiles.grid import Grid
 from evflow.tiles.layout import Layout
@@ -14,8 +18,11 @@ from evflow.tiles.manager import TileManager
 from evflow.tiles.messages import MATCH, MOVE, Message, Place
 from evflow.tiles.ring import Ring
 from evflow.tiles.state import StateManager
-from evflow.tiles.stone import Host, graph
 from evflow.tiles.store import content_of
+
+if TYPE_CHECKING:
+    from evflow.tiles.connection import Connection, connect
+    from evflow.tiles.stone import Host, graph
 
 __all__ = [
     "MATCH",
@@ -35,3 +42,12 @@ __all__ = [
     "content_of",
     "graph",
 ]
+
+_LATER = {"Connection": "connection", "connect": "connection", "Host": "stone", "graph": "stone"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # They need packages that are not there when evflow is built, and its kernels are compiled.
+    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
