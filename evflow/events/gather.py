@@ -153,6 +153,22 @@ def starts_of(lengths: Offsets) -> Offsets:
     return offsets
 
 
+def places_of(starts: Offsets, lengths: Offsets) -> Offsets:
+    """Where all items of pieces are: from each start on as many as its length says, piece after piece.
+
+    Args:
+        starts: where each piece starts.
+        lengths: how many items it has.
+
+    Example:
+        >>> places_of(np.array([7, 2]), np.array([2, 3]))
+        array([7, 8, 2, 3, 4])
+    """
+    offsets = starts_of(lengths)
+    places: Offsets = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+    return places
+
+
 def gather(data: ByteArray, starts: Offsets, lengths: Offsets) -> ByteArray:
     """The pieces of ``data`` at ``starts``, back to back."""
     offsets = starts_of(lengths)

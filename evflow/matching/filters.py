@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.events.gather import starts_of
+from evflow.events.gather import places_of, starts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,10 @@ class Filters:
     def take(self, which: NDArray[np.intp]) -> Filters:
         """Some of these filters, by number, in this order."""
         lengths = np.diff(self.start)[which]
-        start = starts_of(lengths)
-        at = np.arange(start[-1]) + np.repeat(self.start[:-1][which] - start[:-1], lengths)
+        at = places_of(self.start[:-1][which], lengths)
         return Filters(
             subscription=self.subscription[which],
-            start=start,
+            start=starts_of(lengths),
             name=self.name[at],
             op=self.op[at],
             number=self.number[at],

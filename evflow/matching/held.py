@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.events.gather import starts_of
 from evflow.matching.filters import Filters
 from evflow.matching.mapped import mapped
 
@@ -126,13 +125,8 @@ class Held:
             return
         held = self.columns
         filters = np.flatnonzero(held.subscription[: self.filters] >= 0)
-        lengths = np.diff(held.start[: self.filters + 1])[filters]
-        start = starts_of(lengths)
-        rows = np.repeat(held.start[filters] - start[:-1], lengths) + np.arange(start[-1])
-        kept = {name: getattr(held, name)[filters] for name in _OF_FILTERS}
-        kept.update({name: getattr(held, name)[rows] for name in _OF_CONSTRAINTS})
-        self.columns = Filters(start=start, **kept)
-        self.filters, self.constraints = len(filters), len(rows)
+        self.columns = held.take(filters)
+        self.filters, self.constraints = len(filters), len(self.columns.name)
         self._note(self.columns.subscription, 0)
 
     @property

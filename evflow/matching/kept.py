@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.events.gather import places_of, starts_of
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.entering import filters_of, renumbered
@@ -127,8 +128,7 @@ class Kept:
         self._make_moves()
         held, (filters, owner) = self._held.columns, self._held.of(ids)
         lengths = held.start[filters + 1] - held.start[filters]
-        start = np.concatenate([[0], np.cumsum(lengths)])
-        at = np.arange(start[-1]) + np.repeat(held.start[filters] - start[:-1], lengths)
+        at = places_of(held.start[filters], lengths)
         used, text = np.unique(held.text[at], return_inverse=True)
         none = int(np.count_nonzero(used < 0))
         texts = [self._known.strings.bytes_of(number).decode() for number in used[none:].tolist()]
@@ -139,7 +139,7 @@ class Kept:
             areas=areas,
             names=[name if isinstance(name, str) else "" for name in self._known.names.in_order()],
             texts=texts,
-            start=start,
+            start=starts_of(lengths),
             name=held.name[at],
             op=held.op[at],
             number=held.number[at],

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.events.gather import starts_of
-from evflow.matching.areas.columns import POINT, AreaColumns, spans
+from evflow.events.gather import places_of, starts_of
+from evflow.matching.areas.columns import POINT, AreaColumns
 from evflow.matching.areas.cover import cover
 from evflow.matching.areas.exact import WORK
 from evflow.matching.areas.meeting import found_meet, located, pairs_meet
@@ -160,7 +160,7 @@ class Shaped:
     def areas(self, slots: Ints) -> AreaColumns:
         """The boxes and polygons of filters; of one that has none a point."""
         counts = self._last[slots] - self._first[slots]
-        ring = spans(self._first[slots], counts)
+        ring = places_of(self._first[slots], counts)
         lengths = self._rings[ring + 1] - self._rings[ring]
         return AreaColumns(
             space=self._known.space.name,
@@ -168,7 +168,7 @@ class Shaped:
             numbers=self._numbers[slots],
             start=starts_of(counts),
             rings=starts_of(lengths),
-            corners=self._corners[spans(self._rings[ring], lengths)],
+            corners=self._corners[places_of(self._rings[ring], lengths)],
         )
 
     def of(self, ids: Int32s, owner: NDArray[np.intp]) -> tuple[Ints, AreaColumns]:

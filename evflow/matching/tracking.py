@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import SchemaError, SubscriptionError
-from evflow.events.gather import starts_of
+from evflow.events.gather import places_of, starts_of
 from evflow.matching import stays
 from evflow.matching.encoding.keys import GOOD, LACKING, LONG, LONGEST, Words, keys_of_column, widened
 from evflow.matching.engine import Matches
@@ -261,7 +261,7 @@ class Tracker:
         """What keys are inside of, by their places."""
         start, count, last = (self._keys[rows, column] for column in (stays.START, stays.COUNT, stays.LAST))
         offsets = starts_of(count)
-        ids = self._pool[np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], count)]
+        ids = self._pool[places_of(start, count)]
         ended = np.zeros(len(ids), np.int64)
         known = ids < len(self._ended)
         ended[known] = self._ended[ids[known]]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import SubscriptionError
-from evflow.events.gather import starts_of
+from evflow.events.gather import places_of, starts_of
 from evflow.matching.literals import LIMIT, shown
 from evflow.matching.model import Area, Circle, GlobeCircle
 from evflow.matching.outlines import LEAST, MOST_CORNERS, Box, GlobeBox, GlobePolygon, Polygon
@@ -121,7 +121,7 @@ class AreaColumns:
         """
         chosen = _numbers(which, len(self))
         counts = np.diff(self.start)[chosen]
-        ring = spans(self.start[:-1][chosen], counts)
+        ring = places_of(self.start[:-1][chosen], counts)
         lengths = np.diff(self.rings)[ring]
         return AreaColumns(
             space=self.space,
@@ -129,7 +129,7 @@ class AreaColumns:
             numbers=self.numbers[chosen],
             start=starts_of(counts),
             rings=starts_of(lengths),
-            corners=self.corners[spans(self.rings[:-1][ring], lengths)],
+            corners=self.corners[places_of(self.rings[:-1][ring], lengths)],
         )
 
     @classmethod
@@ -298,14 +298,6 @@ def space_of_area(area: object) -> str | None:
     if isinstance(area, (Circle, Box, Polygon)):
         return "plane"
     return "globe" if isinstance(area, (GlobeCircle, GlobeBox, GlobePolygon)) else None
-
-
-def spans(start: Ints, lengths: Ints) -> Ints:
-    """The numbers from each start on, so many as its length says, one range after the other."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    found: Ints = np.arange(total) + np.repeat(start - (ends - lengths), lengths)
-    return found
 
 
 def normal(longitude: Floats) -> Floats:

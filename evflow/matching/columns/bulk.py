@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.events.gather import places_of, starts_of
 from evflow.matching.areas.columns import AreaColumns
 from evflow.matching.columns import arrays
 from evflow.matching.columns.check import check
@@ -148,15 +149,14 @@ class FilterColumns:
     def _taken(self, order: NDArray[np.int64]) -> FilterColumns:
         """These filters, in this order."""
         lengths = np.diff(self.start)[order]
-        start = np.concatenate([[0], np.cumsum(lengths)])
-        at = np.arange(start[-1]) + np.repeat(self.start[:-1][order] - start[:-1], lengths)
+        at = places_of(self.start[:-1][order], lengths)
         taken: dict[str, Any] = {
             field: getattr(self, field)[at] for field in ("name", "op", "number", "text")
         }
         for field in ("subscription", "x", "y", "radius", "area"):
             held = getattr(self, field)
             taken[field] = None if held is None else held[order]
-        return replace(self, start=start, **taken)
+        return replace(self, start=starts_of(lengths), **taken)
 
     @classmethod
     def from_arrays(

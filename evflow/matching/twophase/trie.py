@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.events.gather import starts_of
+from evflow.events.gather import places_of, starts_of
 from evflow.matching.rows import NUMBER, TEXT
 from evflow.matching.strings import Strings
 from evflow.matching.twophase.compiled import Int, Rows, Words, compiled, kernel
@@ -323,14 +323,8 @@ def _spelt(families: Families, strings: Strings) -> tuple[NDArray[np.uint8], NDA
         rows = numeric & (size > i)
         digits[behind[rows] + 1 + i] = keys[rows, i]
     chars = np.frombuffer(b"".join(words), np.uint8)
-    digits[_runs(behind[textual] + 1, size[textual])] = np.stack((chars >> 4, chars & 15), axis=1).ravel()
+    digits[places_of(behind[textual] + 1, size[textual])] = np.stack((chars >> 4, chars & 15), axis=1).ravel()
     return digits, bounds
-
-
-def _runs(start: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
-    """All places of runs, one run after the other."""
-    bounds = starts_of(size)
-    return np.repeat(start - bounds[:-1], size) + np.arange(bounds[-1])
 
 
 def _branched(digits: NDArray[np.uint8], bounds: NDArray[np.int64]) -> TrieArrays:
@@ -340,12 +334,12 @@ def _branched(digits: NDArray[np.uint8], bounds: NDArray[np.int64]) -> TrieArray
     # How many digits each predicate shares with the one before it.
     shared = np.minimum(size, np.append(0, size[:-1]))[:count]
     pair = np.repeat(np.arange(count), shared)
-    here = _runs(start, shared)
+    here = places_of(start, shared)
     differing = np.flatnonzero(digits[here] != digits[here - start[pair] + start[pair - 1]])
     pairs, first = np.unique(pair[differing], return_index=True)
     shared[pairs] = here[differing[first]] - start[pairs]
     # Each further digit is a node; its subtree begins with the predicate. Level after level:
-    place, low = _runs(start + shared, size - shared), np.repeat(np.arange(count), size - shared)
+    place, low = places_of(start + shared, size - shared), np.repeat(np.arange(count), size - shared)
     depth = place - start[low] + 1
     order = np.argsort(depth, kind="stable")
     depth, low = np.append(0, depth[order]), np.append(0, low[order])

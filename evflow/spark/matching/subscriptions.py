@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SparkError, SubscriptionError
+from evflow.events.gather import places_of, starts_of
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.space import LOCATIONS
 from evflow.spark.columns.names import indices_of, quoted
@@ -293,9 +294,9 @@ def chosen(piece: Piece, which: Int64s) -> Piece:
     columns, of = piece.columns, piece.of
     first = np.searchsorted(of, which)
     lengths = np.searchsorted(of, which, "right") - first
-    filters = _ranges(first, lengths)
+    filters = places_of(first, lengths)
     sizes = np.diff(columns.start)[filters]
-    at = _ranges(columns.start[:-1][filters], sizes)
+    at = places_of(columns.start[:-1][filters], sizes)
     taken: dict[str, Any] = {name: getattr(columns, name)[at] for name in ("name", "op", "number")}
     taken["text"], taken["texts"] = _used(columns.text[at], columns.texts)
     for name in ("x", "y", "radius"):
@@ -307,17 +308,9 @@ def chosen(piece: Piece, which: Int64s) -> Piece:
         taken["areas"] = columns.areas.take(area[there])
         taken["area"] = np.full(len(filters), -1, np.int64)
         taken["area"][there] = np.arange(len(there))
-    taken["start"] = np.concatenate([[0], np.cumsum(sizes)])
+    taken["start"] = starts_of(sizes)
     taken["subscription"] = np.repeat(np.arange(len(which)), lengths)
     return Piece(replace(columns, **taken, count=len(which)), piece.ids[which])
-
-
-def _ranges(start: Int64s, lengths: Int64s) -> Int64s:
-    """The numbers from each start on, so many as its length says, one range after the other."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    found: Int64s = np.arange(total) + np.repeat(start - (ends - lengths), lengths)
-    return found
 
 
 def _used(text: NDArray[np.int32], texts: Any) -> tuple[NDArray[np.int32], list[str]]:
