@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.native import HAS_CODE, array_kernel, compiled, types
+from evflow.matching.native import array_kernel, compiled, types
 
 __all__ = [
-    "COMPILED",
     "find_texts",
     "gather_fixed",
     "insert_texts",
@@ -22,7 +21,6 @@ __all__ = [
     "walk_fields",
 ]
 
-COMPILED = HAS_CODE
 BLOCK = 32
 """Strings that are looked up together."""
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching import kernels
+from evflow.matching import kernels, native
 from evflow.matching.mapped import mapped
 
 _Element = TypeVar("_Element", bound=np.generic)
@@ -51,7 +51,7 @@ class Strings:
         self.offsets = self._offsets = offsets
         self._numbers: dict[bytes, int] | None = None
         self._slots = np.zeros(16, np.uint64)
-        if kernels.COMPILED:
+        if native.HAS_CODE:
             self._reserve(0, 0)
         else:
             self._numbers = {self.bytes_of(number): number for number in range(len(self))}
@@ -104,7 +104,7 @@ class Strings:
             self._data = _grown(self.data, max(used + size, 2 * used))
         if there + count + 1 > len(self._offsets):
             self._offsets = _grown(self.offsets, max(there + count, 2 * there) + 1)
-        if not kernels.COMPILED:
+        if not native.HAS_CODE:
             return
         needed = max(16, 1 << (2 * (there + count)).bit_length())
         if needed > len(self._slots) or (there and not self._slots.any()):

@@ -19,8 +19,8 @@ import evflow as ev
 from evflow.errors import SchemaError
 from evflow.events.attributes import Attributes
 from evflow.matching.encoding.builder import Workspace
-from evflow.matching.kernels import COMPILED
 from evflow.matching.matcher import Matcher
+from evflow.matching.native import HAS_CODE
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
 
 NAMES = "number size flag short long maybe title blob track pos pos.x pos.inner.y kind list".split()
@@ -324,7 +324,7 @@ class Name(str):
     """A string that is not of the usual type."""
 
 
-@pytest.mark.skipif(not COMPILED, reason="there is no machine code, and numba is not installed")
+@pytest.mark.skipif(not HAS_CODE, reason="there is no machine code, and numba is not installed")
 @given(events, st.tuples(values, values))
 @pytest.mark.parametrize("space", ["plane", "globe"])
 def test_compiled_code_reads_dicts_as_python_does(
@@ -341,7 +341,7 @@ def test_compiled_code_reads_dicts_as_python_does(
             assert np.array_equal(rows.place, matcher.prepare([seen]).rows.place, equal_nan=True)
 
 
-@pytest.mark.skipif(not COMPILED, reason="there is no machine code, and numba is not installed")
+@pytest.mark.skipif(not HAS_CODE, reason="there is no machine code, and numba is not installed")
 def test_compiled_code_leaves_to_python_what_it_does_not_know() -> None:
     matcher = make(names=FLAT, engine="index")
     reader, at, *_ = matcher._one._buffers.direct

@@ -15,7 +15,7 @@ import pytest
 
 import evflow
 from evflow.errors import SubscriptionError
-from evflow.matching import caching, kernels
+from evflow.matching import caching, native
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.ids import LARGEST, Ids
 from evflow.matching.matcher import Matcher
@@ -266,7 +266,7 @@ def texts(n: int) -> list[str]:
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_strings_keep_numbers_while_they_grow(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "COMPILED", compiled and kernels.COMPILED)
+    monkeypatch.setattr(native, "HAS_CODE", compiled and native.HAS_CODE)
     strings = Strings()
     for n in (0, 3, 300, 5000):
         numbers = strings.intern([*texts(n), *texts(n)])
@@ -296,7 +296,7 @@ def test_compiled_code_heeds_all_sources_of_its_folder(tmp_path: Path) -> None:
     (tmp_path / "part.py").write_text("one = 1 + 1")
     assert stamp() != first
     assert caching.fresh(stamp) is stamp
-    if kernels.COMPILED:
+    if native.HAS_CODE:
         numba = pytest.importorskip("numba")
         kernel = caching.fresh(numba.njit(cache=True)(abs_of))
         assert isinstance(kernel._cache._cache_file._source_stamp[1], tuple), "numba has changed"

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evflow.matching import globe, kernels, native, objects
+from evflow.matching import globe, native, objects
 from tests.examples import TIMES
 
 CHECKOUT = Path(__file__).parents[2]
@@ -207,4 +207,4 @@ def test_arguments_of_another_kind_are_refused(folder: Path) -> None:
     fixed.flags.writeable = False
     with pytest.raises(ValueError):
         vectors(places, places, fixed)
-    assert kernels.COMPILED
+    assert native.HAS_CODE
