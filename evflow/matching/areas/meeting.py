@@ -210,14 +210,16 @@ def _columns() -> tuple[Any, ...]:
     return read(types.uint8), real, whole, whole, whole, real
 
 
-def _pairs_signature() -> Any:
+def _signature(chosen: str) -> Any:
+    """The signature of a kernel over two columns of areas; numba's name of the type of what is chosen."""
     whole = read(types.int64)
+    some = read(getattr(types, chosen))
     return types.void(
-        types.int64, *_columns(), *_columns(), whole, whole, types.float64[::1], types.uint8[::1]
+        types.int64, *_columns(), *_columns(), whole, some, types.float64[::1], types.uint8[::1]
     )
 
 
-@array_kernel(_pairs_signature)
+@array_kernel(lambda: _signature("int64"))
 def pairs_meet(
     globe: int,
     kind: NDArray[np.uint8], numbers: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64],
@@ -243,14 +245,7 @@ def pairs_meet(
         out[pair] = 1 if meet(globe, one, left[pair], other, right[pair], work) else 0
 
 
-def _found_signature() -> Any:
-    whole = read(types.int64)
-    return types.void(
-        types.int64, *_columns(), *_columns(), whole, read(types.int32), types.float64[::1], types.uint8[::1]
-    )
-
-
-@array_kernel(_found_signature)
+@array_kernel(lambda: _signature("int32"))
 def found_meet(
     globe: int,
     kind: NDArray[np.uint8], numbers: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64],
