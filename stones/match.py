@@ -17,7 +17,7 @@ from evflow.matching.space import LOCATIONS
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
 from evflow.stones.matching.actor import CHANGES, EVENTS, Matching
-from evflow.stones.matching.asked import KEY, Ask, Asked, Known, asks
+from evflow.stones.matching.asked import COMPARED, Ask, Asked, Known, asks
 from evflow.stones.matching.bar import timed, tracking
 from evflow.stones.matching.book import Book
 from evflow.stones.matching.changes import SubscriptionChange
@@ -241,7 +241,7 @@ class Match(Acting):
         except SubscriptionError:
             return  # what is malformed is told by ``check``
         known, wrong = self._known(), []
-        if self.track is not None and (what := known.lacks(Ask(self.track, KEY))):
+        if self.track is not None and (what := known.lacks(Ask(self.track, COMPARED))):
             wrong.append((-1, f"track: {what}"))
         for number, ask in asks(columns, self._place):
             if what := known.lacks(ask):

@@ -26,9 +26,9 @@ _log = logging.getLogger("evflow.matching")
 
 _NUMBER, _TEXT, _OTHER = 1, 2, 4
 _ANY = _NUMBER | _TEXT | _OTHER
-KEY = _NUMBER | _TEXT
-"""What the key of an event may be."""
-_WANTED = {_NUMBER: "a number", _TEXT: "a string", KEY: "a number or a string"}
+COMPARED = _NUMBER | _TEXT
+"""What compares with its like, and may be the key of an event."""
+_WANTED = {_NUMBER: "a number", _TEXT: "a string", COMPARED: "a number or a string"}
 
 _MOST_SCHEMAS = 64
 """Schemas that are looked at; where more come, nothing is told any more."""
@@ -117,7 +117,7 @@ class Known:
                     f"{self._said()} no {name_text(name)}{near}; name what events carry beside their fields "
                     f"in attributes={[name]}"
                 )
-        if ask.other and not self._kinds(ask.name) & self._kinds(ask.other) & (_NUMBER | _TEXT):
+        if ask.other and not self._kinds(ask.name) & self._kinds(ask.other) & COMPARED:
             return f"two attributes of these types do not compare: {self._types(ask.name, ask.other)}"
         if not ask.other and not self._kinds(ask.name) & ask.kinds:
             return f"expected {_WANTED[ask.kinds]}, found {self._types(ask.name)}"
