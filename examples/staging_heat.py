@@ -49,7 +49,7 @@ def solve(rank: int, neighbour: Connection, socket: str) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         socket, store = f"{folder}/socket", Path(folder, "heat.h5")
-        scheduler = staging.All(staging.AvoidCongestion(), staging.ConstantDrain(1))
+        scheduler = staging.All([staging.AvoidCongestion(), staging.ConstantDrain(1)])
         g = ev.Graph("output")
         stage = staging.Stage([heat], 2, socket, store, scheduler=scheduler, piece=1 << 16)
         g.add(stage) >> ev.Terminal(lambda done: print(f"step {done.step} is on the disk"))

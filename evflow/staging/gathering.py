@@ -1,12 +1,10 @@
-"""One node of the tree that puts steps together, without sockets: parts of children become one part of a
-parent.
+"""One node of the tree that puts steps together, without sockets: parts of children become one part.
 
 A child is a writer, or another node of the tree. Each step that a child knows of is announced and then
-arrives, and a child that has passed a step without announcing it has no part in it. A node gives the oldest
-step on as soon as each child's part has arrived or is missing. While it does, it settles the offsets of open
-variables: a block's rows begin behind those of all earlier children. That is a prefix sum, of which each
-level of the tree adds up its share: no writer knows how many rows another has, and the root handles a number
-a child, not a writer.
+arrives; a child that has passed a step without announcing it has no part in it. A node gives the oldest step
+on as soon as each child's part has arrived or is missing. While it does, it settles the offsets of open
+variables: a block's rows begin behind those of all earlier children. Each level of the tree adds up its share
+of this prefix sum, so the root handles a number a child, not a writer.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from evflow.staging.messages import Ready
 from evflow.staging.model import Block, Variable
 from evflow.staging.schedulers import Hold
 
@@ -24,10 +23,9 @@ class Part:
     """A step, as far as one node knows it.
 
     Attributes:
-        step: its number.
         times: the times that its writers have given it.
         blocks: rank → the writer's blocks; offsets of open variables count from the node's first row.
-        data: rank → whatever has the bytes of these blocks.
+        data: rank → the bytes of each of these blocks.
         rows: how many rows of each open variable there are.
         missing: ranks that have no part in it.
     """
@@ -39,26 +37,30 @@ class Part:
     rows: dict[str, int] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
 
+    @classmethod
+    def of(cls, rank: int, ready: Ready, variables: Mapping[str, Variable], data: Any) -> Part:
+        """The part of a writer."""
+        rows = {block.variable: block.shape[0] for block in ready.blocks if variables[block.variable].open}
+        return cls(ready.step, {ready.time}, {rank: ready.blocks}, {rank: data}, rows)
+
+    def of_variable(self, name: str) -> list[tuple[int, Block, Any]]:
+        """Rank, block and bytes of each writer that has a block of a variable."""
+        return [
+            (rank, block, data)
+            for rank, blocks in self.blocks.items()
+            for block, data in zip(blocks, self.data[rank], strict=True)
+            if block.variable == name
+        ]
+
     def append(self, other: Part) -> None:
         """Puts the part of the next child behind this one."""
         self.times |= other.times
         for rank, blocks in other.blocks.items():
-            self.blocks[rank] = tuple(
-                block.moved(self.rows[block.variable]) if self.rows.get(block.variable) else block
-                for block in blocks
-            )
+            self.blocks[rank] = tuple(block.moved(self.rows.get(block.variable, 0)) for block in blocks)
         self.data |= other.data
         for name, count in other.rows.items():
             self.rows[name] = self.rows.get(name, 0) + count
         self.missing += other.missing
-
-
-def part_of(
-    rank: int, step: int, time: float, blocks: tuple[Block, ...], variables: Mapping[str, Variable]
-) -> Part:
-    """The part of a writer."""
-    rows = {block.variable: block.shape[0] for block in blocks if variables[block.variable].open}
-    return Part(step, {time}, {rank: blocks}, {}, rows)
 
 
 @dataclass
@@ -76,29 +78,21 @@ class Gathering:
 
     Args:
         children: child → the ranks of the writers beneath it, in the order in which their rows stand.
-        patience: seconds that a step waits for a child that is not connected.
+        patience: as of ``Stage``.
     """
 
     def __init__(self, children: Mapping[Hashable, Sequence[int]], patience: float) -> None:
         self._children = {child: _Child(tuple(ranks)) for child, ranks in children.items()}
         self._patience = patience
-        self._open: dict[int, dict[Hashable, Part | None]] = {}
+        # Step → child → its part; None until that arrives.
+        self.open: dict[int, dict[Hashable, Part | None]] = {}
         self._since: dict[int, float] = {}
 
-    # --- what children tell
-
     def joined(self, child: Hashable, last: int, held: Collection[int], now: float) -> None:
-        """A child is connected.
-
-        Args:
-            child: the child.
-            last: it announces no step up to this one but those in ``held``.
-            held: steps of which its part will arrive.
-            now: seconds.
-        """
+        """A child is connected; it announces no step up to ``last`` but those in ``held``."""
         known = self._children[child]
         known.last, known.here, known.left = last, True, False
-        for step in [step for step, parts in self._open.items() if step not in held]:
+        for step in [step for step, parts in self.open.items() if step not in held]:
             self.withdrawn(child, step)
         for step in held:
             self.announced(child, step, now)
@@ -106,43 +100,34 @@ class Gathering:
     def opened(self, step: int, now: float) -> None:
         """A step is to be put together, whoever has a part in it."""
         self._since.setdefault(step, now)
-        self._open.setdefault(step, {})
+        self.open.setdefault(step, {})
 
     def announced(self, child: Hashable, step: int, now: float) -> None:
         """A child will have a part in a step."""
         self.opened(step, now)
-        self._open[step].setdefault(child, None)
+        self.open[step].setdefault(child, None)
 
     def passed(self, child: Hashable, step: int) -> None:
         """A child announces no step up to this one any more."""
         known = self._children[child]
         known.last = max(known.last, step)
 
-    def arrived(self, child: Hashable, part: Part) -> bool:
-        """The part of a child is here. False if that step is not open, or the part has been here."""
-        parts = self._open.get(part.step)
-        if parts is None or self.has(child, part.step):
-            return False
-        parts[child] = part
-        return True
+    def arrived(self, child: Hashable, part: Part) -> None:
+        """The part of a child is here; nothing changes if the step is not open, or the part has been here."""
+        if part.step in self.open and not self.has(child, part.step):
+            self.open[part.step][child] = part
 
     def withdrawn(self, child: Hashable, step: int) -> None:
         """A child has no part in a step any more."""
-        if self._open.get(step, {}).get(child, 0) is None:
-            del self._open[step][child]
+        if self.open.get(step, {}).get(child, 0) is None:
+            del self.open[step][child]
 
     def lost(self, child: Hashable, now: float, offers: bool = True) -> None:
-        """The connection to a child has ended.
-
-        Args:
-            child: the child.
-            now: seconds.
-            offers: whether what it has announced will arrive all the same.
-        """
+        """The connection to a child has ended; it ``offers`` still what it has announced, or does not."""
         known = self._children[child]
         known.here, known.lost = False, now
         if not offers:
-            for step in list(self._open):
+            for step in list(self.open):
                 self.withdrawn(child, step)
 
     def left(self, child: Hashable) -> None:
@@ -151,45 +136,32 @@ class Gathering:
 
     def close(self, step: int) -> None:
         """Forgets a step."""
-        self._open.pop(step, None)
+        self.open.pop(step, None)
         self._since.pop(step, None)
-
-    # --- what follows from it
 
     @property
     def behind(self) -> list[tuple[Hashable, int]]:
         """Children that are connected and may announce more, and the newest step of each."""
         return [(key, child.last) for key, child in self._children.items() if child.here and not child.left]
 
-    @property
-    def steps(self) -> list[int]:
-        """The steps that are open."""
-        return sorted(self._open)
-
     def has(self, child: Hashable, step: int) -> bool:
         """Whether the part of a child has arrived."""
-        return self._open.get(step, {}).get(child) is not None
+        return self.open.get(step, {}).get(child) is not None
 
     def next(self, now: float) -> Part | Hold | None:
-        """The oldest step, put together; it stays open until ``close``.
-
-        Returns:
-            The part; why it is not complete; or None if no step is open.
-        """
-        if not self._open:
+        """The oldest step, put together, which stays open until ``close``; why it is not complete; None if no
+        step is open."""
+        if not self.open:
             return None
-        step = min(self._open)
-        parts = self._open[step]
+        step = min(self.open)
+        parts = self.open[step]
         waits: Hold | None = None
         whole = Part(step)
         for key, child in self._children.items():
             part = parts.get(key)
-            if part is not None:
-                whole.append(part)
-                continue
-            hold = self._hold(key, child, step, now)
+            hold = None if part else self._hold(key, child, step, now)
             if hold is None:
-                whole.append(Part(step, missing=child.ranks))
+                whole.append(part or Part(step, missing=child.ranks))
             elif waits is None or waits.until is not None:
                 waits = hold
         return waits or whole
@@ -197,7 +169,7 @@ class Gathering:
     def _hold(self, key: Hashable, child: _Child, step: int, now: float) -> Hold | None:
         """Why a part that has not arrived is waited for; None if it is missing."""
         who = f"rank {key}" if isinstance(key, int) else str(key)
-        if key in self._open[step]:
+        if key in self.open[step]:
             return Hold(f"step {step} of {who} is not pulled yet")
         if child.last >= step or child.left:
             return None

@@ -1,5 +1,4 @@
-"""What writers and a staging node tell each other, one message a packet; ``docs/staging.md`` has them in a
-table."""
+"""What writers and a staging node tell each other, one message a packet; ``docs/staging.md`` has a table."""
 
 from __future__ import annotations
 
@@ -27,10 +26,6 @@ class Hello(_Message, frozen=True, tag=1):
     """A writer begins, or begins again.
 
     Args:
-        version: of these messages.
-        rank: of the writer, from 0.
-        writers: how many there are.
-        variables: what all writers write.
         last: the newest step that it has announced, -1 if none.
         held: those that it still holds, and announces again now. It announces no other up to ``last``.
     """
@@ -47,10 +42,8 @@ class Ready(_Message, frozen=True, tag=2):
     """A step of a writer may be pulled.
 
     Args:
-        step: its number, from 0.
-        time: of the simulation.
         blocks: at most one of each variable.
-        start: of the first block in the writer's memory; the others follow, each at a multiple of 64.
+        start: of the first block in the writer's memory; ``layout`` has the others.
         slot: which entry of the memory's table says whether the step is still there; -1 for a step in a file,
             which comes with the message.
         generation: what that entry is as long as it is there.
@@ -74,33 +67,27 @@ class Bye(_Message, frozen=True, tag=4):
     """A writer announces no more steps."""
 
 
-class Safe(_Message, frozen=True, tag=5):
-    """A step is committed: on the disk, whole."""
-
-    step: int
-
-
-class Gone(_Message, frozen=True, tag=6):
-    """A step will not be committed, for a reason."""
+class Fate(_Message, frozen=True, tag=5):
+    """What became of a step: the reason why it will not be committed; "" if it is, on the disk, whole."""
 
     step: int
     reason: str
 
 
-class Waits(_Message, frozen=True, tag=7):
+class Waits(_Message, frozen=True, tag=6):
     """Why the oldest step of a writer waits now."""
 
     reason: str
 
 
-class Refused(_Message, frozen=True, tag=8):
+class Refused(_Message, frozen=True, tag=7):
     """The staging node ends the connection, for a reason."""
 
     reason: str
 
 
 FromWriter = Hello | Ready | Dropped | Bye
-ToWriter = Safe | Gone | Waits | Refused
+ToWriter = Fate | Waits | Refused
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {
     kinds: msgspec.msgpack.Decoder(kinds) for kinds in (FromWriter, ToWriter)
@@ -108,11 +95,7 @@ _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {
 
 
 def encode(message: FromWriter | ToWriter) -> bytes:
-    """The bytes of a message.
-
-    Raises:
-        StagingError: they are too many.
-    """
+    """The bytes of a message; StagingError if they are too many."""
     data = _encoder.encode(message)
     if len(data) > MOST_BYTES:
         raise StagingError(f"expected a message of at most {MOST_BYTES} bytes, found {len(data)}")
@@ -120,32 +103,17 @@ def encode(message: FromWriter | ToWriter) -> bytes:
 
 
 def decode(data: bytes, kinds: Any) -> Any:
-    """The message that bytes from another process are.
-
-    Args:
-        data: the bytes.
-        kinds: ``FromWriter`` or ``ToWriter``.
-
-    Raises:
-        StagingError: they are none of ``kinds``.
-    """
+    """The message from another process; StagingError if it is none of ``kinds``, one of the unions above."""
     try:
-        if len(data) > MOST_BYTES:
-            raise StagingError(f"expected a message of at most {MOST_BYTES} bytes, found {len(data)}")
         return _decoders[kinds].decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise StagingError(f"expected a message of staging, found {shown(error)}") from None
 
 
-def same(variables: tuple[Variable, ...]) -> bytes:
-    """Bytes that are equal if variables are declared alike, an attribute that is NaN included."""
-    return msgspec.msgpack.encode(variables, order="deterministic")
-
-
 def layout(blocks: tuple[Block, ...]) -> tuple[list[int], int]:
-    """Where blocks begin behind the start of their step, and how many bytes the step takes."""
+    """Where blocks begin behind the start of their step, and how many bytes it takes."""
     starts, size = [], 0
     for block in blocks:
         starts.append(size)
         size += -(-block.nbytes // LINE) * LINE
-    return starts, size
+    return starts, max(size, LINE)

@@ -3,14 +3,16 @@ whole.
 
 A variable is a global array, of which each writer has one block a step. The first dimension may be open
 (None): then blocks have any number of rows, and where they begin is settled downstream
-(``evflow.staging.offsets``).
+(``evflow.staging.gathering``).
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,9 +26,7 @@ __all__ = ["Block", "Variable"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _TAKEN = ("step", "time")
 _TAKEN_ATTRIBUTES = ("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS")
-_DTYPES = {
-    f"{kind}{width}" for kind, widths in {"i": "1248", "u": "1248", "f": "48"}.items() for width in widths
-}
+_DTYPES = "f4 f8 i1 i2 i4 i8 u1 u2 u4 u8".split()
 MOST_DIMENSIONS = 8
 MOST_VARIABLES = 256
 MOST_WRITERS = 65_536
@@ -34,33 +34,32 @@ MOST_WRITERS = 65_536
 Shape = tuple[int, ...]
 
 
-def check_name(what: str, name: object) -> str:
-    """A name that may be part of a file's name and of a variable in a file.
+def expect(fits: object, what: str, found: object, expected: str) -> None:
+    """Refuses a setting that does not fit: raises StagingError."""
+    if not fits:
+        raise StagingError(f"{what} {shown(found)}: expected {expected}")
 
-    Raises:
-        StagingError: it is not; ``what`` says whose name it is.
-    """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise StagingError(
-            f"{what} {shown(name, 80)}: expected 1 to 64 letters, digits and _, beginning with a letter"
-        )
-    return name
+
+def _check_name(what: str, name: object) -> None:
+    fits = isinstance(name, str) and _NAME.fullmatch(name)
+    expect(fits, what, name, "1 to 64 letters, digits and _, beginning with a letter")
+
+
+def check_path(what: str, path: str | Path) -> None:
+    """Refuses a path at which nobody can listen."""
+    fits = Path(path).name and len(os.fsencode(path)) <= 100 and "\0" not in str(path)
+    expect(fits, what, str(path), "a path of 1 to 100 bytes")
 
 
 def _plain(what: str, name: str, value: Any) -> str | int | float:
     """The value of an attribute, as Python has it."""
-    if name in _TAKEN_ATTRIBUTES:
-        raise StagingError(f"{what}: attribute {name}: HDF5 has {name} of its own; choose another name")
+    expect(name not in _TAKEN_ATTRIBUTES, what, name, "another name: HDF5 has attributes of this name")
     if isinstance(value, float):
         return float(value)
-    if isinstance(value, str) and "\0" not in value and not any("\ud800" <= c <= "\udfff" for c in value):
-        return str(value)
-    if isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63:
-        return int(value)
-    raise StagingError(
-        f"{what}: attribute {name}: expected a text or a number, without NUL and of 64 bits at most, "
-        f"found {shown(value)}"
-    )
+    text = isinstance(value, str) and "\0" not in value and not re.search("[\ud800-\udfff]", value)
+    number = isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+    expect(text or number, f"{what} {name}", value, "a text or a number, without NUL, of 64 bits at most")
+    return str(value) if text else int(value)
 
 
 class Variable(msgspec.Struct, frozen=True, array_like=True):
@@ -90,36 +89,24 @@ class Variable(msgspec.Struct, frozen=True, array_like=True):
     attributes: dict[str, str | int | float] = {}
 
     def __post_init__(self) -> None:
-        what = f"variable {check_name('variable', self.name)}"
-        if self.name in _TAKEN:
-            raise StagingError(f"{what}: a store has {self.name} of its own; give the variable another name")
-        if self.dtype not in _DTYPES:
-            raise StagingError(
-                f"{what}: dtype {shown(self.dtype)}: expected one of {', '.join(sorted(_DTYPES))}"
-            )
-        if not isinstance(self.shape, tuple) or not 1 <= len(self.shape) <= MOST_DIMENSIONS:
-            raise StagingError(
-                f"{what}: shape {shown(self.shape)}: expected a tuple of 1 to {MOST_DIMENSIONS} sizes"
-            )
-        for place, size in enumerate(self.shape):
-            if not (isinstance(size, int) and 1 <= size < 1 << 40) and (place or size is not None):
-                raise StagingError(
-                    f"{what}: shape {shown(self.shape)}: expected sizes of 1 or more; the first may be None"
-                )
-        names = self.dimensions or tuple(f"{self.name}_{place}" for place in range(len(self.shape)))
-        if (
-            len(names) != len(self.shape)
-            or len(set(names)) != len(names)
-            or set(names) & {*_TAKEN, self.name}
-        ):
-            raise StagingError(
-                f"{what}: dimensions {shown(names)}: expected {len(self.shape)} different names, "
-                f"none of them step, time or {self.name}"
-            )
-        for name in (*names, *self.attributes):
-            check_name(f"{what}: dimension or attribute", name)
-        attributes = {name: _plain(what, name, value) for name, value in self.attributes.items()}
-        msgspec.structs.force_setattr(self, "attributes", attributes)
+        name, shape, what = self.name, self.shape, f"variable {self.name}"
+        _check_name("variable", name)
+        if name in _TAKEN:
+            raise StagingError(f"{what}: a store has {name} of its own; give the variable another name")
+        expect(self.dtype in _DTYPES, f"{what}: dtype", self.dtype, f"one of {', '.join(_DTYPES)}")
+        fits = isinstance(shape, tuple) and 1 <= len(shape) <= MOST_DIMENSIONS
+        expect(fits, f"{what}: shape", shape, f"a tuple of 1 to {MOST_DIMENSIONS} sizes")
+        for place, size in enumerate(shape):
+            fits = (isinstance(size, int) and 1 <= size < 1 << 40) or (size is None and not place)
+            expect(fits, f"{what}: shape", shape, "sizes of 1 or more; the first may be None")
+        names = self.dimensions or tuple(f"{name}_{place}" for place in range(len(shape)))
+        fits = len(names) == len(set(names)) == len(shape) and not set(names) & {*_TAKEN, name}
+        expected = f"{len(shape)} different names, none of them step, time or {name}"
+        expect(fits, f"{what}: dimensions", names, expected)
+        for one in (*names, *self.attributes):
+            _check_name(f"{what}: dimension or attribute", one)
+        plain = {one: _plain(f"{what}: attribute", one, value) for one, value in self.attributes.items()}
+        msgspec.structs.force_setattr(self, "attributes", plain)
         msgspec.structs.force_setattr(self, "dimensions", names)
 
     @property
@@ -138,9 +125,9 @@ class Variable(msgspec.Struct, frozen=True, array_like=True):
         Raises:
             StagingError: the block is not within the global shape.
         """
-        return check_block(
-            self, Block(self.name, tuple(offset or (0,) * len(shape)), tuple(shape), self.dtype)
-        )
+        made = Block(self.name, tuple(offset or (0,) * len(shape)), tuple(shape), self.dtype)
+        check_blocks("block", {self.name: self}, (made,))
+        return made
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -176,41 +163,43 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
         """The block of an open variable, ``rows`` further behind."""
         return Block(self.variable, (self.offset[0] + rows, *self.offset[1:]), self.shape, self.dtype)
 
+    def overlaps(self, other: Block) -> bool:
+        """Whether this block and ``other`` have an element in common."""
+        sides = zip(self.offset, self.shape, other.offset, other.shape, strict=True)
+        return all(a < b + m and b < a + n for a, n, b, m in sides)
 
-def check_block(variable: Variable, block: Block) -> Block:
-    """A block that is one of its variable.
 
-    Raises:
-        StagingError: another dtype or number of dimensions, or not within the global shape.
-    """
+def check_blocks(what: str, variables: Mapping[str, Variable], blocks: Sequence[Block]) -> None:
+    """Refuses two blocks of a variable, and one that is not of its dtype and within its shape."""
+    names = [block.variable for block in blocks]
+    if len(set(names)) < len(names) or set(names) - variables.keys():
+        known = shown(list(variables))
+        raise StagingError(f"{what}: expected at most one block of each of {known}, found {shown(names)}")
+    for block in blocks:
+        _check_block(variables[block.variable], block)
+
+
+def _check_block(variable: Variable, block: Block) -> None:
     entries = (*block.shape, *block.offset)
     fits = len(block.shape) == len(block.offset) == len(variable.shape) and all(
         isinstance(entry, int) and 0 <= entry < 1 << 40 for entry in entries
     )
     if fits:
-        rows = block.shape[0] if variable.open else variable.shape[0]
-        whole = (rows, *variable.shape[1:])
-        fits = all(o + n <= (w or 0) for o, n, w in zip(block.offset, block.shape, whole, strict=True))
+        whole = whole_shape(variable, [block])
+        fits = all(o + n <= w for o, n, w in zip(block.offset, block.shape, whole, strict=True))
         # Of an open variable: nobody else has a part of its rows.
-        fits = fits and (not variable.open or block.shape[1:] == variable.shape[1:])
+        fits = fits and (not variable.open or block.shape == whole)
+    what = f"variable {variable.name}"
     if not fits or block.dtype != variable.dtype or (not variable.open and 0 in block.shape):
         raise StagingError(
-            f"variable {variable.name}: expected a block of {variable.dtype} within {variable.shape}, found "
+            f"{what}: expected a block of {variable.dtype} within {variable.shape}, found "
             f"{shown(block.dtype)} of shape {shown(block.shape)} at {shown(block.offset)}"
         )
-    if block.nbytes >= 1 << 40:
-        raise StagingError(
-            f"variable {variable.name}: expected a block of less than 1 TiB, found {block.nbytes} bytes"
-        )
-    return block
+    expect(block.nbytes < 1 << 40, f"{what}: a block of", block.nbytes, "less than 1 TiB")
 
 
 def by_name(variables: Iterable[Variable]) -> dict[str, Variable]:
-    """Variables by name.
-
-    Raises:
-        StagingError: there are none or too many, two have one name, or a dimension has two sizes.
-    """
+    """Variables by name; refuses too many, two of one name, and a dimension of two sizes."""
     found: dict[str, Variable] = {}
     sizes: dict[str, int | None] = {}
     for variable in variables:
@@ -221,12 +210,17 @@ def by_name(variables: Iterable[Variable]) -> dict[str, Variable]:
             if sizes.setdefault(name, size) != size:
                 raise StagingError(f"dimension {name}: expected one size, found {sizes[name]} and {size}")
     if both := sizes.keys() & found.keys():
-        raise StagingError(
-            f"expected other names for dimensions than for variables, found {', '.join(sorted(both))}"
-        )
+        names = ", ".join(sorted(both))
+        raise StagingError(f"expected other names for dimensions than for variables, found {names}")
     if not 1 <= len(found) <= MOST_VARIABLES:
         raise StagingError(f"expected 1 to {MOST_VARIABLES} variables, found {len(found)}")
     return found
+
+
+def alike(*variables: Sequence[Variable]) -> bool:
+    """Whether variables are declared alike."""
+    # As bytes: an attribute that is NaN is not equal to itself.
+    return len({msgspec.msgpack.encode(one, order="deterministic") for one in variables}) == 1
 
 
 def whole_shape(variable: Variable, blocks: Iterable[Block]) -> Shape:
@@ -236,38 +230,18 @@ def whole_shape(variable: Variable, blocks: Iterable[Block]) -> Shape:
 
 
 def trouble_with(variable: Variable, blocks: Mapping[int, Block], gaps: bool = False) -> str:
-    """Why blocks do not make a whole step of their variable, in words; "" if they do.
-
-    Args:
-        variable: the variable.
-        blocks: rank → block, with settled offsets.
-        gaps: whether elements may be missing.
-
-    Returns:
-        Names the first two ranks whose blocks overlap, or how many elements are missing.
-    """
-    # Blocks ordered by their first row: only those that still reach into a row can overlap there.
-    order = sorted(
-        (rank for rank in blocks if blocks[rank].nbytes), key=lambda rank: (blocks[rank].offset, rank)
-    )
+    """Why blocks, by rank, do not make a whole step of their variable, in words; "" if they do. With
+    ``gaps``, elements may be missing."""
     reaching: list[int] = []
-    for rank in order:
+    # By their first rows: only blocks that still reach into a row can overlap there.
+    for rank in sorted((r for r in blocks if blocks[r].nbytes), key=lambda r: (blocks[r].offset, r)):
         block = blocks[rank]
-        reaching = [
-            other for other in reaching if blocks[other].offset[0] + blocks[other].shape[0] > block.offset[0]
-        ]
+        reaching = [r for r in reaching if blocks[r].offset[0] + blocks[r].shape[0] > block.offset[0]]
         for other in reaching:
-            if _overlap(blocks[other], block):
-                where = f"at {block.offset} overlaps that of rank {other}"
-                return f"{variable.name}: the block of rank {rank} {where}"
+            if block.overlaps(blocks[other]):
+                which = f"the block of rank {rank} at {block.offset} overlaps that of rank {other}"
+                return f"{variable.name}: {which}"
         reaching.append(rank)
     size = math.prod(whole_shape(variable, blocks.values()))
-    there = sum(math.prod(block.shape) for block in blocks.values())
-    return (
-        "" if there == size or gaps else f"{variable.name}: {size - there} of {size} elements are in no block"
-    )
-
-
-def _overlap(one: Block, other: Block) -> bool:
-    sides = zip(one.offset, one.shape, other.offset, other.shape, strict=True)
-    return all(a < b + m and b < a + n for a, n, b, m in sides)
+    lack = size - sum(math.prod(block.shape) for block in blocks.values())
+    return f"{variable.name}: {lack} of {size} elements are in no block" if lack and not gaps else ""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from evflow.staging.messages import Ready, layout
 from evflow.staging.schedulers import Hold, Scheduler
 
-LEAST_PIECE = 4096
-
 
 @dataclass(eq=False)
 class Transfer:
-    """A step of one writer that is pulled.
+    """A step of one writer that is pulled from its source: an offer, to a scheduler.
 
     Attributes:
-        source: whatever the bytes are read from.
-        left: bytes that no piece has been taken of.
+        since: when it was announced, in seconds.
+        phases: rank → whether its application is communicating.
+        place: number of the block that is pulled next, and how much of it has been.
         moving: pieces under way.
         data: where the blocks are copied to, one buffer each; made with the first piece.
     """
@@ -61,37 +60,17 @@ class Piece(NamedTuple):
 
 
 class Pulling:
-    """The transfers of a staging node.
-
-    Args:
-        scheduler: orders and holds them.
-        piece: bytes that are copied at a time, at most.
-        memory: bytes of steps that the node may hold; the oldest step is pulled even beyond that.
-
-    Attributes:
-        transfers: (step, rank) → what is pulled or was pulled, until ``release``.
-        phases: rank → whether its application is communicating.
-        memory: as given.
-    """
+    """The transfers of a staging node, by step and rank, until ``release``; settings as of ``Stage``."""
 
     def __init__(self, scheduler: Scheduler, piece: int, memory: int) -> None:
         self.transfers: dict[tuple[int, int], Transfer] = {}
         self.phases: dict[int, bool] = {}
         self._scheduler, self._piece, self.memory = scheduler, piece, memory
 
-    def offer(self, rank: int, ready: Ready, source: Any, now: float) -> bool:
-        """A writer offers a step. One that is complete stays as it is; any other begins anew.
-
-        Returns:
-            Whether the source is used.
-        """
-        known = self.transfers.get((ready.step, rank))
-        if known is not None and known.done:
-            return False
-        if known is not None:
-            known.cancelled = True
-        self.transfers[ready.step, rank] = Transfer(rank, ready, source, now, self.phases)
-        return True
+    def offer(self, rank: int, ready: Ready, source: Any, now: float) -> None:
+        """A writer offers a step. One that is complete stays as it is; any other begins anew."""
+        if self.drop(ready.step, rank):
+            self.transfers[ready.step, rank] = Transfer(rank, ready, source, now, self.phases)
 
     def drop(self, step: int, rank: int) -> bool:
         """A writer gives a step up. False if all of it has been copied: then it is kept."""
@@ -102,28 +81,19 @@ class Pulling:
         del self.transfers[step, rank]
         return True
 
-    def release(self, step: int) -> list[Transfer]:
-        """Forgets a step; gives what was there of it."""
-        found = [self.transfers.pop(key) for key in [key for key in self.transfers if key[0] == step]]
-        for transfer in found:
-            transfer.cancelled = True
-        return found
+    def release(self, step: int) -> None:
+        """Forgets a step."""
+        for key in [key for key in self.transfers if key[0] == step]:
+            self.transfers.pop(key).cancelled = True
 
     @property
     def used(self) -> int:
         """Bytes of steps that the node holds."""
         return sum(transfer.nbytes for transfer in self.transfers.values() if transfer.begun)
 
-    def next(self, behind: Iterable[tuple[int, int]], now: float) -> Piece | Hold | None:
-        """What to copy next.
-
-        Args:
-            behind: rank and newest step of the writers that may announce more.
-            now: seconds on a clock that only goes forward.
-
-        Returns:
-            A piece; why none may be copied now; or None if nothing is offered.
-        """
+    def next(self, behind: Sequence[tuple[int, int]], now: float) -> Piece | Hold | None:
+        """A piece to copy next; why none may be copied now; None if nothing is offered. Writers that may
+        announce more are in ``behind``, with their newest steps."""
         offers = [transfer for transfer in self.transfers.values() if not transfer.begun or transfer.left]
         if not offers:
             return None
@@ -131,16 +101,15 @@ class Pulling:
         fit = [one for one in offers if one.begun or one.step == oldest or used + one.nbytes <= self.memory]
         if not fit:
             return Hold(f"the staging node holds {used} bytes, of {self.memory} that it may")
-        last = dict(behind)
-        first: Hold | None = None
-        for offer in sorted(fit, key=self._scheduler.key):
-            hold = self._scheduler.hold(
-                offer, fit, [rank for rank, step in last.items() if step < offer.step], now
-            )
+        holds: list[Hold] = []
+        for offer in sorted(fit, key=self._scheduler.order):
+            earlier = [rank for rank, step in behind if step < offer.step]
+            hold = self._scheduler.hold(offer, fit, earlier, now)
             if hold is None:
                 return self._cut(offer, now)
-            first = _sooner(first, hold)
-        return first
+            holds.append(hold)
+        # The first reason, until the soonest of the times.
+        return Hold(holds[0].reason, min((h.until for h in holds if h.until is not None), default=None))
 
     def _cut(self, transfer: Transfer, now: float) -> Piece:
         transfer.begun = True
@@ -156,30 +125,13 @@ class Pulling:
         self._scheduler.pulled(transfer, size, now)
         return Piece(transfer, number, start, offset, size)
 
-    def moved(self, piece: Piece, valid: bool) -> Transfer | None:
-        """A piece has been copied.
-
-        Args:
-            piece: as ``next`` gave it.
-            valid: whether the step was still there when the copy was complete.
-
-        Returns:
-            The transfer, if all of it has been copied now. One that is not valid is forgotten.
-        """
+    def moved(self, piece: Piece, valid: bool) -> bool:
+        """A piece has been copied; the step is forgotten if it was not there any more (``valid``). Whether
+        all of the transfer is complete now."""
         transfer = piece.transfer
         transfer.moving -= 1
-        if transfer.cancelled:
-            return None
-        if not valid:
-            transfer.cancelled = True
-            del self.transfers[transfer.step, transfer.rank]
-            return None
-        return transfer if transfer.done else None
-
-
-def _sooner(one: Hold | None, other: Hold) -> Hold:
-    """The first reason, until the sooner of two times; any may end before, if one has no time."""
-    if one is None:
-        return other
-    times = [hold.until for hold in (one, other) if hold.until is not None]
-    return Hold(one.reason, min(times, default=None))
+        if valid or transfer.cancelled:
+            return transfer.done and not transfer.cancelled
+        transfer.cancelled = True
+        del self.transfers[transfer.step, transfer.rank]
+        return False

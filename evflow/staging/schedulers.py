@@ -6,33 +6,18 @@ piece.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evflow.errors import StagingError
-from evflow.outside import shown
+from msgspec import Struct
+
+from evflow.staging.model import expect
+
+if TYPE_CHECKING:
+    from evflow.staging.pulling import Transfer as Offer
 
 __all__ = ["All", "AvoidCongestion", "ConstantDrain", "InOrder", "RateLimit", "Scheduler"]
-
-
-class Offer(Protocol):
-    """A step of one writer that is not pulled yet.
-
-    Attributes:
-        rank: of the writer.
-        step: its number.
-        since: when it was announced, in seconds.
-        begun: whether a part of it was pulled.
-        communicating: whether its application is communicating now.
-    """
-
-    rank: int
-    step: int
-    since: float
-    begun: bool
-
-    @property
-    def communicating(self) -> bool: ...
 
 
 class Hold(NamedTuple):
@@ -42,20 +27,16 @@ class Hold(NamedTuple):
     until: float | None = None
 
 
-class Scheduler:
+class Scheduler(Struct, tag=True):
     """Pulls in the order of announcements, without any limit; the base of the others.
 
     Example:
         >>> from evflow import staging
-        >>> staging.Scheduler().plain()
-        ['Scheduler']
+        >>> staging.Scheduler()
+        Scheduler()
     """
 
-    def plain(self) -> list[Any]:
-        """The scheduler as plain data: the name of its class, and its arguments."""
-        return [type(self).__name__]
-
-    def key(self, offer: Offer) -> tuple[Any, ...]:
+    def order(self, offer: Offer) -> tuple[Any, ...]:
         """Offers with smaller keys come first; ``offer`` is one of those there are."""
         return (offer.since, offer.step, offer.rank)
 
@@ -77,7 +58,7 @@ class Scheduler:
         """Notes that ``size`` bytes of ``offer`` are being pulled from ``now`` on."""
 
 
-class ConstantDrain(Scheduler):
+class ConstantDrain(Scheduler, tag=True):
     """Pulls at most ``pulls`` steps of writers at a time, and begins the next when one of them is done.
 
     Args:
@@ -89,13 +70,11 @@ class ConstantDrain(Scheduler):
         2
     """
 
-    def __init__(self, pulls: int = 1) -> None:
-        if not isinstance(pulls, int) or pulls < 1:
-            raise StagingError(f"constant drain: pulls {pulls!r}: expected an integer of 1 or more")
-        self.pulls = pulls
+    pulls: int = 1
 
-    def plain(self) -> list[Any]:
-        return ["ConstantDrain", self.pulls]
+    def __post_init__(self) -> None:
+        fits = isinstance(self.pulls, int) and self.pulls >= 1
+        expect(fits, "constant drain: pulls", self.pulls, "an integer of 1 or more")
 
     def hold(self, offer: Offer, offers: Sequence[Offer], behind: Sequence[int], now: float) -> Hold | None:
         if offer.begun or sum(other.begun for other in offers) < self.pulls:
@@ -103,21 +82,21 @@ class ConstantDrain(Scheduler):
         return Hold(f"{self.pulls} pulls at a time are allowed, and are under way")
 
 
-class AvoidCongestion(Scheduler):
+class AvoidCongestion(Scheduler, tag=True):
     """Pulls nothing from a writer whose application says that it is communicating (``Writer.communicating``).
 
     What is under way when that begins ends with its piece, so small pieces disturb for a short time only.
 
     Example:
         >>> from evflow import staging
-        >>> scheduler = staging.All(staging.AvoidCongestion(), staging.ConstantDrain(1))
+        >>> scheduler = staging.All([staging.AvoidCongestion(), staging.ConstantDrain(1)])
     """
 
     def hold(self, offer: Offer, offers: Sequence[Offer], behind: Sequence[int], now: float) -> Hold | None:
         return Hold(f"the application of rank {offer.rank} is communicating") if offer.communicating else None
 
 
-class InOrder(Scheduler):
+class InOrder(Scheduler, tag=True):
     """Pulls in the order of a key, one after another: nothing begins before what comes earlier by its key.
 
     Args:
@@ -125,35 +104,31 @@ class InOrder(Scheduler):
 
     Example:
         >>> from evflow import staging
-        >>> staging.InOrder(("step", "rank")).by
+        >>> staging.InOrder(("step", "rank")).key
         ('step', 'rank')
     """
 
-    def __init__(self, key: Sequence[str] = ("step", "rank")) -> None:
-        if sorted(key) != ["rank", "step"]:
-            raise StagingError(f"in order: key {key!r}: expected ('step', 'rank') or ('rank', 'step')")
-        self.by = tuple(key)
+    key: tuple[str, ...] = ("step", "rank")
 
-    def plain(self) -> list[Any]:
-        return ["InOrder", list(self.by)]
+    def __post_init__(self) -> None:
+        fits = sorted(self.key) == ["rank", "step"]
+        expect(fits, "in order: key", self.key, "('step', 'rank') or ('rank', 'step')")
 
-    def key(self, offer: Offer) -> tuple[Any, ...]:
-        return tuple(getattr(offer, name) for name in self.by)
+    def order(self, offer: Offer) -> tuple[Any, ...]:
+        return tuple(getattr(offer, name) for name in self.key)
 
     def hold(self, offer: Offer, offers: Sequence[Offer], behind: Sequence[int], now: float) -> Hold | None:
         if offer.begun:
             return None
-        first = min(offers, key=lambda other: (not other.begun, self.key(other)))
+        first = min(offers, key=lambda other: (not other.begun, self.order(other)))
         if first is not offer:
             return Hold(f"step {first.step} of rank {first.rank} comes first")
-        if self.by[0] == "step" and behind:
-            return Hold(
-                f"a step up to {offer.step} of rank {min(behind)} may come first, and is not announced"
-            )
-        return None
+        if self.key[0] == "rank" or not behind:
+            return None
+        return Hold(f"a step up to {offer.step} of rank {min(behind)} may come first, and is not announced")
 
 
-class RateLimit(Scheduler):
+class RateLimit(Scheduler, tag=True, dict=True):
     """Pulls from each writer at most ``rate`` bytes a second: over any time, so many and one piece more.
 
     Args:
@@ -162,17 +137,17 @@ class RateLimit(Scheduler):
     Example:
         >>> from evflow import staging
         >>> staging.RateLimit(100 << 20).rate
-        104857600
+        104857600.0
     """
 
-    def __init__(self, rate: float) -> None:
-        if not isinstance(rate, int | float) or not 0 < rate < float("inf"):
-            raise StagingError(f"rate limit: rate {rate!r}: expected bytes a second, more than 0")
-        self.rate = rate
-        self._next: dict[int, float] = {}
+    rate: float
 
-    def plain(self) -> list[Any]:
-        return ["RateLimit", self.rate]
+    def __post_init__(self) -> None:
+        fits = isinstance(self.rate, int | float) and 0 < self.rate <= sys.float_info.max
+        expect(fits, "rate limit: rate", self.rate, "bytes a second, more than 0")
+        self.rate = float(self.rate)
+        # No field, so that it is not among the settings.
+        self._next: dict[int, float] = {}
 
     def hold(self, offer: Offer, offers: Sequence[Offer], behind: Sequence[int], now: float) -> Hold | None:
         due = self._next.get(offer.rank, now)
@@ -182,7 +157,7 @@ class RateLimit(Scheduler):
         self._next[offer.rank] = max(self._next.get(offer.rank, now), now) + size / self.rate
 
 
-class All(Scheduler):
+class All(Scheduler, tag=True):
     """Pulls a piece only if all of several schedulers allow it, in the order of the first.
 
     Args:
@@ -190,19 +165,18 @@ class All(Scheduler):
 
     Example:
         >>> from evflow import staging
-        >>> scheduler = staging.All(staging.InOrder(), staging.AvoidCongestion(), staging.RateLimit(1e9))
+        >>> scheduler = staging.All([staging.InOrder(), staging.AvoidCongestion(), staging.RateLimit(1e9)])
     """
 
-    def __init__(self, *schedulers: Scheduler) -> None:
-        if not schedulers:
-            raise StagingError("all: expected one scheduler or more")
-        self.schedulers = schedulers
+    schedulers: Sequence[Kind]
 
-    def plain(self) -> list[Any]:
-        return ["All", *(scheduler.plain() for scheduler in self.schedulers)]
+    def __post_init__(self) -> None:
+        given: Any = self.schedulers
+        fits = isinstance(given, list | tuple) and given and all(isinstance(one, Scheduler) for one in given)
+        expect(fits, "all: schedulers", given, "a list of one or more")
 
-    def key(self, offer: Offer) -> tuple[Any, ...]:
-        return self.schedulers[0].key(offer)
+    def order(self, offer: Offer) -> tuple[Any, ...]:
+        return self.schedulers[0].order(offer)
 
     def hold(self, offer: Offer, offers: Sequence[Offer], behind: Sequence[int], now: float) -> Hold | None:
         held = (scheduler.hold(offer, offers, behind, now) for scheduler in self.schedulers)
@@ -213,20 +187,5 @@ class All(Scheduler):
             scheduler.pulled(offer, size, now)
 
 
-_KINDS = {
-    kind.__name__: kind for kind in (Scheduler, ConstantDrain, AvoidCongestion, InOrder, RateLimit, All)
-}
-
-
-def scheduler_of(plain: Any) -> Scheduler:
-    """The scheduler that ``Scheduler.plain`` described.
-
-    Raises:
-        StagingError: there is none like that.
-    """
-    try:
-        name, *arguments = plain
-        kind: Any = _KINDS[name]
-        return kind(*map(scheduler_of, arguments)) if kind is All else kind(*arguments)
-    except (TypeError, KeyError, ValueError, RecursionError):
-        raise StagingError(f"scheduler {shown(plain)}: expected one of {', '.join(_KINDS)}") from None
+Kind = Scheduler | ConstantDrain | AvoidCongestion | InOrder | RateLimit | All
+"""What settings may name: one of these classes."""

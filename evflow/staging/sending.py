@@ -9,27 +9,15 @@ written.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from evflow.errors import StagingError
 from evflow.net.node.arena import FreeList
-from evflow.staging.messages import (
-    LINE,
-    Bye,
-    Dropped,
-    FromWriter,
-    Gone,
-    Hello,
-    Ready,
-    Refused,
-    Safe,
-    ToWriter,
-    Waits,
-    layout,
-)
+from evflow.staging.messages import Bye, Dropped, Fate, FromWriter, Hello, Ready, ToWriter, Waits, layout
 from evflow.staging.model import Block
 
 TABLE = 4096
@@ -42,41 +30,34 @@ Full = Literal["block", "drop oldest", "spill"]
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
 
+@dataclass(slots=True)
 class Held:
-    """A step that the writer holds until it is safe or gone.
+    """A step that the writer holds until it is safe or gone; ``announced`` once it is complete.
+    The ``file`` has its bytes if it is spilled."""
 
-    Attributes:
-        ready: the announcement of the step.
-        size: bytes that it takes.
-        announced: whether it is complete, and the staging node is to know.
-    """
-
-    __slots__ = ("announced", "ready", "size")
-
-    def __init__(self, ready: Ready, size: int) -> None:
-        self.ready, self.size, self.announced = ready, size, False
+    ready: Ready
+    size: int
+    announced: bool = False
+    file: Any = None
 
     @property
     def spilled(self) -> bool:
         """Whether it is in a file."""
         return self.ready.slot < 0
 
+    def close(self) -> None:
+        """Closes the file; whoever has it open or mapped keeps it."""
+        if self.file is not None:
+            self.file.close()
+
 
 class Sending:
-    """The steps of one writer.
-
-    Args:
-        hello: how the writer introduces itself.
-        budget: bytes of its memory, the table included.
-        full: what happens when a step finds no room.
-        disk: bytes that may be spilled at a time.
-        table: the table in the memory, int64.
+    """The steps of one writer; settings as of ``Writer``.
 
     Attributes:
         outbox: what is to be sent, oldest first.
-        held: step → what is held, oldest first.
-        safe: the newest step that was told to be safe, -1 if none.
-        fates: what became of steps, oldest first: number and reason; "" for a safe one.
+        held: what is held by step, oldest first.
+        refused: why the staging node refuses the writer; "" if it does not.
     """
 
     def __init__(self, hello: Hello, budget: int, full: Full, disk: int, table: Table) -> None:
@@ -89,53 +70,41 @@ class Sending:
         self.refused = ""
         self._free = FreeList(TABLE, budget)
         self._slots = list(range(MOST_STEPS, 0, -1))
-        self._last = hello.last
-        self._newest = hello.last
-        self._connected = self._met = False
-        self._left = False
-        self._waits = ""
-        self._told = ""
-
-    # --- steps
+        # The newest step that was announced, and that was begun.
+        self._last = self._newest = hello.last
+        self._connected = self._met = self._left = False
+        self._waits = self._told = ""
 
     def begin(self, step: int, time: float, blocks: tuple[Block, ...]) -> Held | None:
-        """Takes a step, if there is room for all of it; nothing is allocated before.
-
-        Returns:
-            Where the step is to be written; None if it has to wait, for the reason ``why`` gives.
-
-        Raises:
-            StagingError: the step can never be taken: its number does not rise, or it is larger than the
-                budget.
-        """
+        """Takes a step, if there is room for all of it; nothing is allocated before. None if it has to wait,
+        for the reason ``why`` gives; StagingError if it can never be taken."""
         what = f"step {step} of rank {self.hello.rank}"
         if self.refused:
             raise StagingError(f"{what}: the staging node has refused this writer: {self.refused}")
         if step <= self._newest or step >= 1 << 62:
             raise StagingError(f"{what}: expected a number above {self._newest}")
-        for other, held in self.held.items():
-            if not held.announced:
-                raise StagingError(f"{what}: expected step {other} to be complete before")
-        size = max(layout(blocks)[1], LINE)
+        for other in [other for other, held in self.held.items() if not held.announced]:
+            raise StagingError(f"{what}: expected step {other} to be complete before")
+        size = layout(blocks)[1]
         most = max(self.budget - TABLE, self.disk if self.full == "spill" else 0)
         if size > most:
-            raise StagingError(
-                f"{what}: it has {size} bytes, and there is never room for more than {most}; give the writer "
-                f"a budget of {size + TABLE} or more, or write smaller blocks"
-            )
+            room = f"it has {size} bytes, and there is never room for more than {most}"
+            advice = f"give the writer a budget of {size + TABLE} or more, or write smaller blocks"
+            raise StagingError(f"{what}: {room}; {advice}")
         place = self._room(size)
-        while place is None and self.full == "drop oldest" and (oldest := self._oldest()) is not None:
-            self._drop(oldest)
+        while place is None and self.full == "drop oldest" and (oldest := self._oldest(False)) is not None:
+            self.release(oldest)
+            self.outbox.append(Dropped(oldest))
+            full = f"its budget of {self.budget} bytes was full"
+            self.fates.append((oldest, f"dropped by rank {self.hello.rank}: {full}"))
             place = self._room(size)
         spilled = sum(held.size for held in self.held.values() if held.spilled)
         if place is None and self.full == "spill" and spilled + size <= self.disk:
             place = (0, -1)
         if place is None:
             piece = max((end - start for start, end in self._free.regions), default=0)
-            self._waits = (
-                f"{what} waits for {size} bytes: {self._free.free} of a budget of {self.budget} are free, "
-                f"{piece} in one piece"
-            )
+            free = f"{self._free.free} of a budget of {self.budget} are free, {piece} in one piece"
+            self._waits = f"{what} waits for {size} bytes: {free}"
             if self.full == "spill":
                 self._waits += f", and of {self.disk} bytes on disk {self.disk - spilled}"
             return None
@@ -151,23 +120,19 @@ class Sending:
         start = self._free.take(size)
         return None if start is None else (start, self._slots.pop())
 
-    def _oldest(self) -> int | None:
-        return next((step for step, held in self.held.items() if held.announced and not held.spilled), None)
-
-    def _drop(self, step: int) -> None:
-        self._release(step)
-        self.outbox.append(Dropped(step))
-        self.fates.append(
-            (step, f"dropped by rank {self.hello.rank}: its budget of {self.budget} bytes was full")
-        )
-
-    def _release(self, step: int) -> None:
+    def release(self, step: int) -> None:
+        """Gives the room of a step back; nobody is told."""
         held = self.held.pop(step)
+        held.close()
         if not held.spilled:
             # Before anything else is written there.
             self.table[held.ready.slot] += 1
             self._slots.append(held.ready.slot)
             self._free.give(held.ready.start, held.size)
+
+    def _oldest(self, spilled: bool) -> int | None:
+        steps = (step for step, held in self.held.items() if held.announced and spilled >= held.spilled)
+        return next(steps, None)
 
     def announce(self, step: int) -> None:
         """A step that was begun is complete."""
@@ -175,17 +140,11 @@ class Sending:
         self._last = step
         self.outbox.append(self.held[step].ready)
 
-    def abandon(self, step: int) -> None:
-        """A step that was begun is given up before it is complete; nobody has heard of it."""
-        self._release(step)
-
     def leave(self) -> None:
         """No more steps are begun."""
         if not self._left:
             self._left = True
             self.outbox.append(Bye())
-
-    # --- the staging node
 
     def connected(self) -> None:
         """There is a new connection: whoever is there knows nothing."""
@@ -193,10 +152,9 @@ class Sending:
         self.outbox.clear()
         ready = [held.ready for held in self.held.values() if held.announced]
         # Before the first connection nobody has heard of any step, so none of them can be committed.
-        held = tuple(one.step for one in ready) if self._met else ()
-        last = self._last if self._met else self.hello.last
+        held = tuple(one.step for one in ready)
+        self.outbox.append(replace(self.hello, last=self._last, held=held) if self._met else self.hello)
         self._met = True
-        self.outbox.append(msgspec.structs.replace(self.hello, last=last, held=held))
         self.outbox.extend(ready)
         if self._left:
             self.outbox.append(Bye())
@@ -208,16 +166,15 @@ class Sending:
 
     def receive(self, message: ToWriter) -> None:
         """Takes a message of the staging node."""
-        if isinstance(message, Safe | Gone):
-            held = self.held.get(message.step)
-            if isinstance(message, Safe):
+        if isinstance(message, Fate):
+            if not message.reason:
                 self.safe = max(self.safe, message.step)
-            if held is not None and held.announced:
-                self._release(message.step)
-                self.fates.append((message.step, message.reason if isinstance(message, Gone) else ""))
+            if message.step in self.held and self.held[message.step].announced:
+                self.release(message.step)
+                self.fates.append((message.step, message.reason))
         elif isinstance(message, Waits):
             self._told = message.reason
-        elif isinstance(message, Refused):
+        else:
             self.refused = message.reason
 
     @property
@@ -229,7 +186,7 @@ class Sending:
         """What waits, and for what, in words; "" if nothing does."""
         if not self.held and not self._waits:
             return ""
-        oldest = next((step for step, held in self.held.items() if held.announced), None)
+        oldest = self._oldest(True)
         reasons = [self._waits] if self._waits else []
         if self.refused:
             reasons.append(f"the staging node has refused rank {self.hello.rank}: {self.refused}")
@@ -238,7 +195,6 @@ class Sending:
             why = there if self._connected else "no staging node is connected"
             reasons.append(f"step {oldest} of rank {self.hello.rank} is not safe yet: {why}")
         elif self.held:
-            reasons.append(
-                f"step {min(self.held)} of rank {self.hello.rank} is being written by the application"
-            )
+            doing = "is being written by the application"
+            reasons.append(f"step {min(self.held)} of rank {self.hello.rank} {doing}")
         return "; ".join(reasons)

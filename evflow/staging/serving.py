@@ -1,9 +1,9 @@
-"""A staging node's thread: sockets of writers, copies out of their memory, and commits in a thread beside
-it."""
+"""A staging node's threads: one serves the sockets of writers and copies out of their memory, one commits."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import select
@@ -14,19 +14,28 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
-from evflow.disk import AGAIN, Lock, advice
-from evflow.errors import StagingError
+from evflow.disk import AGAIN, Lock, Trouble, advice
+from evflow.errors import EvflowError, StagingError
+from evflow.events.batch import EventBatch
 from evflow.forked import leave_to_parent
+from evflow.schema import Schema
+from evflow.schema.types import f64, i64
 from evflow.staging.area import Opened, Root, StagingNode
 from evflow.staging.gathering import Part
 from evflow.staging.messages import MOST_BYTES, FromWriter, Hello, Ready, Refused, decode, encode
+from evflow.staging.model import expect
 from evflow.staging.pulling import Piece
 from evflow.staging.schedulers import Hold
 from evflow.staging.stores import Store
+from evflow.stone import Actor, Context
+
+Committed = Schema("committed", {"step": i64, "time": f64})
+"""The event of a ``Stage`` for each step that it has committed."""
 
 NODE = "node"
 """What the only node is called."""
@@ -38,27 +47,21 @@ _IDLE = 0.5
 _QUIET = 0.1
 """Seconds between two reasons that are told: each wakes a thread of every application."""
 
-_FLAG = struct.Struct("<q")
 _log = logging.getLogger("evflow.staging")
 
 
 class Source:
-    """What steps are read from: a writer's memory, or a file; open as long as something refers to it.
-
-    Args:
-        file: its descriptor.
-        table: whether it begins with a table, as a writer's memory does.
-    """
+    """What steps are read from: a writer's memory, which begins with a table, or a file. It is open as long
+    as something refers to it."""
 
     def __init__(self, file: int, table: bool) -> None:
         self._file, self._table = file, table
 
     def flag(self, slot: int) -> int:
         """An entry of the table; 0 if there is none."""
-        data = b""
-        with contextlib.suppress(OSError):
-            data = os.pread(self._file, 8, 8 * slot) if self._table else b""
-        return int(_FLAG.unpack(data)[0]) if len(data) == 8 else 0
+        entry = bytearray(8)
+        there = self._table and self.read(entry, 8 * slot)
+        return int.from_bytes(entry, "little", signed=True) if there else 0
 
     def read(self, into: Any, start: int) -> bool:
         """Fills a buffer with the bytes from ``start`` on. False if they are not there."""
@@ -72,44 +75,23 @@ class Source:
 
 
 class Connection:
-    """A connection to a writer.
-
-    Attributes:
-        rank: of the writer; -1 until its hello.
-        memory: of the writer.
-    """
+    """A connection to a writer; the rank is -1, and the memory not known, until its hello."""
 
     def __init__(self, made: socket.socket) -> None:
         self.socket, self.rank = made, -1
         self.memory: Source | None = None
 
 
-class Serving:
-    """Serves writers until ``close``.
+class Serving(Actor):
+    """What a stage does: serves writers until ``close``. OSError if it cannot listen at ``path``."""
 
-    Args:
-        path: where to listen.
-        node: pulls.
-        root: decides.
-        store: has the committed steps.
-        told: called in any thread when ``committed`` or ``why`` may have changed.
-
-    Attributes:
-        committed: steps that were committed and nobody has taken out yet: number and time.
-        why: what the oldest step waits for, in words; "" if there is none.
-        failure: why it has ended; None if it has not.
-
-    Raises:
-        OSError: it cannot listen there.
-    """
-
-    def __init__(
-        self, path: Path, node: StagingNode, root: Root, store: Store, told: Callable[[], None]
-    ) -> None:
-        self._path, self._node, self._root, self._store, self._told = path, node, root, store, told
-        self.committed: deque[tuple[int, float]] = deque()
-        self.why = ""
-        self.failure: BaseException | None = None
+    def __init__(self, context: Context, path: Path, node: StagingNode, root: Root, store: Store) -> None:
+        super().__init__(context)
+        self._path, self._node, self._root, self._store = path, node, root, store
+        # What is to be emitted: number and time.
+        self._committed: deque[tuple[int, float]] = deque()
+        self._why = ""
+        self._failure: BaseException | None = None
         self._lock = Lock(path.with_name(f"{path.name}-lock"))
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
@@ -129,10 +111,9 @@ class Serving:
         self._poll.register(self._socket, select.POLLIN)
         self._poll.register(self._bell, select.POLLIN)
         self._closing = False
-        self._trouble = ""
+        self._trouble = Trouble(_log)
         self._quiet = 0.0
-        self._parts: deque[Part] = deque()
-        self._work = threading.Semaphore(0)
+        self._parts: SimpleQueue[Part | None] = SimpleQueue()
         self._written: deque[Part] = deque()
         root.joined(NODE, time.monotonic())
         self._threads = [
@@ -149,56 +130,62 @@ class Serving:
         for connection in self._connections.values():
             connection.socket.close()
 
+    def wake(self, now: float) -> float | None:
+        told, rows = self.context.attributes, list(self._committed)
+        told["why"] = self._why
+        if rows:
+            told["committed"] = rows[-1][0]
+            steps, times = zip(*(self._committed.popleft() for _ in rows), strict=True)
+            self.context.take(len(rows))
+            self.context.emit(EventBatch.from_columns(Committed, {"step": list(steps), "time": list(times)}))
+        return None
+
+    @property
+    def busy(self) -> str:
+        if self._committed:
+            return f"{len(self._committed)} committed steps are told of"
+        return "" if self._failure else self._why
+
+    @property
+    def failure(self) -> EvflowError | None:
+        return StagingError(f"the stage has ended: {self._failure!r}") if self._failure else None
+
     def close(self) -> None:
         """Ends it; what is not committed stays with the writers."""
         self._closing = True
-        self._ring()
-        self._work.release()
+        os.eventfd_write(self._bell, 1)
+        self._parts.put(None)
         for thread in self._threads:
             thread.join()
-        for connection in self._connections.values():
-            connection.socket.close()
-        self._socket.close()
+        self.forsake()
         self._path.unlink(missing_ok=True)
         os.close(self._bell)
         self._store.close()
         self._lock.close()
-
-    def _ring(self) -> None:
-        os.eventfd_write(self._bell, 1)
 
     def _guarded(self, body: Callable[[], None]) -> None:
         try:
             body()
         except BaseException as error:  # noqa: BLE001  whoever drains hears of it
             _log.error("staging at %s has ended", self._path, exc_info=True)
-            self.failure = error
-            self._told()
+            self._failure = error
+            self.context.wake()
 
     # --- committing
 
     def _commit(self) -> None:
-        while True:
-            self._work.acquire()
-            if self._closing:
-                return
-            part = self._parts.popleft()
+        while (part := self._parts.get()) is not None:
             while not self._closing:
                 try:
                     self._store.commit(part)
+                    self._trouble.over()
+                    self._written.append(part)
+                    os.eventfd_write(self._bell, 1)
+                    break
                 except OSError as error:
-                    if not self._trouble:
-                        _log.error(
-                            "step %d cannot be written: %s; evflow tries again each second", part.step, error
-                        )
-                    self._trouble = f"step {part.step} cannot be written: {error}; {advice(error)}"
-                    self._ring()
+                    self._trouble.failed(f"step {part.step} cannot be written: {error}; {advice(error)}")
+                    os.eventfd_write(self._bell, 1)
                     time.sleep(AGAIN)
-                    continue
-                self._trouble = ""
-                self._written.append(part)
-                self._ring()
-                break
 
     # --- the loop
 
@@ -216,10 +203,9 @@ class Serving:
             while self._written:
                 part = self._written.popleft()
                 self._root.committed()
-                self.committed.append((part.step, next(iter(part.times))))
-                self._told()
-            hold = self._copy()
-            wait = self._pass_on(hold)
+                self._committed.append((part.step, next(iter(part.times))))
+                self.context.wake()
+            wait = self._pass_on(self._copy())
 
     def _copy(self) -> Hold | None:
         """Copies pieces for a while. Why there is no other piece; None if there may be one."""
@@ -235,14 +221,11 @@ class Serving:
             transfer = piece.transfer
             if not transfer.data:
                 transfer.data = [np.empty(block.nbytes, np.uint8) for block in transfer.ready.blocks]
-            valid = not piece.size or transfer.source.read(
-                transfer.data[piece.block][piece.offset : piece.offset + piece.size], piece.start
-            )
-            slot = transfer.ready.slot
+            source, slot = transfer.source, transfer.ready.slot
+            into = transfer.data[piece.block][piece.offset : piece.offset + piece.size] if piece.size else b""
+            valid = not piece.size or source.read(into, piece.start)
             # Looked at when the copy is complete: the writer changes it before it writes there.
-            self._node.moved(
-                piece, valid and (slot < 0 or transfer.source.flag(slot) == transfer.ready.generation)
-            )
+            self._node.moved(piece, valid and (slot < 0 or source.flag(slot) == transfer.ready.generation))
             if now >= end:
                 return None
 
@@ -255,23 +238,19 @@ class Serving:
             root.receive(NODE, node.up.popleft(), now)
         found = root.next(now)
         if isinstance(found, Part):
-            self._parts.append(found)
-            self._work.release()
+            self._parts.put(found)
         while root.outbox:
             message = root.outbox.popleft()[1]
             if isinstance(message, Opened):
                 node.opened(message.step, now)
             else:
                 node.decided(message)
-        reasons = [
-            self._trouble,
-            *(hold.reason for hold in (pulling, gathering, found) if isinstance(hold, Hold)),
-        ]
-        why = next(filter(None, reasons), "it is being pulled" if pulling is None else "")
-        if why != self.why and (now >= self._quiet or not why):
-            self.why, self._quiet = why, now + _QUIET
+        reasons = (hold.reason for hold in (pulling, gathering, found) if isinstance(hold, Hold))
+        why = self._trouble.why or next(filter(None, reasons), "" if pulling else "it is being pulled")
+        if why != self._why and (now >= self._quiet or not why):
+            self._why, self._quiet = why, now + _QUIET
             node.tell(why)
-            self._told()
+            self.context.wake()
         by_rank = {connection.rank: connection for connection in self._connections.values()}
         while node.outbox:
             rank, told = node.outbox.popleft()
@@ -282,7 +261,7 @@ class Serving:
         due = [hold.until for hold in (pulling, gathering) if hold is not None and hold.until is not None]
         # Nothing tells when an application ends its communication phase.
         looks = _TURN if any(node.pulling.phases.values()) and pulling.reason else _IDLE
-        if why != self.why:
+        if why != self._why:
             looks = min(looks, _QUIET)
         return max(0.0, min([looks, *(until - now for until in due)]))
 
@@ -292,8 +271,7 @@ class Serving:
         with contextlib.suppress(OSError):
             made, _ = self._socket.accept()
             made.setblocking(False)
-            credentials = made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            user = struct.unpack("3i", credentials)[1]
+            _, user, _ = struct.unpack("3i", made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if user != os.geteuid():
                 _log.warning("staging at %s: a process of user %d is refused", self._path, user)
                 made.close()
@@ -304,13 +282,12 @@ class Serving:
     def _read(self, connection: Connection) -> None:
         for _ in range(64):
             try:
-                data, files, flags, _ = socket.recv_fds(
-                    connection.socket, MOST_BYTES, 4, socket.MSG_CMSG_CLOEXEC
-                )
+                found = socket.recv_fds(connection.socket, MOST_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return
             except OSError:
-                data, files, flags = b"", [], 0
+                found = b"", [], 0, None
+            data, files, flags, _ = found
             try:
                 # Cut off: no descriptor is left for a file. A writer connects again, and tells it again.
                 if not data or flags & socket.MSG_CTRUNC:
@@ -337,24 +314,20 @@ class Serving:
         message, now = decode(data, FromWriter), time.monotonic()
         rank = connection.rank
         if isinstance(message, Hello) and rank < 0:
-            if len(files) != 1:
-                raise StagingError("a hello without memory")
+            expect(len(files) == 1, "files of a hello:", len(files), "1, the writer's memory")
             for other in [other for other in self._connections.values() if other.rank == message.rank >= 0]:
                 # It may have ended, and nobody has looked yet.
                 self._read(other)
                 if other.socket.fileno() in self._connections:
                     raise StagingError(f"rank {message.rank} is connected already")
-            refused = self._node.hello(message, now)
-            if refused:
-                raise StagingError(refused)
+            self._node.hello(message, now)
             connection.rank, connection.memory = message.rank, Source(files.pop(), True)
             return
         if rank < 0:
             raise StagingError("expected a hello first")
         source = connection.memory
         if isinstance(message, Ready) and message.slot < 0:
-            if len(files) != 1:
-                raise StagingError(f"rank {rank}: a step in a file without the file")
+            expect(len(files) == 1, f"rank {rank}: files of a step in a file:", len(files), "1")
             source = Source(files.pop(), False)
         self._node.receive(rank, message, source, now)
 
@@ -378,9 +351,5 @@ def _left(path: Path) -> bool:
     """Whether nobody listens at a socket any more."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as tried:
         tried.setblocking(False)
-        try:
-            tried.connect(str(path))
-        except OSError as error:
-            # Other errors are those of a socket of another kind, or with many who wait.
-            return isinstance(error, ConnectionRefusedError)
-    return False
+        # Other errors are those of a socket of another kind, or with many who wait.
+        return tried.connect_ex(str(path)) == errno.ECONNREFUSED

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from evflow.errors import EvflowError, StagingError
-from evflow.events.batch import EventBatch
-from evflow.outside import shown
+import msgspec
+
+from evflow.errors import StagingError
 from evflow.schema import Schema
-from evflow.schema.types import f64, i64
-from evflow.staging.area import Incomplete, Root, StagingNode
-from evflow.staging.model import MOST_WRITERS, Variable, by_name
-from evflow.staging.schedulers import Scheduler, scheduler_of
-from evflow.staging.serving import NODE, Serving
+from evflow.staging.area import Incomplete, Root, Settings, StagingNode
+from evflow.staging.model import MOST_WRITERS, Variable, by_name, check_path, expect
+from evflow.staging.schedulers import Scheduler
+from evflow.staging.serving import NODE, Committed, Serving
 from evflow.staging.stores import open_store
 from evflow.stone import Acting, Actor, Context, checked_integer
 
 __all__ = ["Committed", "Stage"]
-
-Committed = Schema("committed", {"step": i64, "time": f64})
-"""The event of a ``Stage`` for each step that it has committed."""
 
 
 class Stage(Acting):
@@ -66,12 +62,12 @@ class Stage(Acting):
 
     def __init__(
         self,
-        variables: Iterable[Variable | list[Any]],
+        variables: Iterable[Variable],
         writers: int,
         listen: str | Path,
         store: str | Path,
         *,
-        scheduler: Scheduler | list[Any] | None = None,
+        scheduler: Scheduler | None = None,
         piece: int = 1 << 20,
         memory: int = 1 << 30,
         incomplete: Incomplete = "drop",
@@ -81,32 +77,26 @@ class Stage(Acting):
     ) -> None:
         super().__init__(name=name, on=on)
         what = f"stage {name or ''}".strip()
-        self.variables = by_name(
-            one
-            if isinstance(one, Variable)
-            else Variable(one[0], one[1], tuple(one[2]), tuple(one[3]), one[4])
-            for one in variables
-        )
-        self.writers = checked_integer(f"{what}: writers", writers)
-        if writers > MOST_WRITERS:
-            raise StagingError(f"{what}: writers {writers}: expected at most {MOST_WRITERS}")
         self.listen, self.store = Path(listen), Path(store)
-        if not self.listen.name or len(os.fsencode(self.listen)) > 100 or "\0" in str(self.listen):
-            raise StagingError(
-                f"{what}: listen {shown(str(listen), 200)}: expected a path of at most 100 bytes"
-            )
-        if self.store.suffix not in (".h5", ".zarr"):
-            raise StagingError(f"{what}: store {self.store}: expected a name that ends in .h5 or .zarr")
-        if scheduler is None:
-            scheduler = Scheduler()
-        self.scheduler = scheduler if isinstance(scheduler, Scheduler) else scheduler_of(scheduler)
-        self.piece = checked_integer(f"{what}: piece", piece, 4096)
-        self.memory = checked_integer(f"{what}: memory", memory)
-        if incomplete not in ("drop", "fill"):
-            raise StagingError(f"{what}: incomplete {incomplete!r}: expected 'drop' or 'fill'")
-        if not isinstance(patience, int | float) or not patience >= 0:
-            raise StagingError(f"{what}: patience {patience!r}: expected seconds, 0 or more")
-        self.incomplete, self.patience = incomplete, patience
+        checked_integer(f"{what}: writers", writers)
+        checked_integer(f"{what}: piece", piece, 4096)
+        checked_integer(f"{what}: memory", memory)
+        check_path(f"{what}: listen", self.listen)
+        named = self.store.suffix in (".h5", ".zarr")
+        expect(named, f"{what}: store", str(store), "a name that ends in .h5 or .zarr")
+        patient = isinstance(patience, int | float) and patience >= 0
+        expect(writers <= MOST_WRITERS, f"{what}: writers", writers, f"at most {MOST_WRITERS}")
+        expect(incomplete in ("drop", "fill"), f"{what}: incomplete", incomplete, "'drop' or 'fill'")
+        expect(patient, f"{what}: patience", patience, "seconds, 0 or more")
+        scheduler = Scheduler() if scheduler is None else scheduler
+        found = (list(variables), writers, scheduler, piece, memory, incomplete, float(patience))
+        given = dict(zip(Settings.__struct_fields__, found, strict=True))
+        try:
+            # Variables and the scheduler are plain data if they come from ``settings``.
+            self._settings = msgspec.convert(given, Settings)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise StagingError(f"{what}: a setting is wrong: {error}") from None
+        by_name(self._settings.variables)
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:
@@ -123,73 +113,25 @@ class Stage(Acting):
         self.store = folder / self.store
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "variables": [
-                [v.name, v.dtype, list(v.shape), list(v.dimensions), dict(v.attributes)]
-                for v in self.variables.values()
-            ],
-            "writers": self.writers, "listen": str(self.listen), "store": str(self.store),
-            "scheduler": self.scheduler.plain(), "piece": self.piece, "memory": self.memory,
-            "incomplete": self.incomplete, "patience": self.patience,
-        }  # fmt: skip
+        plain = msgspec.msgpack.decode(msgspec.msgpack.encode(self._settings))
+        return {**plain, "listen": str(self.listen), "store": str(self.store)}
 
     def open(self, context: Context) -> Actor:
-        return _Stage(context, self)
+        # A scheduler counts what it allows: each run has its own.
+        settings = msgspec.structs.replace(self._settings, scheduler=deepcopy(self._settings.scheduler))
+        ranks = range(settings.writers)
+        try:
+            store = open_store(self.store, by_name(settings.variables))
+        except OSError as error:
+            raise StagingError(f"store {self.store} cannot be opened: {error}") from None
+        node = StagingNode(settings, ranks, store.done)
+        root = Root(settings, {NODE: ranks}, store.done)
+        try:
+            return Serving(context, self.listen, node, root, store)
+        except OSError as error:
+            store.close()
+            raise StagingError(f"stage cannot listen at {self.listen}: {error}") from None
 
 
 # Daemons allow it by this name.
 Stage.__module__ = "evflow.staging"
-
-
-class _Stage(Actor):
-    def __init__(self, context: Context, stone: Stage) -> None:
-        super().__init__(context)
-        ranks = range(stone.writers)
-        scheduler = scheduler_of(stone.scheduler.plain())
-        try:
-            store = open_store(stone.store, stone.variables)
-        except OSError as error:
-            raise StagingError(f"store {stone.store} cannot be opened: {error}") from None
-        node = StagingNode(
-            stone.variables,
-            ranks,
-            stone.writers,
-            scheduler,
-            stone.piece,
-            stone.memory,
-            stone.patience,
-            store.done,
-        )
-        root = Root(stone.variables, {NODE: ranks}, stone.incomplete, stone.patience, store.done)
-        try:
-            self._serving = Serving(stone.listen, node, root, store, context.wake)
-        except OSError as error:
-            store.close()
-            raise StagingError(f"stage cannot listen at {stone.listen}: {error}") from None
-
-    def wake(self, now: float) -> float | None:
-        serving, told = self._serving, self.context.attributes
-        told["why"] = serving.why
-        if not serving.committed:
-            return None
-        rows = [serving.committed.popleft() for _ in range(len(serving.committed))]
-        told["committed"] = rows[-1][0]
-        steps, times = zip(*rows, strict=True)
-        self.context.take(len(rows))
-        self.context.emit(EventBatch.from_columns(Committed, {"step": list(steps), "time": list(times)}))
-        return None
-
-    @property
-    def busy(self) -> str:
-        serving = self._serving
-        if serving.committed:
-            return f"{len(serving.committed)} committed steps are told of"
-        return "" if serving.failure else serving.why
-
-    @property
-    def failure(self) -> EvflowError | None:
-        failure = self._serving.failure
-        return None if failure is None else StagingError(f"the stage has ended: {failure!r}")
-
-    def close(self) -> None:
-        self._serving.close()

@@ -1,5 +1,4 @@
-"""The application's side: steps are written into memory of a fixed size, and a staging node takes them from
-there."""
+"""The application's side: steps go into memory of a fixed size, from which a staging node takes them."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from evflow.forked import leave_to_parent, renew
 from evflow.net.node.arena import SEALS
 from evflow.outside import shown
 from evflow.staging.messages import MOST_BYTES, VERSION, Hello, Ready, ToWriter, decode, encode, layout
-from evflow.staging.model import MOST_WRITERS, Block, Variable, by_name, check_block
+from evflow.staging.model import MOST_WRITERS, Block, Variable, by_name, check_blocks, check_path, expect
 from evflow.staging.sending import TABLE, Full, Sending
 
 __all__ = ["Writer"]
@@ -43,8 +42,8 @@ class Writer(Closing):
     """Writes the steps of one process of an application, and never waits for a disk.
 
     Its memory is one anonymous file, which ends with the last process that has it open. A thread sleeps until
-    the staging node says something. In a fork of the process the writer is closed;
-    arrays of a step that is being written are the parent's there too.
+    the staging node says something. In a fork of the process the writer is closed; arrays of a step that is
+    being written are the parent's there too.
 
     Args:
         at: the path at which the staging node listens (``Stage(listen=)``); it may begin to do so later.
@@ -86,17 +85,15 @@ class Writer(Closing):
         disk: int = 1 << 40,
     ) -> None:
         self._variables = by_name(variables)
-        if not (isinstance(writers, int) and 1 <= writers <= MOST_WRITERS and isinstance(rank, int)):
-            raise StagingError(f"writer: writers {writers!r}: expected 1 to {MOST_WRITERS}")
-        if not 0 <= rank < writers:
-            raise StagingError(f"writer: rank {rank}: expected 0 to {writers - 1}")
-        if not isinstance(budget, int) or budget <= TABLE:
-            raise StagingError(f"writer: budget {budget!r}: expected bytes, more than {TABLE}")
-        if full not in ("block", "drop oldest", "spill") or (full == "spill") != (spill is not None):
-            what = f"writer: full {full!r}, spill {spill!r}"
-            raise StagingError(f"{what}: expected 'block', 'drop oldest', or 'spill' with a folder")
-        if not 0 < len(os.fsencode(at)) <= 100 or "\0" in str(at):
-            raise StagingError(f"writer: at {shown(str(at), 200)}: expected a path of 1 to 100 bytes")
+        fits = isinstance(writers, int) and 1 <= writers <= MOST_WRITERS
+        expect(fits, "writer: writers", writers, f"1 to {MOST_WRITERS}")
+        expect(isinstance(rank, int) and 0 <= rank < writers, "writer: rank", rank, f"0 to {writers - 1}")
+        fits = isinstance(budget, int) and budget > TABLE
+        expect(fits, "writer: budget", budget, f"bytes, more than {TABLE}")
+        fits = full in ("block", "drop oldest", "spill") and (full == "spill") == (spill is not None)
+        expected = "'block', 'drop oldest', or 'spill' with a folder"
+        expect(fits, "writer: full and spill", (full, spill), expected)
+        check_path("writer: at", at)
         self._at, self._spill = str(at), None if spill is None else Path(spill)
         hello = Hello(VERSION, rank, writers, tuple(self._variables.values()), -1, ())
         encode(hello)
@@ -106,7 +103,6 @@ class Writer(Closing):
         self._memory = mmap.mmap(self._file, budget)
         self._table = np.frombuffer(self._memory, np.int64, TABLE // 8)
         self._sending = Sending(hello, budget, full, disk, self._table)
-        self._spilled: dict[int, int] = {}
         self._socket: socket.socket | None = None
         self._closed = False
         self._lock = threading.Condition()
@@ -152,16 +148,16 @@ class Writer(Closing):
         """
         number, time = self._numbers(number, time)
         with self._lock:
-            self._check(number, blocks)
+            self._check_open()
+            check_blocks(f"step {number}", self._variables, blocks)
             held = self._wait(lambda: self._sending.begin(number, time, tuple(blocks)), timeout)
         try:
             memory: Any = self._memory
             if held.spilled:
-                with tempfile.TemporaryFile(dir=self._spill) as file:
-                    # All of it now: writing to a mapped file on a full disk would end the process.
-                    os.posix_fallocate(file.fileno(), 0, held.size)
-                    memory = mmap.mmap(file.fileno(), held.size)
-                    self._spilled[number] = os.dup(file.fileno())
+                held.file = tempfile.TemporaryFile(dir=self._spill)  # noqa: SIM115  closed with the step
+                # All of it now: writing to a mapped file on a full disk would end the process.
+                os.posix_fallocate(held.file.fileno(), 0, held.size)
+                memory = mmap.mmap(held.file.fileno(), held.size)
             places = layout(held.ready.blocks)[0]
             yield {
                 block.variable: block.view(memory, held.ready.start + start)
@@ -169,12 +165,10 @@ class Writer(Closing):
             }
         except BaseException:
             with self._lock:
-                self._sending.abandon(number)
-                if number in self._spilled:
-                    os.close(self._spilled.pop(number))
+                self._sending.release(number)
             raise
         with self._lock:
-            self._check(number, ())
+            self._check_open()
             self._sending.announce(number)
             self._send()
 
@@ -217,29 +211,15 @@ class Writer(Closing):
                 places[name][...] = array
 
     def _numbers(self, number: Any, time: Any) -> tuple[int, float]:
-        try:
-            found = operator.index(number), float(time)
-        except (TypeError, ValueError):
-            found = (-1, math.nan)
-        if not math.isfinite(found[1]):
-            raise StagingError(
-                f"step {shown(number)}: expected an integer as its number and a finite time, "
-                f"found the time {shown(time)}"
-            )
-        return found
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            if math.isfinite(found := float(time)):
+                return operator.index(number), found
+        expected = f"expected an integer as its number and a finite time, found the time {shown(time)}"
+        raise StagingError(f"step {shown(number)}: {expected}")
 
-    def _check(self, number: int, blocks: Sequence[Block]) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise StagingError(f"rank {self._sending.hello.rank}: the writer is closed")
-        names = [block.variable for block in blocks]
-        for name in names:
-            if name not in self._variables or names.count(name) > 1:
-                raise StagingError(
-                    f"step {number}: block of {name!r}: expected at most one of each of "
-                    f"{', '.join(self._variables)}"
-                )
-        for block in blocks:
-            check_block(self._variables[block.variable], block)
 
     @contextlib.contextmanager
     def communicating(self) -> Iterator[None]:
@@ -310,9 +290,10 @@ class Writer(Closing):
             os.eventfd_write(self._bell, 1)
             self._thread.join()
             self._hang_up()
-            for file in (self._file, self._bell, *self._spilled.values()):
-                os.close(file)
-            self._spilled.clear()
+            for held in self._sending.held.values():
+                held.close()
+            os.close(self._file)
+            os.close(self._bell)
 
     # --- the connection
 
@@ -329,8 +310,7 @@ class Writer(Closing):
                 if self._sending.refused or time.monotonic() >= end:
                     raise StagingError(self._sending.why())
                 self._lock.wait(min(end - time.monotonic(), threading.TIMEOUT_MAX))
-                if self._closed:
-                    raise StagingError(f"rank {self._sending.hello.rank}: the writer is closed")
+                self._check_open()
         finally:
             self._table[0] = phase
         return found
@@ -339,7 +319,7 @@ class Writer(Closing):
         """Connects, sends what could not be sent at once, and takes what the staging node says."""
         while not self._closed:
             with self._lock:
-                if self._socket is None:
+                if self._socket is None and not self._sending.refused:
                     self._connect()
                 self._send()
                 connection, more = self._socket, bool(self._sending.outbox)
@@ -356,7 +336,7 @@ class Writer(Closing):
     def _receive(self) -> None:
         while self._socket is not None:
             try:
-                data = self._socket.recv(MOST_BYTES + 1)
+                data = self._socket.recv(MOST_BYTES)
                 if not data:
                     raise ConnectionResetError
                 self._sending.receive(decode(data, ToWriter))
@@ -364,21 +344,17 @@ class Writer(Closing):
                 break
             except (OSError, StagingError):
                 self._hang_up()
-        for step in self._spilled.keys() - self._sending.held.keys():
-            os.close(self._spilled.pop(step))
 
     def _connect(self) -> None:
-        if self._sending.refused:
-            return
         made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         made.setblocking(False)
         try:
             made.connect(self._at)
         except OSError:
             made.close()
-            return
-        self._socket = made
-        self._sending.connected()
+        else:
+            self._socket = made
+            self._sending.connected()
 
     def _send(self) -> None:
         outbox = self._sending.outbox
@@ -386,16 +362,20 @@ class Writer(Closing):
             message = outbox[0]
             files = [self._file] if isinstance(message, Hello) else []
             if isinstance(message, Ready) and message.slot < 0:
-                files = [self._spilled[message.step]]
+                held = self._sending.held.get(message.step)
+                if held is None:
+                    # The staging node knew of it, and has told its fate.
+                    outbox.popleft()
+                    continue
+                files = [held.file.fileno()]
             try:
                 socket.send_fds(self._socket, [encode(message)], files, socket.MSG_NOSIGNAL)
+                outbox.popleft()
             except BlockingIOError:
                 os.eventfd_write(self._bell, 1)
                 return
             except OSError:
                 self._hang_up()
-                return
-            outbox.popleft()
 
     def _hang_up(self) -> None:
         if self._socket is not None:

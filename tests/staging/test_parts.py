@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evflow.errors import StagingError
-from evflow.staging import All, AvoidCongestion, ConstantDrain, InOrder, RateLimit, Scheduler, Variable
-from evflow.staging.gathering import Gathering, Part, part_of
+from evflow.staging import All, AvoidCongestion, ConstantDrain, InOrder, RateLimit, Scheduler, Stage, Variable
+from evflow.staging.gathering import Gathering, Part
 from evflow.staging.messages import Ready
 from evflow.staging.model import by_name, trouble_with
 from evflow.staging.pulling import Piece, Pulling
-from evflow.staging.schedulers import scheduler_of
 from tests.examples import tried
 
 CUBE = Variable("cube", "u1", (4, 3, 5))
@@ -50,7 +49,8 @@ def test_rows_are_settled_as_by_a_prefix_sum_in_any_tree(counts: list[int], data
     def grown(ranks: list[int]) -> Part:
         """The part of a tree of random shape over these ranks, whose parts come in any order."""
         if len(ranks) == 1:
-            return part_of(ranks[0], 0, 0.0, (ROWS.block((counts[ranks[0]], 2)),), by_name([ROWS]))
+            ready = Ready(0, 0.0, (ROWS.block((counts[ranks[0]], 2)),), 0, 1, 0)
+            return Part.of(ranks[0], ready, by_name([ROWS]), [b""])
         cuts = sorted(data.draw(st.sets(st.integers(1, len(ranks) - 1), min_size=1)))
         groups = [ranks[a:b] for a, b in itertools.pairwise([0, *cuts, len(ranks)])]
         node = Gathering({str(group): group for group in groups}, 1.0)
@@ -146,12 +146,33 @@ def test_rate_is_limited_over_any_time_for_each_writer() -> None:
 
 
 def test_all_allow_what_each_allows() -> None:
-    found = pulls(All(InOrder(("rank", "step")), ConstantDrain(1), RateLimit(500.0)), OFFERS)
+    found = pulls(All([InOrder(("rank", "step")), ConstantDrain(1), RateLimit(500.0)]), OFFERS)
     assert [place[:2] for place in found] == [p for p in ((1, 0), (2, 0), (1, 1), (2, 1)) for _ in range(3)]
     assert found[-1][2] > 0.8
 
 
-@pytest.mark.parametrize("wrong", [["Fast"], "x", [], ["RateLimit", -1], ["InOrder", ["x"]], ["All"], None])
+def nested(depth: int) -> Any:
+    """Plain data of schedulers within each other."""
+    made: Any = {"type": "Scheduler"}
+    for _ in range(depth):
+        made = {"type": "All", "schedulers": [made]}
+    return made
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"type": "Fast"}, "x", [], {"type": "RateLimit", "rate": -1}, {"type": "InOrder", "key": ["x"]},
+        {"type": "All", "schedulers": []}, {"type": "ConstantDrain", "pulls": 0},
+        nested(5000),
+    ],
+)  # fmt: skip
 def test_wrong_scheduler_is_refused(wrong: Any) -> None:
     with pytest.raises(StagingError):
-        scheduler_of(wrong)
+        Stage([ROWS], 1, "socket", "run.h5", scheduler=wrong)
+
+
+@pytest.mark.parametrize("wrong", [InOrder(), [], [InOrder(), "x"]])
+def test_all_expects_a_list_of_schedulers(wrong: Any) -> None:
+    with pytest.raises(StagingError, match=r"all: schedulers .*expected a list of one or more"):
+        All(wrong)

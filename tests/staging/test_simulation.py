@@ -12,7 +12,7 @@ from evflow.net.node.arena import FreeList
 from evflow.staging import area, gathering, schedulers, sending
 from evflow.staging.area import Decided, Root, StagingNode
 from evflow.staging.gathering import Gathering, Part
-from evflow.staging.messages import Dropped, Hello, Safe
+from evflow.staging.messages import Dropped, Fate, Hello
 from evflow.staging.pulling import Pulling
 from evflow.staging.sending import Sending
 from tests.examples import tried
@@ -61,7 +61,7 @@ def overwrites_without_a_word(patch: Patch) -> None:
             self._slots.append(held.ready.slot)
             self._free.give(held.ready.start, held.size)
 
-    patch.setattr(Sending, "_release", release)
+    patch.setattr(Sending, "release", release)
     believes_every_copy(patch)
 
 
@@ -142,8 +142,8 @@ def commits_what_comes_late(patch: Patch) -> None:
 def forgets_what_is_committed(patch: Patch) -> None:
     real = Root.__init__
 
-    def init(self: Root, variables: Any, nodes: Any, incomplete: Any, patience: float, done: Any) -> None:
-        real(self, variables, nodes, incomplete, patience, {})
+    def init(self: Root, settings: Any, nodes: Any, done: Any) -> None:
+        real(self, settings, nodes, {})
 
     patch.setattr(Root, "__init__", init)
 
@@ -185,7 +185,7 @@ def frees_what_was_not_decided(patch: Patch) -> None:
 
     def connected(self: Sending) -> None:
         for step in [step for step, held in self.held.items() if held.announced]:
-            self.receive(Safe(step))
+            self.receive(Fate(step, ""))
             break
         real(self)
 

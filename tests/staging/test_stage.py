@@ -62,7 +62,7 @@ def writers(tmp_path: Path) -> Iterator[list[Writer]]:
 
 @pytest.mark.parametrize("store", ["run.h5", "run.zarr"])
 def test_what_two_writers_write_is_committed(tmp_path: Path, writers: list[Writer], store: str) -> None:
-    scheduler = All(InOrder(), AvoidCongestion(), RateLimit(1e9))
+    scheduler = All([InOrder(), AvoidCongestion(), RateLimit(1e9)])
     graph, seen = staged(tmp_path, store, scheduler=scheduler, piece=5000)
     with graph.run() as flow:
         for step in (2, 3, 7):
@@ -323,13 +323,15 @@ def test_a_socket_on_which_another_program_listens_is_left_alone(tmp_path: Path)
 
 
 def test_settings_describe_the_stage(tmp_path: Path) -> None:
-    graph, _ = staged(tmp_path, scheduler=All(InOrder(("rank", "step")), RateLimit(5)))
+    scheduler = All([InOrder(("rank", "step")), RateLimit(np.float64(5))])
+    graph, _ = staged(tmp_path, scheduler=scheduler, patience=np.float64(9))
     stage = graph.stones["stage"]
     assert Stage.from_settings(stage.settings()).settings() == stage.settings()
     for settings, what in (
         ({"store": "run.nc"}, "ends in"), ({"incomplete": "no"}, "incomplete"), ({"patience": -1}, "seconds"),
         ({"listen": "x" * 101}, "100 bytes"), ({"listen": ""}, "100 bytes"),
-        ({"scheduler": ["Fast"]}, "scheduler"), ({"piece": 1}, "piece"),
+        ({"scheduler": {"type": "Fast"}}, "scheduler"), ({"piece": 1}, "piece"),
+        ({"variables": []}, "1 to 256 variables"),
     ):  # fmt: skip
         with pytest.raises(ev.EvflowError, match=what):
             Stage.from_settings(stage.settings() | settings)

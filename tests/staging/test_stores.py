@@ -130,8 +130,7 @@ def test_a_store_of_other_variables_is_refused_and_left_alone(tmp_path: Path, na
 def test_a_store_has_one_committer(tmp_path: Path, name: str) -> None:
     store = open_store(tmp_path / name, VARIABLES)
     impatient = partial(OwnFile, patience=0)
-    kind = {"run.h5": "hdf5", "run.zarr": "zarr"}[name]
-    with mock.patch(f"evflow.staging.stores.{kind}.OwnFile", impatient), pytest.raises(BlockingIOError):
+    with mock.patch("evflow.staging.stores.OwnFile", impatient), pytest.raises(BlockingIOError):
         open_store(tmp_path / name, VARIABLES)
     store.close()
 

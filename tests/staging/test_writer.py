@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import signal
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from evflow.errors import StagingError
 from evflow.staging import Variable, Writer
+from evflow.staging.messages import MOST_BYTES, Fate, FromWriter, Ready, decode, encode
 from tests.node.processes import wait_for
 from tests.staging.test_stage import read, staged
 
@@ -92,6 +94,29 @@ def test_a_step_in_hand_holds_back_the_next_and_is_named(tmp_path: Path) -> None
         writer.close(timeout=0)
 
 
+def test_a_step_whose_fate_comes_before_its_file_was_sent_is_left_out(tmp_path: Path) -> None:
+    most = 400
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listens:
+        listens.bind(str(tmp_path / "socket"))
+        listens.listen()
+        spill: Any = {"budget": 4096 + 64, "full": "spill", "spill": tmp_path}
+        writer = Writer(tmp_path / "socket", 0, 1, [FEW], **spill)
+        with listens.accept()[0] as node:
+            node.settimeout(20)
+            for step in range(most):
+                writer.write(step, ONES)
+            # More than a socket holds, of which nothing has been read.
+            for step in range(most):
+                node.send(encode(Fate(step, "")))
+            writer.drain(20)
+            writer.write(most, ONES)
+            told, message = 0, decode(node.recv(MOST_BYTES), FromWriter)
+            while not (isinstance(message, Ready) and message.step == most):
+                told, message = told + 1, decode(node.recv(MOST_BYTES), FromWriter)
+            assert told < most
+            writer.close(timeout=0)
+
+
 def sockets() -> set[str]:
     """Those that this process has open."""
     links = [Path("/proc/self/fd", file) for file in os.listdir("/proc/self/fd")]
@@ -114,7 +139,7 @@ def test_a_fork_leaves_the_writer_to_its_parent(tmp_path: Path) -> None:
                 with contextlib.suppress(BaseException):
                     # As where an error ends all "with" blocks of the fork.
                     made[0].close()
-                    made[0]._sending.abandon(0)
+                    made[0]._sending.release(0)
                     with pytest.raises(StagingError, match="closed"):
                         made[0].write(1, ONES)
                     # Else nobody would notice when the parent is killed.

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from evflow.staging.area import Announced, Decided, Opened, Root, StagingNode
+from evflow.staging.area import Announced, Decided, Opened, Root, Settings, StagingNode
 from evflow.staging.gathering import Part
 from evflow.staging.messages import VERSION, FromWriter, Hello, Ready, ToWriter, decode, encode, layout
-from evflow.staging.model import Variable, by_name, whole_shape
+from evflow.staging.model import Variable, whole_shape
 from evflow.staging.pulling import Piece
 from evflow.staging.schedulers import All, AvoidCongestion, ConstantDrain, InOrder, RateLimit, Scheduler
 from evflow.staging.sending import TABLE, Sending
@@ -177,7 +177,7 @@ class Writer:
                 block.variable, rank, step, block.shape, block.offset[0]
             )
         if world.skips and world.random.random() < 0.03:
-            self.sending.abandon(step)
+            self.sending.release(step)
         else:
             self.sending.announce(step)
         self.step += 1
@@ -226,9 +226,7 @@ class Node:
     def start(self) -> None:
         world = self.world
         self.life = world.number()
-        self.machine = StagingNode(
-            by_name(VARIABLES), self.ranks, world.writers, world.scheduler(), 100, 1500, world.patience
-        )
+        self.machine = StagingNode(world.settings(world.patience), self.ranks, {})
         self.link = Connection(world)
         self.link.send(True, partial(world.root_joined, self.name))
         self.connected: dict[int, tuple[Connection, Writer]] = {}
@@ -256,9 +254,7 @@ class Node:
             return
         message = decode(data, FromWriter)
         if isinstance(message, Hello):
-            refused = self.machine.hello(message, self.world.now)
-            if refused:
-                raise Failure(refused)
+            self.machine.hello(message, self.world.now)
             self.connected[writer.rank] = (connection, writer)
         else:
             table = (
@@ -360,9 +356,12 @@ class World:
     def scheduler(self) -> Scheduler:
         kinds = (
             Scheduler(), ConstantDrain(2), AvoidCongestion(), InOrder(), RateLimit(20_000.0),
-            All(InOrder(("rank", "step")), AvoidCongestion(), ConstantDrain(1)),
+            All([InOrder(("rank", "step")), AvoidCongestion(), ConstantDrain(1)]),
         )  # fmt: skip
         return kinds[self._kind]
+
+    def settings(self, patience: float) -> Settings:
+        return Settings(list(VARIABLES), self.writers, self.scheduler(), 100, 1500, self.incomplete, patience)
 
     def number(self) -> int:
         """Another one each time."""
@@ -398,9 +397,7 @@ class World:
     # --- the root
 
     def start_root(self) -> None:
-        self.root = Root(
-            by_name(VARIABLES), self._groups, self.incomplete, 1.5 * self.patience, dict(self.store.steps)
-        )
+        self.root = Root(self.settings(1.5 * self.patience), self._groups, dict(self.store.steps))
         self._root_life = self.number()
         self._root_work(self._root_life)
 

@@ -4,54 +4,65 @@ act."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
+
+from evflow.disk import OwnFile
+from evflow.disk.log import sync_file
 from evflow.errors import StagingError
+from evflow.outside import shown
 from evflow.staging.gathering import Part
 from evflow.staging.model import Variable
 
 __all__ = ["Store", "open_store"]
 
-MOST_STEPS = 100_000_000
 
-
-class Store(Protocol):
+class Store:
     """Committed steps. One process has a store open at a time; any number read it meanwhile.
 
     Attributes:
         done: step → ranks that are missing in it, of all steps that are committed.
     """
 
-    done: dict[int, tuple[int, ...]]
+    def __init__(self, path: Path, variables: Mapping[str, Variable]) -> None:
+        self._path, self._variables = path, variables
+        # What the store says of its variables, to be compared.
+        self._note = repr([(v.name, v.dtype, v.shape, v.dimensions) for v in variables.values()])
+        self.done: dict[int, tuple[int, ...]] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._own = OwnFile(path)
+        try:
+            self._open()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, ValueError | KeyError | AttributeError | TypeError):
+                raise StagingError(f"store {path}: not a store of evflow: {shown(error)}") from None
+            raise
+
+    def _open(self) -> None:
+        """Reads what is there; makes what is not."""
+        raise NotImplementedError
+
+    def _check(self, note: object) -> None:
+        if note != self._note:
+            expected = f"expected the variables {self._note}, found {note}"
+            raise StagingError(f"store {self._path}: {expected}; choose another store")
 
     def commit(self, part: Part) -> None:
-        """Writes a step whose ``data`` holds the bytes of its blocks; on the disk and visible when it
-        returns.
-
-        Args:
-            part: the step; its number is above all that are committed.
-
-        Raises:
-            OSError: the disk refuses; nothing of the step is visible, and the same may succeed later.
-        """
+        """Writes a step, with a number above all others: on the disk and visible when this returns. After an
+        OSError nothing of the step is visible, and the same may succeed later."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Gives the store up."""
+        self._own.close()
 
 
 def open_store(path: Path, variables: Mapping[str, Variable]) -> Store:
-    """Opens a store, made if it is not there; its name says of what kind it is.
-
-    Args:
-        path: ends in ``.h5`` or ``.zarr``.
-        variables: what it has; the same as when it was made.
-
-    Raises:
-        StagingError: the name or the variables do not fit, or a package is missing.
-        OSError: it cannot be opened.
-    """
+    """Opens a store, made if it is not there; ``.h5`` or ``.zarr`` at the end says of what kind it is."""
     try:
         if path.suffix == ".h5":
             from evflow.staging.stores.hdf5 import Hdf5Store
@@ -66,47 +77,22 @@ def open_store(path: Path, variables: Mapping[str, Variable]) -> Store:
     raise StagingError(f"store {path}: expected a name that ends in .h5 or .zarr")
 
 
-def described(variables: Mapping[str, Variable]) -> str:
-    """What a store notes of its variables, to be compared."""
-    return repr([(v.name, v.dtype, v.shape, v.dimensions) for v in variables.values()])
-
-
-def check_described(path: Path, found: object, variables: Mapping[str, Variable]) -> None:
-    """Refuses a store of other variables.
-
-    Raises:
-        StagingError: it has others.
-    """
-    if found != described(variables):
-        raise StagingError(
-            f"store {path}: expected the variables {described(variables)}, found {found}; "
-            "choose another store"
-        )
-
-
 def places(part: Part, name: str) -> list[tuple[tuple[slice, ...], Any]]:
     """Where the blocks of a variable stand in a step, and their elements."""
-    found = []
-    for rank, blocks in part.blocks.items():
-        for block, data in zip(blocks, part.data[rank], strict=True):
-            if block.variable == name and block.nbytes:
-                where = tuple(slice(o, o + n) for o, n in zip(block.offset, block.shape, strict=True))
-                found.append((where, block.view(data)))
-    return found
+    return [
+        (tuple(slice(o, o + n) for o, n in zip(block.offset, block.shape, strict=True)), block.view(data))
+        for _, block, data in part.of_variable(name)
+        if block.nbytes
+    ]
 
 
-def sync(paths: Sequence[Path]) -> None:
-    """Brings files and folders to the disk itself."""
-    for path in paths:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+def fill_value(dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    """What stands for elements that no writer had: NaN, or the lowest number."""
+    return np.array(np.nan if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
 
 
 def publish(made: Path, path: Path) -> None:
     """Puts a file that is complete in its place, in one act that survives a power cut."""
-    sync([made])
+    sync_file(made)
     os.replace(made, path)
-    sync([path.parent])
+    sync_file(path.parent)

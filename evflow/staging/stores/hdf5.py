@@ -2,102 +2,72 @@
 
 A step is written to ``NAME.steps/.new``, brought to the disk, and renamed to ``NAME.steps/NUMBER.h5``: no
 reader ever opens a file that somebody writes, and a kill at any moment leaves the earlier steps as they are.
-(A shared file with SWMR could be left with a flag that keeps readers out, and would show a step before all of
-its variables are there.) ``NAME.h5`` is written once. Its virtual datasets name their sources by a pattern,
-so HDF5 finds the steps that are there whenever the file is opened. The layout is that of netCDF-4, which
-xarray opens with the engine ``h5netcdf``.
+``NAME.h5`` is written once. Its virtual datasets name their sources by a pattern, so HDF5 finds the steps
+that are there whenever the file is opened. The layout is that of netCDF-4, which ``h5netcdf`` reads.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
-from evflow.disk import OwnFile
 from evflow.errors import StagingError
-from evflow.outside import shown
 from evflow.staging.gathering import Part
 from evflow.staging.model import Shape, Variable, whole_shape
-from evflow.staging.stores import check_described, described, places, publish
+from evflow.staging.stores import Store, fill_value, places, publish
 
 _PLAIN = "This is a netCDF dimension but not a netCDF variable."
 
 
-class Hdf5Store:
-    """Steps in HDF5.
+class Hdf5Store(Store):
+    """Steps in HDF5; ``path`` is the file that joins them."""
 
-    Args:
-        path: the file that joins all steps; they are in a folder beside it.
-        variables: what each step has.
-    """
-
-    def __init__(self, path: Path, variables: Mapping[str, Variable]) -> None:
-        self._path, self._variables = path, variables
+    def _open(self) -> None:
+        path = self._path
         self._folder = path.with_suffix(".steps")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._own = OwnFile(path)
-        try:
-            self._new = self._folder / ".new"
-            self._new.unlink(missing_ok=True)
-            if not path.exists():
-                if (self._folder / "0.h5").exists():
-                    raise StagingError(
-                        f"store {path}: its steps are in {self._folder}, and {path.name} is missing; "
-                        f"remove {self._folder}, or choose another store"
-                    )
-                self._join()
-            with h5py.File(path) as file:
-                check_described(path, file.attrs.get("evflow"), variables)
-            self.done: dict[int, tuple[int, ...]] = {}
-            self._count = 0
-            while (step := self._folder / f"{self._count}.h5").exists():
-                with h5py.File(step) as file:
-                    self.done[int(file["step"][0])] = tuple(file.attrs["missing"].tolist())
-                self._count += 1
-        except BaseException as error:
-            self._own.close()
-            if isinstance(error, KeyError):
-                raise StagingError(f"store {path}: not a store of evflow: {shown(error)}") from None
-            raise
+        self._folder.mkdir(exist_ok=True)
+        self._new = self._folder / ".new"
+        self._new.unlink(missing_ok=True)
+        if not path.exists():
+            if (self._folder / "0.h5").exists():
+                why = f"its steps are in {self._folder}, and {path.name} is missing; remove {self._folder}"
+                raise StagingError(f"store {path}: {why}, or choose another store")
+            self._join()
+        with h5py.File(path) as file:
+            self._check(file.attrs.get("evflow"))
+        while (step := self._folder / f"{len(self.done)}.h5").exists():
+            with h5py.File(step) as file:
+                self.done[int(file["step"][0])] = tuple(file.attrs["missing"].tolist())
 
     def commit(self, part: Part) -> None:
         try:
             self._write(part)
-            publish(self._new, self._folder / f"{self._count}.h5")
+            publish(self._new, self._folder / f"{len(self.done)}.h5")
         except RuntimeError as error:
             # So h5py says that a file could not be closed since its disk is full.
             raise OSError(str(error)) from error
         self.done[part.step] = part.missing
-        self._count += 1
 
     def _write(self, part: Part) -> None:
         # A file that could not be closed may still be open.
         self._new.unlink(missing_ok=True)
         with h5py.File(self._new, "w", libver="v110") as file:
             file.attrs["missing"] = np.array(part.missing, np.int64)
-            file.create_dataset("step", data=np.array([part.step], np.int64))
+            file.create_dataset("step", data=np.array([part.step], np.int64)).make_scale("step")
             file.create_dataset("time", data=np.array(list(part.times)[:1]))
             for name, variable in self._variables.items():
-                found = places(part, name)
-                shape = whole_shape(
-                    variable, (b for own in part.blocks.values() for b in own if b.variable == name)
-                )
+                shape = whole_shape(variable, (block for _, block, _ in part.of_variable(name)))
                 dtype = np.dtype(f"<{variable.dtype}")
                 made = file.create_dataset(name, (1, *shape), dtype, fillvalue=fill_value(dtype))
-                for where, block in found:
+                for where, block in places(part, name):
                     made.write_direct(block, dest_sel=(0, *where))
                 _describe(file, made, variable, shape)
-            file["step"].make_scale("step")
 
     def _join(self) -> None:
         made = self._path.with_name(f".{self._path.name}.new")
         with h5py.File(made, "w", libver="v110") as file:
-            file.attrs["evflow"] = described(self._variables)
+            file.attrs["evflow"] = self._note
             self._virtual(file, "step", "i8", ())
             self._virtual(file, "time", "f8", ())
             file["step"].make_scale("step")
@@ -122,22 +92,11 @@ class Hdf5Store:
         kind = h5t.py_create(np.dtype(f"<{dtype}"), logical=True)
         return h5py.Dataset(h5d.create(file.id, name.encode(), kind, h5s.create_simple(whole, most), made))
 
-    def close(self) -> None:
-        self._own.close()
-
-
-def fill_value(dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
-    """What stands for elements that no writer had: NaN, or the lowest number."""
-    return np.array(np.nan if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
-
 
 def _describe(file: h5py.File, made: h5py.Dataset, variable: Variable, shape: Shape) -> None:
     """Attributes and dimensions as netCDF-4 has them."""
     made.attrs.update(variable.attributes)
-    if "step" in file:
-        if not file["step"].is_scale:
-            file["step"].make_scale("step")
-        made.dims[0].attach_scale(file["step"])
+    made.dims[0].attach_scale(file["step"])
     for place, (name, size) in enumerate(zip(variable.dimensions, shape, strict=True), 1):
         if name not in file:
             file.create_dataset(name, (size,), ">f4").make_scale(f"{_PLAIN}{size:>10}")
