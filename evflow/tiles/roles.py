@@ -154,8 +154,8 @@ class Roles:
         self._origin, self._since = self._draw(), now
         self.roles, self._backlog = {}, list[tuple[int, Place, Place, Message]]()
         self.sessions.clear()
-        for peer in self._peers.values():
-            peer.joined, peer.sent, peer.got = False, 0, 0
+        # It holds nothing any more, so it may believe whoever says to be alive.
+        self._peers = {at: _Peer(now, contact=peer.contact) for at, peer in self._peers.items()}
         self._beat_at = 0.0
         if not self._peers:
             self._activate(now)
