@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -62,6 +63,13 @@ class Connection:
     Publications and subscriptions are known by integers of the program's choice, at least 0, unlike those of
     other clients. A zone is a circle (latitude, longitude, radius in metres) or a box (south, west, north,
     east). One call takes many: ids of (N,) and zones of (N, 3) or (N, 4).
+
+    Args:
+        contact: see ``connect``, as for the others.
+        handler: takes matches.
+        window: moves that may be under way.
+        patience: seconds without an answer.
+        node: arguments of ``ev.Node``.
 
     Attributes:
         refused: moves that a Frontend has refused.
@@ -275,12 +283,18 @@ class Connection:
             yield from rows
 
     def close(self) -> None:
-        """Ends the connection; what it has published and subscribed to stays until it is deleted."""
+        """Ends the connection; what it has published and subscribed to stays until it is deleted.
+
+        What was not acknowledged may be lost: call ``drain`` before.
+        """
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
             self._lock.notify_all()
+        # So its host answers what the other thread waits for.
+        with suppress(EvflowError):
+            self._ask(min(self._patience, 0.5), leave=True)
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(2 * self._patience)
@@ -296,9 +310,9 @@ class Connection:
 
     # --- its threads
 
-    def _ask(self, **question: Any) -> dict[str, Any]:
+    def _ask(self, patience: float, **question: Any) -> dict[str, Any]:
         contact, stone = self._contacts[self._at], f"{self._deployment}/{self._at}"
-        answer = self._flow.ask(contact, stone, {"client": self._number, **question}, self._patience)
+        answer = self._flow.ask(contact, stone, {"client": self._number, **question}, patience)
         if not isinstance(answer, dict):
             raise EvflowError(f"stone {stone!r}: expected a map as answer, found {answer!r}")
         return answer
@@ -308,7 +322,7 @@ class Connection:
         with self._lock:
             while epoch == self._epoch and not self._is_closed:
                 try:
-                    answer = self._ask(connect=True)
+                    answer = self._ask(self._patience, connect=True)
                     self._contacts.update({str(name): str(text) for name, text in answer["hosts"].items()})
                     frontend = Place("frontend", int(answer["frontend"]))
                 except (EvflowError, KeyError, ValueError) as error:
@@ -336,7 +350,7 @@ class Connection:
             try:
                 while taken:
                     few = _few(taken)
-                    self._ask(messages=taken[:few])
+                    self._ask(self._patience, messages=taken[:few])
                     taken = taken[few:]
             except EvflowError as error:
                 self._lost(epoch, error)
@@ -348,12 +362,17 @@ class Connection:
                     return
                 epoch = self._epoch
             try:
-                messages = self._gathering.take(self._ask(take=self._patience / 3).get("messages", ()))
+                messages = self._gathering.take(self._asked_for())
             except EvflowError as error:
                 self._lost(epoch, error)
                 continue
             for message in messages:
                 self._take(epoch, message)
+
+    def _asked_for(self) -> list[dict[str, Any]]:
+        """What there is for this client, once there is something, or time has passed."""
+        found: list[dict[str, Any]] = self._ask(self._patience, take=self._patience / 3).get("messages", [])
+        return found
 
     def _lost(self, epoch: int, error: EvflowError) -> None:
         if not self._is_closed:

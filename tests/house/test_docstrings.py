@@ -12,7 +12,7 @@ import pytest
 
 MODULES = (
     "evflow", "evflow.echo", "evflow.errors", "evflow.matching", "evflow.spark", "evflow.staging",
-    "evflow.stone",
+    "evflow.stone", "evflow.tiles",
 )  # fmt: skip
 """The modules whose ``__all__`` says what is public; those of Spark load PySpark only on use."""
 

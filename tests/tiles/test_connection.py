@@ -1,0 +1,115 @@
+"""A client of tiles over one daemon in this process."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evflow as ev
+from evflow import tiles
+from evflow.errors import EvflowError, GraphError
+
+HERE, NEAR, AWAY = (46.53, 6.63, 50), (46.5305, 6.63, 50), (46.6, 6.63, 50)
+
+
+@pytest.fixture(scope="module")
+def contact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("tiles")
+    with (
+        ev.Daemon("a", "tcp://127.0.0.1:0", storage=folder, handlers=["evflow.tiles.stone"]) as a,
+        tiles.graph(["a"]).deploy({"a": a.contact}),
+    ):
+        yield f"{a.contact}/tiles/a"
+
+
+def _pairs(rows: np.ndarray) -> list[tuple[int, int]]:
+    return list(zip(rows["pub"].tolist(), rows["sub"].tolist(), strict=True))
+
+
+def test_moves_keep_attributes_and_deleted_subscriptions_match_no_more(contact: str) -> None:
+    with tiles.connect(contact) as client:
+        client.subscribe([10, 11, 12], [HERE] * 3, {"kind": "taxi"})
+        client.subscribe(13, HERE, {"kind": "bus"})
+        client.subscribe(14, (46.5, 6.6, 46.54, 6.64))
+        client.publish(10, AWAY, {"kind": "taxi", "seats": 4})
+        client.unsubscribe(11)
+        client.move(12, AWAY, subscriptions=True)
+        client.drain(10)
+        first = [pair for rows in client.batches(0.3) for pair in _pairs(rows)]
+        assert first == [(10, 12)]
+        client.move(10, NEAR)
+        found = [pair for rows in client.batches(0.3) for pair in _pairs(rows)]
+        assert sorted(found) == [(10, 10), (10, 14)]
+        client.publish(10, NEAR)
+        assert [pair for rows in client.batches(0.3) for pair in _pairs(rows)] == [(10, 14)]
+        client.unpublish(10)
+        client.unsubscribe([10, 12, 13, 14])
+
+
+def test_a_handler_gets_batches_and_its_failures_cost_nothing_else(contact: str) -> None:
+    got: queue.Queue[Any] = queue.Queue()
+
+    def handler(rows: np.ndarray) -> None:
+        got.put(_pairs(rows))
+        raise ValueError("a handler that fails")
+
+    with tiles.connect(contact, handler) as client:
+        client.subscribe(21, HERE)
+        for number in (22, 23):
+            version = client.publish(number, NEAR)
+            assert version > 0
+            assert got.get(timeout=10) == [(number, 21)]
+        client.unpublish([22, 23])
+        client.unsubscribe(21)
+        client.drain(10)
+
+
+def test_entities_of_others_are_refused(contact: str) -> None:
+    with tiles.connect(contact) as mine, tiles.connect(contact) as theirs:
+        mine.subscribe(31, HERE)
+        mine.drain(10)
+        theirs.move(31, AWAY, subscriptions=True)
+        theirs.unsubscribe(31)
+        theirs.drain(10)
+        theirs.publish(32, NEAR)
+        assert [pair for rows in mine.batches(0.5) for pair in _pairs(rows)] == [(32, 31)]
+
+
+def test_wrong_input_is_told_before_anything_is_sent(contact: str) -> None:
+    with pytest.raises(EvflowError, match="expected an address, a deployment and a host"):
+        tiles.connect("tcp://127.0.0.1:1")
+    with pytest.raises(EvflowError, match="no Frontend answers"):
+        tiles.connect("tcp://127.0.0.1:9/tiles/a", patience=0.1)
+    with tiles.connect(contact) as client:
+        for ids, zones, what in (
+            (-1, HERE, "ids -1"),
+            (1.5, HERE, "ids 1.5"),
+            ([1, 2], HERE, "zones of shape"),
+            (1, (1, 2), "zones of shape"),
+            (1, (1, 2, float("nan")), "finite"),
+            (1, "here", "zones"),
+        ):
+            with pytest.raises(EvflowError, match=what):
+                client.publish(ids, zones)
+        with pytest.raises(EvflowError, match="attribute 'kind'"):
+            client.publish(1, HERE, {"kind": [1]})
+        client.publish(1, (91, 0, 5))
+        client.drain(10)
+        assert client.refused == 1
+    with pytest.raises(EvflowError, match="closed"):
+        client.publish(1, HERE)
+
+
+def test_hosts_come_in_groups() -> None:
+    with pytest.raises(GraphError, match="a multiple of replicas=2 hosts, found 3"):
+        tiles.graph("abc", replicas=2)
+    with pytest.raises(GraphError, match="each once"):
+        tiles.graph(["a", "a"])
+    graph = tiles.graph("abc", frontends="a", states="b", tiles="c", metres=300)
+    assert [stone.on for stone in graph.stones.values() if isinstance(stone, tiles.Host)] == ["a", "b", "c"]
+    assert tiles.Host(**tiles.Host.settings(graph.stones["b"])).settings() == graph.stones["b"].settings()
