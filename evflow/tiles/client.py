@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from evflow.tiles.kernels import tables
-from evflow.tiles.messages import GONE, MOVE, SUBSCRIPTION, Message, Outbox, Place, Rows, words
+from evflow.tiles.messages import GONE, MOST_ROWS, MOVE, SUBSCRIPTION, Message, Outbox, Place, Rows, words
 from evflow.tiles.store import Attributes, Contents, Entities, Seen
 
 __all__ = ["Client"]
@@ -77,7 +77,10 @@ class Client:
         held = self._latest.rows
         held = held[held["flags"] & GONE == 0]
         held["home"] = self._home
-        return [*outbox, *(self._sent(held, self._contents.of(held)) if len(held) else [])]
+        for start in range(0, len(held), MOST_ROWS):
+            part = held[start : start + MOST_ROWS]
+            outbox += self._sent(part, self._contents.of(part))
+        return outbox
 
     def receive(self, sender: Place, message: Message) -> tuple[Rows, Outbox]:
         """Takes a message.

@@ -23,7 +23,7 @@ from evflow.net.node.node import Node
 from evflow.tiles.client import Client
 from evflow.tiles.messages import BOX, GONE, MOVE, SUBSCRIPTION, Message, Outbox, Place, Rows
 from evflow.tiles.store import Attributes, content_of
-from evflow.tiles.wire import MOST_ROWS, Gathering, parts
+from evflow.tiles.wire import PART_ROWS, Gathering, parts
 
 __all__ = ["Connection", "connect"]
 
@@ -206,8 +206,8 @@ class Connection:
             self._version += 1
             rows["version"] = self._version
             version = self._version
-            for start in range(0, len(rows), MOST_ROWS):
-                part = rows[start : start + MOST_ROWS]
+            for start in range(0, len(rows), PART_ROWS):
+                part = rows[start : start + PART_ROWS]
                 self._lock.wait_for(lambda: self._is_closed or self._under_way < self._window)
                 self._refuse_closed()
                 outbox = self._client.send(part, named)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from evflow.tiles.kernels import fields, tables, tile
 from evflow.tiles.layout import Layout, split
-from evflow.tiles.messages import MATCH, Message, Outbox, Place, Rows, words
+from evflow.tiles.messages import MATCH, MOST_ROWS, Message, Outbox, Place, Rows, words
 from evflow.tiles.store import Contents, Entities, grown, table_of
 
 __all__ = ["TileManager"]
@@ -159,10 +159,12 @@ class TileManager:
         """Matches for Frontends, kept until these acknowledge them."""
         outbox = Outbox()
         np.maximum(rows["sender"], self._connected(rows), out=rows["sender"])
-        for frontend, part in split(rows, rows["sender"] & 0xFFFF):
-            self._number += 1
-            self._keep(self._number, part)
-            outbox.append((Place("frontend", frontend), Message("matches", part, self._number)))
+        for frontend, found in split(rows, rows["sender"] & 0xFFFF):
+            for start in range(0, len(found), MOST_ROWS):
+                part = found[start : start + MOST_ROWS]
+                self._number += 1
+                self._keep(self._number, part)
+                outbox.append((Place("frontend", frontend), Message("matches", part, self._number)))
         while self._keeps > self._most:
             lost = self._kept.pop(next(iter(self._kept)))
             self._keeps -= len(lost)

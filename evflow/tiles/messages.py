@@ -16,6 +16,7 @@ __all__ = [
     "CIRCLE",
     "GONE",
     "MATCH",
+    "MOST_ROWS",
     "MOVE",
     "SILENT",
     "SUBSCRIPTION",
@@ -69,6 +70,9 @@ MATCH = np.dtype(
     ]
 )
 """A match: its key (the first four), where its client is connected, the client, the publication's zone."""
+
+MOST_ROWS = 100_000
+"""Rows of one message, where a role has many to send: those of a client that was away, or came anew."""
 
 
 def words(rows: Rows) -> NDArray[np.int64]:

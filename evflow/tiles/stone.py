@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections import defaultdict
@@ -22,10 +23,15 @@ from evflow.tiles.wire import ENVELOPE, Gathering, batch_of, parts
 
 __all__ = ["Host", "graph"]
 
+_log = logging.getLogger("evflow.tiles")
+
 _GONE = 10.0
 """Seconds after which a client that asks for nothing has gone."""
 
 _MOST_ANSWER = 4 << 20
+
+_MOST_WAITING = 64 << 20
+"""Bytes that may wait for a client; then it is disconnected, and what it has not got comes again later."""
 
 
 class Host(Acting):
@@ -101,6 +107,7 @@ class _Client:
 
     Attributes:
         parts: of messages for it, in order.
+        size: their bytes.
         waits: what it has asked that is not answered yet.
         until: when it is to hear that there is nothing.
         gathering: its messages.
@@ -108,9 +115,15 @@ class _Client:
 
     def __init__(self) -> None:
         self.parts: list[dict[str, Any]] = []
+        self.size = 0
         self.waits: Later | None = None
         self.until = 0.0
         self.gathering = Gathering()
+
+
+def _size(part: Mapping[str, Any]) -> int:
+    """Bytes of a part of a message, about."""
+    return len(part["rows"]) + len(part.get("contents", b"")) + 64
 
 
 class _HostActor(Actor):
@@ -166,13 +179,20 @@ class _HostActor(Actor):
             by_host[at].append(sent)
         for at, envelopes in by_host.items():
             self.context.emit(batch_of(envelopes), at)
-        for number, session in self.roles.sessions.items():
+        for number, session in list(self.roles.sessions.items()):
             if session.outbox:
                 client = self._clients[number]
                 while session.outbox:
-                    client.parts += parts(session.outbox.popleft())
+                    added = parts(session.outbox.popleft())
+                    client.parts += added
+                    client.size += sum(map(_size, added))
                 if client.waits is not None:
                     self._tell(client)
+                if client.size > _MOST_WAITING:
+                    _log.warning("client %d takes too little, and is disconnected", number)
+                    self.roles.disconnect(number)
+                    self._dismiss(number)
+                    self.context.wake()
 
     def _dismiss(self, number: int) -> None:
         client = self._clients.pop(number)
@@ -183,11 +203,12 @@ class _HostActor(Actor):
         """Answers a client with what there is for it, at most ``_MOST_ANSWER`` bytes."""
         size = taken = 0
         for part in client.parts:
-            size += len(part["rows"]) + len(part.get("contents", b""))
-            if taken and size > _MOST_ANSWER:
+            if taken and size + _size(part) > _MOST_ANSWER:
                 break
+            size += _size(part)
             taken += 1
         told, client.parts = client.parts[:taken], client.parts[taken:]
+        client.size -= size
         waits, client.waits = client.waits, None
         assert waits is not None
         waits.give({"messages": told})

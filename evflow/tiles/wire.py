@@ -18,9 +18,9 @@ from evflow.schema.types import Array, i64
 from evflow.tiles.messages import MATCH, MOVE, Message, Place, Rows, words
 from evflow.tiles.store import Attributes, content_of
 
-__all__ = ["ENVELOPE", "MOST_ROWS", "envelope", "message_of", "parts", "unpacked"]
+__all__ = ["ENVELOPE", "PART_ROWS", "envelope", "message_of", "parts", "unpacked"]
 
-MOST_ROWS = 20_000
+PART_ROWS = 20_000
 """Rows in one part of a message to or from a client, so that it is well below the 8 MiB of an answer."""
 
 _MOST_GATHERED = 64 << 20
@@ -148,15 +148,15 @@ def _contents_of(data: bytes) -> dict[int, Attributes]:
 
 
 def parts(message: Message) -> list[dict[str, Any]]:
-    """A message to or from a client as plain data, in parts of at most ``MOST_ROWS`` rows.
+    """A message to or from a client as plain data, in parts of at most ``PART_ROWS`` rows.
 
     Args:
         message: the message.
     """
     found = []
-    for start in range(0, max(len(message.rows), 1), MOST_ROWS):
-        rows = message.rows[start : start + MOST_ROWS]
-        more = start + MOST_ROWS < len(message.rows)
+    for start in range(0, max(len(message.rows), 1), PART_ROWS):
+        rows = message.rows[start : start + PART_ROWS]
+        more = start + PART_ROWS < len(message.rows)
         part = {"kind": message.kind, "number": message.number, "rows": rows.tobytes(), "more": more}
         found.append(part if start else {**part, "contents": _contents(message.contents)})
     return found

@@ -6,6 +6,7 @@ import queue
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -78,6 +79,24 @@ def test_entities_of_others_are_refused(contact: str) -> None:
         theirs.drain(10)
         theirs.publish(32, NEAR)
         assert [pair for rows in mine.batches(0.5) for pair in _pairs(rows)] == [(32, 31)]
+        mine.unsubscribe(31)
+        theirs.unpublish(32)
+        mine.drain(10)
+        theirs.drain(10)
+
+
+def test_a_client_that_takes_too_little_is_disconnected_and_gets_all_the_same(contact: str) -> None:
+    with patch("evflow.tiles.stone._MOST_WAITING", 1), tiles.connect(contact) as client:
+        client.subscribe(41, HERE)
+        versions = [client.publish(42, NEAR) for _ in range(40)]
+        client.drain(10)
+        found: list[int] = []
+        for rows in client.batches(1):
+            found += rows["pub_version"].tolist()
+        assert sorted(found) == versions
+        client.unsubscribe(41)
+        client.unpublish(42)
+        client.drain(10)
 
 
 def test_wrong_input_is_told_before_anything_is_sent(contact: str) -> None:
