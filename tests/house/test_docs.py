@@ -24,7 +24,7 @@ import click
 import pytest
 
 import evflow
-from evflow import echo, staging
+from evflow import echo, staging, tiles
 from evflow.tools.cli import main
 
 CHECKOUT = Path(__file__).parents[2]
@@ -147,7 +147,9 @@ def _commands(command: click.Command, path: str) -> Iterator[str]:
 
 def test_every_command_option_and_public_name_is_in_a_document() -> None:
     text = "\n".join(document.read_text() for document in DOCUMENTS)
-    wanted = {*_commands(main, "evflow"), *evflow.__all__, *echo.__all__, *staging.__all__}
+    wanted = {*_commands(main, "evflow"), *evflow.__all__}.union(
+        *(part.__all__ for part in (echo, staging, tiles))
+    )
     missing = [word for word in wanted if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)]
     assert sorted(missing) == []
 
