@@ -92,11 +92,13 @@ class Stone:
         linked_ports: "one" output that must be linked, "any" number of which at least one must be, any number
             or none at all ("free"), or "none".
         entrance: whether programs and other nodes may send to it from outside of the graph.
+        emits_by_port: whether ``emits`` has the schema of each port, by number; else any may leave by each.
     """
 
     kind: str
     linked_ports: str = "one"
     entrance: bool = False
+    emits_by_port: bool = False
     name: str | None = None
     on: str | None = None
 

@@ -6,7 +6,7 @@ are expected to arrive, and that is what a stone without a declared input is com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -203,7 +203,7 @@ def _propagate(
         found: dict[str, Schema | None] = {}
         for source in dict.fromkeys(leading):
             for arrival in slots[source].arrivals or (None,):
-                for schema in slots[source].stone.emits(arrival):
+                for schema in _leaving(slots[source], arrival, name):
                     found.setdefault("" if schema is None else schema.fingerprint, schema)
         arrivals, slot = tuple(found.values()), slots[name]
         if name not in changed:
@@ -213,6 +213,15 @@ def _propagate(
         slot.arrivals = arrivals
         for links in slot.ports.values():
             stale.update([link.target for link in links])
+
+
+def _leaving(slot: Slot, arrival: Schema | None, target: str) -> Sequence[Schema | None]:
+    """Which schemas may leave a stone for ``target`` when events of one arrive."""
+    emitted = slot.stone.emits(arrival)
+    if not slot.stone.emits_by_port:
+        return emitted
+    ports = [port for port, links in slot.ports.items() if any(link.target == target for link in links)]
+    return [emitted[port] if port < len(emitted) else None for port in ports]
 
 
 def _is_idle(slot: Slot) -> bool:

@@ -258,6 +258,8 @@ def declared(what: str, stone: Stone) -> dict[str, Any]:
         "wakes": ticks or (isinstance(stone, Acting) and stone.wakes),
         "buffers": isinstance(stone, Acting) and stone.buffers, "derives": own_kind(stone),
     }  # fmt: skip
+    if stone.emits_by_port:
+        found["emits_by_port"] = True
     _check_declared(what, found)
     return found
 
@@ -274,9 +276,10 @@ def _check_declared(what: str, found: Mapping[str, Any]) -> None:
             f"{what}: derives {shown(found['derives'], 300)}: expected the kind of stone of evflow that the "
             'class derives from, or ""'
         )
-    for flag in ("entrance", "wakes", "buffers"):
-        if not isinstance(found[flag], bool):
-            raise GraphError(f"{what}: {flag} {shown(found[flag], 300)}: expected True or False")
+    flags = {flag: found[flag] for flag in ("entrance", "wakes", "buffers")}
+    for flag, value in (*flags.items(), ("emits_by_port", found.get("emits_by_port", False))):
+        if not isinstance(value, bool):
+            raise GraphError(f"{what}: {flag} {shown(value, 300)}: expected True or False")
 
 
 def _text(value: object) -> str:
@@ -406,6 +409,7 @@ class Absent(Acting):
         self.derives: str = declares["derives"]
         self.linked_ports = declares["linked_ports"]
         self.entrance, self.wakes, self.buffers = (declares[key] for key in ("entrance", "wakes", "buffers"))
+        self.emits_by_port = declares.get("emits_by_port", False)
         self._why = why
         self._imports = tuple(map(_text, declares["imports"]))
         self._inputs = {_text(key): _schema(schema) for key, schema in declares["inputs"].items()}

@@ -8,7 +8,35 @@ from typing import Any
 import numpy as np
 
 import evflow as ev
+from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held
+
+
+class Rec(ev.Event):
+    seq: int
+
+
+class Half(ev.Event):
+    half: float
+
+
+class Halves(Acting):
+    """What comes leaves by port 0, and half of each number by port 1."""
+
+    linked_ports = "any"
+    emits_by_port = True
+
+    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
+        return (schema, Half.schema)
+
+    def open(self, context: Context) -> Actor:
+        return _Halves(context)
+
+
+class _Halves(Actor):
+    def receive(self, batch: ev.EventBatch, input: str) -> None:
+        self.context.emit(batch)
+        self.context.emit(ev.EventBatch.from_columns(Half, {"half": batch["seq"] / 2}), 1)
 
 
 class Every(Acting):

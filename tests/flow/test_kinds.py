@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,9 @@ import pytest
 import evflow as ev
 from evflow.graph import kinds
 from evflow.stone import Acting, Actor, Context
-from tests.flow.ownstones import AtLeast, Every, Last
+from tests.flow.ownstones import AtLeast, Every, Half, Halves, Last, Rec
 
 HERE = "tests.flow.ownstones"
-
-
-class Rec(ev.Event):
-    seq: int
 
 
 def handler(event: object) -> None:
@@ -138,6 +135,25 @@ def test_graph_whose_class_is_not_here_is_drawn_and_written_but_not_run() -> Non
             act()
 
 
+def test_each_port_may_have_a_schema_of_its_own_also_where_the_class_is_not() -> None:
+    graph, seen = ev.Graph(), list[Any]()
+    halves = graph.source("recs", Rec) >> Halves(name="halves")
+    halves[0] >> ev.Filter("input.seq > 4") >> ev.Terminal(f"{__name__}:handler", name="whole")
+    halves[1] >> ev.Filter("input.half > 2.5") >> ev.Terminal(f"{__name__}:handler", name="end")
+    text = json.dumps(graph.to_dict())
+    for name in ("whole", "end"):
+        graph.stones[name] = ev.Terminal(lambda event: seen.append(event.to_event()), name=name)
+    with graph.run() as flow:
+        flow["recs"].submit_batch({"seq": list(range(7))})
+        flow.drain(timeout=20)
+    assert seen == [Rec(5), Rec(6), Half(3.0)]
+    # A filter may use only what leaves by the port that it is linked to.
+    wrong = json.loads(text.replace("input.half > 2.5", "input.seq > 4"))
+    for make in (kinds.made, partial(kinds.made, find=kinds.absent)):
+        with pytest.raises(ev.EvflowError, match="'input' has no field 'seq'; its fields are half"):
+            ev.Graph.from_dict(wrong, make).check()
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
@@ -168,6 +184,7 @@ def test_entry_that_makes_no_stone_is_refused_by_name(entry: dict[str, Any], wor
         (None, "does not say what the stone's class declares"),
         ({"linked_ports": "two"}, "linked_ports 'two': expected one of one, any, free, none"),
         ({"wakes": 1}, "wakes 1: expected True or False"),
+        ({"emits_by_port": "yes"}, "emits_by_port 'yes': expected True or False"),
         ({"kind": 5}, "kind 5: expected a text"),
         ({"inputs": {"input": 7}}, "."),
         ({"inputs": 7}, "."),
