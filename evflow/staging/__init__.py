@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from evflow.staging.inflight import Summary, histogram, summary, thinned, within
 from evflow.staging.model import Block, Variable
 from evflow.staging.schedulers import All, AvoidCongestion, ConstantDrain, InOrder, RateLimit, Scheduler
 from evflow.staging.stage import Committed, Stage
@@ -20,6 +21,11 @@ __all__ = [
     "RateLimit",
     "Scheduler",
     "Stage",
+    "Summary",
     "Variable",
     "Writer",
+    "histogram",
+    "summary",
+    "thinned",
+    "within",
 ]

@@ -39,6 +39,7 @@ class Settings(Struct, frozen=True):
     memory: int
     incomplete: Incomplete
     patience: float
+    live: dict[str, tuple[int, ...]] = {}
 
 
 class Announced(NamedTuple):
@@ -69,7 +70,7 @@ class StagingNode:
         self._variables, self._writers = by_name(settings.variables), settings.writers
         self.pulling = Pulling(settings.scheduler, settings.piece, settings.memory)
         self.gathering = Gathering({rank: (rank,) for rank in ranks}, settings.patience)
-        self._done = dict(done)
+        self._done, self._live = dict(done), settings.live
         self._ranks = frozenset(ranks)
         self.outbox: deque[tuple[int, ToWriter]] = deque()
         self.up: deque[Announced | Part] = deque()
@@ -123,6 +124,10 @@ class StagingNode:
         held = len(self._asking[rank])
         expect(held < MOST_HELD, f"rank {rank}: steps held:", held, f"fewer than {MOST_HELD}")
         check_blocks(f"rank {rank}", self._variables, ready.blocks)
+        for block in ready.blocks:
+            shape = self._live.get(block.variable, block.shape)
+            what = f"rank {rank}: block of {block.variable}: shape"
+            expect(block.shape == shape, what, block.shape, f"{shape}, as the stage hands it on")
         size = sum(block.nbytes for block in ready.blocks)
         what = f"step {step} of rank {rank}: bytes"
         expect(size <= most, what, size, f"at most {most}, the memory of the stage")

@@ -20,6 +20,8 @@ import numpy as np
 
 from evflow.errors import StagingError
 from evflow.outside import shown
+from evflow.schema import Schema
+from evflow.schema.types import NUMBERS, Array, f64, i64
 
 __all__ = ["Block", "Variable"]
 
@@ -113,6 +115,29 @@ class Variable(msgspec.Struct, frozen=True, array_like=True):
     def open(self) -> bool:
         """Whether the first dimension is open."""
         return self.shape[0] is None
+
+    def event(self, shape: Sequence[int]) -> Schema:
+        """The schema of the events in which a ``Stage`` hands blocks of this variable on.
+
+        Args:
+            shape: of each block.
+
+        Returns:
+            The schema: ``step``, ``time``, ``rank`` of the writer; ``part``, which counts the blocks of the
+            step from 0, of ``parts``; ``offset`` of the block in the global array; ``values``, of this shape.
+
+        Raises:
+            StagingError: a block of this variable cannot have the shape.
+
+        Example:
+            >>> from evflow import staging
+            >>> [field.name for field in staging.Variable("heat", "f4", (4, 4)).event((2, 4)).fields]
+            ['step', 'time', 'rank', 'part', 'parts', 'offset', 'values']
+        """
+        self.block(shape)
+        values = Array(NUMBERS[f"{self.dtype[0]}{8 * int(self.dtype[1:])}"], tuple(shape))
+        counts = {"rank": i64, "part": i64, "parts": i64, "offset": Array(i64, (len(shape),))}
+        return Schema(self.name, {"step": i64, "time": f64, **counts, "values": values})
 
     def block(self, shape: Sequence[int], offset: Sequence[int] | None = None) -> Block:
         """A block of this variable, checked.

@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -85,11 +85,21 @@ class Connection:
 class Serving(Actor):
     """What a stage does: serves writers until ``close``. OSError if it cannot listen at ``path``."""
 
-    def __init__(self, context: Context, path: Path, node: StagingNode, root: Root, store: Store) -> None:
+    def __init__(
+        self,
+        context: Context,
+        path: Path,
+        node: StagingNode,
+        root: Root,
+        store: Store,
+        live: Sequence[Schema],
+    ) -> None:
         super().__init__(context)
         self._path, self._node, self._root, self._store = path, node, root, store
         # What is to be emitted: number and time.
         self._committed: deque[tuple[int, float]] = deque()
+        # Blocks of the step that is to be committed next, which leave before.
+        self._live, self._leaving, self._gone = live, deque[EventBatch](), threading.Event()
         self._why = ""
         self._failure: BaseException | None = None
         self._lock = Lock(path.with_name(f"{path.name}-lock"))
@@ -133,6 +143,11 @@ class Serving(Actor):
     def wake(self, now: float) -> float | None:
         told, rows = self.context.attributes, list(self._committed)
         told["why"] = self._why
+        while self._leaving:
+            batch = self._leaving.popleft()
+            self.context.take(len(batch))
+            self.context.emit(batch, 1 + self._live.index(batch.schema))
+        self._gone.set()
         if rows:
             told["committed"] = rows[-1][0]
             steps, times = zip(*(self._committed.popleft() for _ in rows), strict=True)
@@ -155,6 +170,7 @@ class Serving(Actor):
         self._closing = True
         os.eventfd_write(self._bell, 1)
         self._parts.put(None)
+        self._gone.set()
         for thread in self._threads:
             thread.join()
         self.forsake()
@@ -175,6 +191,7 @@ class Serving(Actor):
 
     def _commit(self) -> None:
         while (part := self._parts.get()) is not None:
+            self._hand_on(part)
             while not self._closing:
                 try:
                     self._store.commit(part)
@@ -186,6 +203,23 @@ class Serving(Actor):
                     self._trouble.failed(f"step {part.step} cannot be written: {error}; {advice(error)}")
                     os.eventfd_write(self._bell, 1)
                     time.sleep(AGAIN)
+
+    def _hand_on(self, part: Part) -> None:
+        """Waits until the blocks of a step have left; they leave again if it is not committed after that."""
+        batches = []
+        for schema in self._live:
+            found = part.of_variable(schema.name)
+            of_step = {"step": [part.step], "time": [min(part.times)], "parts": [len(found)]}
+            for number, (rank, block, data) in enumerate(found):
+                place = {"rank": [rank], "part": [number], "offset": [block.offset]}
+                columns = {**of_step, **place, "values": block.view(data)[np.newaxis]}
+                batches.append(EventBatch.from_columns(schema, columns))
+        self._leaving.extend(batches)
+        # Before the look at ``_closing``, for ``close`` sets both.
+        self._gone.clear()
+        if batches and not self._closing:
+            self.context.wake()
+            self._gone.wait()
 
     # --- the loop
 
@@ -246,7 +280,13 @@ class Serving(Actor):
             else:
                 node.decided(message)
         reasons = (hold.reason for hold in (pulling, gathering, found) if isinstance(hold, Hold))
-        why = self._trouble.why or next(filter(None, reasons), "" if pulling else "it is being pulled")
+        part = root.committing
+        behind = f"step {part.step} waits for stones behind the stage" if part and self._leaving else ""
+        why = (
+            self._trouble.why
+            or behind
+            or next(filter(None, reasons), "" if pulling else "it is being pulled")
+        )
         if why != self._why and (now >= self._quiet or not why):
             self._why, self._quiet = why, now + _QUIET
             node.tell(why)

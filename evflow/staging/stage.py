@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,10 @@ __all__ = ["Committed", "Stage"]
 
 
 class Stage(Acting):
-    """Pulls the steps of writers on its host, puts them together and commits them; emits an event for each.
+    """Pulls the steps of writers on its host, puts them together and commits them.
+
+    Port 0 emits an event ``Committed`` for each step that is in the store. The blocks of the variables in
+    ``live`` leave by the ports 1, 2, … when the step is whole, before it is committed.
 
     Args:
         variables: what the writers write, as they declare it.
@@ -35,6 +38,8 @@ class Stage(Acting):
         incomplete: what becomes of a step that lacks the part of a writer: "drop", or "fill" with NaN or the
             lowest number.
         patience: seconds that a step waits for a writer that is not connected.
+        live: variables whose blocks leave, and the shape that all their blocks have. The events have the
+            schema ``variable.event(shape)``. They come again if the node is killed before the commit.
         name: the stone's name.
         on: the node it is placed on.
 
@@ -58,6 +63,7 @@ class Stage(Acting):
 
     kind = "stage"
     linked_ports = "free"
+    emits_by_port = True
     wakes = True
 
     def __init__(
@@ -72,6 +78,7 @@ class Stage(Acting):
         memory: int = 1 << 30,
         incomplete: Incomplete = "drop",
         patience: float = 60.0,
+        live: Mapping[str, Sequence[int]] | None = None,
         name: str | None = None,
         on: str | None = None,
     ) -> None:
@@ -89,21 +96,35 @@ class Stage(Acting):
         expect(incomplete in ("drop", "fill"), f"{what}: incomplete", incomplete, "'drop' or 'fill'")
         expect(patient, f"{what}: patience", patience, "seconds, 0 or more")
         scheduler = Scheduler() if scheduler is None else scheduler
-        found = (list(variables), writers, scheduler, piece, memory, incomplete, float(patience))
+        found = (
+            list(variables),
+            writers,
+            scheduler,
+            piece,
+            memory,
+            incomplete,
+            float(patience),
+            {} if live is None else live,
+        )
         given = dict(zip(Settings.__struct_fields__, found, strict=True))
         try:
             # Variables and the scheduler are plain data if they come from ``settings``.
             self._settings = msgspec.convert(given, Settings)
         except (msgspec.ValidationError, RecursionError) as error:
             raise StagingError(f"{what}: a setting is wrong: {error}") from None
-        by_name(self._settings.variables)
+        variables_by_name = by_name(self._settings.variables)
+        for one in self._settings.live:
+            expect(one in variables_by_name, f"{what}: live", one, f"one of {', '.join(variables_by_name)}")
+        self._events = tuple(
+            variables_by_name[one].event(shape) for one, shape in self._settings.live.items()
+        )
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:
         return {}
 
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
-        return (Committed,)
+        return (Committed, *self._events)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -127,7 +148,7 @@ class Stage(Acting):
         node = StagingNode(settings, ranks, store.done)
         root = Root(settings, {NODE: ranks}, store.done)
         try:
-            return Serving(context, self.listen, node, root, store)
+            return Serving(context, self.listen, node, root, store, self._events)
         except OSError as error:
             store.close()
             raise StagingError(f"stage cannot listen at {self.listen}: {error}") from None

@@ -406,3 +406,99 @@ def test_killing_the_staging_node_loses_no_step(tmp_path: Path, writers: list[Wr
         store = next(tmp_path.glob("area/**/run.h5"))
         check(store, list(range(step)))
         assert safe <= set(range(step))
+
+
+class Mean(ev.Event):
+    step: int
+    rank: int
+    mean: float
+
+
+MEAN = """{
+    int i, j;
+    double sum = 0;
+    for (i = 0; i < 32; i++)
+        for (j = 0; j < 32; j++)
+            sum += input.values[i][j];
+    output.step = input.step;
+    output.rank = input.rank;
+    output.mean = sum / 1024;
+    return 1;
+}"""
+
+
+def test_blocks_of_live_variables_leave_before_their_step_is_committed(
+    tmp_path: Path, writers: list[Writer]
+) -> None:
+    seen: list[Any] = []
+    graph = ev.Graph("run")
+    settings: dict[str, Any] = {"live": {"heat": (32, 32)}, "name": "stage"}
+    stage = graph.add(Stage([HEAT], 2, tmp_path / "socket", tmp_path / "run.h5", **settings))
+    stage[0] >> ev.Terminal(lambda done: seen.append(done.step))
+    stage[1] >> ev.Terminal(lambda heat: seen.append((heat.step, heat.time, heat.rank, heat.offset.tolist())))
+    means = stage[1] >> ev.Transform(MEAN, output=Mean)
+    means >> ev.Terminal(lambda found: seen.append(found.to_event()))
+    with graph.run() as flow:
+        for step in (3, 5):
+            for rank, writer in enumerate(writers):
+                write(writer, rank, step)
+            writers[1].drain(20)
+            flow.drain(20)
+            both = [heat(step)[:32], heat(step)[32:]]
+            assert seen.pop() == step
+            assert [one for one in seen if isinstance(one, tuple)] == [
+                (step, step / 4, 0, [0, 0]),
+                (step, step / 4, 1, [32, 0]),
+            ]
+            found = [one for one in seen if isinstance(one, Mean)]
+            assert [(one.step, one.rank) for one in found] == [(step, 0), (step, 1)]
+            np.testing.assert_allclose([one.mean for one in found], [half.mean() for half in both])
+            seen.clear()
+    check(tmp_path / "run.h5", [3, 5])
+
+
+def test_a_stone_that_takes_no_blocks_holds_up_the_steps_and_the_writers_are_told(
+    tmp_path: Path, writers: list[Writer]
+) -> None:
+    goes_on = threading.Event()
+    graph = ev.Graph("run")
+    stage = graph.add(Stage([HEAT], 2, tmp_path / "socket", tmp_path / "run.h5", live={"heat": (32, 32)}))
+    stage[1] >> ev.Terminal(lambda block: goes_on.wait(20), workers=1, queue=2)
+    with graph.run():
+        for step in range(9):
+            for rank, writer in enumerate(writers):
+                write(writer, rank, step)
+        wait_for(lambda: "waits for stones behind the stage" in writers[0].why(), "the stage waits")
+        assert writers[0].safe < 8
+        goes_on.set()
+        for writer in writers:
+            writer.drain(20)
+    check(tmp_path / "run.h5", list(range(9)))
+
+
+def test_a_block_of_another_shape_than_the_stage_hands_on_is_refused(tmp_path: Path) -> None:
+    graph = ev.Graph("run")
+    graph.add(Stage([HEAT], 1, tmp_path / "socket", tmp_path / "run.h5", live={"heat": (32, 32)}))
+    writer = Writer(tmp_path / "socket", 0, 1, [HEAT], budget=PLENTY)
+    writer.write(0, {"heat": (heat(0), (0, 0))})
+    refused = r"shape \(64, 32\): expected \(32, 32\), as the stage hands"
+    with graph.run(), pytest.raises(StagingError, match=refused):
+        writer.drain(20)
+    writer.close(timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("live", "words"),
+    [
+        ({"cold": (32, 32)}, "live 'cold': expected one of heat"),
+        ({"heat": (65, 32)}, "block"),
+        ({"heat": (32,)}, "block"),
+        ({"heat": (0, 32)}, "block"),
+        ({"heat": 7}, "live"),
+        ({7: (1, 1)}, "live"),
+        (["heat"], "live"),
+    ],
+)
+def test_what_cannot_be_handed_on_is_refused(tmp_path: Path, live: Any, words: str) -> None:
+    with pytest.raises(StagingError, match=words):
+        Stage([HEAT], 2, tmp_path / "socket", tmp_path / "run.h5", live=live)
