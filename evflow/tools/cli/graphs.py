@@ -98,6 +98,29 @@ def spark(as_json: bool, quiet: bool) -> None:
     publish(play(quiet or as_json), as_json)
 
 
+@demo.command()
+@_json_option
+@_quiet_option
+@click.option(
+    "--processes", type=click.Choice(["1", "2", "4", "8"]), default="4", show_default=True,
+    help="Compute in so many processes.",
+)  # fmt: skip
+@click.option(
+    "--steps", type=click.IntRange(1, 100_000), default=60, show_default=True, help="Write so many steps."
+)
+@click.option("--store", type=OUT, help="Keep the output in FILE.h5 or in the folder FILE.zarr.")
+def staging(as_json: bool, quiet: bool, processes: str, steps: int, store: Path | None) -> None:
+    """Stage the output of a simulation while it goes on.
+
+    Processes compute how two substances react and spread. A staging node pulls their output, draws it, and
+    stores it, while they compute the next step.
+    """
+    from evflow.tools.demo.output import publish
+    from evflow.tools.demo.staging import play
+
+    publish(play(quiet or as_json, int(processes), steps, store), as_json)
+
+
 @click.command()
 @click.argument("file", type=FILE)
 @graph_option

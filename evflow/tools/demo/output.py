@@ -15,17 +15,31 @@ Progress = Callable[[int], object]
 
 
 @contextmanager
-def progress_bar(total: int, quiet: bool) -> Iterator[Progress]:
-    """What to call with the number of flights that are done; nothing is shown where ``quiet``."""
+def progress_bar(total: int, quiet: bool, what: str = "flights") -> Iterator[Progress]:
+    """What to call with the number of flights, or of ``what``, that are done; ``quiet`` shows nothing."""
+    with live(total, quiet, what) as (progress, _):
+        yield progress
+
+
+@contextmanager
+def live(total: int, quiet: bool, what: str) -> Iterator[tuple[Progress, Callable[[str], object]]]:
+    """As ``progress_bar``, and what to call with a picture to be shown above the bar."""
     if quiet:
-        yield lambda count: None
+        yield lambda count: None, lambda picture: None
         return
+    from rich.console import Group
+    from rich.live import Live
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
+    from rich.text import Text
 
-    with Bar(TextColumn("flights"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
-        task = bar.add_task("flights", total=total)
-        yield lambda count: bar.advance(task, count)
+    bar = Bar(TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    task = bar.add_task(what, total=total)
+    with Live(bar, refresh_per_second=10) as shown:
+        yield (
+            lambda count: bar.advance(task, count),
+            lambda picture: shown.update(Group(Text(picture), bar) if shown.console.is_terminal else bar),
+        )
 
 
 @dataclass(frozen=True)
