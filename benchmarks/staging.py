@@ -1,23 +1,32 @@
 """What output costs a solver: the time of a run with each way to write, relative to a run without output.
 
-    python benchmarks/staging.py --rounds 7
+    python benchmarks/staging.py --rounds 7 --solvers 1
 
-One solver process cools a plate in numpy and writes the whole of it every few iterations. Rounds alternate
-between the ways, so that all meet the same machine; each run is compared with the one without output in its
-round. The staging node is a process of its own. A run ends when the solver has handed over its last step;
-its output is safe when all steps are on the disk. Steps go to a folder in the current one, since what fsync
-costs is the question.
+Solver processes cool a plate in numpy, exchange their edges, and write the whole plate every few iterations.
+Rounds alternate between the ways, so that all meet the same machine; each run is compared with the one
+without output in its round. What takes the output is in processes of its own: a staging node, or readers of
+ADIOS2's SST. A run ends when the solvers have handed over the last step; its output is safe when all steps
+are on the disk (``fsync``). Steps go to a folder in the current one, since what ``fsync`` costs is the
+question. CPU is that of all processes of a run.
+
+The experiment is that of figure 13 of G. Eisenhauer et al., "Event-based systems: opportunities and
+challenges at exascale" (DEBS 2009): there the best scheduler slowed the application by about 4 %.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import multiprocessing
 import os
+import resource
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +34,8 @@ import evflow as ev
 from evflow import staging
 
 SIDE = 1024
+QUEUE = 4
+"""Steps that may wait at a solver, with every way that lets any wait."""
 HEAT = staging.Variable("heat", "f8", (SIDE, SIDE), ("y", "x"))
 SCHEDULERS = {
     "unscheduled": staging.Scheduler(),
@@ -33,83 +44,213 @@ SCHEDULERS = {
     "in order": staging.InOrder(),
     "rate 200 MB/s": staging.RateLimit(200e6),
 }
+PEERS = {"ADIOS2 BP5": "BP5", "ADIOS2 SST": "SST"}
+
+Plate = np.ndarray[Any, Any]
+Around = tuple[Connection | None, Connection | None]
 
 
-def solve(way: str, folder: str, steps: int, every: int, pipe: Connection) -> None:
-    """A solver; sends the seconds of its run, and until all is safe."""
-    plate, writer = np.random.default_rng(1).random((SIDE, SIDE)), None
-    if way in SCHEDULERS:
-        writer = staging.Writer(f"{folder}/socket", 0, 1, [HEAT], budget=4096 + 4 * plate.nbytes)
+class Output(NamedTuple):
+    """How a solver writes: a step; the last one, until all is safe; and while it communicates."""
+
+    write: Callable[[int, Plate], object]
+    close: Callable[[], object]
+    communicating: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+def synced(path: str, data: Any) -> None:
+    """Writes a file, and brings it to the disk."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def stream(engine: str, name: str, mode: str) -> Any:
+    """One end of an output of ADIOS2."""
+    import adios2
+
+    io = adios2.Adios().declare_io("output")
+    io.set_engine(engine)
+    if engine == "SST":
+        settings = {"DataTransport": "WAN", "QueueLimit": str(QUEUE), "QueueFullPolicy": "Block"}
+        io.set_parameters(settings | {"RendezvousReaderCount": "1"})
+    return adios2.Stream(io, name, mode)
+
+
+def adios(engine: str, folder: str, rank: int) -> Output:
+    """A solver writes by ADIOS2, a stream of its own: the package has no MPI."""
+    name = f"{folder}/{rank}.bp" if engine == "BP5" else f"{folder}/{rank}"
+    made = stream(engine, name, "w")
+
+    def write(step: int, plate: Plate) -> None:
+        made.begin_step()
+        made.write("heat", plate, list(plate.shape), [0, 0], list(plate.shape))
+        made.end_step()
+
+    def close() -> None:
+        made.close()
+        for file in Path(name).glob("*") if engine == "BP5" else ():
+            with file.open("rb+") as opened:
+                os.fsync(opened.fileno())
+
+    return Output(write, close)
+
+
+def output(way: str, folder: str, rank: int, solvers: int) -> Output:
+    """How a solver writes in this way."""
+    if way in PEERS:
+        return adios(PEERS[way], folder, rank)
+    if way == "blocking":
+        return Output(lambda step, plate: synced(f"{folder}/{rank}.{step}", plate), lambda: None)
+    if way == "no output":
+        return Output(lambda step, plate: None, lambda: None)
+    rows = SIDE // solvers
+    writer = staging.Writer(f"{folder}/socket", rank, solvers, [HEAT], budget=4096 + QUEUE * rows * SIDE * 8)
+    return Output(
+        lambda step, plate: writer.write(step, {"heat": (plate, (rank * rows, 0))}),
+        lambda: writer.close(None),
+        writer.communicating,
+    )
+
+
+def exchange(plate: Plate, around: Around) -> None:
+    """Gets the rows beside one's own from the neighbours."""
+    above, below = around
+    if above:
+        above.send_bytes(plate[1].tobytes())
+    if below:
+        below.send_bytes(plate[-2].tobytes())
+        plate[-1] = np.frombuffer(below.recv_bytes())
+    if above:
+        plate[0] = np.frombuffer(above.recv_bytes())
+
+
+def cpu() -> float:
+    """Seconds of CPU that this process has used."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def solve(
+    way: str, folder: str, rank: int, solvers: int, steps: int, every: int, around: Around, pipe: Connection
+) -> None:
+    """A solver; sends the seconds of its run, until all is safe, and of CPU."""
+    rows = SIDE // solvers
+    plate = np.random.default_rng(rank).random((rows + 2, SIDE))
+    out = output(way, folder, rank, solvers)
+    pipe.send(True)
     pipe.recv()
-    began = time.perf_counter()
+    began, used = time.perf_counter(), cpu()
     for step in range(steps):
         for _ in range(every):
-            around = plate[:-2, 1:-1] + plate[2:, 1:-1] + plate[1:-1, :-2] + plate[1:-1, 2:]
-            plate[1:-1, 1:-1] += 0.2 * (around - 4 * plate[1:-1, 1:-1])
-        if writer is not None:
-            writer.write(step, {"heat": (plate, (0, 0))})
-        elif way == "blocking":
-            with open(f"{folder}/{step}", "wb") as file:
-                file.write(plate)
-                file.flush()
-                os.fsync(file.fileno())
+            with out.communicating():
+                exchange(plate, around)
+            beside = plate[:-2, 1:-1] + plate[2:, 1:-1] + plate[1:-1, :-2] + plate[1:-1, 2:]
+            plate[1:-1, 1:-1] += 0.2 * (beside - 4 * plate[1:-1, 1:-1])
+        out.write(step, plate[1:-1])
     run = time.perf_counter() - began
-    if writer is not None:
-        writer.close(None)
-    pipe.send((run, time.perf_counter() - began))
+    out.close()
+    pipe.send((run, time.perf_counter() - began, cpu() - used))
 
 
-def stage(way: str, folder: str, pipe: Connection) -> None:
-    """A staging node, until it is told to end."""
+def stage(way: str, folder: str, solvers: int, pipe: Connection) -> None:
+    """A staging node, until it is told to end; sends its seconds of CPU."""
     g = ev.Graph("output")
-    g.add(staging.Stage([HEAT], 1, f"{folder}/socket", f"{folder}/run.h5", scheduler=SCHEDULERS[way]))
+    g.add(staging.Stage([HEAT], solvers, f"{folder}/socket", f"{folder}/run.h5", scheduler=SCHEDULERS[way]))
     with g.run():
         pipe.send(True)
+        used = cpu()
         pipe.recv()
+        pipe.send((0.0, cpu() - used))
 
 
-def measure(way: str, steps: int, every: int) -> tuple[float, float]:
-    """The seconds of one run, and until all of its output is on the disk."""
+def read(folder: str, rank: int, pipe: Connection) -> None:
+    """Reads what one solver writes by SST, and brings it to the disk."""
+    pipe.send(True)
+    used = cpu()
+    with stream("SST", f"{folder}/{rank}", "r") as made:
+        for step, _ in enumerate(made.steps()):
+            synced(f"{folder}/{rank}.{step}", made.read("heat"))
+    pipe.recv()
+    pipe.send((time.perf_counter(), cpu() - used))
+
+
+@contextmanager
+def takers(way: str, folder: str, solvers: int) -> Iterator[list[Connection]]:
+    """The processes that take the output, and pipes to them."""
     spawn = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        ours, theirs = spawn.Pipe()
-        node = spawn.Process(target=stage, args=(way, folder, theirs))
-        if way in SCHEDULERS:
-            node.start()
-            ours.recv()
+    made, pipes = [], []
+    for rank in range({"ADIOS2 SST": solvers}.get(way, int(way in SCHEDULERS))):
         here, there = spawn.Pipe()
-        solver = spawn.Process(target=solve, args=(way, folder, steps, every, there))
-        solver.start()
-        here.send(True)
-        found = here.recv()
-        solver.join()
-        if way in SCHEDULERS:
-            ours.send(True)
-            node.join()
-        return found
+        program, given = (read, (folder, rank)) if way in PEERS else (stage, (way, folder, solvers))
+        made.append(spawn.Process(target=program, args=(*given, there)))
+        made[-1].start()
+        pipes.append(here)
+    for pipe in pipes:
+        pipe.recv()
+    yield pipes
+    for process in made:
+        process.join()
+
+
+def measure(way: str, solvers: int, steps: int, every: int) -> tuple[float, float, float]:
+    """The seconds of one run, until all of its output is on the disk, and of CPU."""
+    spawn = multiprocessing.get_context("spawn")
+    beside = [spawn.Pipe() for _ in range(solvers - 1)]
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, takers(way, folder, solvers) as pipes:
+        processes, ends = [], []
+        for rank in range(solvers):
+            here, there = spawn.Pipe()
+            above = beside[rank - 1][1] if rank else None
+            around = (above, beside[rank][0] if rank < solvers - 1 else None)
+            given = (way, folder, rank, solvers, steps, every, around, there)
+            processes.append(spawn.Process(target=solve, args=given))
+            processes[-1].start()
+            ends.append(here)
+        for end in ends:
+            end.recv()
+        began = time.perf_counter()
+        for end in ends:
+            end.send(True)
+        found = np.array([end.recv() for end in ends])
+        for process in processes:
+            process.join()
+        for pipe in pipes:
+            pipe.send(True)
+        taken = np.array([pipe.recv() for pipe in pipes]).reshape(-1, 2)
+        safe = max([*found[:, 1], *(taken[:, 0] - began)])
+        return float(found[:, 0].max()), float(safe), float(found[:, 2].sum() + taken[:, 1].sum())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--solvers", type=int, choices=(1, 2, 4, 8), default=1, help="processes that compute")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--every", type=int, default=8, help="iterations between two steps")
     given = parser.parse_args()
-    ways = ["no output", "blocking", *SCHEDULERS]
-    times = {way: np.zeros((given.rounds, 2)) for way in ways}
+    peers = list(PEERS) if importlib.util.find_spec("adios2") else []
+    if not peers:
+        print("without ADIOS2: pip install adios2")
+    ways = ["no output", "blocking", *peers, *SCHEDULERS]
+    times = {way: np.zeros((given.rounds, 3)) for way in ways}
     for number in range(given.rounds):
         for way in np.roll(ways, number):
-            times[way][number] = measure(str(way), given.steps, given.every)
+            times[way][number] = measure(str(way), given.solvers, given.steps, given.every)
     size = SIDE * SIDE * 8 / 1e6
-    base, random = times["no output"][:, 0], np.random.default_rng(0)
-    print(f"{given.rounds} rounds, {given.steps} steps of {size:.1f} MB, {np.median(base):.2f} s alone")
-    print("| way | slower by, median | 95 % interval | output safe after, s |\n| --- | ---: | ---: | ---: |")
-    for way in ways[1:]:
-        ratio = (times[way][:, 0] / base - 1) * 100
+    base, random = times["no output"], np.random.default_rng(0)
+    alone = np.median(base[:, 0])
+    of = f"{given.rounds} rounds, {given.steps} steps of {size:.1f} MB, {alone:.2f} s alone"
+    print(f"{given.solvers} solvers, {of}")
+    print("| way | slower by, median | 95 % interval | output safe after, s | CPU, s |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for way in ways:
+        ratio = (times[way][:, 0] / base[:, 0] - 1) * 100
         drawn = np.median(random.choice(ratio, (4000, given.rounds)), axis=1)
         low, high = np.percentile(drawn, [2.5, 97.5])
-        safe = np.median(times[way][:, 1])
-        print(f"| {way} | {np.median(ratio):.1f} % | {low:.1f} to {high:.1f} % | {safe:.2f} |")
+        _, safe, used = np.median(times[way], axis=0)
+        print(f"| {way} | {np.median(ratio):.1f} % | {low:.1f} to {high:.1f} % | {safe:.2f} | {used:.2f} |")
 
 
 if __name__ == "__main__":
