@@ -80,12 +80,13 @@ def histogram(
         >>> [field.name for field in made.output.fields]
         ['step', 'time', 'counts']
     """
-    numbers = np.asarray(edges)
-    bins = numbers.size - 1
-    rising = numbers.ndim == 1 and numbers.dtype.kind in "iuf" and bool(np.all(np.diff(numbers) > 0))
-    fits = rising and 1 <= bins <= MOST_BINS and bool(np.isfinite(numbers).all())
+    kinds = (int, float, np.number)
+    listed = isinstance(edges, Sequence | np.ndarray) and all(isinstance(edge, kinds) for edge in edges)
+    numbers = np.array(edges if listed else [], float)
+    bins = len(numbers) - 1
+    fits = 1 <= bins <= MOST_BINS and bool(np.isfinite(numbers).all() and np.all(np.diff(numbers) > 0))
     expect(fits, "edges", edges, f"2 to {MOST_BINS + 1} numbers, each greater than the one before")
-    written = ", ".join(map(repr, numbers.astype(float).tolist()))
+    written = ", ".join(map(repr, numbers.tolist()))
     declared = f"static long counts[{bins}]; int b, low, high; double edges[{bins + 1}] = {{{written}}};"
     begins = f"for (b = 0; b < {bins}; b++) counts[b] = 0;"
     each = f"""if (v >= edges[0] && v <= edges[{bins}]) {{
@@ -171,12 +172,9 @@ def within(
     """
     given = variable.event(shape)
     for what, corner in (("low", low), ("high", high)):
-        expect(
-            len(corner) == len(shape) and all(isinstance(n, int) for n in corner),
-            what,
-            corner,
-            "an integer for each dimension",
-        )
+        listed = isinstance(corner, Sequence) and len(corner) == len(shape)
+        fits = listed and all(isinstance(entry, int) for entry in corner)
+        expect(fits, what, corner, "an integer for each dimension")
     expect(
         all(a < b for a, b in zip(low, high, strict=True)),
         "high",

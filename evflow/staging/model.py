@@ -49,7 +49,12 @@ def _check_name(what: str, name: object) -> None:
 
 def check_path(what: str, path: str | Path) -> None:
     """Refuses a path at which nobody can listen."""
-    fits = Path(path).name and len(os.fsencode(path)) <= 100 and "\0" not in str(path)
+    fits = (
+        isinstance(path, str | Path)
+        and Path(path).name
+        and len(os.fsencode(path)) <= 100
+        and "\0" not in str(path)
+    )
     expect(fits, what, str(path), "a path of 1 to 100 bytes")
 
 
@@ -105,6 +110,7 @@ class Variable(msgspec.Struct, frozen=True, array_like=True):
         fits = len(names) == len(set(names)) == len(shape) and not set(names) & {*_TAKEN, name}
         expected = f"{len(shape)} different names, none of them step, time or {name}"
         expect(fits, f"{what}: dimensions", names, expected)
+        expect(isinstance(self.attributes, dict), f"{what}: attributes", self.attributes, "a dict")
         for one in (*names, *self.attributes):
             _check_name(f"{what}: dimension or attribute", one)
         plain = {one: _plain(f"{what}: attribute", one, value) for one, value in self.attributes.items()}
@@ -150,6 +156,8 @@ class Variable(msgspec.Struct, frozen=True, array_like=True):
         Raises:
             StagingError: the block is not within the global shape.
         """
+        for what, given in (("shape", shape), ("offset", () if offset is None else offset)):
+            expect(isinstance(given, Sequence), f"block of {self.name}: {what}", given, "a tuple of integers")
         made = Block(self.name, tuple(offset or (0,) * len(shape)), tuple(shape), self.dtype)
         check_blocks("block", {self.name: self}, (made,))
         return made
@@ -227,7 +235,9 @@ def by_name(variables: Iterable[Variable]) -> dict[str, Variable]:
     """Variables by name; refuses too many, two of one name, and a dimension of two sizes."""
     found: dict[str, Variable] = {}
     sizes: dict[str, int | None] = {}
+    expect(isinstance(variables, Iterable), "variables", variables, "a list of Variable")
     for variable in variables:
+        expect(isinstance(variable, Variable), "variables:", variable, "a Variable")
         if variable.name in found:
             raise StagingError(f"variable {variable.name}: expected each name once")
         found[variable.name] = variable

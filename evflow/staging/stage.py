@@ -84,13 +84,14 @@ class Stage(Acting):
     ) -> None:
         super().__init__(name=name, on=on)
         what = f"stage {name or ''}".strip()
-        self.listen, self.store = Path(listen), Path(store)
         checked_integer(f"{what}: writers", writers)
         checked_integer(f"{what}: piece", piece, 4096)
         checked_integer(f"{what}: memory", memory)
-        check_path(f"{what}: listen", self.listen)
-        named = self.store.suffix in (".h5", ".zarr")
+        check_path(f"{what}: listen", listen)
+        named = isinstance(store, str | Path) and Path(store).suffix in (".h5", ".zarr")
         expect(named, f"{what}: store", str(store), "a name that ends in .h5 or .zarr")
+        self.listen, self.store = Path(listen), Path(store)
+        expect(isinstance(variables, Iterable), f"{what}: variables", variables, "a list of Variable")
         patient = isinstance(patience, int | float) and patience >= 0
         expect(writers <= MOST_WRITERS, f"{what}: writers", writers, f"at most {MOST_WRITERS}")
         expect(incomplete in ("drop", "fill"), f"{what}: incomplete", incomplete, "'drop' or 'fill'")

@@ -111,7 +111,7 @@ class Connection:
 
     @staticmethod
     def _parsed(contact: str) -> tuple[str, str, str]:
-        head, _, rest = contact.partition("://")
+        head, _, rest = str(contact).partition("://")
         listed = rest.rsplit("/", 2)
         if len(listed) != 3 or not all(listed) or not head:
             raise EvflowError(

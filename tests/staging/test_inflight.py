@@ -133,3 +133,22 @@ def test_wrong_settings_are_refused() -> None:
         within(HEAT, BLOCK, (3, 3), (4, 3))
     with pytest.raises(StagingError, match="block"):
         summary(HEAT, (13, 8))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: HEAT.block(3),
+        lambda: HEAT.event("ab"),
+        lambda: HEAT.block((1, 1), 5),
+        lambda: histogram(HEAT, BLOCK, [[1], [1, 2]]),
+        lambda: histogram(HEAT, BLOCK, "abc"),
+        lambda: histogram(HEAT, BLOCK, 5),
+        lambda: within(HEAT, BLOCK, 3, 4),
+        lambda: thinned(HEAT, BLOCK, "a"),
+        lambda: Variable("a", "f8", (1,), attributes=3),  # type: ignore[arg-type]
+    ],
+)
+def test_settings_of_another_type_are_refused_by_name(make: Any) -> None:
+    with pytest.raises(StagingError, match="expected"):
+        make()
