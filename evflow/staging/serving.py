@@ -23,6 +23,7 @@ from evflow.disk import AGAIN, Lock, Trouble, advice
 from evflow.errors import EvflowError, StagingError
 from evflow.events.batch import EventBatch
 from evflow.forked import leave_to_parent
+from evflow.mishaps import CONTAINED, named
 from evflow.schema import Schema
 from evflow.schema.types import f64, i64
 from evflow.staging.area import Opened, Root, StagingNode
@@ -46,6 +47,9 @@ _TURN = 0.002
 _IDLE = 0.5
 _QUIET = 0.1
 """Seconds between two reasons that are told: each wakes a thread of every application."""
+
+_MOST_STRANGERS = 128
+"""Connections that have not said hello: of more, the oldest is ended."""
 
 _log = logging.getLogger("evflow.staging")
 
@@ -100,6 +104,9 @@ class Serving(Actor):
         self._committed: deque[tuple[int, float]] = deque()
         # Blocks of the step that is to be committed next, which leave before.
         self._live, self._leaving, self._gone = live, deque[EventBatch](), threading.Event()
+        self._handed_on = -1
+        # What there was no memory for.
+        self._late: Piece | None = None
         self._why = ""
         self._failure: BaseException | None = None
         self._lock = Lock(path.with_name(f"{path.name}-lock"))
@@ -191,21 +198,25 @@ class Serving(Actor):
 
     def _commit(self) -> None:
         while (part := self._parts.get()) is not None:
-            self._hand_on(part)
             while not self._closing:
                 try:
+                    self._hand_on(part)
                     self._store.commit(part)
                     self._trouble.over()
                     self._written.append(part)
                     os.eventfd_write(self._bell, 1)
                     break
-                except OSError as error:
-                    self._trouble.failed(f"step {part.step} cannot be written: {error}; {advice(error)}")
+                except CONTAINED as error:
+                    # A library may raise anything where a disk or memory fails.
+                    why = f"{error}; {advice(error)}" if isinstance(error, OSError) else named(error)
+                    self._trouble.failed(f"step {part.step} cannot be written: {why}")
                     os.eventfd_write(self._bell, 1)
                     time.sleep(AGAIN)
 
     def _hand_on(self, part: Part) -> None:
-        """Waits until the blocks of a step have left; they leave again if it is not committed after that."""
+        """Waits until the blocks of a step have left, once; they leave again if the node is killed then."""
+        if part.step == self._handed_on:
+            return
         batches = []
         for schema in self._live:
             found = part.of_variable(schema.name)
@@ -220,6 +231,7 @@ class Serving(Actor):
         if batches and not self._closing:
             self.context.wake()
             self._gone.wait()
+        self._handed_on = part.step
 
     # --- the loop
 
@@ -249,12 +261,17 @@ class Serving(Actor):
                 if connection.memory is not None:
                     self._node.pulling.phases[connection.rank] = bool(connection.memory.flag(0))
             now = time.monotonic()
-            piece = self._node.next(now)
+            piece, self._late = self._late or self._node.next(now), None
             if not isinstance(piece, Piece):
                 return piece or Hold("")
             transfer = piece.transfer
             if not transfer.data:
-                transfer.data = [np.empty(block.nbytes, np.uint8) for block in transfer.ready.blocks]
+                try:
+                    transfer.data = [np.empty(block.nbytes, np.uint8) for block in transfer.ready.blocks]
+                except MemoryError:
+                    self._late = piece
+                    what = f"step {transfer.step} of rank {transfer.rank}"
+                    return Hold(f"there is no memory for {what}: {transfer.nbytes} bytes", now + AGAIN)
             source, slot = transfer.source, transfer.ready.slot
             into = transfer.data[piece.block][piece.offset : piece.offset + piece.size] if piece.size else b""
             valid = not piece.size or source.read(into, piece.start)
@@ -308,16 +325,23 @@ class Serving(Actor):
     # --- connections
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             made, _ = self._socket.accept()
-            made.setblocking(False)
-            _, user, _ = struct.unpack("3i", made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            if user != os.geteuid():
-                _log.warning("staging at %s: a process of user %d is refused", self._path, user)
-                made.close()
-                return
-            self._connections[made.fileno()] = Connection(made)
-            self._poll.register(made, select.POLLIN)
+        except OSError:
+            # No file is free, perhaps: whoever connects waits meanwhile.
+            time.sleep(_TURN)
+            return
+        made.setblocking(False)
+        _, user, _ = struct.unpack("3i", made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.geteuid():
+            _log.warning("staging at %s: a process of user %d is refused", self._path, user)
+            made.close()
+            return
+        strangers = [connection for connection in self._connections.values() if connection.rank < 0]
+        if len(strangers) >= _MOST_STRANGERS:
+            self._end(strangers[0])
+        self._connections[made.fileno()] = Connection(made)
+        self._poll.register(made, select.POLLIN)
 
     def _read(self, connection: Connection) -> None:
         for _ in range(64):

@@ -22,8 +22,9 @@ HELLO = encode(Hello(VERSION, 0, 2, (HEAT,), -1, ()))
 
 def connected(folder: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    made.settimeout(20)
+    # With a timeout it would fail at once where many others wait to be let in.
     made.connect(str(folder / "socket"))
+    made.settimeout(20)
     return made
 
 
@@ -101,3 +102,14 @@ def test_more_files_than_a_process_may_open_cost_their_connection_only(
         for writer in made_now:
             writer.close(20)
             assert writer.fates() == [(200, "")]
+
+
+def test_connections_that_say_nothing_are_bounded(tmp_path: Path, writers: list[Writer]) -> None:
+    before = open_files()
+    with staged(tmp_path)[0].run():
+        silent = [connected(tmp_path) for _ in range(400)]
+        goes_on(writers)
+        # Both ends of each connection are here; those that were ended have one.
+        assert open_files() - before < len(silent) + 200
+        for made in silent:
+            made.close()

@@ -190,23 +190,58 @@ def test_nothing_is_pulled_while_the_application_communicates(tmp_path: Path, wr
         assert writers[0].safe == 0
 
 
-def test_a_full_disk_is_waited_for(tmp_path: Path, writers: list[Writer], monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device; make room on its disk"),
+        (ValueError("what a library raises"), "step 0 cannot be written: ValueError: what a library raises"),
+    ],
+)
+def test_a_disk_that_fails_is_waited_for(
+    tmp_path: Path, writers: list[Writer], monkeypatch: Any, error: Exception, words: str
+) -> None:
     real = os.fsync
     monkeypatch.setattr("evflow.staging.serving.AGAIN", 0.05)
 
     def full(file: int) -> None:
-        raise OSError(28, "No space left on device")
+        raise error
 
-    graph, _ = staged(tmp_path)
+    graph, _ = staged(tmp_path, live={"heat": (32, 32)})
+    blocks: list[int] = []
+    graph["stage"][1] >> ev.Terminal(lambda block: blocks.append(block.rank))
     with graph.run():
         monkeypatch.setattr(os, "fsync", full)
         for rank, writer in enumerate(writers):
             write(writer, rank, 0)
-        wait_for(lambda: "No space left on device; make room on its disk" in writers[0].why(), "the reason")
+        wait_for(lambda: words in writers[0].why(), "the reason")
         assert writers[0].safe == -1
         monkeypatch.setattr(os, "fsync", real)
         writers[0].drain(20)
     check(tmp_path / "run.h5", [0])
+    assert blocks == [0, 1]
+
+
+def test_memory_that_cannot_be_had_is_waited_for(
+    tmp_path: Path, writers: list[Writer], monkeypatch: Any
+) -> None:
+    real, tries = np.empty, list[int]()
+    monkeypatch.setattr("evflow.staging.serving.AGAIN", 0.05)
+
+    def empty(*arguments: Any) -> Any:
+        if arguments == (HALF, np.uint8) and len(tries) < 3:
+            tries.append(HALF)
+            raise MemoryError
+        return real(*arguments)
+
+    graph, _ = staged(tmp_path)
+    with graph.run():
+        monkeypatch.setattr(np, "empty", empty)
+        for step in range(3):
+            for rank, writer in enumerate(writers):
+                write(writer, rank, step)
+        writers[0].drain(20)
+    assert len(tries) == 3
+    check(tmp_path / "run.h5", [0, 1, 2])
 
 
 def test_a_writer_of_other_variables_is_refused(tmp_path: Path) -> None:
