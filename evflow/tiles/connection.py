@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -21,6 +21,7 @@ from evflow.flow.flow import Flow
 from evflow.mishaps import CONTAINED
 from evflow.net.node.node import Node
 from evflow.tiles.client import Client
+from evflow.tiles.matches import Batches, Matches
 from evflow.tiles.messages import BOX, GONE, MOVE, SUBSCRIPTION, Message, Outbox, Place, Rows
 from evflow.tiles.store import Attributes, content_of
 from evflow.tiles.wire import PART_ROWS, Gathering, parts
@@ -46,7 +47,7 @@ def connect(
         contact: the address of one of its daemons, the deployment and the host:
             ``tcp://10.0.0.1:7000/tiles/a``. When this one dies, others take its place.
         handler: called with each batch of matches, rows of ``MATCH``, in a thread of the connection; without
-            one, iterate over the connection.
+            one, iterate over the connection, by ``for`` or ``async for``.
         window: moves that may be under way; more wait in ``publish``, ``subscribe`` and ``move``.
         patience: seconds without an answer after which it tries another host.
         node: arguments of ``ev.Node``, such as ``keys``.
@@ -93,7 +94,7 @@ class Connection:
         self._under_way = 0
         self._sizes: dict[int, int] = {}
         self._outbox: deque[Message] = deque()
-        self._matches: deque[Rows] = deque()
+        self._matches = Matches()
         self._lock = threading.Condition()
         self._is_closed = False
         self._flow = Flow.empty("tiles", node=Node(f"tiles-{secrets.token_hex(6)}", **node))
@@ -262,25 +263,24 @@ class Connection:
         """Matches that came again, and were dropped."""
         return self._client.copies
 
-    def batches(self, timeout: float | None = None) -> Iterator[Rows]:
-        """Matches as they come, in batches: rows of ``MATCH``.
+    def batches(self, timeout: float | None = None) -> Batches:
+        """Matches as they come, in batches: rows of ``MATCH``, by ``for`` or ``async for``.
 
         Args:
             timeout: seconds without any after which it ends; None for never.
         """
-        while True:
-            with self._lock:
-                if not self._lock.wait_for(lambda: self._matches or self._is_closed, timeout):
-                    return
-                if not self._matches:
-                    return
-                rows = self._matches.popleft()
-            yield rows
+        return Batches(self._matches, timeout)
 
     def __iter__(self) -> Iterator[np.void]:
         """Matches as they come, one after the other, until the connection is closed."""
         for rows in self.batches():
             yield from rows
+
+    async def __aiter__(self) -> AsyncIterator[np.void]:
+        """The same for asyncio."""
+        async for rows in self.batches():
+            for row in rows:
+                yield row
 
     def close(self) -> None:
         """Ends the connection; what it has published and subscribed to stays until it is deleted.
@@ -292,6 +292,7 @@ class Connection:
                 return
             self._is_closed = True
             self._lock.notify_all()
+        self._matches.close()
         # So its host answers what the other thread waits for.
         with suppress(EvflowError):
             self._ask(min(self._patience, 0.5), leave=True)
@@ -400,8 +401,7 @@ class Connection:
                     "%d moves were refused, the first of id %d", len(message.rows), message.rows["id"][0]
                 )
             if message.kind == "matches" and len(matches) and self._handler is None:
-                self._matches.append(matches)
-                self._lock.notify_all()
+                self._matches.put(matches)
         if message.kind == "matches" and len(matches) and self._handler is not None:
             try:
                 self._handler(matches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import time
 from collections.abc import Iterator
@@ -77,6 +78,41 @@ def test_a_handler_gets_batches_and_its_failures_cost_nothing_else(contact: str)
         client.unpublish([22, 23])
         client.unsubscribe(21)
         client.drain(20)
+
+
+def test_matches_come_to_asyncio_while_its_loop_goes_on(contact: str) -> None:
+    async def take(client: tiles.Connection) -> list[tuple[int, int]]:
+        found = []
+        async for match in client:
+            found.append((int(match["pub"]), int(match["sub"])))
+            if len(found) == 2:
+                break
+        async for rows in client.batches(10):
+            found += _pairs(rows)
+            break
+        async for _ in client.batches(0.01):
+            raise AssertionError("there is no further match")
+        return found
+
+    async def play(client: tiles.Connection) -> list[tuple[int, int]]:
+        taken = asyncio.create_task(take(client))
+        for number in (26, 27, 28):
+            # The loop is free while the other task waits for a match.
+            await asyncio.sleep(0.01)
+            client.publish(number, NEAR)
+            await asyncio.to_thread(client.drain, 20)
+        found = await asyncio.wait_for(taken, 20)
+        ended = asyncio.create_task(take(client))
+        client.unpublish([26, 27, 28])
+        client.unsubscribe(25)
+        await asyncio.to_thread(client.drain, 20)
+        await asyncio.to_thread(client.close)
+        assert await asyncio.wait_for(ended, 20) == []
+        return found
+
+    with tiles.connect(contact) as client:
+        client.subscribe(25, HERE)
+        assert sorted(asyncio.run(play(client))) == [(26, 25), (27, 25), (28, 25)]
 
 
 def test_entities_of_others_are_refused(contact: str) -> None:
