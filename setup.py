@@ -55,7 +55,12 @@ setup(
             for inner in find_packages(folder, exclude=LISTED_APART if package == "evflow" else [])
         ),
     ],
-    package_data={"evflow": ["py.typed"], "evflow.gpu": ["kernels/*"], "evflow.matching": ["machine/*"]},
+    package_data={
+        "evflow": ["py.typed"],
+        "evflow.gpu": ["kernels/*"],
+        "evflow.matching": ["machine/*"],
+        "evflow.tiles.map": ["page/*"],
+    },
     setup_requires=[] if objects["fits"](MATCHING / "machine") else [COMPILER],
     cmdclass={"build_py": Compiling, "bdist_wheel": Wheel},
 )

@@ -22,6 +22,7 @@ from evflow.tiles.store import content_of
 
 if TYPE_CHECKING:
     from evflow.tiles.connection import Connection, connect
+    from evflow.tiles.map.gateway import Map
     from evflow.tiles.stone import Host, graph
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Grid",
     "Host",
     "Layout",
+    "Map",
     "Message",
     "Place",
     "Ring",
@@ -43,7 +45,10 @@ __all__ = [
     "graph",
 ]
 
-_LATER = {"Connection": "connection", "connect": "connection", "Host": "stone", "graph": "stone"}
+_LATER = {
+    "Connection": "connection", "connect": "connection", "Host": "stone", "graph": "stone",
+    "Map": "map.gateway",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -26,7 +26,7 @@ from evflow.tiles.messages import BOX, GONE, MOVE, SUBSCRIPTION, Message, Outbox
 from evflow.tiles.store import Attributes, content_of
 from evflow.tiles.wire import PART_ROWS, Gathering, parts
 
-__all__ = ["Connection", "connect"]
+__all__ = ["Connection", "connect", "moves_of"]
 
 _log = logging.getLogger("evflow.tiles")
 
@@ -50,7 +50,7 @@ def connect(
             one, iterate over the connection, by ``for`` or ``async for``.
         window: moves that may be under way; more wait in ``publish``, ``subscribe`` and ``move``.
         patience: seconds without an answer after which it tries another host.
-        node: arguments of ``ev.Node``, such as ``keys``.
+        node: arguments of ``ev.Node``, such as ``keys`` and with them ``name``.
 
     Raises:
         EvflowError: the contact is none, or nobody answers there.
@@ -97,7 +97,7 @@ class Connection:
         self._matches = Matches()
         self._lock = threading.Condition()
         self._is_closed = False
-        self._flow = Flow.empty("tiles", node=Node(f"tiles-{secrets.token_hex(6)}", **node))
+        self._flow = Flow.empty("tiles", node=Node(**{"name": f"tiles-{secrets.token_hex(6)}", **node}))
         try:
             self._reconnect(0, time.monotonic() + 2 * patience)
         except BaseException:
@@ -196,7 +196,7 @@ class Connection:
     def _send(
         self, flags: int, ids: ArrayLike, zones: ArrayLike | None, attributes: Mapping[str, Any] | None
     ) -> int:
-        rows = _rows(flags, ids, zones)
+        rows = moves_of(flags, ids, zones)
         named: dict[int, Attributes] = {}
         if attributes is not None:
             number, content = content_of(attributes)
@@ -423,8 +423,13 @@ def _few(listed: list[dict[str, Any]]) -> int:
     return len(listed)
 
 
-def _rows(flags: int, ids: ArrayLike, zones: ArrayLike | None) -> Rows:
+def moves_of(flags: int, ids: ArrayLike, zones: ArrayLike | None) -> Rows:
     """Moves of these ids to these zones.
+
+    Args:
+        flags: of all of them, such as ``SUBSCRIPTION``.
+        ids: one integer, or (N,).
+        zones: one zone, or (N, 3) circles or (N, 4) boxes; None for none.
 
     Raises:
         EvflowError: they do not fit together, or a number is none.

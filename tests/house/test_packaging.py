@@ -15,7 +15,7 @@ from evflow.matching import objects
 ROOTS = {"evflow": "evflow", "codgen": "evflow/codgen", "gpu": "evflow/gpu", "stones": "evflow/stones"}
 OWN = Path("evflow/spark/pyspark_evflow")
 """A folder that installs as a package of its own, beside evflow."""
-DATA = {".cu", ".cuh", ".typed"}
+DATA = {".css", ".cu", ".cuh", ".html", ".js", ".json", ".txt", ".typed"}
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ MODULES = [
     if not module.name.endswith("__main__")
 ]
 WITH_EXAMPLES = [module.name for module in MODULES if ">>> " in _source(module)]
-EXTRAS = {"h5py", "numba", "pycuda", "pyspark", "zarr"}
+EXTRAS = {"h5py", "numba", "pycuda", "pyspark", "websockets", "zarr"}
 """Packages that a user adds for one part of evflow, and that the tests do without."""
 
 

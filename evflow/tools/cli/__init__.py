@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 import evflow
-from evflow.tools.cli import deploying, graphs, matching, nodes, passing
+from evflow.tools.cli import deploying, graphs, matching, nodes, passing, tiles
 from evflow.tools.cli.options import Main
 
 __all__ = ["main"]
@@ -20,6 +20,7 @@ __all__ = ["main"]
         deploying.change, deploying.deploy, deploying.undeploy, graphs.demo, graphs.draw, graphs.gpu,
         graphs.keygen, graphs.run, graphs.validate, matching.match, nodes.dead_letters, nodes.doctor,
         nodes.logs, nodes.node, nodes.status, nodes.top, passing.record, passing.replay, passing.tap,
+        tiles.tiles,
     ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )  # fmt: skip
