@@ -121,6 +121,31 @@ def staging(as_json: bool, quiet: bool, processes: str, steps: int, store: Path 
     publish(play(quiet or as_json, int(processes), steps, store), as_json)
 
 
+@demo.command()
+@_json_option
+@_quiet_option
+@click.option(
+    "--speed", type=click.FloatRange(0), default=3600.0, show_default=True,
+    help="Seconds of flight time in a second; 0 for as fast as it goes.",
+)  # fmt: skip
+@click.option("--map", "is_shown", is_flag=True, help="Open a live map in a browser; needs evflow[map].")
+def tiles(as_json: bool, quiet: bool, speed: float, is_shown: bool) -> None:
+    """Fly a day over location publish/subscribe.
+
+    The flights of 2013-07-01 move over the tiles of four processes. Airports subscribe to what is near, and
+    flights of one airline to those of another one that are near them. The data has no positions: each flight
+    is on its great circle, at an even speed from its departure on.
+    """
+    from evflow.tools.demo.output import publish
+    from evflow.tools.demo.tiles import play
+
+    def tell(url: str) -> None:
+        click.echo(f"The map is at {url}", err=True)
+        click.launch(url)
+
+    publish(play(quiet or as_json, speed, tell if is_shown else None), as_json)
+
+
 @click.command()
 @click.argument("file", type=FILE)
 @graph_option
