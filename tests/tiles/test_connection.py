@@ -115,6 +115,11 @@ def test_matches_come_to_asyncio_while_its_loop_goes_on(contact: str) -> None:
         assert sorted(asyncio.run(play(client))) == [(26, 25), (27, 25), (28, 25)]
 
 
+def test_a_client_has_the_name_that_its_keys_need(contact: str) -> None:
+    with tiles.connect(contact, name="desk") as client:
+        assert client._flow.node is not None and client._flow.node.name == "desk"
+
+
 def test_entities_of_others_are_refused(contact: str) -> None:
     with tiles.connect(contact) as mine, tiles.connect(contact) as theirs:
         mine.subscribe(31, HERE)

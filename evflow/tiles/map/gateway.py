@@ -29,7 +29,7 @@ __all__ = ["Map"]
 
 _log = logging.getLogger("evflow.tiles.map")
 
-_LOOK, _RENEW = 0.2, 5.0
+_LOOK, _RENEW = 0.2, 3.0
 """Seconds between two changes of what is subscribed to; after which all things are asked for anew."""
 
 MOST_OWN = 200
@@ -147,8 +147,10 @@ class Map:
             try:
                 self._look()
             except EvflowError as error:
-                _log.warning("map: %s", error)
-                for browser in list(self._scene.browsers):
+                there = list(self._scene.browsers)
+                if any(browser.answers for browser in there):
+                    _log.warning("map: %s", error)
+                for browser in there:
                     browser.answers, browser.is_changed = False, True
             except CONTAINED as error:
                 mishaps.tell(_log, "map", "what browsers show is not subscribed to", error)
@@ -165,8 +167,7 @@ class Map:
         self._shown &= set(there)
         for browser in there.values():
             while browser.asked:
-                self._change(browser, browser.asked[0])
-                browser.asked.popleft()
+                self._change(browser, browser.asked.popleft())
             if (box := browser.wanted) is not None:
                 self._watch(browser, box)
                 if browser.wanted is box:
@@ -187,7 +188,7 @@ class Map:
             high, wide = (north - south) / 6, (east - west) / 6
             box = (south + high, west + wide, north - high, east - wide)
             if north - south < 1e-9:
-                raise EvflowError(f"the Frontends refuse every box around {south}, {west}")
+                return browser.notes.append("The Frontends refuse every box here.")
         browser.watched, browser.is_changed = box, True
 
     def _is_taken(self, number: int, zone: tuple[float, ...], attributes: Mapping[str, Any]) -> bool:
@@ -202,12 +203,10 @@ class Map:
             if int(asked.id) not in self._own:
                 browser.notes.append("This area belongs to another program.")
             self._unsubscribe({int(asked.id)} & self._own)
-            self._own.discard(int(asked.id))
-            return
-        number, zone = next(self._scene.numbers), (asked.latitude, asked.longitude, asked.radius)
+            return self._own.discard(int(asked.id))
         if len(self._own) >= MOST_OWN:
-            browser.notes.append(f"The map has {MOST_OWN} areas of browsers already; remove one before.")
-            return
+            return browser.notes.append(f"Browsers have {MOST_OWN} areas already; remove one before.")
+        number, zone = next(self._scene.numbers), (asked.latitude, asked.longitude, asked.radius)
         # It is there before its first matches are.
         self.show(number, zone)
         self._own.add(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -48,7 +49,7 @@ def map_(
     keys: Path | None,
     plain: bool,
 ) -> None:
-    """Serve a live map to browsers, until Ctrl-C.
+    """Serve a live map to browsers, until Ctrl-C or SIGTERM.
 
     CONTACT is that of a client: tcp://10.0.0.1:7000/tiles/a. Whoever reaches the address that it listens at
     sees the map, and may add areas.
@@ -59,6 +60,8 @@ def map_(
     attributes = dict(_attribute(text) for text in where)
     with Map(contact, attributes, host=host, port=port, origins=origins, view=view, **node) as served:
         click.echo(f"The map is at {served.url}; Ctrl-C ends it.")
+        # So that its subscriptions are deleted then, too.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         # In short waits, since a signal that comes just before a wait does not end it.
         while not threading.Event().wait(0.5):
             pass
