@@ -60,6 +60,7 @@ def test_moves_keep_attributes_and_deleted_subscriptions_match_no_more(contact: 
         assert _found(client, 1) == [(10, 14)]
         client.unpublish(10)
         client.unsubscribe([10, 12, 13, 14])
+        client.drain(20)
 
 
 def test_a_handler_gets_batches_and_its_failures_cost_nothing_else(contact: str) -> None:
