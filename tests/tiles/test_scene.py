@@ -110,6 +110,7 @@ def test_what_is_too_much_for_a_frame_is_counted() -> None:
         head, things, areas, pairs = _read(scene.frame(browser))
         assert (len(things), len(areas), pairs) == (10, 2, [(0, 1), (1, 1), (20, 1)])
         assert head[3:5] == [6, 50]
+        assert not browser.is_changed and _read(scene.frame(browser))[0][:5] == [0] * 5
 
 
 def test_a_browser_gets_all_areas_when_it_comes_and_their_changes_afterwards() -> None:

@@ -161,9 +161,9 @@ class Browser:
 
     def match(self, rows: Rows) -> None:
         """Things have matched areas."""
-        pairs = _table(rows[: max(0, _MOST_FLASHES - self._named)], "pub", "sub")
-        self._pairs.append(pairs)
-        self._named += len(pairs)
+        if self._named < _MOST_FLASHES:
+            self._pairs.append(_table(rows[: _MOST_FLASHES - self._named], "pub", "sub"))
+            self._named += len(self._pairs[-1])
         self._matched += len(rows)
         self.is_changed = True
 
@@ -187,7 +187,7 @@ class Browser:
         pairs = np.concatenate([np.empty((0, 2)), *self._pairs])
         tables = [self._things.take(), self._areas.take(), pairs]
         counts = [*map(len, tables), self._matched, self._things.dropped, self.stamp, self.answers]
-        self._pairs, self._named, self._matched = [], 0, 0
+        self._pairs, self._named, self._matched, self._things.dropped = [], 0, 0, 0
         head = np.array([*counts, *(self.watched or (0, 0, 0, 0)), 0], np.float64)
         return b"".join(part.tobytes() for part in (head, *tables))
 
@@ -274,10 +274,10 @@ class Scene:
             rows: of ``MATCH``.
         """
         with self._lock:
-            of_areas = (
-                rows[np.isin(rows["sub"], np.fromiter(self._areas, np.int64))] if self._areas else rows[:0]
-            )
+            of_areas = rows[np.isin(rows["sub"], np.fromiter(self._areas, np.int64))]
             for browser in self.browsers:
-                browser.move(rows[rows["sub"] == browser.number])
+                moved = rows[rows["sub"] == browser.number]
+                if len(moved):
+                    browser.move(moved)
                 if len(of_areas):
                     browser.match(of_areas)

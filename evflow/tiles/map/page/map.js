@@ -24,7 +24,7 @@ fetch("land.json").then(answer => answer.json()).then(({ land, borders }) => {
 // --- what the gateway tells
 
 const things = new Map(), areas = new Map();
-let matches = [], watched = null, stamp = -1, socket = null, heard = 0, wait = 500, isDirty = true, dropped = 0;
+let matches = [], watched = null, stamp = -1, socket = null, heard = 0, wait = 500, isDirty = true;
 
 function take(buffer) {
   const f = new Float64Array(buffer), b = new BigInt64Array(buffer), now = performance.now();
@@ -47,7 +47,7 @@ function take(buffer) {
   }
   if (matched) matches.push([now, matched]);
   watched = box[2] > box[0] ? box : null;
-  dropped = lost;
+  if (lost) note(`${lost.toLocaleString("en")} positions were left out: too many things at once. Zoom in.`);
   state(answers ? "live" : "lost", answers ? "live" : "the system does not answer");
   isDirty = true;
 }
@@ -219,7 +219,6 @@ function tell(now, count, isPart) {
   text("areas", areas.size.toLocaleString("en"));
   text("rate", Math.round(matches.reduce((sum, [, n]) => sum + n, 0) / 3).toLocaleString("en"));
   if (isPart && !byId("note").textContent) note("Things are shown in the dashed box. Zoom in to see all.");
-  if (dropped) note(`${dropped.toLocaleString("en")} positions were left out: too many things at once. Zoom in.`);
 }
 setInterval(() => { isDirty = true; }, 1000);
 
