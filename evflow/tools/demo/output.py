@@ -15,9 +15,9 @@ Progress = Callable[[int], object]
 
 
 @contextmanager
-def progress_bar(total: int, quiet: bool, what: str = "flights") -> Iterator[Progress]:
-    """What to call with the number of flights, or of ``what``, that are done; ``quiet`` shows nothing."""
-    with live(total, quiet, what) as (progress, _):
+def progress_bar(total: int, quiet: bool) -> Iterator[Progress]:
+    """What to call with the number of flights that are done; nothing is shown where ``quiet``."""
+    with live(total, quiet, "flights") as (progress, _):
         yield progress
 
 
