@@ -23,7 +23,7 @@ _KERNELS = (
     *(
         f"matching.{name}"
         for name in (
-            *("areas.meeting", "globe", "kernels", "index.change", "index.dicts", "index.directory"),
+            *("areas.meeting", "encoding.dicts", "globe", "kernels", "index.change", "index.directory"),
             *("index.moving", "index.pool", "index.purge", "index.scratch", "index.settle", "stays"),
         )
     ),

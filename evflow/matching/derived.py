@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from evflow.events.gather import starts_of
 from evflow.matching.columns.bulk import FilterColumns
-from evflow.matching.folding import folded, folded_pieces
+from evflow.matching.folding import folded_pieces
 from evflow.matching.names import Derived, Names
 from evflow.matching.operators import Op
 from evflow.matching.patterns import searcher
@@ -100,17 +100,6 @@ class _Added(NamedTuple):
     char_length: _Ints
 
 
-class _One(NamedTuple):
-    """The same of one event."""
-
-    name: int
-    kind: int
-    number: float = 0.0
-    text: int = -1
-    char_start: int = 0
-    char_length: int = 0
-
-
 def with_derived(rows: EventRows, names: Names, strings: Strings) -> EventRows:
     """Events with the attributes that are derived from others.
 
@@ -131,70 +120,9 @@ def with_derived(rows: EventRows, names: Names, strings: Strings) -> EventRows:
         >>> with_derived(empty, names, Strings()).name
         array([1], dtype=int32)
     """
-    if len(rows) == 1:
-        return _with_derived_alone(rows, names, strings)
     deriving = _Deriving(rows, strings)
     added = [deriving.made(*one) for one in names.derived.items()]
     return _joined(rows, deriving.owner, added, deriving.chars)
-
-
-def _with_derived_alone(rows: EventRows, names: Names, strings: Strings) -> EventRows:
-    """The same of one event, of which a call of numpy for each step would take many times as long."""
-    at = {name: row for row, name in enumerate(rows.name.tolist())}
-    found: list[_One] = []
-    chars, size = [rows.chars], len(rows.chars)
-    for (op, name, other), number in names.derived.items():
-        row = at.get(name)
-        if op == Op.ABSENT:
-            if row is None:
-                found.append(_One(number, OTHER))
-        elif row is None:
-            continue
-        elif op == Op.EQ_OTHER:
-            way = _way(rows, row, at.get(other))
-            if way is not None:
-                found.append(_One(number, NUMBER, way))
-        elif rows.kind[row] != TEXT:
-            continue
-        elif op == Op.EQ_NOCASE:
-            piece = folded(_text(rows, row))
-            found.append(_One(number, TEXT, 0.0, strings.number(piece), size, len(piece)))
-            chars.append(np.frombuffer(piece, np.uint8))
-            size += len(piece)
-        else:
-            search = searcher(strings.bytes_of(other).decode())
-            if search(_text(rows, row)) is (op == Op.MATCHES):
-                found.append(_One(number, OTHER))
-    return _lengthened(rows, found, chars) if found else rows
-
-
-def _way(rows: EventRows, row: int, other: int | None) -> float | None:
-    """How two attributes of an event are ordered; None: they do not compare."""
-    if other is None or rows.kind[row] != rows.kind[other] or rows.kind[row] == OTHER:
-        return None
-    if rows.kind[row] == TEXT:
-        a, b = _text(rows, row), _text(rows, other)
-        return float((a > b) - (a < b))
-    one, two = float(rows.number[row]), float(rows.number[other])
-    return float((one > two) - (one < two)) if one == one and two == two else float("nan")
-
-
-def _lengthened(rows: EventRows, found: list[_One], chars: list[NDArray[np.uint8]]) -> EventRows:
-    """An event with more attributes."""
-    count = len(rows.name)
-
-    def longer(held: NDArray[Any], filled: Any) -> NDArray[Any]:
-        made = np.empty(count + len(found), held.dtype)
-        made[:count], made[count:] = held, filled
-        return made
-
-    columns = zip(_One._fields, zip(*found, strict=True), strict=True)
-    return EventRows(
-        start=np.array([0, count + len(found)], np.int64),
-        chars=np.concatenate(chars) if len(chars) > 1 else rows.chars,
-        place=rows.place,
-        **{column: longer(getattr(rows, column), filled) for column, filled in columns},
-    )
 
 
 def _text(rows: EventRows, row: int) -> bytes:

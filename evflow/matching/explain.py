@@ -13,9 +13,7 @@ from evflow.choices import suggestion
 from evflow.matching.areas.columns import AreaColumns
 from evflow.matching.areas.overlap import overlaps
 from evflow.matching.derived import with_derived
-from evflow.matching.encoding.builder import Workspace
-from evflow.matching.encoding.encode import encode
-from evflow.matching.encoding.events import coordinate
+from evflow.matching.encoding.events import coordinate, encode_events
 from evflow.matching.encoding.values import Vocabulary, attributes_of
 from evflow.matching.kept import Kept
 from evflow.matching.literals import name_text, number_text, string_text
@@ -122,7 +120,7 @@ def explained(
     # The reference says what holds; here is only said what the event has.
     engine = Reference(known.strings, known.space.dimensions)
     engine.add(filters)
-    rows = with_derived(encode([event], known, Workspace()), known.names, known.strings)
+    rows = with_derived(encode_events([attributes_of(event)], known), known.names, known.strings)
     true, inside = (column.tolist() for column in engine.tests(rows))
     seen = _Seen(event, rows, known)
     found, row, number = [], 0, 0

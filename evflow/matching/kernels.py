@@ -15,9 +15,11 @@ from evflow.matching.native import array_kernel, compiled, types
 __all__ = [
     "find_texts",
     "gather_fixed",
+    "hash_of",
     "insert_texts",
     "intern_texts",
     "padded_lengths",
+    "probe",
     "walk_fields",
 ]
 
@@ -38,7 +40,8 @@ _I: Any = np.int64
 
 
 @compiled
-def _hash(chars: NDArray[np.uint8], start: int, length: int, seed: np.uint64) -> np.uint64:
+def hash_of(chars: Any, start: int, length: int, seed: np.uint64) -> np.uint64:
+    """The hash of a string; ``chars`` is an array or a pointer."""
     h = seed ^ (_U(length) * _K1)
     at, end = start, start + length
     while at + 8 <= end:
@@ -59,17 +62,17 @@ def _hash(chars: NDArray[np.uint8], start: int, length: int, seed: np.uint64) ->
 
 
 @compiled
-def _probe(
-    chars: NDArray[np.uint8],
+def probe(
+    chars: Any,
     start: int,
     length: int,
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    slots: NDArray[np.uint64],
+    data: Any,
+    offsets: Any,
+    slots: Any,
+    mask: np.uint64,
     hashed: np.uint64,
 ) -> int:
-    """The number of a string; or -1 - slot, where it would stand."""
-    mask = _U(len(slots) - 1)
+    """The number of a string; or -1 - slot, where it would stand. Arrays may be pointers."""
     tag = hashed >> _U(32)
     slot = hashed & mask
     while True:
@@ -122,7 +125,7 @@ def find_texts(
         # The reads of a block's slots overlap, since none waits for another.
         warm = _U(0)
         for i in range(n):
-            hashes[i] = _hash(chars, _I(start[first + i]), _I(length[first + i]), seed)
+            hashes[i] = hash_of(chars, _I(start[first + i]), _I(length[first + i]), seed)
             warm |= slots[hashes[i] & _U(len(slots) - 1)]
         if warm == _U(0):
             for i in range(first, first + n):
@@ -130,7 +133,9 @@ def find_texts(
             continue
         for i in range(n):
             at, size = _I(start[first + i]), _I(length[first + i])
-            found[first + i] = max(_probe(chars, at, size, data, offsets, slots, hashes[i]), -1)
+            found[first + i] = max(
+                probe(chars, at, size, data, offsets, slots, _U(len(slots) - 1), hashes[i]), -1
+            )
 
 
 @array_kernel(
@@ -149,7 +154,7 @@ def insert_texts(
     """Puts strings ``first`` up to ``last``, all different, into the slots of a table."""
     mask = _U(len(slots) - 1)
     for number in range(first, last):
-        hashed = _hash(data, offsets[number], offsets[number + 1] - offsets[number], seed)
+        hashed = hash_of(data, offsets[number], offsets[number + 1] - offsets[number], seed)
         slot = hashed & mask
         while slots[slot] != _U(0):
             slot = (slot + _U(1)) & mask
@@ -186,8 +191,8 @@ def intern_texts(
     for i in range(len(numbers)):
         at = bounds[i]
         size = bounds[i + 1] - at
-        hashed = _hash(chars, at, size, seed)
-        number = _probe(chars, at, size, data, offsets, slots, hashed)
+        hashed = hash_of(chars, at, size, seed)
+        number = probe(chars, at, size, data, offsets, slots, _U(len(slots) - 1), hashed)
         if number < 0:
             slots[-1 - number] = (hashed & ~_LOW) | _U(count + 1)
             to = offsets[count]

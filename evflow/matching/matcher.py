@@ -21,7 +21,7 @@ from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.derived import with_derived
 from evflow.matching.encoding.builder import Workspace
 from evflow.matching.encoding.encode import encode
-from evflow.matching.encoding.one import OneEncoder
+from evflow.matching.encoding.reader import EventReader
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.engine import ENGINES, Matches, engine_class
 from evflow.matching.entering import columns_of, counts_of, filters_of
@@ -97,8 +97,7 @@ class Matcher(Looking):
         self._kept = Kept(self._known) if lookup else Nothing(self._known)
         self._workspace = Workspace()
         self._engine = _made(engine, self._strings, self._space.dimensions, options)
-        reader = getattr(self._engine, "dict_reader", None)
-        self._one = OneEncoder(self._known, reader)
+        self._reader = EventReader(self._known)
         # Some engines answer for one event sooner than ``match`` could.
         self._match_one = getattr(self._engine, "match_one", None)
         # Some find out while matching that their filters had better stand elsewhere.
@@ -181,16 +180,17 @@ class Matcher(Looking):
 
     def _enter(self, columns: FilterColumns, ids: Int32s, texts: list[str] | None) -> None:
         counts = counts_of(columns)
-        version = self._known.version
-        filters = rest = filters_of(columns, ids, self._known)
-        if columns.area is not None and (shaped := shaped_filters(columns)).any():
-            assert columns.areas is not None
-            which = np.flatnonzero(shaped)
-            self._shapes().add(filters.take(which), columns.area[which], columns.areas)
-            counts[2][shaped] = False
-            rest = filters.take(np.flatnonzero(~shaped))
-        if self._known.version != version:
-            self._one.forget()
+        try:
+            filters = rest = filters_of(columns, ids, self._known)
+            if columns.area is not None and (shaped := shaped_filters(columns)).any():
+                assert columns.areas is not None
+                which = np.flatnonzero(shaped)
+                self._shapes().add(filters.take(which), columns.area[which], columns.areas)
+                counts[2][shaped] = False
+                rest = filters.take(np.flatnonzero(~shaped))
+        finally:
+            # Names and strings may be new even if the filters are refused.
+            self._reader.renew()
         try:
             if len(rest):
                 self._engine.add(rest)
@@ -315,9 +315,7 @@ class Matcher(Looking):
         guard = self._guard
         guard.enter()
         try:
-            rows = self._one.encode(event)
-            if self._names.derived:
-                rows = with_derived(rows, self._names, self._strings)
+            rows = self._reader.read(event)
             ids: Int32s = self._match_one(rows) if self._match_one else self._engine.match(rows).ids
             if self._shaped is not None:
                 ids = np.concatenate([ids, self._shaped.match_one(rows)])
@@ -398,7 +396,7 @@ class Matcher(Looking):
             if batch.version == self._known.version:
                 return batch.rows
             batch = batch.events
-        rows = encode(batch, self._known, workspace)
+        rows = encode(batch, self._known, self._reader, workspace)
         return with_derived(rows, self._names, self._strings) if self._names.derived else rows
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -461,7 +459,7 @@ class Matcher(Looking):
             )
             matcher._names.restore(content["names"])
             matcher._strings.load(arrays)
-            matcher._one.forget()
+            matcher._reader.renew()
             matcher._ids.load(arrays)
             matcher._engine.load(arrays / "engine")
             matcher._kept.load(arrays / "kept")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
+import numpy as np
 from llvmlite import ir
 
 from evflow.errors import SubscriptionError
@@ -152,7 +153,8 @@ def array_kernel(signature: Callable[[], Any]) -> Callable[[Function], Function]
 
     def decorated(function: Function) -> Function:
         if not HAS_CODE:
-            return function
+            # As machine code does, it goes on with infinite numbers and NaN.
+            return np.errstate(all="ignore")(function)
         made: Any = _kernel(function, signature, nogil=True)
         if hasattr(made, "disable_compile") and objects.FORCED != "build":
             made = _OnFirstCall(made, signature)
@@ -281,6 +283,18 @@ def _float_storer(kind: Any) -> Callable[[int, float], None]:
     return cast(Callable[[int, float], None], store)
 
 
+def _viewer(kind: str, held: Any) -> Callable[[int], Any]:
+    """What stands at an address, to be indexed; numba's name of the type of an element, and LLVM's type."""
+
+    @typed
+    def view(typingctx: Any, address: Any) -> Any:
+        result = types.CPointer(getattr(types, kind))
+        return _emit(result, [types.int64], lambda builder, values: _pointer(builder, values[0], held))
+
+    return cast(Callable[[int], Any], view)
+
+
+uint8s, int64s, uint64s = _viewer("uint8", _I8), _viewer("int64", _I64), _viewer("uint64", _I64)
 u8 = _loader(_I8, signed=False)
 u32 = _loader(_I32, signed=False)
 i32 = _loader(_I32, signed=True)

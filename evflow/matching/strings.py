@@ -64,6 +64,11 @@ class Strings:
         """Bytes of memory that strings and table take."""
         return self._data.nbytes + self._offsets.nbytes + self._slots.nbytes
 
+    @property
+    def table(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64], np.uint64]:
+        """What kernels find strings with: bytes, where each starts, slots and the seed of their hash."""
+        return self._data, self._offsets, self._slots, self._seed
+
     def bytes_of(self, number: int) -> bytes:
         """The UTF-8 bytes of a string."""
         return self.data[self.offsets[number] : self.offsets[number + 1]].tobytes()
@@ -127,8 +132,7 @@ class Strings:
         found = np.empty(len(start), np.int32)
         if self._numbers is None:
             hashes = np.empty(kernels.BLOCK, np.uint64)
-            table = self._data, self._offsets, self._slots, self._seed
-            kernels.find_texts(chars, start, length, *table, hashes, found)
+            kernels.find_texts(chars, start, length, *self.table, hashes, found)
             return found
         held = chars.data
         pairs = zip(start.tolist(), length.tolist(), strict=True)

@@ -107,7 +107,7 @@ def encoded(matcher: Matcher, batch: Any) -> list[dict[str, Any]]:
 
 
 def one(matcher: Matcher, event: Any) -> dict[str, Any]:
-    (found,) = shown(matcher, matcher._one.encode(event))
+    (found,) = shown(matcher, matcher._reader.read(event))
     return found
 
 
@@ -307,7 +307,7 @@ def test_dicts_give_the_attributes_that_constraints_use(batch: list[dict[Any, An
         assert same(found, expected_of(event))
         assert same(one(MATCHER, event), expected_of(event))
     for event in batch:
-        alone, many = MATCHER._one.encode(event).place, MATCHER.prepare([event]).rows.place
+        alone, many = MATCHER._reader.read(event).place, MATCHER.prepare([event]).rows.place
         assert np.array_equal(alone, many, equal_nan=True)
 
 
@@ -336,24 +336,98 @@ def test_compiled_code_reads_dicts_as_python_does(
         expected = {name: held for name, held in expected_of(seen).items() if name in FLAT}
         # Strings are known from the second time on.
         for _ in range(2):
-            rows = matcher._one.encode(seen)
+            rows = matcher._reader.read(seen)
             assert same(shown(matcher, rows)[0], expected)
             assert np.array_equal(rows.place, matcher.prepare([seen]).rows.place, equal_nan=True)
 
 
 @pytest.mark.skipif(not HAS_CODE, reason="there is no machine code, and numba is not installed")
 def test_compiled_code_leaves_to_python_what_it_does_not_know() -> None:
+    from evflow.matching.encoding import dicts
+
     matcher = make(names=FLAT, engine="index")
-    reader, at, *_ = matcher._one._buffers.direct
-    usual: dict[Any, Any] = {"number": 1.5, "size": 3, "flag": True, "maybe": None, "x": 1, "other": b""}
-    assert reader.read(at, id(usual)) == 3
-    for key, held in (("title", "new"), (3, 3), ("size", 10**400), ("size", 1j), ("x", "1")):
+    alone = matcher._reader._alone
+    usual: dict[Any, Any] = {"number": 1.5, "size": 3, "flag": True, "maybe": None, "x": 1, "title": "new"}
+    assert dicts.read_one(alone.columns.at, id(usual)) == 4
+    for key, held in ((3, 3), ("size", 10**400), ("size", 1j), ("x", []), ("title", "\ud800")):
         event = usual | {key: held}
-        assert reader.read(at, id(event)) == -1
+        assert dicts.read_one(alone.columns.at, id(event)) == -1
+        assert alone.columns.ended == dicts.UNUSUAL
         assert one(matcher, event) == {name: x for name, x in expected_of(event).items() if name in FLAT}
-    text = {"title": "new"}
-    assert reader.read(at, id(text)) == 1
     assert one(make(names=["pos.x"], engine="index"), {"pos": {"x": 3}}) == {"pos.x": 3.0}
+
+
+@pytest.mark.parametrize("engine", ["reference", "index"])
+def test_lists_of_many_different_events_are_read_as_each_alone(engine: str) -> None:
+    if engine == "index" and not HAS_CODE:
+        pytest.skip("there is no machine code, and numba is not installed")
+    names = [f"n{i}" for i in range(40)]
+    matcher = make(names=names, engine=engine)
+    batch: list[dict[Any, Any]] = []
+    for i in range(1500):
+        held: list[Any] = [
+            i,
+            float(i),
+            "ab" * (i % 7),
+            None,
+            np.float64(i),
+            b"",
+            "x" * (i * 5 % 4001),
+            i % 2 == 0,
+        ]
+        held += [10**400, "\ud800", [i], np.float32(0.5), Name("é𝄞")] if i % 100 == 0 else []
+        batch.append({name: held[(i + k) % len(held)] for k, name in enumerate(names[: i % 41])})
+    found = encoded(matcher, batch)
+    for event, attributes in zip(batch, found, strict=True):
+        expected = {name: alone(value) for name, value in event.items() if value is not None}
+        assert same(attributes, expected)
+    assert encoded(matcher, tuple(batch[:3])) == found[:3]
+    with pytest.raises(SchemaError, match="event 1400: expected an event"):
+        matcher.match_batch([*batch[:1400], 3])
+
+
+def alone(value: Any) -> Any:
+    """What constraints see of a value."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bytes | list):
+        return OTHER
+    return math.inf if type(value) is int and value > 2**1024 else float(value)
+
+
+@pytest.mark.parametrize("engine", ["reference", "index"])
+def test_what_is_derived_of_one_event_is_so_of_many(engine: str) -> None:
+    """Also where there is no room for it beside the attributes, or beside the bytes of texts."""
+    if engine == "index" and not HAS_CODE:
+        pytest.skip("there is no machine code, and numba is not installed")
+    matcher = Matcher(engine)
+    matcher.subscribe_many(
+        ["a == nocase 'STRASSE'", "not exists b", "n0 < n1", "n0 < a", "a contains nocase 'ß'", "b > a"]
+    )
+    matcher.subscribe_many([f"n{i} > 0" for i in range(70)])
+    wide = {f"n{i}": -1.0 for i in range(70)}
+    texts = ["Straße", "strasse", "STRASSE" * 400, "x" * 4000, "\ud800ß", "", 3]
+    for more in (
+        {},
+        {"n0": 1, "n1": 2.0},
+        {"n0": "a", "n1": "ab", "b": "zz"},
+        wide,
+        dict(list(wide.items())[:62]),
+    ):
+        for text in texts:
+            event = {**more, "a": text}
+            folded = text.casefold() if isinstance(text, str) else ""
+            n0, n1 = event.get("n0"), event.get("n1")
+            b = event.get("b")
+            expected = [folded == "strasse", b is None, n0 is not None and n1 is not None and n0 < n1]
+            expected += [(type(n0) is type(text) and n0 < text) or (text == 3 and n0 in (1, -1.0))]
+            expected += ["ss" in folded, isinstance(text, str) and b is not None and b > text]
+            expected += [
+                isinstance(event.get(f"n{i}"), int | float) and event[f"n{i}"] > 0 for i in range(70)
+            ]
+            wanted = [id for id, holds in enumerate(expected) if holds]
+            assert sorted(matcher.match(event).tolist()) == wanted, event
+            assert sorted(matcher.match_batch([event, {}])[0].tolist()) == wanted
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:

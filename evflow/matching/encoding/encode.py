@@ -8,18 +8,19 @@ from evflow.events.batch import EventBatch
 from evflow.matching.encoding.batch import encode_batch
 from evflow.matching.encoding.builder import Workspace
 from evflow.matching.encoding.columns import encode_columns
-from evflow.matching.encoding.events import encode_events
+from evflow.matching.encoding.reader import EventReader
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.rows import EventRows
 
 
-def encode(events: Any, known: Vocabulary, workspace: Workspace) -> EventRows:
+def encode(events: Any, known: Vocabulary, reader: EventReader, workspace: Workspace) -> EventRows:
     """The rows of many events.
 
     Args:
         events: a batch, a list of events, a dict of columns, a structured array, a DataFrame, a pyarrow
             table.
         known: what they are read for.
+        reader: reads lists.
         workspace: memory for the rows.
 
     Raises:
@@ -28,5 +29,5 @@ def encode(events: Any, known: Vocabulary, workspace: Workspace) -> EventRows:
     if isinstance(events, EventBatch):
         return encode_batch(events, known, workspace)
     if isinstance(events, list | tuple):
-        return encode_events(events, known)
+        return reader.read_many(events)
     return encode_columns(events, known, workspace)

@@ -1,17 +1,16 @@
-"""Rows out of lists of events: dicts, event objects, views, in any mixture."""
+"""Events that are objects of Python: attributes as constraints see them, and rows without machine code."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evflow.errors import SchemaError
 from evflow.matching.encoding.values import (
     KINDS,
-    MISSING,
     Vocabulary,
     attributes_of,
     coordinate_of,
@@ -20,29 +19,66 @@ from evflow.matching.encoding.values import (
     number_of,
     seen_by_itself,
 )
-from evflow.matching.names import Names
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
-from evflow.matching.strings import Strings, utf8
+from evflow.matching.strings import utf8
+
+Usual: TypeAlias = dict[str, float | str | bytes | None]
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def encode_events(events: Iterable[Any], known: Vocabulary) -> EventRows:
-    """The rows of events.
+class Utf8(bytes):
+    """The bytes of a text that UTF-8 has none for: one with lone surrogates."""
+
+
+def usual(event: Any, known: Vocabulary) -> Usual:
+    """The attributes of an event that constraints use, and those that tell its place.
+
+    Args:
+        event: an event of any form.
+        known: what it is read for.
+
+    Returns:
+        Floats, strings, ``Utf8``, empty bytes for what is none of these, and None for what is not there;
+        fields of nested records by dotted names.
 
     Raises:
-        SchemaError: one is not an event; names it.
+        SchemaError: it is not an event.
     """
-    rows = _Rows(known.names)
-    first: list[float] = []
-    second: list[float] = []
-    for number, event in enumerate(events):
-        try:
-            attributes = attributes_of(event)
-        except SchemaError as error:
-            raise SchemaError(f"event {number}: {error}") from None
-        rows.add(attributes)
-        first.append(coordinate(attributes, known.location[0]))
-        second.append(coordinate(attributes, known.location[1]))
-    return rows.build(known.strings, known.space.places(np.array(first), np.array(second)))
+    attributes = attributes_of(event)
+    numbers, inner = known.names.numbers, known.names.inner
+    found: Usual = {}
+    for name, value in attributes.items():
+        if name in numbers:
+            _put(found, name, value)
+        if inner and name in inner and kind_of(value) == OTHER:
+            for rest, _ in inner[name]:
+                full = f"{name}.{rest}"
+                if full not in attributes:
+                    _put(found, full, dig(value, rest))
+    for name in known.location:
+        if name not in numbers:
+            found[name] = coordinate(attributes, name)
+        elif name not in found:
+            found[name] = None
+    return found
+
+
+def _put(found: Usual, name: str, value: Any) -> None:
+    kind = KINDS.get(type(value))
+    if kind is None:
+        kind = kind_of(value)
+    if kind == OTHER:
+        value = seen_by_itself(value)
+        kind = kind_of(value)
+    # Neither a name nor a text is of a class of its own then.
+    name = str.__str__(name)
+    if kind == NUMBER:
+        found[name] = number_of(value)
+    elif kind == TEXT:
+        text = str.__str__(value)
+        found[name] = Utf8(utf8(text)) if _SURROGATES.search(text) else text
+    elif kind == OTHER:
+        found[name] = b""
 
 
 def coordinate(attributes: Mapping[str, Any], name: str) -> float:
@@ -50,71 +86,47 @@ def coordinate(attributes: Mapping[str, Any], name: str) -> float:
     value = attributes.get(name)
     if type(value) is float:
         return value
-    if value is None and "." in name:
+    if name not in attributes and "." in name:
         value = dig(attributes, name)
     return coordinate_of(value)
 
 
-class _Rows:
-    """Columns of attributes while they are collected."""
+def encode_events(events: Iterable[Any], known: Vocabulary) -> EventRows:
+    """The rows of events, read by Python.
 
-    def __init__(self, names: Names) -> None:
-        self._names = names
-        self._bounds = [0]
-        self._name: list[int] = []
-        self._kind: list[int] = []
-        self._number: list[float] = []
-        self._texts: list[int] = []
-        self._pieces: list[bytes] = []
-
-    def add(self, attributes: Mapping[str, Any]) -> None:
-        """Takes in one event."""
-        number_of_name, inner = self._names.numbers.get, self._names.inner
-        names, kinds, numbers = self._name, self._kind, self._number
+    Raises:
+        SchemaError: one is not an event; names it.
+    """
+    numbers, (first, second) = known.names.numbers, known.location
+    bounds, names, kinds, values = [0], list[int](), list[int](), list[float]()
+    texts, pieces, places = list[int](), list[bytes](), list[tuple[float, float]]()
+    for number, event in enumerate(events):
+        try:
+            attributes = usual(event, known)
+        except SchemaError as error:
+            raise SchemaError(f"event {number}: {error}") from None
         for name, value in attributes.items():
-            number = number_of_name(name)
-            if number is not None:
-                if type(value) is float:  # the most frequent, without a call
-                    names.append(number)
-                    kinds.append(NUMBER)
-                    numbers.append(value)
-                else:
-                    self._append(number, value)
-            if inner and name in inner and kind_of(value) == OTHER:
-                self._add_inner(attributes, name, value)
-        self._bounds.append(len(names))
-
-    def _add_inner(self, attributes: Mapping[str, Any], name: str, record: Any) -> None:
-        """The fields of a nested record, unless the event has something of their full name."""
-        for rest, number in self._names.inner[name]:
-            if f"{name}.{rest}" not in attributes:
-                self._append(number, dig(record, rest))
-
-    def _append(self, name: int, value: Any) -> None:
-        kind = KINDS.get(type(value))
-        if kind is None:
-            kind = kind_of(value)
-        if kind == OTHER:
-            value = seen_by_itself(value)
-            kind = kind_of(value)
-        if kind == MISSING:
-            return
-        if kind == TEXT:
-            self._texts.append(len(self._name))
-            self._pieces.append(utf8(value))
-        self._number.append(number_of(value) if kind == NUMBER else 0.0)
-        self._name.append(name)
-        self._kind.append(kind)
-
-    def build(self, strings: Strings, place: NDArray[Any]) -> EventRows:
-        """The rows, with the places of the events."""
-        n = len(self._name)
-        text, start, length = np.full(n, -1, np.int32), np.zeros(n, np.int64), np.zeros(n, np.int32)
-        sizes = np.fromiter(map(len, self._pieces), np.int32, len(self._pieces))
-        chars = np.frombuffer(bytearray(b"".join(self._pieces)), np.uint8)
-        first = np.cumsum(sizes, dtype=np.int64) - sizes
-        texts = np.array(self._texts, np.intp)
-        text[texts], start[texts], length[texts] = strings.find(chars, first, sizes), first, sizes
-        bounds, name = np.array(self._bounds, np.int64), np.array(self._name, np.int32)
-        kind, number = np.array(self._kind, np.uint8), np.array(self._number, np.float64)
-        return EventRows(bounds, name, kind, number, text, chars, start, length, place)
+            if value is None or name not in numbers:
+                continue
+            kind = OTHER
+            if isinstance(value, float):
+                kind = NUMBER
+            elif isinstance(value, str | Utf8):
+                kind = TEXT
+                texts.append(len(names))
+                pieces.append(utf8(value) if isinstance(value, str) else value)
+            names.append(numbers[name])
+            kinds.append(kind)
+            values.append(value if isinstance(value, float) else 0.0)
+        places.append((coordinate(attributes, first), coordinate(attributes, second)))
+        bounds.append(len(names))
+    n = len(names)
+    text, start, length = np.full(n, -1, np.int32), np.zeros(n, np.int64), np.zeros(n, np.int32)
+    sizes = np.fromiter(map(len, pieces), np.int32, len(pieces))
+    chars = np.frombuffer(bytearray(b"".join(pieces)), np.uint8)
+    begins = np.cumsum(sizes, dtype=np.int64) - sizes
+    text[texts], start[texts], length[texts] = known.strings.find(chars, begins, sizes), begins, sizes
+    place = known.space.places(*np.array(places).reshape(-1, 2).T)
+    name_column, kind_column = np.array(names, np.int32), np.array(kinds, np.uint8)
+    columns = name_column, kind_column, np.array(values, np.float64), text, chars, start, length
+    return EventRows(np.array(bounds, np.int64), *columns, place)

@@ -17,7 +17,6 @@ from evflow.matching.filters import Filters
 from evflow.matching.index import layout as at
 from evflow.matching.index.arranging import Arranging
 from evflow.matching.index.change import add, remove
-from evflow.matching.index.dicts import DictReader
 from evflow.matching.index.directory import rebuild
 from evflow.matching.index.memory import Buffer, address_of
 from evflow.matching.index.moving import UNSETTLED, move, move_one
@@ -52,8 +51,6 @@ class Index:
         >>> engine.details()["filters"]
         0
     """
-
-    dict_reader = DictReader
 
     def __init__(self, strings: Strings, dimensions: int, **options: Any) -> None:
         if options:

@@ -1,0 +1,130 @@
+"""Events that are objects of Python as rows, as fast as can be: compiled code reads dicts.
+
+A single event goes into columns that are made once a thread, so its rows are good until the thread reads its
+next event. Where there is no machine code, Python reads all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from evflow.errors import SchemaError
+from evflow.events.event import Event
+from evflow.events.view import View
+from evflow.matching.derived import with_derived
+from evflow.matching.encoding.alone import LONGEST, WIDEST, Alone
+from evflow.matching.encoding.events import encode_events, usual
+from evflow.matching.encoding.values import Vocabulary, attributes_of, is_converted, seen
+from evflow.matching.native import HAS_CODE
+from evflow.matching.rows import EventRows
+
+if TYPE_CHECKING:
+    from evflow.matching.encoding.dicts import Columns
+
+_USUAL = 8
+"""Attributes that constraints use of an event, to begin with."""
+_PIECE = 1024
+"""Events that are read before other threads may run."""
+
+
+class EventReader:
+    """Reads events that are dicts, ``Event`` objects or views.
+
+    Args:
+        known: what they are read for.
+    """
+
+    def __init__(self, known: Vocabulary) -> None:
+        self._known = known
+        self._fields_of: dict[type, Callable[[Any], dict[str, Any]]] = {}
+        self._version = known.version
+        self._folded: dict[bytes, tuple[int, bytes]] = {}
+        if HAS_CODE:
+            # Without machine code it cannot be imported.
+            from evflow.matching.encoding import dicts
+
+            self._reading, self._dicts = dicts.Reading(known), dicts
+            self._read_one, self._read_many = dicts.read_one, dicts.read_many
+            self._alone = Alone(partial(self._columns, 1))
+
+    def _columns(self, events: int, attributes: int, chars: int) -> Columns:
+        return self._dicts.Columns(self._reading, events, attributes, chars, self._known.space.dimensions)
+
+    def renew(self) -> None:
+        """Takes new names or strings in, if there are any."""
+        if self._known.version != self._version:
+            self._version = self._known.version
+            self._fields_of = {}
+            self._folded = {}
+            if HAS_CODE:
+                self._reading.renew()
+
+    def read(self, event: Any) -> EventRows:
+        """The rows of one event with all that is derived of it, good until this thread reads the next.
+
+        Raises:
+            SchemaError: it is not an event.
+        """
+        if not HAS_CODE:
+            return self._with_derived(encode_events([attributes_of(event)], self._known))
+        at, made = self._alone.all
+        while (width := self._read_one(at, id(event))) < 0:
+            if self._alone.columns.ended != self._dicts.UNUSUAL:
+                return self._with_derived(self.read_many([event]))
+            event = self._simpler(event)
+        if self._known.names.derived:
+            given, width = width, self._alone.derive(width, self._known, self._folded)
+            if width < 0:
+                return self._with_derived(self._alone.rows(given))
+            return self._alone.rows(width)
+        return made[width] or self._alone.rows(width)
+
+    def _with_derived(self, rows: EventRows) -> EventRows:
+        names = self._known.names
+        return with_derived(rows, names, self._known.strings) if names.derived else rows
+
+    def read_many(self, events: Sequence[Any]) -> EventRows:
+        """The rows of events.
+
+        Raises:
+            SchemaError: one is not an event; names it.
+        """
+        if not HAS_CODE:
+            return encode_events(events, self._known)
+        held = list(events)
+        count = len(held)
+        attributes = min(len(self._known.names.numbers), _USUAL) * count
+        columns = self._columns(count, attributes + WIDEST, attributes + LONGEST)
+        first = 0
+        while first < count:
+            first = self._read_many(columns.at, id(held), first, min(first + _PIECE, count))
+            if columns.ended == self._dicts.UNUSUAL:
+                try:
+                    held[first] = self._simpler(held[first])
+                except SchemaError as error:
+                    raise SchemaError(f"event {first}: {error}") from None
+            elif columns.ended != self._dicts.DONE:
+                columns.grow()
+        return columns.rows(count)
+
+    def _simpler(self, event: Any) -> dict[str, Any]:
+        """An event that compiled code may know where it did not know this one."""
+        if not isinstance(event, Event | View):
+            return usual(event, self._known)
+        read = self._fields_of.get(type(event))
+        if read is None:
+            names = self._known.names
+            location = [name.partition(".")[0] for name in self._known.location]
+            known = {*names.numbers, *names.inner, *location}
+            wanted = [field for field in event.schema.fields if field.name in known]
+            converted = {f"see_{f.name}": partial(seen, f.type) for f in wanted if is_converted(f.type)}
+            # The names are words of Python, and written out they are found in half the time.
+            text = ", ".join(
+                f"{f.name!r}: {f'see_{f.name}' * is_converted(f.type)}(event.{f.name})" for f in wanted
+            )
+            read = self._fields_of[type(event)] = eval(f"lambda event: {{{text}}}", converted)
+        fields = read(event)
+        attributes = event.attrs if isinstance(event, View) else None
+        return {**attributes, **fields} if attributes else fields
