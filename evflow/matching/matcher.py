@@ -237,8 +237,7 @@ class Matcher(Looking):
             known = self._ids.known(ids, repeats=False)
             held = known[self._ids.filters[known] > 0]
             if self._shaped is not None:
-                slots = self._shaped.slots
-                own = np.array([id in slots for id in held.tolist()], np.bool_)
+                own = self._shaped.holds(held)
                 self._shaped.remove(held[own])
                 held = held[~own]
             if len(held):
@@ -318,7 +317,9 @@ class Matcher(Looking):
             rows = self._reader.read(event)
             ids: Int32s = self._match_one(rows) if self._match_one else self._engine.match(rows).ids
             if self._shaped is not None:
-                ids = np.concatenate([ids, self._shaped.match_one(rows)])
+                others = self._shaped.match_one(rows)
+                if len(others):
+                    ids = np.concatenate([ids, others]) if len(ids) else others
         finally:
             guard.leave()
         with self._counting:

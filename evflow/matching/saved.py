@@ -20,7 +20,7 @@ from evflow.disk import advice, private_file, private_folder
 from evflow.errors import SubscriptionError
 from evflow.outside import from_json, shown
 
-_FORMAT = 6
+_FORMAT = 7
 _KIND = "evflow matcher"
 _FILE = "matcher.json"
 _ARRAYS = "arrays-"

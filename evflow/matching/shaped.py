@@ -16,26 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.events.gather import places_of, starts_of
-from evflow.matching.areas.columns import POINT, AreaColumns
+from evflow.matching.areas.columns import AreaColumns
 from evflow.matching.areas.cover import cover
 from evflow.matching.areas.exact import WORK
-from evflow.matching.areas.meeting import found_meet, located, pairs_meet
-from evflow.matching.areas.overlap import arrays
+from evflow.matching.areas.meeting import found_hold, located, owners_around
+from evflow.matching.areas.overlap import Arrays
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.engine import Matches
 from evflow.matching.filters import Filters
 from evflow.matching.held import with_room
 from evflow.matching.mapped import mapped
-from evflow.matching.native import HAS_CODE
 from evflow.matching.rows import EventRows
 
 Int32s = NDArray[np.int32]
 Ints = NDArray[np.int64]
 
-_COLUMNS = ("owner", "several", "kind", "numbers", "first", "last", "rings", "corners")
-_OF_SLOTS = _COLUMNS[:6]
-_NO_RINGS, _NO_CORNERS, _NO_IDS = np.zeros(1, np.int64), np.zeros((0, 2)), np.zeros(0, np.int32)
+_OF_SLOTS = ("owner", "next", "several", "kind", "numbers", "first", "last")
+_COLUMNS = (*_OF_SLOTS, "heads", "rings", "corners")
+_NO_IDS = np.zeros(0, np.int32)
 
 
 class Shaped:
@@ -44,9 +43,6 @@ class Shaped:
     Args:
         known: names and the space of the matcher.
         make: makes an engine.
-
-    Attributes:
-        slots: id of a subscription → the numbers of its filters here, in their order.
     """
 
     def __init__(self, known: Vocabulary, make: Callable[[], Any]) -> None:
@@ -55,7 +51,8 @@ class Shaped:
         self._match_one = getattr(self._engine, "match_one", None)
         self._weigh = getattr(self._engine, "weigh", None)
         self._arranging = getattr(self._engine, "arranging", None)
-        self.slots: dict[int, Ints] = {}
+        # The first slot of each subscription, and of each slot the next of its subscription; -1: none.
+        self._heads, self._next = np.empty(0, np.int32), np.empty(0, np.int32)
         self._free: list[int] = []
         self._used = self._rings_used = self._corners_used = self._dead = 0
         self._owner = np.empty(0, np.int32)
@@ -116,8 +113,12 @@ class Shaped:
         begins = np.flatnonzero(np.diff(owner, prepend=-1))
         counts = np.diff(np.append(begins, len(owner)))
         self._several[slots] = np.repeat(counts, counts) > 1
-        for begin, length in zip(begins.tolist(), counts.tolist(), strict=True):
-            self.slots[int(owner[begin])] = slots[begin : begin + length]
+        known = len(self._heads)
+        self._heads = with_room(self._heads, int(owner.max(initial=-1)) + 1)
+        self._heads[known:] = -1
+        self._heads[owner[begins]] = slots[begins]
+        self._next[slots[:-1]] = slots[1:]
+        self._next[slots[begins + counts - 1]] = -1
         self._kind[slots] = 0
         self._numbers[slots] = 0.0
         self._first[slots] = self._last[slots] = self._rings_used
@@ -132,14 +133,32 @@ class Shaped:
         self._corners[self._corners_used : corner] = areas.corners
         self._rings_used, self._corners_used = end - 1, corner
 
+    def holds(self, ids: Int32s) -> NDArray[np.bool_]:
+        """Which subscriptions are here."""
+        there = ids < len(self._heads)
+        there[there] = self._heads[ids[there]] >= 0
+        return there
+
+    def _slots(self, ids: Int32s) -> tuple[NDArray[np.intp], Ints]:
+        """The slots of subscriptions, in their order; before them which of ``ids`` each belongs to."""
+        of = np.flatnonzero(self.holds(ids))
+        slots = self._heads[ids[of]]
+        found = [(of, slots)]
+        while (more := self._next[slots] >= 0).any():
+            of, slots = of[more], self._next[slots[more]]
+            found.append((of, slots))
+        of, slots = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(of, kind="stable")
+        return of[order], slots[order].astype(np.int64)
+
     def remove(self, ids: Int32s) -> None:
         """Forgets subscriptions; those that are not here are passed by."""
-        gone = [self.slots.pop(id) for id in ids.tolist() if id in self.slots]
-        if not gone:
+        slots = self._slots(ids)[1]
+        if not len(slots):
             return
-        slots = np.concatenate(gone)
+        self._heads[self._owner[slots]] = -1
         self._engine.remove(slots.astype(np.int32))
-        self._owner[slots] = -1
+        self._owner[slots] = self._next[slots] = -1
         self._dead += int((self._rings[self._last[slots]] - self._rings[self._first[slots]]).sum())
         self._last[slots] = self._first[slots]
         self._kind[slots] = 0
@@ -182,11 +201,8 @@ class Shaped:
             One a filter: the number of its area in the columns, or -1; and the columns.
         """
         shape = np.full(len(owner), -1, np.int64)
-        begins = np.searchsorted(owner, np.arange(len(ids)))
-        for number, id in enumerate(ids.tolist()):
-            slots = self.slots.get(id)
-            if slots is not None:
-                shape[begins[number] : begins[number] + len(slots)] = slots
+        number, slots = self._slots(ids)
+        shape[np.isin(owner, number)] = slots
         chosen = np.flatnonzero(shape >= 0)
         chosen = chosen[self._kind[shape[chosen]] > 0]
         found = self.areas(shape[chosen])
@@ -199,27 +215,15 @@ class Shaped:
         slots = np.flatnonzero(self._kind[: self._used] > 0)
         if not len(slots):
             return np.zeros(0, np.int32)
-        areas = self.areas(slots)
-        place = AreaColumns.points(x, y, areas.space)
-        out, none = np.zeros(len(slots), np.uint8), np.zeros(len(slots), np.int64)
-        with np.errstate(all="ignore"):
-            pairs_meet(
-                int(self._globe),
-                *arrays(place),
-                *arrays(areas),
-                none,
-                np.arange(len(slots)),
-                np.empty(WORK),
-                out,
-            )
-        return np.unique(self._owner[slots[out.view(np.bool_)]])
+        held = self._holding(np.array([[x, y]]), np.array([0, len(slots)]), slots.astype(np.int32))
+        return np.unique(self._owner[slots[held]])
 
     def match(self, events: EventRows, threads: int = 1) -> Matches:
         """What these events satisfy; each id once an event."""
         near = self._engine.match(events, threads)
         if not len(near.ids):
             return Matches(near.offsets, near.ids)
-        kept = self._holding(events, near.offsets, near.ids)
+        kept = self._holding(self._places(events), near.offsets, near.ids)
         slots = near.ids[kept]
         ids, offsets = self._owner[slots], starts_of(kept.astype(np.int64))[near.offsets]
         if self._several[slots].any():
@@ -232,40 +236,30 @@ class Shaped:
         near = one(events) if one else self._engine.match(events).ids
         if not len(near):
             return _NO_IDS
-        slots = near[self._holding(events, np.array([0, len(near)]), near)]
-        ids = self._owner[slots]
-        return np.unique(ids) if len(ids) > 1 and self._several[slots].any() else ids
+        out = np.empty(len(near), np.int32)
+        columns, whose = self._shapes(), (self._owner, self._several)
+        place = self._places(events)
+        count = owners_around(int(self._globe), place, *columns, near, np.empty(WORK), *whose, out)
+        return out[:count] if count >= 0 else np.unique(out[: count + len(near) + 1])
 
-    def _holding(self, events: EventRows, offsets: Ints, slots: Int32s) -> NDArray[np.bool_]:
-        """Which of the filters that may hold the place of an event do."""
-        count = len(events)
-        numbers, none = np.zeros((count, 4)), np.zeros(count, np.int64)
-        self._locate(events, numbers)
-        places = np.full(count, POINT, np.uint8), numbers, none, none, _NO_RINGS, _NO_CORNERS
-        held = (self._kind, self._numbers, self._first, self._last, self._rings, self._corners)
-        out, work = np.empty(len(slots), np.uint8), np.empty(WORK)
-        if HAS_CODE:
-            found_meet(int(self._globe), *places, *held, offsets, slots, work, out)
-        else:
-            with np.errstate(all="ignore"):
-                found_meet(int(self._globe), *places, *held, offsets, slots, work, out)
+    def _holding(self, places: NDArray[np.float64], offsets: Ints, slots: Int32s) -> NDArray[np.bool_]:
+        """Which of the filters hold a place; ``offsets`` is where those of each place start and end."""
+        out = np.empty(len(slots), np.uint8)
+        found_hold(int(self._globe), places, *self._shapes(), offsets, slots, np.empty(WORK), out)
         return out.view(np.bool_)
 
-    def _locate(self, events: EventRows, numbers: NDArray[np.float64]) -> None:
-        """Writes where events happened, in two numbers."""
+    def _shapes(self) -> Arrays:
+        return self._kind, self._numbers, self._first, self._last, self._rings, self._corners
+
+    def _places(self, events: EventRows) -> NDArray[np.float64]:
+        """Where events happened, in two numbers."""
         if not self._globe:
-            numbers[:, :2] = events.place
-            return
-        first, second = self._location.tolist()
-        located(
-            np.ascontiguousarray(events.start),
-            np.ascontiguousarray(events.name),
-            np.ascontiguousarray(events.kind),
-            np.ascontiguousarray(events.number),
-            first,
-            second,
-            numbers,
-        )
+            return np.ascontiguousarray(events.place)
+        places = np.empty((len(events), 2))
+        start, name = np.ascontiguousarray(events.start), np.ascontiguousarray(events.name)
+        kind, number = np.ascontiguousarray(events.kind), np.ascontiguousarray(events.number)
+        located(start, name, kind, number, int(self._location[0]), int(self._location[1]), places)
+        return places
 
     def weigh(self, events: EventRows) -> bool:
         """Whether ``arrange`` should be called before these events are matched."""
@@ -285,15 +279,13 @@ class Shaped:
         """Bytes held, by what for."""
         held = {f"shapes.engine.{what}": size for what, size in self._engine.memory().items()}
         columns = sum(getattr(self, f"_{name}").nbytes for name in _COLUMNS)
-        return {**held, "shapes": columns + 200 * len(self.slots)}
+        return {**held, "shapes": columns}
 
     def save(self, folder: Path) -> None:
         """Writes all this to files in ``folder``."""
         self._compact()
-        order = [(id, slot) for id, slots in self.slots.items() for slot in slots.tolist()]
-        np.save(folder / "order.npy", np.array(order, np.int64).reshape(-1, 2))
         sizes = dict.fromkeys(_OF_SLOTS, self._used)
-        sizes |= {"rings": self._rings_used + 1, "corners": self._corners_used}
+        sizes |= {"heads": len(self._heads), "rings": self._rings_used + 1, "corners": self._corners_used}
         for name, size in sizes.items():
             np.save(folder / f"{name}.npy", getattr(self, f"_{name}")[:size])
         (folder / "engine").mkdir()
@@ -306,30 +298,34 @@ class Shaped:
         self._used, self._corners_used = len(self._owner), len(self._corners)
         self._rings_used = len(self._rings) - 1
         self._free = np.flatnonzero(self._owner < 0).tolist()
-        order = np.load(folder / "order.npy", allow_pickle=False)
-        self._check(order)
-        begins = np.flatnonzero(np.diff(order[:, 0], prepend=-1))
-        for piece in np.split(order, begins[1:]) if len(order) else []:
-            self.slots[int(piece[0, 0])] = piece[:, 1].copy()
+        self._check()
         self._engine.load(folder / "engine")
 
-    def _check(self, order: Ints) -> None:
+    def _check(self) -> None:
         """Refuses numbers that would lead a kernel out of the arrays.
 
         Raises:
             ValueError: there are some.
         """
         rings, ends = self._rings, (self._first, self._last)
-        slots = order[:, 1]
+        ids, leading = np.flatnonzero(self._heads >= 0), (self._heads, self._next)
         whole = (
             len(rings) > 0
             and 0 <= int(rings[0]) <= int(rings[-1]) <= len(self._corners)
             and bool((rings[1:] >= rings[:-1]).all())
             and all(0 <= int(end.min(initial=0)) <= int(end.max(initial=0)) < len(rings) for end in ends)
             and bool((self._first <= self._last).all())
-            and np.array_equal(np.sort(slots), np.flatnonzero(self._owner >= 0))
-            and np.array_equal(self._owner[slots], order[:, 0])
+            and all(links.min(initial=-1) == -1 and links.max(initial=-1) < self._used for links in leading)
         )
+        if whole:
+            # Each slot follows one thing, so no subscription leads in circles.
+            there, more = np.flatnonzero(self._owner >= 0), np.flatnonzero(self._next >= 0)
+            led = np.sort(np.concatenate([self._heads[ids], self._next[more]]))
+            whole = (
+                np.array_equal(led, there)
+                and np.array_equal(self._owner[self._heads[ids]], ids)
+                and np.array_equal(self._owner[self._next[more]], self._owner[more])
+            )
         if not whole:
             raise ValueError("boxes and polygons do not fit each other")
 

@@ -38,6 +38,16 @@ def _small(number: float) -> float:
 
 
 @compiled
+def _plane_holds(x: float, y: float, other: Any, j: int, work: Any) -> bool:
+    """Whether a box or a polygon on the plane holds a point."""
+    b = other[1]
+    x, y = _small(x), _small(y)
+    if not (b[j, 0] <= x <= b[j, 2] and b[j, 1] <= y <= b[j, 3]):
+        return False
+    return other[0][j] == _BOX or holds_point(other, j, x, y, work)
+
+
+@compiled
 def _on_plane(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
     """Whether two areas on the plane overlap; the kind of the first is not after that of the second."""
     kind, second, a, b = one[0][i], other[0][j], one[1], other[1]
@@ -47,12 +57,9 @@ def _on_plane(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
             return False
         dx, dy, radius = x - b[j, 0], y - b[j, 1], a[i, 2] + b[j, 2]
         return bool(dx * dx + dy * dy <= radius * radius)
-    x1, y1, x2, y2 = b[j, 0], b[j, 1], b[j, 2], b[j, 3]
     if kind == _POINT:
-        x, y = _small(x), _small(y)
-        if not (x1 <= x <= x2 and y1 <= y <= y2):
-            return False
-        return second == _BOX or holds_point(other, j, x, y, work)
+        return _plane_holds(x, y, other, j, work)
+    x1, y1, x2, y2 = b[j, 0], b[j, 1], b[j, 2], b[j, 3]
     if kind == _CIRCLE:
         radius = a[i, 2]
         dx, dy = x - min(max(x, x1), x2), y - min(max(y, y1), y2)
@@ -70,10 +77,8 @@ def _on_plane(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
 
 @compiled
 def _at_pole(area: Any, i: int, pole: float) -> bool:
-    """Whether a point, box or polygon reaches a pole, 90 or -90."""
+    """Whether a box or polygon reaches a pole, 90 or -90."""
     numbers = area[1]
-    if area[0][i] == _POINT:
-        return bool(numbers[i, 0] == pole)
     return bool(numbers[i, 2] == pole) if pole > 0.0 else bool(numbers[i, 0] == pole)
 
 
@@ -140,6 +145,31 @@ def _with_circle(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
 
 
 @compiled
+def _globe_holds(latitude: float, longitude: float, other: Any, j: int, work: Any) -> bool:
+    """Whether a box or a polygon on the globe holds a place."""
+    if not -90.0 <= latitude <= 90.0 or not -_ALL < longitude < _ALL:
+        return False
+    if abs(latitude) == 90.0 and _at_pole(other, j, latitude):
+        return True
+    latitude, longitude = _small(latitude), _small(_turned(longitude))
+    if not other[1][j, 0] <= latitude <= other[1][j, 2]:
+        return False
+    if other[0][j] == _BOX:
+        return _in_box(other, j, longitude)
+    return _in_polygon(other, j, latitude, longitude, work)
+
+
+@compiled
+def _holds(globe: int, place: Any, i: int, other: Any, j: int, work: Any) -> bool:
+    """Whether a box or a polygon holds a place; what is none of these does."""
+    if other[0][j] == 0:
+        return True
+    if globe:
+        return _globe_holds(place[i, 0], place[i, 1], other, j, work)
+    return _plane_holds(place[i, 0], place[i, 1], other, j, work)
+
+
+@compiled
 def _on_globe(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
     """Whether two areas on the globe overlap; the kind of the first is not after that of the second."""
     kind, second, a, b = one[0][i], other[0][j], one[1], other[1]
@@ -152,17 +182,12 @@ def _on_globe(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
         return sphere.chord(a[i, 0], a[i, 1], centre) <= sphere.reach_of(a[i, 2] + b[j, 2])
     if kind == _CIRCLE:
         return _with_circle(one, i, other, j, work)
+    if kind == _POINT:
+        return _globe_holds(a[i, 0], a[i, 1], other, j, work)
     for pole in (-90.0, 90.0):
         if _at_pole(one, i, pole) and _at_pole(other, j, pole):
             return True
     south, north = b[j, 0], b[j, 2]
-    if kind == _POINT:
-        latitude, longitude = _small(a[i, 0]), _small(_turned(a[i, 1]))
-        if not south <= latitude <= north:
-            return False
-        if second == _BOX:
-            return _in_box(other, j, longitude)
-        return _in_polygon(other, j, latitude, longitude, work)
     if south > a[i, 2] or a[i, 0] > north:
         return False
     if kind == _BOX:
@@ -210,16 +235,12 @@ def _columns() -> tuple[Any, ...]:
     return read(types.uint8), real, whole, whole, whole, real
 
 
-def _signature(chosen: str) -> Any:
-    """The signature of a kernel over two columns of areas; numba's name of the type of what is chosen."""
-    whole = read(types.int64)
-    some = read(getattr(types, chosen))
-    return types.void(
-        types.int64, *_columns(), *_columns(), whole, some, types.float64[::1], types.uint8[::1]
+@array_kernel(
+    lambda: types.void(
+        types.int64, *_columns(), *_columns(), read(types.int64), read(types.int64),
+        types.float64[::1], types.uint8[::1],
     )
-
-
-@array_kernel(lambda: _signature("int64"))
+)  # fmt: skip
 def pairs_meet(
     globe: int,
     kind: NDArray[np.uint8], numbers: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64],
@@ -245,32 +266,69 @@ def pairs_meet(
         out[pair] = 1 if meet(globe, one, left[pair], other, right[pair], work) else 0
 
 
-@array_kernel(lambda: _signature("int32"))
-def found_meet(
-    globe: int,
+@array_kernel(
+    lambda: types.void(
+        types.int64, read(types.float64, 2), *_columns(), read(types.int64), read(types.int32),
+        types.float64[::1], types.uint8[::1],
+    )
+)  # fmt: skip
+def found_hold(
+    globe: int, places: NDArray[np.float64],
     kind: NDArray[np.uint8], numbers: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64],
     rings: NDArray[np.int64], corners: NDArray[np.float64],
-    kind2: NDArray[np.uint8], numbers2: NDArray[np.float64], first2: NDArray[np.int64],
-    last2: NDArray[np.int64], rings2: NDArray[np.int64], corners2: NDArray[np.float64],
     offsets: NDArray[np.int64], found: NDArray[np.int32], work: NDArray[np.float64], out: NDArray[np.uint8],
 ) -> None:  # fmt: skip
-    """Writes 1 for each area that was found for a place and holds it, or that is none; else 0.
+    """Writes 1 for each box or polygon that was found for a place and holds it, or what is none; else 0.
 
     Args:
         globe: 1 on the globe, 0 on the plane.
-        kind, numbers, first, last, rings, corners: N places, as columns of points.
-        kind2, numbers2, first2, last2, rings2, corners2: the areas.
+        places: (N, 2): where.
+        kind, numbers, first, last, rings, corners: the areas: see ``AreaColumns``; first and last are where
+            the rings of an area start and end.
         offsets: N + 1: where the areas found for each place start and end.
         found: their numbers.
         work: to work in.
         out: one for each that was found.
     """
-    one = (kind, numbers, first, last, rings, corners)
-    other = (kind2, numbers2, first2, last2, rings2, corners2)
+    areas = (kind, numbers, first, last, rings, corners)
     for place in range(len(offsets) - 1):
         for at in range(offsets[place], offsets[place + 1]):
-            area = found[at]
-            out[at] = 1 if kind2[area] == 0 or meet(globe, one, place, other, area, work) else 0
+            out[at] = 1 if _holds(globe, places, place, areas, found[at], work) else 0
+
+
+@array_kernel(
+    lambda: types.int64(
+        types.int64, read(types.float64, 2), *_columns(), read(types.int32), types.float64[::1],
+        read(types.int32), read(types.uint8), types.int32[::1],
+    )
+)  # fmt: skip
+def owners_around(
+    globe: int, place: NDArray[np.float64],
+    kind: NDArray[np.uint8], numbers: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64],
+    rings: NDArray[np.int64], corners: NDArray[np.float64],
+    found: NDArray[np.int32], work: NDArray[np.float64],
+    owner: NDArray[np.int32], several: NDArray[np.uint8], out: NDArray[np.int32],
+) -> int:  # fmt: skip
+    """Writes whose the areas are that were found for one place and hold it, each as often as it has some.
+
+    Args:
+        globe, place, kind, numbers, first, last, rings, corners, found, work: see ``found_hold``.
+        owner: whose each area is.
+        several: whether its owner has others.
+        out: as long as ``found``.
+
+    Returns:
+        How many it wrote, less ``len(found) + 1`` if an owner may stand twice.
+    """
+    areas = (kind, numbers, first, last, rings, corners)
+    count = twice = 0
+    for i in range(len(found)):
+        area = found[i]
+        if _holds(globe, place, 0, areas, area, work):
+            out[count] = owner[area]
+            count += 1
+            twice |= several[area]
+    return count - len(found) - 1 if twice and count > 1 else count
 
 
 @array_kernel(
@@ -288,7 +346,7 @@ def located(
     Args:
         start, name, kind, number: the events; see ``EventRows``.
         first, second: the attributes.
-        places: (N, 4): NaN where an event has no number.
+        places: (N, 2): NaN where an event has no number.
     """
     for event in range(len(start) - 1):
         places[event, 0] = np.nan

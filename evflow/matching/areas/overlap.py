@@ -79,10 +79,8 @@ def overlaps(first: Any, second: Any, pairs: tuple[ArrayLike, ArrayLike] | None 
     _same(first.space, second.space)
     left, right = _chosen(first, second, pairs)
     out = np.zeros(len(left), np.uint8)
-    with np.errstate(all="ignore"):
-        pairs_meet(
-            int(first.space == "globe"), *arrays(first), *arrays(second), left, right, np.empty(WORK), out
-        )
+    globe = int(first.space == "globe")
+    pairs_meet(globe, *arrays(first), *arrays(second), left, right, np.empty(WORK), out)
     return out.view(np.bool_)
 
 
