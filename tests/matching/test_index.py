@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -36,6 +37,61 @@ def test_ten_thousand_constraints_on_one_name_are_compared_in_columns() -> None:
     assert side.check(events) == 0 + 0 + 40 + 0 + 41 + 9999 + 10_000
     side.remove(random.sample(range(10_000), 9_900))
     side.check(events)
+
+
+def _narrow(random: Random) -> Filter:
+    """A range of up to a hundredth of its value, of any size and sign, with or without other constraints."""
+    low = random.choice((-1, 1)) * 10 ** random.uniform(-4, 4)
+    high = low + abs(low) * 10 ** random.uniform(-6, -2)
+    ends = random.choice(((Op.GT, Op.LT), (Op.GE, Op.LE), (Op.GE, Op.LT)))
+    made = [Constraint("p", ends[0], low), Constraint("p", ends[1], high)]
+    if random.random() < 0.3:
+        made.append(constraint(random, random.choice("pqS")))
+    return Filter(tuple(made), circle(random, 0.5) if random.random() < 0.2 else None)
+
+
+def test_narrow_ranges_are_found_by_buckets_of_their_size(tmp_path: Path) -> None:
+    random, side = Random(21), Side()
+    filters = [_narrow(random) for _ in range(2500)]
+    # Those around zero, and at the least of buckets of every size.
+    filters += [Filter((Constraint("p", Op.GE, -1e-3), Constraint("p", Op.LE, n * 1e-7))) for n in range(20)]
+    for n in range(-20, 20):
+        filters.append(Filter((Constraint("p", Op.GE, 2.0**n), Constraint("p", Op.LE, 2.0**n * 1.001))))
+        filters.append(Filter((Constraint("p", Op.GE, 2.0**n * 0.999), Constraint("p", Op.LE, 2.0**n))))
+    ids = side.add(filters)
+
+    def events() -> list[dict[str, object]]:
+        found: list[dict[str, object]] = [{"p": value} for value in (0.0, -0.0, float("nan"), "text", 1e300)]
+        for one in random.sample(filters, 6):
+            low, high = (float(c.value) for c in one.constraints[:2])  # type: ignore[arg-type]
+            for value in (low, high, (low + high) / 2, math.nextafter(low, -math.inf)):
+                found.append(event(random, "qS", 0.5) | {"p": value})
+        return found
+
+    assert side.check(events()) > 10
+    assert side.told()["sharp.filters"] > 1500
+    for id in random.sample(ids, 1800):
+        side.remove([id])
+    side.add([_narrow(random) for _ in range(300)])
+    side.check(events())
+    side.matcher.save(tmp_path)
+    side.matcher = Matcher.load(tmp_path)
+    side.check(events())
+
+
+@pytest.mark.parametrize("space", ["plane", "globe"])
+def test_whoever_is_elsewhere_is_spared_areas_that_are_all_in_one_place(space: str) -> None:
+    random, side = Random(22), Side(space)
+    x, y = side.matcher.location
+    kind, size = (Circle, 0.01) if space == "plane" else (GlobeCircle, 20_000.0)
+    content = [(), (Constraint("a", Op.GT, 5.0),)]
+    ids = side.add([Filter(random.choice(content), kind(40.0, 8.0, size)) for _ in range(3000)])
+    near = [{x: 40.0 + n * 0.003, y: 8.0, "a": random.choice((4.0, 6.0))} for n in range(6)]
+    assert side.check(near) > 3000 and side.check([{x: -40.0, y: 3.0}, {x: 40.0}, {x: 41.0, y: 8.0}]) == 0
+    assert side.told()["group.filters"] == 0 and side.told()["cell.filters"] >= 2500
+    side.move(ids[:500], [(-40.0, 3.0)] * 500, None)
+    side.remove(ids[400:2000])
+    side.check([*near, {x: -40.0, y: 3.0, "a": 9.0}])
 
 
 def test_areas_that_are_all_the_same_match_together() -> None:
@@ -188,7 +244,7 @@ def test_signatures_with_the_same_hash_are_told_apart() -> None:
     matcher = Matcher("index")
     names = matcher.subscribe_many([f"exists {name}" for name in "abc"])
     engine = matcher._engine
-    hashes = engine._arenas["elements"].view("int64").reshape(-1, 4)[:, 0]
+    hashes = engine._arenas["elements"].view("int64")[: 5 * 9].reshape(-1, 5)[:, 0]
     elements = [3 * i + 2 for i in range(3)]
     assert all(hashes[elements])
     matcher.unsubscribe_many(names)

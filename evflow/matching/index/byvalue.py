@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import list_address
-from evflow.matching.index.directory import may_hold
+from evflow.matching.index.directory import element_address, may_hold
 from evflow.matching.index.follow import attribute_row, has_place
-from evflow.matching.index.keys import hash_bytes, join, value_hash
+from evflow.matching.index.keys import bucket_hash, hash_bytes, join, value_hash
 from evflow.matching.index.probes import column, probe_key, push
-from evflow.matching.native import bits_of, compiled, f64, i32, i64, set_i64, set_u32, u32
+from evflow.matching.native import bits_of, compiled, f64, i32, i64, lowest, set_i64, set_u32, u32
 from evflow.matching.operators import CONTAINS, PREFIX, SUFFIX
 
 
@@ -72,6 +72,22 @@ def _probe_sharp(state: int, scratch: int, signature: int, key: int, values: int
 
 
 @compiled
+def _probe_ranges(
+    state: int, scratch: int, signature: int, element: int, key: int, values: int, info: int
+) -> bool:
+    """Queues the lists of narrow ranges that a key may lie in; False if there is no room."""
+    levels, first = u32(element_address(state, element) + at.E_RANGES), (key + (1 << 31)) & at.NONE
+    while levels:
+        level = lowest(levels)
+        levels &= levels - 1
+        for shifted in range(2):
+            bucket = bucket_hash(element, first, level, shifted)
+            if not _probe_sharp(state, scratch, signature, bucket, values, info):
+                return False
+    return True
+
+
+@compiled
 def _probe_values(state: int, scratch: int, entry: int, values: int, info: int) -> bool:
     """Queues the lists of a signature by equalities and patterns that hold; False if there is no room."""
     signature = i64(entry)
@@ -86,6 +102,8 @@ def _probe_values(state: int, scratch: int, entry: int, values: int, info: int) 
                 code = i32(attribute + at.A_KEY)
                 if code & 1:
                     code = bits_of(f64(column(scratch, at.ROWS_NUMBER) + 8 * u32(attribute + at.A_ROW)))
+                if not _probe_ranges(state, scratch, signature, element, key, values, info):
+                    return False
             if not _probe_sharp(state, scratch, signature, value_hash(element, 0, code), values, info):
                 return False
         if info & (at.I_PATTERNS | at.I_PATTERNS_LOCATED) and element % 3 == at.TEXTS:

@@ -13,7 +13,16 @@ import math
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import append, list_address, record_address, reserve, take
 from evflow.matching.index.directory import element_address, find, new_list, signature_elements
-from evflow.matching.index.keys import cell_key, cell_number, hash_bytes, join, mix, power, value_hash
+from evflow.matching.index.keys import (
+    bucket_hash,
+    cell_key,
+    cell_number,
+    hash_bytes,
+    join,
+    mix,
+    power,
+    value_hash,
+)
 from evflow.matching.native import (
     bits_of,
     compiled,
@@ -30,6 +39,11 @@ from evflow.matching.operators import CONTAINS, PREFIX
 
 SHARP_ENOUGH = 0.25
 """A constraint is sharp if at most this share of those on its attribute are the same."""
+
+_NARROW_ENOUGH = 1 / 512
+"""A range is if at most this share of those on its attribute are in its bucket: the pool has no such rows."""
+_WIDEST = 20
+"""The level of the largest buckets, a sixteenth of what is between a power of two and the next."""
 
 
 @compiled
@@ -57,6 +71,25 @@ def _equality(state: int, source: int, element: int, j: int) -> int:
     exacts = info >> at.K_EXACT & at.K_EXACT_MASK
     there, code = _value_code(lows, count, exacts, j, i32(lows + 4 * j))
     return value_hash(element, 0, code) if there else 0
+
+
+@compiled
+def _range(source: int, element: int, j: int) -> tuple[int, int]:
+    """The hash of the smallest bucket that holds a record's narrow range on an element, and its level; or 0.
+
+    It is at least twice as long as the range, so one of the two rows has one that holds all of it. Every
+    second size is enough.
+    """
+    lows = source + 4 * at.R_LOWS
+    width = u32(lows + 4 * ((u32(source + 4 * at.R_INFO) & at.K_MASK) + j))
+    first = (u32(lows + 4 * j) + (1 << 31)) & at.NONE
+    if element % 3 != at.NUMBERS or 2 * width >= 1 << _WIDEST or first + width > at.NONE:
+        return 0, 0
+    level = 2
+    while 1 << level <= 2 * width:
+        level += 2
+    shifted = 0 if first >> level == (first + width) >> level else 1
+    return bucket_hash(element, first, level, shifted), level
 
 
 @compiled
@@ -95,6 +128,8 @@ def tally(state: int, record: int, signature: int, step: int) -> None:
     for j in range(count):
         element = u32(elements + 4 * j)
         key = _equality(state, source, element, j)
+        if key == 0:
+            key = _range(source, element, j)[0]
         if key:
             _bump(_tallied(state, key), step)
             _bump(element_address(state, element) + at.E_VALUES, step)
@@ -119,12 +154,16 @@ def sharpest(state: int, record: int, entry: int) -> tuple[float, int, bool]:
     share, best, pattern = 1.0, 0, False
     for j in range(count):
         element = u32(elements + 4 * j)
-        key = _equality(state, source, element, j)
+        place = element_address(state, element)
+        key, level = _equality(state, source, element, j), 0
+        if key == 0:
+            key, level = _range(source, element, j)
         if key:
-            total = u32(element_address(state, element) + at.E_VALUES)
-            own = u32(_tallied(state, key)) / (total + 16.0)
-            if own < share:
+            own = u32(_tallied(state, key)) / (u32(place + at.E_VALUES) + 16.0)
+            if own < share and (level == 0 or own < _NARROW_ENOUGH):
                 share, best, pattern = own, key, False
+                # Events look for it from now on.
+                set_u32(place + at.E_RANGES, u32(place + at.E_RANGES) | (1 << level if level else 0))
     for e in range(info >> at.K_EXACT & at.K_EXACT_MASK):
         place = source + 4 * at.R_LOWS + 8 * count + 16 * e
         element = u32(elements + 4 * (u32(place) >> 4))

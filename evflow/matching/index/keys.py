@@ -19,6 +19,8 @@ _LOW = 0xFFFFFFFF
 _C1 = 0x9E3779B97F4A7C15 - (1 << 64)
 _C2 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _C3 = 0x94D049BB133111EB - (1 << 64)
+_BUCKET = 15
+"""The kind of the hash of a bucket; those of patterns are their operators."""
 
 
 @compiled
@@ -56,6 +58,20 @@ def number_key(number: float) -> int:
 def value_hash(element: int, kind: int, code: int) -> int:
     """What a sharp constraint is counted by, and adds to the key of its list; 0 is no constraint."""
     return 1 | mix((element << 4 | kind) ^ product(code, _C3))
+
+
+@compiled
+def bucket_hash(element: int, first: int, level: int, shifted: int) -> int:
+    """The hash of a bucket of keys, by its first or any other key: there are two rows of buckets of a size.
+
+    Args:
+        element: whose keys.
+        first: the key, from 0 on in their order.
+        level: the bucket has two to this power of them.
+        shifted: 1 if it is of the row whose buckets begin where those of the other have their middle.
+    """
+    bucket = (first + (shifted << (level - 1))) >> level
+    return value_hash(element, _BUCKET, bucket << 6 | level << 1 | shifted)
 
 
 @compiled

@@ -32,7 +32,7 @@ LISTS, LISTS_USED, LISTS_CAPACITY = 0, 1, 2  # 64 bytes
 ENTRIES, ENTRIES_USED, ENTRIES_CAPACITY = 3, 4, 5  # 16 bytes
 RECORDS, RECORDS_USED, RECORDS_CAPACITY = 6, 7, 8  # 4 bytes
 FIRST, FIRST_USED, FIRST_CAPACITY = 9, 10, 11  # 4 bytes: the first record of a subscription
-ELEMENTS, ELEMENTS_USED, ELEMENTS_CAPACITY = 12, 13, 14  # 32 bytes
+ELEMENTS, ELEMENTS_USED, ELEMENTS_CAPACITY = 12, 13, 14  # 40 bytes
 DIRTY, DIRTY_USED, DIRTY_CAPACITY = 15, 16, 17  # 4 bytes: lists that wait to be settled
 TABLE, TABLE_USED, TABLE_CAPACITY = 18, 19, 20  # 8 bytes: tag and list
 BLOOM, BLOOM_USED, BLOOM_CAPACITY = 21, 22, 23  # 8 bytes
@@ -43,7 +43,7 @@ BITS, BITS_USED, BITS_CAPACITY = 33, 34, 35  # 128 bytes: rows of the pool
 AXES, AXES_USED, AXES_CAPACITY = 36, 37, 38  # 528 bytes: elements that the pool has rows for, ascending
 _LISTED = ("lists", "entries", "records", "first", "elements", "dirty", "table", "bloom", "counts", "tally")
 ARENAS = (*_LISTED, "slots", "bits", "axes")
-UNITS = (64, 16, 4, 4, 32, 4, 8, 8, 4, 4, 4, 128, 528)
+UNITS = (64, 16, 4, 4, 40, 4, 8, 8, 4, 4, 4, 128, 528)
 
 DIMENSIONS = 40
 FILTERS = 41
@@ -107,7 +107,7 @@ I_GROUP = 16
 I_CELL = 32
 I_SHARP = 64
 I_DIRTY = 128
-I_VALUES = 256  # of a signature: has lists by equality
+I_VALUES = 256  # of a signature: has lists by equality or narrow range
 I_PATTERNS = 512  # of a signature: has lists by prefix, suffix or substring
 I_VALUES_LOCATED = 1024
 I_PATTERNS_LOCATED = 2048
@@ -135,11 +135,12 @@ V_MARK = 1 << 31  # in the subscription of a column: either of them
 
 # An element.
 E_HASH = 0  # its last seven bits say which bit of masks is its own
-E_VALUES = 8  # filters with an equality
+E_VALUES = 8  # filters with an equality or a narrow range
 E_PATTERNS = 12  # filters with a pattern
 E_USES = 16  # filters
 E_START, E_LENGTH, E_CAPACITY = 20, 24, 28  # signatures filed under it
-ELEMENT_SIZE = 32
+E_RANGES = 32  # bits: by buckets of which sizes narrow ranges are found
+ELEMENT_SIZE = 40
 
 # A block of filings, in bytes; a column stands as many times so far in as there is room for filings.
 BANDS = 8

@@ -33,6 +33,10 @@ _PROBE = 15.0
 _FILTER = 0.7
 _FEWEST = 12.0
 """Nanoseconds that a probe of a cell and a filter in it take; filters that a cell should hold."""
+_CROWD = 1024
+"""Filters in one place that take so long that the probes of cells do not count beside them."""
+_FINEST = 20
+"""Bits of the number of a cell."""
 
 
 @compiled
@@ -156,6 +160,9 @@ def _choose_cells(state: int, number: int) -> tuple[int, float]:
         if alike * count < _FEWEST:
             break
         exponent -= 1
+    if best == at.ONE_CELL and count > _CROWD:
+        # All centres are in one place: whoever is elsewhere is spared them at the cost of a few probes.
+        best = max(i32(group + at.L_RADIUS) + 1, (bits_of(largest) >> 52) - 1022 - _FINEST, -1000)
     return best, share
 
 
