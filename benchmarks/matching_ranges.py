@@ -1,4 +1,4 @@
-"""Subscriptions made of ranges: three fixed workloads and many that are drawn, beside their peers.
+"""Subscriptions made of ranges: four fixed workloads and many that are drawn, beside their peers.
 
 The plain scan, compiled by numba in the same run, is the limit that an index must keep to, and the measure by
 which engines of other runs are compared.
@@ -238,12 +238,13 @@ def measured(workload: Ranges) -> Figures:
 
 
 def fixed(quick: bool) -> list[Ranges]:
-    """The three workloads, of a hundredth of the filters if ``quick``."""
+    """The four workloads, of a hundredth of the filters if ``quick``."""
     part = 100 if quick else 1
     return [
         make("A: 5 ranges of 20 attributes, width 0.3", 100_000 // part, 5, 20, 1000, 0.3),
         make("B: 25 ranges of 80 attributes, width 0.7", 100_000 // part, 25, 80, 1000, 0.7),
         make("C: 4 ranges of 20 attributes (Zipf), width 0.1", 1_000_000 // part, 4, 20, 1000, 0.1, zipf=1.0),
+        make("D: 1 range of 1 attribute, width 0.00001", 1_000_000 // part, 1, 1, 1000, 0.00001),
     ]
 
 
@@ -264,7 +265,7 @@ def run(quick: bool) -> Report:
         rows.append([workload.title, f"{got.matches:,.1f}", plain, got.batch, got.one])
         rows[-1] += [got.added, got.removed, f"{got.first:.2f} s", f"{got.held:.0f} B"]
         own = [got.peers.get(name) for name in ("counting", "bitmaps")]
-        rein, tama = ELSEWHERE[workload.title[0]]
+        rein, tama = ELSEWHERE.get(workload.title[0], (None, None))
         ratios.append([workload.title[0], got.batch / plain, got.one / plain])
         ratios[-1] += [*(taken and taken / plain for taken in own), rein, tama]
     head = ["ranges", "matches", "plain scan", "batches", "one by one", "added", "removed", "first batch"]

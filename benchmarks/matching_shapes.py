@@ -78,11 +78,14 @@ def _beside(title: str, areas: AreaColumns, places: Any) -> list[Goal]:
     single = [{"x": x, "y": y} for x, y in places[:_BATCH].tolist()]
     alone = least(lambda: [matcher.match(event) for event in single], len(single))
     peer = least(lambda: [tree.query(of, predicate="intersects") for of in points], len(places))
+    first = list(points[0])
+    peer_alone = least(lambda: [tree.query(point, predicate="intersects") for point in first], len(first))
     memory = sum(matcher.stats().memory.values()) / len(areas)
     return [
         Goal(f"{title}: an event, in batches", cost, 20_000.0, note=note),
         Goal(f"{title}: an event alone", alone, note=note),
         Goal(f"{title}: shapely STRtree, an event", peer, note=f"{peer / cost:.1f} x evflow"),
+        Goal(f"{title}: STRtree, an event alone", peer_alone, note=f"{peer_alone / alone:.1f} x evflow"),
         Goal(f"{title}: memory each", memory, unit="B", note=f"{len(areas):,} areas"),
     ]
 

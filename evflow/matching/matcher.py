@@ -18,9 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from evflow.errors import SubscriptionError
 from evflow.matching import saved
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
-from evflow.matching.derived import with_derived
 from evflow.matching.encoding.builder import Workspace
-from evflow.matching.encoding.encode import encode
 from evflow.matching.encoding.reader import EventReader
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.engine import ENGINES, Matches, engine_class
@@ -42,6 +40,7 @@ from evflow.matching.textids import texts_of
 from evflow.matching.waiting import ALONE, WaitingMoves
 
 Int32s = NDArray[np.int32]
+_MOST_NOTED = 1024
 
 
 class Matcher(Looking):
@@ -107,6 +106,8 @@ class Matcher(Looking):
         self._shaped: Shaped | None = None
         self._counting = Lock()
         self._events = self._matches = 0
+        # How many ids single events had that are not counted in these yet: to append takes no lock.
+        self._noted: list[int] = []
         self._note = self._kept.note
         one = OneMove(self._ids, self._space, self._engine)
         waiting = WaitingMoves(self._ids, self._space, self._engine, one, self._note)
@@ -260,8 +261,8 @@ class Matcher(Looking):
         Raises:
             SubscriptionError: there is no such subscription or filter, it has no area, or a number is wrong.
         """
-        if self._moved_at != self._events:
-            self._moved_at, self._alone = self._events, ALONE
+        if self._moved_at != (events := self._events + len(self._noted)):
+            self._moved_at, self._alone = events, ALONE
         elif self._alone > 0:
             self._alone -= 1
         elif self._move_later(id, x, y, radius, filter):
@@ -322,14 +323,22 @@ class Matcher(Looking):
                     ids = np.concatenate([ids, others]) if len(ids) else others
         finally:
             guard.leave()
-        with self._counting:
-            self._events += 1
-            self._matches += len(ids)
+        self._noted.append(len(ids))
+        if len(self._noted) > _MOST_NOTED:
+            self._count_noted()
         if self._arranging is not None and self._arranging.better:
             self._arrange()
         if self._shaped is not None and self._shaped.better:
             self._arrange()
         return ids
+
+    def _count_noted(self) -> None:
+        with self._counting:
+            noted = self._noted[:]
+            # What other threads append meanwhile stands behind.
+            del self._noted[: len(noted)]
+            self._events += len(noted)
+            self._matches += sum(noted)
 
     def _arrange(self) -> None:
         with self._guard.writing():
@@ -397,8 +406,7 @@ class Matcher(Looking):
             if batch.version == self._known.version:
                 return batch.rows
             batch = batch.events
-        rows = encode(batch, self._known, self._reader, workspace)
-        return with_derived(rows, self._names, self._strings) if self._names.derived else rows
+        return self._reader.read_many(batch, workspace)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes everything to a folder, from which ``load`` takes it.
@@ -472,6 +480,7 @@ class Matcher(Looking):
 
     def stats(self) -> Stats:
         """What the matcher holds and has done so far, in numbers."""
+        self._count_noted()
         with self._guard.reading():
             filters, constraints = self._ids.totals()
             memory = {

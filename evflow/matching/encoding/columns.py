@@ -54,11 +54,11 @@ def encode_columns(table: Any, known: Vocabulary, workspace: Workspace) -> Event
     """The rows of a table.
 
     In an array of numpy every number is there, NaN too, unless it is masked; None, nulls of pyarrow and what
-    pandas calls missing in columns that are no floats of numpy are missing. ``S`` is text in UTF-8,
+    pandas calls missing in columns that are not floats of numpy are missing. ``S`` is text in UTF-8,
     as in the columns of a batch.
 
     Raises:
-        SchemaError: it is no table, or a column is no column or of another length than the first.
+        SchemaError: it is not a table, or a column is not a column or of another length than the first.
     """
     columns = {name: _column(name, given) for name, given in columns_of(_ANY, table).items()}
     wanted = ((number, _values(column)) for number, column in _wanted(columns, known))

@@ -41,7 +41,6 @@ _U = np.uint64
 _I, _F = "int64", "float64"
 # Of the interpreter; all that they give are lent.
 _next = outside("PyDict_Next", "intc", _I, _I, _I, _I)
-_size = outside("PyDict_Size", _I, _I)
 _value = outside("PyDict_GetItemWithError", _I, _I, _I)
 _item = outside("PyList_GetItem", _I, _I, _I)
 _bytes = outside("PyBytes_AsString", _I, _I)
@@ -177,9 +176,6 @@ def _put_attributes(told: int, event: int) -> bool:
     set_i64(told + _ENDED, UNUSUAL)
     if i64(event + i64(about + _TYPE)) != i64(about + _DICT):
         return False
-    if i + _size(event) > i64(told + _WIDEST):
-        set_i64(told + _ENDED, ATTRIBUTES)
-        return False
     set_i64(told + _POSITION, 0)
     while _next(event, told + _POSITION, told + _KEY, told + _HELD):
         key, held = i64(told + _KEY), i64(told + _HELD)
@@ -191,6 +187,9 @@ def _put_attributes(told: int, event: int) -> bool:
             if inner and _value(inner, key) and not _is_plain(told, held):
                 return False
         elif held != i64(about + _NONE):
+            if i == i64(told + _WIDEST):
+                set_i64(told + _ENDED, ATTRIBUTES)
+                return False
             if not _put(told, i, held):
                 return False
             set_u32(i64(told + _NAME) + 4 * i, _integer(name))

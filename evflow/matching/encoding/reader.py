@@ -1,4 +1,4 @@
-"""Events that are objects of Python as rows, as fast as can be: compiled code reads dicts.
+"""Events of any form as rows; those that are objects of Python as fast as can be: compiled code reads dicts.
 
 A single event goes into columns that are made once a thread, so its rows are good until the thread reads its
 next event. Where there is no machine code, Python reads all.
@@ -11,10 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evflow.errors import SchemaError
+from evflow.events.batch import EventBatch
 from evflow.events.event import Event
 from evflow.events.view import View
 from evflow.matching.derived import with_derived
 from evflow.matching.encoding.alone import LONGEST, WIDEST, Alone
+from evflow.matching.encoding.batch import encode_batch
+from evflow.matching.encoding.builder import Workspace
+from evflow.matching.encoding.columns import encode_columns
 from evflow.matching.encoding.events import encode_events, usual
 from evflow.matching.encoding.values import Vocabulary, attributes_of, is_converted, seen
 from evflow.matching.native import HAS_CODE
@@ -30,7 +34,7 @@ _PIECE = 1024
 
 
 class EventReader:
-    """Reads events that are dicts, ``Event`` objects or views.
+    """Reads events with all that is derived of them.
 
     Args:
         known: what they are read for.
@@ -62,7 +66,7 @@ class EventReader:
                 self._reading.renew()
 
     def read(self, event: Any) -> EventRows:
-        """The rows of one event with all that is derived of it, good until this thread reads the next.
+        """The rows of a dict, an ``Event`` or a view, good until this thread reads the next one.
 
         Raises:
             SchemaError: it is not an event.
@@ -72,7 +76,7 @@ class EventReader:
         at, made = self._alone.all
         while (width := self._read_one(at, id(event))) < 0:
             if self._alone.columns.ended != self._dicts.UNUSUAL:
-                return self._with_derived(self.read_many([event]))
+                return self._with_derived(self._read_list([event]))
             event = self._simpler(event)
         if self._known.names.derived:
             given, width = width, self._alone.derive(width, self._known, self._folded)
@@ -85,12 +89,26 @@ class EventReader:
         names = self._known.names
         return with_derived(rows, names, self._known.strings) if names.derived else rows
 
-    def read_many(self, events: Sequence[Any]) -> EventRows:
-        """The rows of events.
+    def read_many(self, events: Any, workspace: Workspace) -> EventRows:
+        """The rows of many events.
+
+        Args:
+            events: a batch, a list of events, a dict of columns, a structured array, a DataFrame, a pyarrow
+                table.
+            workspace: memory for the rows of batches and tables.
 
         Raises:
-            SchemaError: one is not an event; names it.
+            SchemaError: it is none of these, or malformed.
         """
+        if isinstance(events, EventBatch):
+            rows = encode_batch(events, self._known, workspace)
+        elif isinstance(events, list | tuple):
+            rows = self._read_list(events)
+        else:
+            rows = encode_columns(events, self._known, workspace)
+        return self._with_derived(rows)
+
+    def _read_list(self, events: Sequence[Any]) -> EventRows:
         if not HAS_CODE:
             return encode_events(events, self._known)
         held = list(events)

@@ -262,7 +262,10 @@ class Index:
 
     def match_one(self, events: EventRows) -> NDArray[np.int32]:
         """The subscriptions that the only event of the rows satisfies, sooner than ``match`` tells."""
-        scratch = self._free_scratch()
+        try:
+            scratch = self._scratches.pop()
+        except IndexError:
+            scratch = Scratch()
         try:
             self._until -= 1
             if self._until >= 0:
