@@ -70,7 +70,7 @@ def checked_text(value: object, what: str) -> str:
     """A string that has UTF-8, as a plain ``str``.
 
     Raises:
-        SubscriptionError: it is no string, or has lone surrogates.
+        SubscriptionError: it is not a string, or has lone surrogates.
 
     Example:
         >>> checked_text("area1", "the operand")

@@ -112,7 +112,7 @@ class Constraint:
         return text
 
     def _key(self) -> tuple[object, ...]:
-        # NaN is no value of its own here: two constraints with it say the same.
+        # NaN is not a value of its own here: two constraints with it say the same.
         return self.name, self.op, self.value if self.value == self.value else None
 
     def __eq__(self, other: object) -> bool:

@@ -41,7 +41,7 @@ def write(path: Path, content: dict[str, Any], save: Callable[[Path], None]) -> 
     """
     try:
         if path.exists() and not (path / _FILE).exists() and any(_strangers(path)):
-            raise SubscriptionError(f"{path} is no saved matcher, and not empty; save to another folder")
+            raise SubscriptionError(f"{path} is not a saved matcher, and not empty; save to another folder")
         _checked(content)
         private_folder(path)
         arrays = path / f"{_ARRAYS}{secrets.token_hex(8)}"

@@ -54,7 +54,7 @@ class Space:
         raise NotImplementedError
 
     def put_reach(self, reach: Any, radius: float) -> None:
-        """Writes the square of one radius to a writeable sequence; NaN if it is no radius."""
+        """Writes the square of one radius to a writeable sequence; NaN if it is not a radius."""
         raise NotImplementedError
 
     def reaches(self, radius: Floats) -> Floats:

@@ -66,7 +66,7 @@ def tokens(source: str) -> list[Token]:
     """All tokens of a text; the last is its end.
 
     Raises:
-        SubscriptionError: it is too long, or holds something that is no token.
+        SubscriptionError: it is too long, or holds something that is not a token.
 
     Example:
         >>> [token.kind for token in tokens("temp > 30 AND area = 'a'")]
@@ -132,16 +132,16 @@ def _unescaped(text: str, at: int, source: str) -> str:
         if digits is None and match[4] not in _LETTERS:
             known = r"\n \r \t \0 \\ \' \" \` \x41 \u0041 \U00000041"
             raise misplaced(
-                f"{string_text(match[0])} is no escape; there are {known}", source, at + match.start()
+                f"{string_text(match[0])} is not an escape; there are {known}", source, at + match.start()
             )
         if code > 0x10FFFF or 0xD800 <= code < 0xE000:
-            raise misplaced(f"{match[0]} is no character of Unicode", source, at + match.start())
+            raise misplaced(f"{match[0]} is not a character of Unicode", source, at + match.start())
         return chr(code) if digits else _LETTERS[match[4]]
 
     meant = _ESCAPE.sub(character, text) if "\\" in text else text
     for place, c in enumerate(text) if not meant.isascii() else ():
         if "\ud800" <= c < "\ue000":
             raise misplaced(
-                f"half of a surrogate pair (U+{ord(c):04X}) is no character of Unicode", source, at + place
+                f"half of a surrogate pair (U+{ord(c):04X}) is not a character of Unicode", source, at + place
             )
     return meant

@@ -144,5 +144,5 @@ def unpack(data: bytes) -> tuple[list[Entry], list[Moved]]:
 def _moved(row: Sequence[Any]) -> Moved:
     moved = convert(row, Moved)
     if not math.isfinite(moved.x) or not math.isfinite(moved.y):
-        raise ValueError(f"{shown(row)} is no area that moved")
+        raise ValueError(f"{shown(row)} is not an area that moved")
     return moved

@@ -168,7 +168,7 @@ def test_a_damaged_header_is_refused_by_the_name_of_its_file(at: int, tmp_path: 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(SubscriptionError, match="no saved matcher, and not empty"):
+    with pytest.raises(SubscriptionError, match="not a saved matcher, and not empty"):
         filled(Case("reference")).save(tmp_path)
     with pytest.raises(SubscriptionError, match="cannot save"):
         filled(Case("reference")).save(tmp_path / "notes.txt")

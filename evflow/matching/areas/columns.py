@@ -134,7 +134,7 @@ class AreaColumns:
 
     @classmethod
     def points(cls, x: ArrayLike, y: ArrayLike, space: str = "plane") -> AreaColumns:
-        """Points; one whose coordinates are no place (NaN, too far, beyond a pole) overlaps nothing.
+        """Points; one whose coordinates are not a place (NaN, too far, beyond a pole) overlaps nothing.
 
         Args:
             x, y: float64, N: coordinates; on the globe latitudes and longitudes, which may have any value.

@@ -56,7 +56,7 @@ def number_key(number: float) -> int:
 
 @compiled
 def value_hash(element: int, kind: int, code: int) -> int:
-    """What a sharp constraint is counted by, and adds to the key of its list; 0 is no constraint."""
+    """What a sharp constraint is counted by, and adds to the key of its list; 0 stands for none."""
     return 1 | mix((element << 4 | kind) ^ product(code, _C3))
 
 
