@@ -279,7 +279,9 @@ class Daemon(Closing):
                 self._looking = True
                 self.flow.post(self._look)
             self._store.tidy()
-            self._connect()
+            hosts = list(self._known)
+            self.flow.post(lambda: self._hear(hosts), links=True)
+        self._connect()
         return min(self.controller.tick(now), self._look_at)
 
     def _look(self) -> None:
@@ -319,12 +321,11 @@ class Daemon(Closing):
         return True
 
     def _connect(self) -> None:
-        """Keeps connections to the other members of all deployments, and learns whom they let hear of."""
+        """Keeps connections to the other members of all deployments; at once, since events wait for them."""
         hosts = {name: contact for name, contact in self.controller.hosts.items() if name != self.node.name}
         if hosts != self._known:
             before, self._known = self._known, hosts
             self.flow.post(lambda: self._keep(hosts, before), links=True)
-        self.flow.post(lambda: self._hear(list(hosts)), links=True)
 
     def _keep(self, hosts: Mapping[str, str], before: Mapping[str, str]) -> None:
         for name in before.keys() - hosts.keys():

@@ -25,6 +25,13 @@ REQUEST = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n"
 
 @pytest.fixture
 def served() -> Iterator[Endpoint]:
+    with serve(status, port=0) as found:
+        yield found
+
+
+@pytest.fixture
+def long() -> Iterator[Endpoint]:
+    """One that answers with more than any buffer on the way holds."""
     said = status(stones={f"trades/{number}": stone() for number in range(5000)})
     with serve(lambda: said, port=0) as found:
         yield found
@@ -84,14 +91,14 @@ def test_a_request_that_comes_byte_by_byte_has_its_time(
 
 
 @pytest.mark.slow
-def test_a_client_that_never_reads_has_its_time(served: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = urlsplit(served.url)
+def test_a_client_that_never_reads_has_its_time(long: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = urlsplit(long.url)
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect((str(address.hostname), address.port or 0))
         deaf.sendall(REQUEST)
         wait_for(lambda: threads() == 1, "the request to be taken")
-        whole = len(scrape(served))
+        whole = len(scrape(long))
         monkeypatch.setattr(limits, "PATIENCE", 1.0)
         wait_for(lambda: threads() == 0, "its thread to end")
         deaf.settimeout(30)

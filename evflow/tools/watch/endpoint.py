@@ -69,6 +69,7 @@ class Endpoint:
 
     def close(self) -> None:
         """Ends it, and the connections that there are."""
+        self._server.wake()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -91,12 +92,23 @@ class _Server(ThreadingMixIn, WSGIServer):
         # When each connection began; the oldest is first.
         self._began: dict[socket.socket, float] = {}
         self._guard = threading.Lock()
+        self._ends = False
         super().__init__(address, _Handler)
 
+    def wake(self) -> None:
+        """Lets the server's loop look up at once, which is about to be ended."""
+        self._ends = True
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
     def get_request(self) -> tuple[socket.socket, Any]:
+        if self._ends:
+            raise OSError("the endpoint is being closed")
         try:
             return super().get_request()
         except OSError as error:
+            if self._ends:
+                raise
             mishaps.tell(_log, "metrics", "a connection cannot be taken", error)
             # It is still there, and would be tried again at once.
             time.sleep(_GLANCE)
