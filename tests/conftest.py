@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.examples import tried
+from tests.examples import hurry, tried
 from tests.turns import in_turns
 
 # As the processes that tests start in the checkout: else each matching function is compiled twice, for both.
@@ -28,9 +28,14 @@ gc.disable()
 COMPILING = ("match", "test_logical")
 """Files whose tests compile matching engines have one of these in their name or folder."""
 
-# For a property that does not say how many. None is a test of speed: the first example may compile.
-settings.register_profile("suite", max_examples=tried(25), deadline=None)
-settings.load_profile("suite")
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Quick tests try fewer examples."""
+    if config.option.markexpr == "not slow":
+        hurry()
+    # For a property that does not say how many. None is a test of speed: the first example may compile.
+    settings.register_profile("suite", max_examples=tried(25), deadline=None)
+    settings.load_profile("suite")
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -59,6 +64,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         slow=lambda item: item.get_closest_marker("slow") is not None,
         file=lambda item: item.path,
     )
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who wants a file that another has is refused after a moment, where users wait a second."""
+    monkeypatch.setattr("evflow.disk.lock.PATIENCE", 0.05)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be written is tried again after a moment, where users wait a second."""
+    monkeypatch.setattr("evflow.disk.trouble.AGAIN", 0.05)
 
 
 def pytest_collection_finish() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from evflow.matching import globe, native, objects
-from tests.examples import TIMES
+from tests.examples import tried
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -78,7 +78,7 @@ except TypeError:
 def test_numba_stands_in_for_code_made_before(tmp_path: Path) -> None:
     pytest.importorskip("numba")
     # All kernels take numba half a minute, also if it does not optimise.
-    code = PLAYED if TIMES > 1 else CALLED
+    code = PLAYED if tried(1) > 1 else CALLED
     assert fresh(code, EVFLOW_MATCHING_JIT="1", NUMBA_OPT="0", NUMBA_CACHE_DIR=str(tmp_path)) == "True"
 
 
