@@ -14,7 +14,7 @@ from evflow.forked import leave_to_parent
 
 _log = logging.getLogger("evflow")
 
-_PATIENCE = 1.0
+PATIENCE = 1.0
 """Seconds; one that is killed, or that writes for a moment after it was closed, may have a file that long."""
 
 
@@ -70,17 +70,17 @@ class OwnFile:
 
     Args:
         path: the file, which need not be there.
-        patience: seconds to wait for it.
+        patience: seconds to wait for it; ``PATIENCE`` by default.
 
     Raises:
         OSError: somebody has it (``BlockingIOError``), or the file beside it cannot be made.
     """
 
-    def __init__(self, path: Path, patience: float = _PATIENCE) -> None:
+    def __init__(self, path: Path, patience: float | None = None) -> None:
         file = Path(os.path.realpath(path))
         self._path = file.with_name(f"{file.name}-lock")
         self._lock: Lock | None = None
-        end = time.monotonic() + patience
+        end = time.monotonic() + (PATIENCE if patience is None else patience)
         while self._lock is None:
             try:
                 self._lock = self._taken()

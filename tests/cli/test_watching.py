@@ -176,7 +176,10 @@ def test_logs_are_printed_with_time_and_level(run: Run, nodes: Nodes) -> None:
     assert asked == [-5]
 
 
-def test_logs_follow_until_they_are_interrupted(run: Run, nodes: Nodes) -> None:
+def test_logs_follow_until_they_are_interrupted(
+    run: Run, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evflow.tools.cli.nodes._MORE", 0.01)
     asked: list[int] = []
 
     def logs(since: int) -> dict[str, Any]:

@@ -299,7 +299,7 @@ def test_another_process_at_the_contact_is_not_taken_for_the_one_that_is_meant(t
     desk, office = two
     trades = desk.create("trades", Trade)
     with pytest.raises(ev.LinkError, match="process dusk did not answer"):
-        office.open(trades.contact.replace("/desk/", "/dusk/"), timeout=1.0)
+        office.open(trades.contact.replace("/desk/", "/dusk/"), timeout=0.3)
 
 
 def test_settings_are_checked() -> None:
@@ -353,7 +353,7 @@ def test_channels_with_keys(tmp_path: Path) -> None:
         trades = desk.create("trades", Trade)
         office.open(trades.contact).derive("big", "input.size > 1").subscribe(sizes(seen))
         with pytest.raises(ev.LinkError, match="did not answer"):
-            thief.open(trades.contact, timeout=1.0)
+            thief.open(trades.contact, timeout=0.3)
         trades.publish(Trade("A", 2))
         desk.drain(timeout=10)
         assert seen == [2]

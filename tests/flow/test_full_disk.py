@@ -23,6 +23,8 @@ from evflow.stones import storage
 from tests.engine.rig import Rig
 from tests.node.processes import wait_for
 
+pytestmark = pytest.mark.usefixtures("soon")
+
 
 class Ping(ev.Event):
     number: int

@@ -99,6 +99,7 @@ def test_a_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
         graph([], path=path).run()
 
 
+@pytest.mark.usefixtures("soon")
 def test_what_cannot_be_kept_is_not_subscribed(tmp_path: Path) -> None:
     folder = tmp_path / "none"
     with pytest.raises(ev.FlowError, match="cannot be used"):

@@ -74,6 +74,7 @@ def held_elsewhere(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         other.kill()
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_second_flow_is_refused_until_the_first_is_closed(tmp_path: Path, kind: str) -> None:
     make, path = KINDS[kind], tmp_path / "held.db"
@@ -84,6 +85,7 @@ def test_a_second_flow_is_refused_until_the_first_is_closed(tmp_path: Path, kind
     assert not list(tmp_path.glob("*-lock"))
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.slow
 def test_what_was_refused_has_not_touched_the_file(tmp_path: Path) -> None:
     seen: list[int] = []
@@ -224,6 +226,7 @@ def test_processes_that_take_turns_never_have_a_file_at_once(tmp_path: Path) -> 
     assert (tmp_path / "number").read_text() == "600"
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_journal_of_another_node_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.journal"
     with ev.Node("a", journal=path), pytest.raises(ev.LinkError, match=r"a\.journal.*another stone, flow"):

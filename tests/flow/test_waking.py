@@ -260,7 +260,7 @@ def test_a_stone_that_takes_no_more_holds_up_other_nodes() -> None:
     with far.run(node=there) as held, near.run(max_events=1) as flow:
         with pytest.raises(ev.FlowError, match="full"):
             while sent < 1_000_000:
-                flow["numbers"].submit_batch(_numbers(sent, 10_000), timeout=1)
+                flow["numbers"].submit_batch(_numbers(sent, 10_000), timeout=0.3)
                 sent += 10_000
         assert 1000 <= held.stats()["bucket"]["in"] < sent
         emptying = True

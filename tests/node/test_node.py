@@ -346,7 +346,7 @@ def test_a_bell_that_is_rung_late_touches_no_file_that_has_its_number_now() -> N
 
 
 def test_closing_a_flow_and_its_node_again_and_again_does_nothing() -> None:
-    for _ in range(200):
+    for _ in range(40):
         node = ev.Node("here")
         flow = graphs.pair([], end="here").run(node=node)
         flow.close()

@@ -342,6 +342,7 @@ def test_file_that_is_not_there_is_told(path: Path) -> None:
         Recorder(path / "deeper")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_two_recorders_do_not_write_one_file(path: Path) -> None:
     with Recorder(path), pytest.raises(FlowError, match="another stone, flow, node or process has it open"):
         Recorder(path)

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from evflow.deploy.daemon import Daemon
     from evflow.deploy.letters import RemoteLetter
 
+_MORE = 0.5
+"""Seconds between two questions for more of a log."""
+
 _GLANCE = 0.2
 """Seconds between two looks at whether the daemon still works."""
 
@@ -246,7 +249,7 @@ def logs(asked: Asked, contact: str, follow: bool, lines: int) -> None:
         said = client.ask("logs", since=-lines) if lines else client.ask("logs", since=-1) | {"lines": []}
         _echo_log(said)
         while follow:
-            time.sleep(0.5)
+            time.sleep(_MORE)
             said = client.ask("logs", since=said["next"])
             _echo_log(said)
 
