@@ -34,6 +34,14 @@ _TOLD = m.Promise | m.Accepted | m.Able | m.Quiet | m.Ready | m.Chosen
 _VOTES = m.Promise | m.Accepted
 
 
+def _itself(record: Record, memo: object) -> Record:
+    return record
+
+
+# It never changes, and to copy all that an actor has of it would take most of the time.
+Record.__deepcopy__ = _itself  # type: ignore[attr-defined]
+
+
 class Violation(AssertionError):
     """A world in which something does not hold."""
 
@@ -327,9 +335,9 @@ class Worlds:
     def _step(self, local: Local, what: int | str) -> Local | None:
         """What comes of a step; None if nothing does."""
         if what not in local.steps:
-            # The view of keys that a proposal has cannot be copied; nor need be what does not change.
+            # The view of keys that a proposal has cannot be copied.
             proposal = getattr(local.actor, "proposal", None)
-            kept = [] if proposal is None else [proposal.proposer.acceptors, proposal.record, proposal._base]
+            kept = [] if proposal is None else [proposal.proposer.acceptors]
             actor = copy.deepcopy(local.actor, {id(each): each for each in kept})
             if isinstance(what, int):
                 actor.hear(*self._notes[what][:2])

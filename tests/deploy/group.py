@@ -85,7 +85,7 @@ class PlainGround:
         assert self._change is not None
         moved = moves(*self._change)
         gone = [stone for stone, (start, _) in moved.items() if start == self.node]
-        return {stone: [f"{stone} of {self.node}".encode()] * 100_000 for stone in gone}
+        return {stone: [f"{stone} of {self.node}".encode() * 1000] * 100 for stone in gone}
 
     def expect(self, new: Record, arrived: Mapping[str, Snapshot]) -> None:
         self.expected = dict(arrived)

@@ -9,14 +9,9 @@ import pytest
 
 from evflow.deploy.proposal import Outcome
 from tests.deploy.group import Group, graph_of, record_of
-from tests.examples import tried
 
 BOUND = 12.0
 """Seconds after the death within which the others can change the deployment; see docs/deployments.md."""
-
-
-EVERY = max(1, 2 // tried(1))
-"""One step of so many is tried; each with ``EVFLOW_EXAMPLES=2``."""
 
 
 class Killed(BaseException):
@@ -80,8 +75,7 @@ def _change_by(group: Group, node: str, within: float) -> None:
 @pytest.mark.parametrize("returns", [False, True], ids=["for good", "returns"])
 @pytest.mark.parametrize("saving", [False, True], ids=["sending", "saving"])
 def test_others_can_change_a_deployment_whose_proposer_died(saving: bool, returns: bool) -> None:
-    # Of two steps the one, and the other if it returns.
-    for step in range(int(returns) % EVERY, 200, EVERY):
+    for step in range(200):
         group = Group("ABC")
         assert group.propose("A", record_of("x", "ABC", a="B", b="B", c="C")).error is None
         is_dead = _dies(group, step, saving)
@@ -132,7 +126,7 @@ def test_refusal_says_how_long_the_other_change_may_take() -> None:
 @pytest.mark.slow
 def test_change_that_is_cut_off_keeps_its_limit() -> None:
     """Whatever it was at, its outcome is told at most a second after its limit."""
-    for cut_after in range(0, 30, EVERY):
+    for cut_after in range(30):
         group = Group("ABC")
         assert group.propose("A", record_of("x", "ABC", a="A", b="B", c="C")).error is None
         told: list[Outcome] = []

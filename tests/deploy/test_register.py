@@ -152,6 +152,11 @@ def _hear(one: Try, node: str, answer: Answer) -> Try:
 
 
 @cache
+def _asks(one: Try) -> set[Asked]:
+    return one.asks()
+
+
+@cache
 def _reach(acceptor: Acceptor, asked: frozenset[Asked]) -> tuple[set[Acceptor], dict[Answer, set[Acceptor]]]:
     """What may become of an acceptor that is asked this, in any order, any number of times.
 
@@ -186,10 +191,10 @@ def _spoken(world: World) -> Iterator[World]:
         while todo:
             acceptors, now = todo.pop()
             for then in _next(acceptors, now, world.asked):
-                said = world.asked | then[1].asks()
-                if said != world.asked or then[1].ballot != now.ballot:
+                asks = _asks(then[1])
+                if not asks <= world.asked or then[1].ballot != now.ballot:
                     tries = (*world.tries[:place], then[1], *world.tries[place + 1 :])
-                    yield World(then[0], tries, said)
+                    yield World(then[0], tries, world.asked | asks)
                 elif then not in known:
                     known.add(then)
                     todo.append(then)
@@ -257,7 +262,7 @@ def _explore(most: dict[str, int]) -> tuple[set[str], int]:
     Args:
         most: proposer → the greatest number of its ballots.
     """
-    for cached in (_step, _hear, _reach, _ends, _check):
+    for cached in (_step, _hear, _asks, _reach, _ends, _check):
         cached.cache_clear()
     tries = tuple(Try(Ballot(1, node, node.lower()), number) for node, number in most.items())
     asked = frozenset[Asked](Prepare(one.ballot) for one in tries)
