@@ -27,7 +27,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["Process", "start"]
+__all__ = ["Process", "program", "start"]
 
 ROOT = Path(__file__).parents[1]
 LOADED = (
@@ -144,6 +144,16 @@ def start(
     return Process(server, pid, ours[0], ours[1])
 
 
+def program(path: Path, wanted: str) -> None:
+    """Makes a file that runs a ``module:function`` when it is started, with its arguments.
+
+    What it is sent reaches the process that it stands for: SIGINT, SIGTERM and, by its end, SIGKILL.
+    """
+    script = Path(__file__).with_name("standing.py")
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{script}" {_server().pid} {wanted} "$@"\n')
+    path.chmod(0o755)
+
+
 class _Server:
     """The process that forks, as this process has it; it and all its forks end with this process."""
 
@@ -163,6 +173,11 @@ class _Server:
                 env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
             )  # fmt: skip
         atexit.register(self._end)
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
 
     def _end(self) -> None:
         self._control.close()
@@ -209,29 +224,45 @@ def serve() -> Callable[[], Any]:
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     gc.collect()
     gc.freeze()
-    running: dict[int, int] = {}
+    others = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    others.bind(f"\0evflow tests preloaded {os.getpid()}")
+    others.listen()
+    asking = [control]
+    running: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        for ready in select.select([control, *running], [], [])[0]:
-            if ready is not control:
-                pid = running.pop(ready)
-                os.close(ready)
+        ready, _, _ = select.select([others, *asking, *running], [], [])
+        for one in ready:
+            if one in running:
+                pid, who = running.pop(one)
+                os.close(one)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                control.send(json.dumps([pid, code]).encode())
+                with suppress(OSError):
+                    who.send(json.dumps([pid, code]).encode())
                 continue
-            message, descriptors, _, _ = socket.recv_fds(control, 1 << 20, 3)
+            if one is others:
+                asking.append(others.accept()[0])
+                continue
+            message, descriptors, _, _ = socket.recv_fds(one, 1 << 20, 3)
             if not message:
-                for pid in running.values():
-                    os.kill(pid, signal.SIGKILL)
-                return int
+                for pid, who in running.values():
+                    if one in (who, control):
+                        os.kill(pid, signal.SIGKILL)
+                if one is control:
+                    return int
+                asking.remove(one)
+                one.close()
+                continue
             if not (pid := os.fork()):
-                control.close()
+                for each in (others, *asking):
+                    each.close()
                 for descriptor in running:
                     os.close(descriptor)
                 return partial(_become, json.loads(message), descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
-            running[os.pidfd_open(pid)] = pid
-            control.send(json.dumps([pid, None]).encode())
+            running[os.pidfd_open(pid)] = pid, one
+            with suppress(OSError):
+                one.send(json.dumps([pid, None]).encode())
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:

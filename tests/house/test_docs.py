@@ -26,6 +26,7 @@ import pytest
 import evflow
 from evflow import echo, staging, tiles
 from evflow.tools.cli import main
+from tests import preloaded
 
 CHECKOUT = Path(__file__).parents[2]
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "ARCHITECTURE.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
@@ -70,9 +71,9 @@ def shell_environment(environment: dict[str, str], tmp_path: Path) -> Iterator[d
     """An environment in which ``evflow`` and ``python`` are those under test."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, arguments in (("evflow", "-c 'from evflow.tools.cli import main; main()'"), ("python", "")):
-        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
-        (programs / name).chmod(0o755)
+    preloaded.program(programs / "evflow", "evflow.tools.cli:main")
+    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (programs / "python").chmod(0o755)
     yield environment | {"PATH": f"{programs}:{environment['PATH']}"}
     # What a document starts in the background ends with it, even if it was not read to the end.
     for file in tmp_path.glob("*.pid"):
@@ -86,7 +87,7 @@ def shell_environment(environment: dict[str, str], tmp_path: Path) -> Iterator[d
     "document", [path for path in DOCUMENTS if not path.name.startswith("spark")], ids=lambda path: path.name
 )
 def test_code_in_document_runs(
-    document: Path, python: Callable[..., str], shell_environment: dict[str, str], tmp_path: Path
+    document: Path, program: Callable[[Path], str], shell_environment: dict[str, str], tmp_path: Path
 ) -> None:
     found = blocks(document)
     for block in found:
@@ -95,7 +96,7 @@ def test_code_in_document_runs(
     run = [block for block in found if block.rule is None]
     source = tmp_path / f"{document.stem}_md.py"
     source.write_text(script([block for block in run if block.language == "python"]))
-    printed = python(source)
+    printed = program(source)
     for before, block in pairwise(run):
         if before.language == "python" and block.language == "text":
             assert block.text in printed

@@ -78,8 +78,8 @@ def test_doctests_pass(module: str) -> None:
 @pytest.mark.parametrize(
     "example", [path for path in EXAMPLES if not path.stem.startswith("spark_")], ids=lambda path: path.stem
 )
-def test_example_runs_and_prints(example: Path, python: Callable[..., str]) -> None:
-    assert python(example).strip()
+def test_example_runs_and_prints(example: Path, program: Callable[[Path], str]) -> None:
+    assert program(example).strip()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
