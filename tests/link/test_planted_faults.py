@@ -193,14 +193,16 @@ FAULTS: list[tuple[Callable[[Patch], None], str, str]] = [
 
 
 _BEGIN = {
-    "acknowledges_what_is_consumed": 20,
-    "takes_what_is_being_handled_for_safe": 126,
+    "acknowledges_what_is_consumed": 21,
+    "takes_what_is_being_handled_for_safe": 129,
     "ignores_credit": 17,
-    "forgets_the_journal": 22,
-    "learns_nothing": 40,
+    "takes_all_for_new": 6,
+    "releases_shared_memory_at_once": 7,
+    "forgets_the_journal": 26,
+    "learns_nothing": 43,
     "forgets_what_is_held_when_a_bridge_ends": 16,
-    "keeps_the_tags_of_bridges_that_have_ended": 113,
-    "names_nodes_in_routes": 243,
+    "keeps_the_tags_of_bridges_that_have_ended": 194,
+    "names_nodes_in_routes": 246,
     "never_hears_silence": 14,
 }
 """Faults that seeds find seldom, and the seed to begin with."""
