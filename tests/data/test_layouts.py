@@ -145,13 +145,14 @@ def _slices(array: pa.Array) -> Iterator[tuple[str, Any]]:
     yield "chunks", pa.chunked_array([array[:1], array[1:1], array[1:]], array.type)
 
 
-_FEW = ("i1", "u4", "f8")
-"""Numbers whose arrays and lists are quick tests; the others differ from them by their width alone."""
+_FEW = ("i1", "u4", "f8", "D", "s", "ns")
+"""Numbers and units of time that are quick tests; the others differ from them by their width or a factor."""
 
 
 def _is_slow(case: str) -> bool:
-    number, _, shape = case.partition(" ")
-    return bool(shape) and number in _NUMBERS and number not in _FEW
+    return not {*_NUMBERS, *"YMWDhms", "ms", "us", "ns"}.isdisjoint(words := case.split()) and not any(
+        word in _FEW for word in words
+    )
 
 
 @pytest.mark.parametrize("many", [1_000_000, 0], ids=["by numpy", "by machine code"])

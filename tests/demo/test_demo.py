@@ -113,6 +113,7 @@ def test_events_are_those_of_the_file_in_order_of_departure(table: Any, flights:
         np.testing.assert_array_equal(column, expected, err_msg=name)
 
 
+@pytest.mark.slow
 def test_json_is_one_object_and_nothing_else(ran: Ran, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["demo", "--json", "--picture", str(tmp_path / "demo.svg")])
     assert done.exit_code == 0, done.output
@@ -125,6 +126,7 @@ def test_json_is_one_object_and_nothing_else(ran: Ran, tmp_path: Path) -> None:
     assert (tmp_path / "demo.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.slow
 def test_demo_prints_tables_and_draws_the_graph(
     ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +140,7 @@ def test_demo_prints_tables_and_draws_the_graph(
     assert (tmp_path / "evflow-demo.svg").is_file()
 
 
+@pytest.mark.slow
 def test_quiet_demo_shows_no_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["demo", "--quiet"])

@@ -75,6 +75,7 @@ def _admitted(admission: Admission, kind: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_node_imports_nothing_for_stones_of_others(record: Record, tmp_path: Path) -> None:
     """Not to read the record, to check a change, to tap; a fresh interpreter has only what it imported."""
     graph = record.graph

@@ -210,6 +210,7 @@ def test_a_multipolygon_holds_what_its_parts_hold() -> None:
     assert np.diff(found.offsets).tolist() == [1, 1, 0]
 
 
+@pytest.mark.slow
 def test_a_polygon_without_shapely_is_an_error_that_names_the_extra() -> None:
     code = """
 import sys

@@ -78,6 +78,7 @@ def test_message_of_many_parts_leaves_others_their_turn() -> None:
         sockets.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] == (3, 12), reason="3.12 begins no thread when Python ends")
 def test_a_process_ends_though_pyzmq_cannot_stop_its_collector() -> None:
     program = """

@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from evflow import tiles
 from evflow.deploy.handle import Deployment
 from tests.deploy.daemons import DaemonProcess
@@ -73,6 +75,7 @@ def _ready(handle: Deployment, host: str) -> None:
     assert handle.attributes(host)["ready"] == 1
 
 
+@pytest.mark.slow
 def test_no_match_is_lost_or_doubled_when_each_of_two_hosts_is_killed_in_turn(tmp_path: Path) -> None:
     allow = ("--allow", "evflow.tiles.stone")
     graph = tiles.graph("ab", replicas=2, silence=0.4)
